@@ -1,0 +1,61 @@
+# Every target does its own set-up: a fresh machine needs Python 3.11+, pip and make.
+SHELL := /bin/sh
+PYTHON ?= python3
+JOBS ?= auto
+ARGS ?=
+BIN := .venv/bin
+export PYTHON
+
+.DEFAULT_GOAL := help
+.PHONY: help up test test-fast check format bench docs verify constraints servers clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[36mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.venv/.installed-server: pyproject.toml constraints/all.txt tools/install.sh
+	@echo "installing Postroad into .venv"
+	@tools/install.sh all
+	@touch $@
+
+.venv/.installed-dev: pyproject.toml constraints/all.txt tools/install.sh
+	@echo "installing Postroad and its developer tools into .venv"
+	@tools/install.sh all,dev
+	@touch .venv/.installed-server $@
+
+up: .venv/.installed-server ## run everything there is on the embedded PostgreSQL, with rates shown live
+	@$(BIN)/postroad up $(ARGS)
+
+servers: ## install the real servers that tests need, where they are missing
+	@tools/servers.sh
+
+test: .venv/.installed-dev servers ## run every test on both PostgreSQL versions, in parallel
+	@$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+
+test-fast: .venv/.installed-dev servers ## run the quick tests only
+	@$(BIN)/python -m pytest -n $(JOBS) -m "not slow" $(ARGS)
+
+check: .venv/.installed-dev ## lint, formatting, types, layers, SQL syntax, forbidden names
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/python tools/check_sql.py
+	@$(BIN)/python tools/check_names.py
+
+format: .venv/.installed-dev ## let ruff format and mend what it can
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: .venv/.installed-dev ## measure everything that the documentation claims (ARGS="--quick" for a short run)
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+docs: .venv/.installed-dev ## build the documentation into site/
+	@$(BIN)/zensical build --clean
+
+verify: check test docs ## everything that must hold before a release
+
+constraints: .venv/.installed-dev ## write the versions now in .venv to constraints/all.txt
+	@tools/constraints.sh
+
+clean: ## remove what was built; the data folder stays
+	rm -rf .venv site dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .coverage*

