@@ -7,10 +7,10 @@ PostroadError
 └── BusError                  room bus (postroad.bus.errors)
 ```
 
-A family ends in `Error`; a leaf is the fact that it states. A leaf has a stable `code`, says whether
-trying again can help (`retryable`) and to which `kind` of answer it belongs, from which the command
-line takes its exit code and HTTP its status. This module needs the standard library only, because
-the bus client is installed without anything but the driver.
+A family ends in `Error`; a leaf is the fact that it states. A leaf has a stable `code`, says
+whether trying again can help (`retryable`) and to which `kind` of answer it belongs, from which the
+command line takes its exit code and HTTP its status. This module needs the standard library only,
+because the bus client is installed without anything but the driver.
 """
 
 from __future__ import annotations

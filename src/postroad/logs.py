@@ -15,9 +15,7 @@ import structlog
 __all__ = ["set_up"]
 
 
-def set_up(
-    *, level: str = "info", shape: str = "auto", stream: TextIO | None = None
-) -> None:
+def set_up(*, level: str = "info", shape: str = "auto", stream: TextIO | None = None) -> None:
     """Send every log line of this process to one stream, standard error by default.
 
     `shape` is `json`, `terminal`, or `auto`, which looks whether the stream is a terminal. Calling

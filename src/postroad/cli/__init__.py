@@ -14,7 +14,7 @@ _NEEDED_BY_THE_COMMAND = frozenset(
 def run() -> None:
     """Run the command; where the extra `server` is not installed, say so instead of a traceback."""
     try:
-        from postroad.cli.main import main  # noqa: PLC0415 - the import itself may fail
+        from postroad.cli.main import main
     except ModuleNotFoundError as missing:
         if missing.name is None or missing.name.partition(".")[0] not in _NEEDED_BY_THE_COMMAND:
             raise
