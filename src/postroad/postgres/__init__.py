@@ -1,0 +1,38 @@
+"""PostgreSQL as Postroad uses it: the server, connections, LISTEN and the migrator.
+
+- `EmbeddedServer` runs a PostgreSQL in the data folder when no database is named. It is shared by
+  all processes that use the folder; the last one out stops it. A killed user leaves no trace, a
+  killed server is started again and recovers from its log.
+- `open_pool`, `open_async_pool`, `connect`, `connect_async` open connections that survive a restart
+  of the server.
+- `ListenHub` is the one LISTEN connection of a process; after each interruption it tells its
+  subscribers to look once by themselves.
+- The migrator (`install`, `upgrade`, `status`, `script`) brings a room's schema to this version in
+  one transaction: either everything is there afterwards or nothing changed.
+
+The room needs the driver only, so that the bus client can stand on it without any extra.
+"""
+
+from __future__ import annotations
+
+from postroad.postgres.connections import connect, connect_async, open_async_pool, open_pool
+from postroad.postgres.embedded import EmbeddedServer
+from postroad.postgres.listen import ListenHub, Notice, Subscription
+from postroad.postgres.migrator import Schema, install, require, script, status, upgrade
+
+__all__ = [
+    "EmbeddedServer",
+    "ListenHub",
+    "Notice",
+    "Schema",
+    "Subscription",
+    "connect",
+    "connect_async",
+    "install",
+    "open_async_pool",
+    "open_pool",
+    "require",
+    "script",
+    "status",
+    "upgrade",
+]

@@ -1,0 +1,194 @@
+"""What the migrator writes down in a room's schema, and reads back.
+
+| table | row |
+|---|---|
+| `migration` | a migration that the schema contains; whether it breaks older code |
+| `replaceable` | a listed file and the checksum of the text that was last run |
+| `release` | a version of Postroad that installed or upgraded, append-only |
+
+Templates go into the room's own table `template(name, body)`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, LiteralString
+
+from psycopg import Connection, sql
+
+from postroad.postgres.manifest import Manifest, Migration, Schema, SqlFile
+
+__all__ = ["Recorded"]
+
+# The first key of the advisory lock, "post" in ASCII; the second is made from the schema's name.
+LOCK_KEY = 0x706F7374
+
+CREATE_TABLES: LiteralString = """
+create table {schema}.migration (
+    name text primary key,
+    applied_at timestamptz not null default clock_timestamp(),
+    breaks_older boolean not null
+);
+create table {schema}.replaceable (
+    path text primary key,
+    checksum text not null,
+    replaced_at timestamptz not null default clock_timestamp()
+);
+create table {schema}.release (
+    id bigint generated always as identity primary key,
+    version text not null,
+    installed_at timestamptz not null default clock_timestamp()
+);
+revoke all on {schema}.migration, {schema}.replaceable, {schema}.release from public;
+"""
+
+PIN_SEARCH_PATH: LiteralString = """
+select set_config('search_path', concat_ws(', ', 'pg_catalog', quote_ident({schema}), (
+    select string_agg(distinct quote_ident(n.nspname), ', ')
+    from pg_extension e
+    join pg_namespace n on n.oid = e.extnamespace
+    where e.extname = any ({extensions}::text[]) and n.nspname not in ('pg_catalog', {schema})
+), 'pg_temp'), true)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What an installed schema says; migrations map to whether they break older code."""
+
+    version: str
+    migrations: dict[str, bool]
+    checksums: dict[str, str]
+
+
+def lock(connection: Connection, schema: str) -> None:
+    """Wait until this transaction is the only one that migrates the schema."""
+    connection.execute("select pg_advisory_xact_lock(%s, hashtext(%s))", (LOCK_KEY, schema))
+
+
+def read(connection: Connection, schema: str) -> Recorded | None:
+    """Return what is recorded, or None where the schema is not installed."""
+    row = connection.execute(
+        "select to_regclass(format('%%I.migration', %s::text)) is not null"
+        " and to_regclass(format('%%I.release', %s::text)) is not null",
+        (schema, schema),
+    ).fetchone()
+    if row is None or not row[0]:
+        return None
+    migrations = _rows(connection, "select name, breaks_older from {schema}.migration", schema)
+    checksums = _rows(connection, "select path, checksum from {schema}.replaceable", schema)
+    last = _rows(
+        connection, "select version, id from {schema}.release order by id desc limit 1", schema
+    )
+    return Recorded(str(last[0][0]) if last else "0", dict(migrations), dict(checksums))
+
+
+def is_occupied(connection: Connection, schema: str) -> bool:
+    """Whether a schema without bookkeeping holds anything, extensions' own objects aside."""
+    row = connection.execute(
+        """
+        select exists (
+            select from pg_depend d
+            where d.refclassid = 'pg_namespace'::regclass
+              and d.refobjid = to_regnamespace(quote_ident(%s))
+              and d.classid in ('pg_class'::regclass, 'pg_proc'::regclass, 'pg_type'::regclass)
+              and not exists (
+                  select from pg_depend e
+                  where e.classid = d.classid and e.objid = d.objid and e.deptype = 'e'
+              )
+        )
+        """,
+        (schema,),
+    ).fetchone()
+    return bool(row and row[0])
+
+
+def create_tables(connection: Connection, schema: str) -> None:
+    """Create the bookkeeping tables."""
+    connection.execute(sql.SQL(CREATE_TABLES).format(schema=sql.Identifier(schema)))
+
+
+def pin_search_path(connection: Connection, schema: Schema) -> None:
+    """Set the search path of this transaction: catalogue, room, extensions, nothing of others."""
+    connection.execute(
+        sql.SQL(PIN_SEARCH_PATH).format(
+            schema=sql.Literal(schema.name), extensions=sql.Literal(list(schema.extensions))
+        )
+    )
+
+
+def extension_schema(connection: Connection, extension: str) -> str | None:
+    """Return the schema that an installed extension lives in."""
+    row = connection.execute(
+        "select extnamespace::regnamespace::text from pg_extension where extname = %s",
+        (extension,),
+    ).fetchone()
+    return str(row[0]) if row else None
+
+
+def record_migration(connection: Connection, schema: str, migration: Migration) -> None:
+    """Write down that a migration is contained in the schema."""
+    connection.execute(
+        sql.SQL("insert into {}.migration (name, breaks_older) values (%s, %s)").format(
+            sql.Identifier(schema)
+        ),
+        (migration.name, migration.breaks_older),
+    )
+
+
+def record_file(connection: Connection, schema: str, file: SqlFile) -> None:
+    """Write down the text that was run."""
+    connection.execute(
+        sql.SQL(
+            "insert into {}.replaceable (path, checksum) values (%s, %s)"
+            " on conflict (path) do update"
+            " set checksum = excluded.checksum, replaced_at = clock_timestamp()"
+        ).format(sql.Identifier(schema)),
+        (file.path, file.checksum),
+    )
+
+
+def record_release(connection: Connection, schema: str, version: str) -> None:
+    """Write down who installed or upgraded."""
+    connection.execute(
+        sql.SQL("insert into {}.release (version) values (%s)").format(sql.Identifier(schema)),
+        (version,),
+    )
+
+
+def store_template(connection: Connection, schema: str, file: SqlFile) -> None:
+    """Store a template as text in the room's table of templates."""
+    connection.execute(
+        sql.SQL(
+            "insert into {}.template (name, body) values (%s, %s)"
+            " on conflict (name) do update set body = excluded.body"
+        ).format(sql.Identifier(schema)),
+        (file.template_name, file.body),
+    )
+
+
+def forget_files(connection: Connection, schema: str, manifest: Manifest) -> None:
+    """Forget files that are no longer listed; what they made is dropped by a migration."""
+    listed = [file.path for file in manifest.replaceable]
+    gone = connection.execute(
+        sql.SQL("delete from {}.replaceable where not path = any (%s) returning path").format(
+            sql.Identifier(schema)
+        ),
+        (listed,),
+    ).fetchall()
+    for (path,) in gone:
+        if path.startswith("templates/"):
+            connection.execute(
+                sql.SQL("delete from {}.template where name = %s").format(sql.Identifier(schema)),
+                (SqlFile(path, "template", "").template_name,),
+            )
+
+
+def release_order(version: str) -> tuple[int, ...]:
+    """Return the numbers of a version, to compare releases by."""
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
+
+
+def _rows(connection: Connection, query: LiteralString, schema: str) -> list[tuple[str, Any]]:
+    return connection.execute(sql.SQL(query).format(schema=sql.Identifier(schema))).fetchall()

@@ -1,0 +1,158 @@
+"""A PostgreSQL data directory on disk: how it is made and what its files say.
+
+Safe defaults: data checksums, fsync, UTF-8 with the C.UTF-8 locale, a unix socket in a folder that
+only the server's user (and root) can enter, no TCP unless asked for. The superuser `postroad` gets
+in by the name that the kernel vouches for (peer), every other role by its password (SCRAM).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from postroad.postgres.binaries import Binaries
+from postroad.postgres.errors import DataFolderRefused, ServerNotStarted
+from postroad.postgres.server_user import ServerUser
+
+__all__ = ["SUPERUSER", "Cluster"]
+
+SUPERUSER = "postroad"
+# The path of a unix socket has 107 bytes at most; the name of the socket needs some of them.
+SOCKET_FOLDER_BYTES_MOST = 85
+
+_HBA = f"""\
+# Written by Postroad.
+local all {SUPERUSER} peer map=postroad
+local all all scram-sha-256
+host all all 127.0.0.1/32 scram-sha-256
+host all all ::1/128 scram-sha-256
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The folder `postgres/` of a data folder: data directory, socket, logs and locks."""
+
+    home: Path
+    binaries: Binaries
+    user: ServerUser
+
+    @property
+    def data(self) -> Path:
+        """PostgreSQL's own data directory."""
+        return self.home / "data"
+
+    @property
+    def logs(self) -> Path:
+        """Where the server logs."""
+        return self.home / "logs"
+
+    @property
+    def socket_folder(self) -> Path:
+        """The folder of the socket: in the data folder, or a short one where that is too long."""
+        inside = self.home / "run"
+        if len(os.fsencode(inside)) <= SOCKET_FOLDER_BYTES_MOST:
+            return inside
+        name = hashlib.sha256(os.fsencode(self.home)).hexdigest()[:12]
+        return Path(tempfile.gettempdir()) / f"postroad-{self.user.uid}-{name}"
+
+    def make_folders(self) -> None:
+        """Make what is missing around the data directory, closed to everybody else."""
+        missing = [folder for folder in self.home.parents if not folder.exists()]
+        for folder in reversed(missing):
+            folder.mkdir(exist_ok=True)
+            folder.chmod(0o755)
+        for folder in (self.home, self.logs, self.socket_folder):
+            folder.mkdir(mode=0o700, exist_ok=True)
+            self._refuse_strangers(folder)
+            self.user.own(folder, 0o700)
+        if not self.user.can_reach(self.home):
+            raise DataFolderRefused(
+                f"the user {self.user.name} cannot enter {self.home}",
+                hint="choose another data folder: POSTROAD_DATA_FOLDER",
+            )
+
+    def create(self, *, must_sync: bool) -> None:
+        """Make the data directory unless it is there. One that was interrupted is never used."""
+        if self.data.exists():
+            self._refuse_other_versions()
+            return
+        unfinished = self.home / "data.unfinished"
+        shutil.rmtree(unfinished, ignore_errors=True)
+        command = [
+            self.binaries.program("initdb"),
+            f"--pgdata={unfinished}",
+            f"--username={SUPERUSER}",
+            "--auth-local=peer",
+            "--auth-host=scram-sha-256",
+            "--encoding=UTF8",
+            "--data-checksums",
+            *self._locale_options(),
+            *(() if must_sync else ("--no-sync",)),
+        ]
+        made = self.user.run(command, cwd=self.home)
+        if made.returncode != 0:
+            raise ServerNotStarted(
+                f"initdb failed: {(made.stderr or made.stdout).strip()}",
+                hint=f"check the disk and the permissions of {self.home}",
+            )
+        self._write(unfinished / "pg_hba.conf", _HBA)
+        names = sorted({self.user.name, "root"})
+        mapping = "".join(f"postroad {name} {SUPERUSER}\n" for name in names)
+        self._write(unfinished / "pg_ident.conf", f"# Written by Postroad.\n{mapping}")
+        with (unfinished / "postgresql.conf").open("a", encoding="utf-8") as conf:
+            conf.write("\n# Written by Postroad at each start; local.conf is yours and wins.\n")
+            conf.write("include_if_exists = 'postroad.conf'\ninclude_if_exists = 'local.conf'\n")
+        unfinished.rename(self.data)
+
+    def configure(self, options: Mapping[str, str]) -> None:
+        """Write the options that the next start uses."""
+        lines = [
+            f"{name} = '{value.replace(chr(39), chr(39) * 2)}'" for name, value in options.items()
+        ]
+        self._write(self.data / "postroad.conf", "\n".join(("# Written by Postroad.", *lines, "")))
+
+    def last_words(self) -> str:
+        """Return why the server said it could not go on, from the log written last."""
+        newest = max(self.logs.glob("*.log"), key=lambda log: log.stat().st_mtime, default=None)
+        if newest is None:
+            return ""
+        lines = newest.read_text(encoding="utf-8", errors="replace").splitlines()[-20:]
+        return " / ".join(line for line in lines if "FATAL:" in line or "HINT:" in line)
+
+    def _locale_options(self) -> tuple[str, ...]:
+        if self.binaries.major >= 17:
+            return ("--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C")
+        return ("--locale=C.UTF-8",)
+
+    def _refuse_other_versions(self) -> None:
+        try:
+            found = (self.data / "PG_VERSION").read_text(encoding="ascii").strip()
+        except FileNotFoundError:
+            raise DataFolderRefused(
+                f"{self.data} is not a PostgreSQL data directory",
+                hint="choose another data folder: POSTROAD_DATA_FOLDER",
+            ) from None
+        if found != str(self.binaries.major):
+            raise DataFolderRefused(
+                f"{self.data} belongs to PostgreSQL {found}, the programs here are "
+                f"{self.binaries.version}",
+                hint="move it with pg_upgrade or pg_dump, name the old programs in "
+                "POSTROAD_EMBEDDED__BIN_FOLDER, or choose another data folder",
+            )
+
+    def _refuse_strangers(self, folder: Path) -> None:
+        # Matters for the short folder below the temporary one, where anybody may make names.
+        facts = folder.lstat()
+        if not stat.S_ISDIR(facts.st_mode) or facts.st_uid not in (os.geteuid(), self.user.uid):
+            raise DataFolderRefused(f"{folder} belongs to somebody else")
+
+    def _write(self, path: Path, text: str) -> None:
+        path.write_text(text, encoding="utf-8")
+        self.user.own(path, 0o600)

@@ -1,0 +1,128 @@
+"""Connections and pools, in both colours, all opened the same way.
+
+A pool tests each connection before it lends it, so that a restart of PostgreSQL costs the borrower
+one reconnect and not one error per stale connection. `is_pooled` is for a transaction-mode pooler
+in between, where prepared statements belong to somebody else's session.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+from psycopg import AsyncConnection, Connection
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
+
+from postroad.postgres.errors import DatabaseUnavailable
+
+__all__ = ["connect", "connect_async", "open_async_pool", "open_pool"]
+
+CONNECT_TIMEOUT_DEFAULT = timedelta(seconds=10)
+POOL_MIN_SIZE_DEFAULT = 1
+POOL_MAX_SIZE_DEFAULT = 10
+
+# A peer that vanished without a word is noticed within about a minute instead of two hours.
+_KEEPALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+
+
+def _parameters(
+    application_name: str, connect_timeout: timedelta, is_pooled: bool, autocommit: bool
+) -> dict[str, Any]:
+    parameters: dict[str, Any] = {
+        "application_name": application_name,
+        # libpq counts whole seconds and takes 1 for 2.
+        "connect_timeout": max(2, round(connect_timeout.total_seconds())),
+        "autocommit": autocommit,
+        **_KEEPALIVE,
+    }
+    if is_pooled:
+        parameters["prepare_threshold"] = None
+    return parameters
+
+
+def _unavailable(dsn: str, failure: Exception) -> DatabaseUnavailable:
+    host = psycopg.conninfo.conninfo_to_dict(dsn).get("host", "the local socket")
+    reason = str(failure).strip().splitlines()
+    return DatabaseUnavailable(
+        f"the database at {host} cannot be reached: {reason[-1].strip() if reason else failure!r}",
+        hint="check that it runs and that POSTROAD_DATABASE_URL names it",
+    )
+
+
+def connect(
+    dsn: str,
+    *,
+    application_name: str = "postroad",
+    connect_timeout: timedelta = CONNECT_TIMEOUT_DEFAULT,
+    is_pooled: bool = False,
+    autocommit: bool = False,
+) -> Connection:
+    """Open one connection. Raises DatabaseUnavailable."""
+    parameters = _parameters(application_name, connect_timeout, is_pooled, autocommit)
+    try:
+        return psycopg.connect(dsn, **parameters)
+    except psycopg.OperationalError as failure:
+        raise _unavailable(dsn, failure) from failure
+
+
+async def connect_async(
+    dsn: str,
+    *,
+    application_name: str = "postroad",
+    connect_timeout: timedelta = CONNECT_TIMEOUT_DEFAULT,
+    is_pooled: bool = False,
+    autocommit: bool = False,
+) -> AsyncConnection:
+    """Open one connection. Raises DatabaseUnavailable."""
+    parameters = _parameters(application_name, connect_timeout, is_pooled, autocommit)
+    try:
+        return await AsyncConnection.connect(dsn, **parameters)
+    except psycopg.OperationalError as failure:
+        raise _unavailable(dsn, failure) from failure
+
+
+def open_pool(
+    dsn: str,
+    *,
+    min_size: int = POOL_MIN_SIZE_DEFAULT,
+    max_size: int = POOL_MAX_SIZE_DEFAULT,
+    application_name: str = "postroad",
+    connect_timeout: timedelta = CONNECT_TIMEOUT_DEFAULT,
+    is_pooled: bool = False,
+) -> ConnectionPool:
+    """Open a pool; it connects in the background. The caller closes it (or uses `with`)."""
+    return ConnectionPool(
+        dsn,
+        kwargs=_parameters(application_name, connect_timeout, is_pooled, autocommit=False),
+        min_size=min_size,
+        max_size=max(max_size, min_size),
+        check=ConnectionPool.check_connection,
+        timeout=connect_timeout.total_seconds(),
+        name=application_name,
+        open=True,
+    )
+
+
+async def open_async_pool(
+    dsn: str,
+    *,
+    min_size: int = POOL_MIN_SIZE_DEFAULT,
+    max_size: int = POOL_MAX_SIZE_DEFAULT,
+    application_name: str = "postroad",
+    connect_timeout: timedelta = CONNECT_TIMEOUT_DEFAULT,
+    is_pooled: bool = False,
+) -> AsyncConnectionPool:
+    """Open a pool; it connects in the background. The caller closes it (or uses `async with`)."""
+    pool = AsyncConnectionPool(
+        dsn,
+        kwargs=_parameters(application_name, connect_timeout, is_pooled, autocommit=False),
+        min_size=min_size,
+        max_size=max(max_size, min_size),
+        check=AsyncConnectionPool.check_connection,
+        timeout=connect_timeout.total_seconds(),
+        name=application_name,
+        open=False,
+    )
+    await pool.open()
+    return pool

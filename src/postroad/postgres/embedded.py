@@ -1,0 +1,267 @@
+"""The embedded server: a PostgreSQL in the data folder, shared by all who use the folder.
+
+```
+absent ──initdb──> stopped ──first user──> running ──last user leaves──> stopped
+                      ^                       │
+                      └── killed or crashed ──┘   next user, or revive(), recovers from the log
+```
+
+A user is whoever holds the shared users' lock, which dies with its process: a killed user neither
+keeps the server alive nor stops it. Starting and stopping happen under the control lock, so that
+two processes never do either at once. A server whose last user was killed keeps running; the next
+user to leave stops it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Self
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from postroad.postgres.binaries import find_binaries
+from postroad.postgres.cluster import SUPERUSER, Cluster
+from postroad.postgres.errors import ServerInUse, ServerNotStarted
+from postroad.postgres.locks import UserLock, control_lock
+from postroad.postgres.postmaster import (
+    Postmaster,
+    processes_in,
+    read_postmaster,
+    release_stale_pid,
+)
+from postroad.postgres.server_user import SYSTEM_FOLDER, data_folder_default, server_user
+
+__all__ = ["EmbeddedServer"]
+
+logger = logging.getLogger(__name__)
+
+START_TIMEOUT_DEFAULT = timedelta(minutes=2)
+DATABASE = "postroad"
+# Names the socket too; with no TCP it cannot collide, since the folder is the server's own.
+SOCKET_PORT = 5432
+
+
+@dataclass
+class EmbeddedServer:
+    """One user's hold on the embedded server; a context manager.
+
+    `configuration` overrides options of postgresql.conf and applies when this user is the one who
+    starts the server.
+    """
+
+    folder: Path | None = None
+    bin_folder: Path | None = None
+    port: int | None = None
+    keep_running: bool = False
+    start_timeout: timedelta = START_TIMEOUT_DEFAULT
+    configuration: Mapping[str, str] = field(default_factory=dict)
+
+    _cluster: Cluster | None = field(default=None, init=False, repr=False)
+    _lock: UserLock | None = field(default=None, init=False, repr=False)
+    _running: Postmaster | None = field(default=None, init=False, repr=False)
+
+    def start(self) -> str:
+        """Become a user of the server, making and starting it as needed; return its DSN.
+
+        Raises BinariesNotFound, ServerUserMissing, DataFolderRefused or ServerNotStarted.
+        """
+        if self._lock is None:
+            cluster = self._prepared()
+            with self._control():
+                self._ensure_running(cluster)
+                lock = UserLock(cluster.home / "users.lock")
+                lock.hold()
+                self._lock = lock
+        return self.dsn()
+
+    def stop(self) -> None:
+        """Stop being a user; the last one out stops the server. A second call does nothing."""
+        if self._lock is None:
+            return
+        with self._control():
+            if self._lock.is_last() and not self.keep_running:
+                self._stop_server(self._prepared())
+            self._lock.close()
+            self._lock = None
+            self._running = None
+
+    def revive(self) -> bool:
+        """Start the server again if it died under its users; return whether it had died."""
+        cluster = self._prepared()
+        if read_postmaster(cluster.data) is not None:
+            return False
+        with self._control():
+            if read_postmaster(cluster.data) is not None:
+                return False
+            logger.warning("embedded_server_died", extra={"folder": str(cluster.home)})
+            self._ensure_running(cluster)
+        return True
+
+    def halt(self) -> bool:
+        """Stop a server that nobody uses; return whether it ran. Raises ServerInUse."""
+        cluster = self._prepared()
+        with self._control():
+            if read_postmaster(cluster.data) is None:
+                return False
+            lock = UserLock(cluster.home / "users.lock")
+            try:
+                if not lock.is_last():
+                    raise ServerInUse(
+                        f"the server in {cluster.home} is in use",
+                        hint="stop the processes that use it first",
+                    )
+                self._stop_server(cluster)
+            finally:
+                lock.close()
+        return True
+
+    def dsn(self, database: str = DATABASE) -> str:
+        """Return how to connect to a database of the running server."""
+        if self._running is None:
+            raise ServerNotStarted("this server was not started")
+        return make_conninfo(
+            "",
+            host=str(self._running.socket_folder),
+            port=self._running.port,
+            user=SUPERUSER,
+            dbname=database,
+        )
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a postmaster runs on the data directory."""
+        return read_postmaster(self._prepared().data) is not None
+
+    @property
+    def cluster(self) -> Cluster:
+        """The data directory and what stands around it."""
+        return self._prepared()
+
+    def _prepared(self) -> Cluster:
+        if self._cluster is None:
+            user = server_user()
+            folder = (self.folder or data_folder_default()).absolute()
+            binaries = find_binaries(self.bin_folder)
+            home = user.reachable(folder / "postgres")
+            if home != folder / "postgres":
+                logger.warning(
+                    "data_folder_unreachable", extra={"folder": str(folder), "instead": str(home)}
+                )
+            if not user.can_reach(binaries.folder):
+                SYSTEM_FOLDER.mkdir(mode=0o755, parents=True, exist_ok=True)
+                with control_lock(SYSTEM_FOLDER / "binaries.lock", 120):
+                    binaries = binaries.copy_to(SYSTEM_FOLDER / "binaries")
+            cluster = Cluster(home, binaries, user)
+            cluster.make_folders()
+            self._cluster = cluster
+        return self._cluster
+
+    def _control(self) -> AbstractContextManager[None]:
+        home = self._prepared().home
+        return control_lock(home / "control.lock", self.start_timeout.total_seconds())
+
+    def _ensure_running(self, cluster: Cluster) -> None:
+        running = read_postmaster(cluster.data)
+        if running is None or not running.is_ready:
+            cluster.create(must_sync=self.configuration.get("fsync") != "off")
+            if running is None:
+                cluster.configure(self._options(cluster))
+                self._start_server(cluster)
+            running = self._wait_until_ready(cluster)
+        self._running = running
+        self._ensure_database()
+
+    def _options(self, cluster: Cluster) -> dict[str, str]:
+        return {
+            "unix_socket_directories": str(cluster.socket_folder),
+            "unix_socket_permissions": "0700",
+            "listen_addresses": "127.0.0.1" if self.port is not None else "",
+            "port": str(self.port or SOCKET_PORT),
+            "password_encryption": "scram-sha-256",
+            "logging_collector": "on",
+            "log_directory": str(cluster.logs),
+            # A week of logs at most, by overwriting the file of the same weekday.
+            "log_filename": "postgresql-%a.log",
+            "log_rotation_age": "1d",
+            "log_truncate_on_rotation": "on",
+            "log_line_prefix": "%m [%p] %q%u@%d %a ",
+            # Maintenance of many queues in one transaction holds a lock for each of their tables.
+            "max_locks_per_transaction": "256",
+            **self.configuration,
+        }
+
+    def _start_server(self, cluster: Cluster) -> None:
+        release_stale_pid(cluster.data, cluster.socket_folder)
+        self._wait_for_orphans(cluster)
+        log = cluster.logs / "start.log"
+        seconds = round(self.start_timeout.total_seconds())
+        started = cluster.user.run(
+            [
+                cluster.binaries.program("pg_ctl"), "start", f"--pgdata={cluster.data}", "--wait",
+                f"--timeout={seconds}", "--silent", f"--log={log}",
+            ],
+            cwd=cluster.home,
+            timeout=seconds + 30,
+        )  # fmt: skip
+        if started.returncode != 0 and read_postmaster(cluster.data) is None:
+            raise ServerNotStarted(
+                f"PostgreSQL did not start: {cluster.last_words() or started.stderr.strip()}",
+                hint=f"the logs are in {cluster.logs}",
+            )
+
+    def _wait_for_orphans(self, cluster: Cluster) -> None:
+        """Wait for backends of a killed postmaster: they hold its shared memory until they go."""
+        deadline = time.monotonic() + self.start_timeout.total_seconds()
+        while processes_in(cluster.data) and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+    def _wait_until_ready(self, cluster: Cluster) -> Postmaster:
+        deadline = time.monotonic() + self.start_timeout.total_seconds()
+        while True:
+            running = read_postmaster(cluster.data)
+            if running is not None and running.is_ready:
+                return running
+            if running is None or time.monotonic() > deadline:
+                raise ServerNotStarted(
+                    "PostgreSQL did not become ready in time",
+                    hint=f"the logs are in {cluster.logs}; "
+                    "a long recovery may need a longer embedded.start_timeout",
+                )
+            time.sleep(0.05)
+
+    def _ensure_database(self) -> None:
+        with psycopg.connect(self.dsn("postgres"), autocommit=True) as connection:
+            found = connection.execute("select from pg_database where datname = %s", (DATABASE,))
+            if found.rowcount == 0:
+                connection.execute(sql.SQL("create database {}").format(sql.Identifier(DATABASE)))
+
+    def _stop_server(self, cluster: Cluster) -> None:
+        for mode in ("fast", "immediate"):
+            if read_postmaster(cluster.data) is None:
+                return
+            stopped = cluster.user.run(
+                [
+                    cluster.binaries.program("pg_ctl"), "stop", f"--pgdata={cluster.data}",
+                    "--wait", "--timeout=60", "--silent", f"--mode={mode}",
+                ],
+                cwd=cluster.home,
+            )  # fmt: skip
+            if stopped.returncode == 0:
+                return
+            # Immediate mode loses nothing that was committed; the next start recovers.
+            logger.warning("embedded_server_stop_slow", extra={"mode": mode})
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()

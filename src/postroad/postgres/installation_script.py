@@ -1,0 +1,121 @@
+"""A fresh install as one script that a database administrator can read and run with psql.
+
+The script does what the migrator does on a fresh database, bookkeeping rows included, so that
+`postroad db upgrade` continues from there.
+"""
+
+from __future__ import annotations
+
+from psycopg import sql
+
+from postroad.postgres.bookkeeping import CREATE_TABLES, LOCK_KEY, PIN_SEARCH_PATH
+from postroad.postgres.manifest import Manifest, Schema
+
+__all__ = ["installation_script"]
+
+_HEAD = """\
+-- Postroad {version}: fresh install of the schema {schema}.
+-- Run as the future owner, in one transaction:  psql -1 -f <this file> <database>
+\\set ON_ERROR_STOP on
+set local client_min_messages = warning;
+set local check_function_bodies = on;
+set local standard_conforming_strings = on;
+select set_config('postroad.installing', 'yes', true) \\g /dev/null
+do $guard$
+begin
+    if current_setting('postroad.installing', true) is distinct from 'yes' then
+        raise exception 'this script must run in one transaction'
+            using hint = 'run it with psql -1';
+    end if;
+    perform pg_advisory_xact_lock({key}, hashtext({name}));
+    if current_setting('server_version_num')::integer < 150000 then
+        raise exception 'Postroad needs PostgreSQL 15 or newer';
+    end if;
+    if to_regclass({migration_table}) is not null then
+        raise exception 'the schema {schema} is installed already'
+            using hint = 'run: postroad db upgrade';
+    end if;
+end
+$guard$;
+"""
+
+_EXTENSION = """\
+do $extension$
+begin
+    if not exists (select from pg_extension where extname = {extension}) then
+        execute format('create extension %I schema %I', {extension}, case
+            when has_schema_privilege(current_user, to_regnamespace('public'), 'create')
+                then 'public'
+            else {schema}
+        end);
+    end if;
+end
+$extension$;
+"""
+
+
+def installation_script(schema: Schema, manifest: Manifest, version: str) -> str:
+    """Return the script. Reads nothing but its arguments."""
+    name = _identifier(schema.name)
+    parts = [
+        _HEAD.format(
+            version=version,
+            schema=schema.name,
+            key=LOCK_KEY,
+            name=_literal(schema.name),
+            migration_table=_literal(f"{name}.migration"),
+        ),
+        f"create schema if not exists {name};",
+        *(
+            _EXTENSION.format(extension=_literal(extension), schema=_literal(schema.name))
+            for extension in schema.extensions
+        ),
+        _filled(
+            PIN_SEARCH_PATH,
+            schema=sql.Literal(schema.name),
+            extensions=sql.Literal(list(schema.extensions)),
+        ).rstrip()
+        + " \\g /dev/null",
+        _filled(CREATE_TABLES, schema=sql.Identifier(schema.name)),
+    ]
+    parts += [
+        _insert(f"{name}.migration", name=migration.name, breaks_older=migration.breaks_older)
+        for migration in manifest.migrations
+    ]
+    for file in manifest.files:
+        if file.kind == "after":
+            continue
+        parts.append(f"-- {file.path}")
+        if file.kind == "template":
+            parts.append(_insert(f"{name}.template", name=file.template_name, body=file.body))
+        else:
+            parts.append(file.body.rstrip())
+        if file.kind != "table":
+            parts.append(_insert(f"{name}.replaceable", path=file.path, checksum=file.checksum))
+    for file in manifest.after:
+        parts += [f"-- {file.path}", file.body.rstrip()]
+    parts.append(_insert(f"{name}.release", version=version))
+    return "\n".join(parts) + "\n"
+
+
+def _insert(table: str, **row: str | bool) -> str:
+    columns = ", ".join(row)
+    values = ", ".join(
+        str(value).lower() if isinstance(value, bool) else _literal(value) for value in row.values()
+    )
+    # Everything here is the text of this release, and what is text in the script is quoted.
+    return f"insert into {table} ({columns}) values ({values});"  # noqa: S608
+
+
+def _literal(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _identifier(value: str) -> str:
+    return sql.Identifier(value).as_string(None)
+
+
+def _filled(text: str, **parts: sql.Composable) -> str:
+    for key, part in parts.items():
+        text = text.replace("{" + key + "}", part.as_string(None))
+    return text

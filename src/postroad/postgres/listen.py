@@ -1,0 +1,170 @@
+"""One LISTEN connection per process, shared by all who want to be woken.
+
+```
+connecting ──LISTEN for every channel──> listening ──connection lost──> connecting
+```
+
+A notice can be lost whenever the connection is down, so each time the hub listens anew it tells
+every subscriber `interrupted`: look once by yourself. A subscriber that keeps to this, and polls at
+a slow pace besides, misses nothing. Callbacks run in the event loop and must not block.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+import psycopg
+from psycopg import AsyncConnection, sql
+
+from postroad.postgres.connections import connect_async
+from postroad.postgres.errors import DatabaseUnavailable
+from postroad.service import Service
+
+__all__ = ["ListenHub", "Notice", "Subscription"]
+
+logger = logging.getLogger(__name__)
+
+RECONNECT_DELAY_FIRST = timedelta(milliseconds=100)
+RECONNECT_DELAY_MOST = timedelta(seconds=5)
+# A silent connection is asked this often whether it is still there.
+HEALTH_INTERVAL_DEFAULT = timedelta(seconds=30)
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What a subscriber is told: a payload, or that notices may have been lost."""
+
+    channel: str
+    payload: str | None
+    is_interruption: bool = False
+
+
+Callback = Callable[[Notice], None]
+
+
+@dataclass(eq=False, slots=True)
+class Subscription:
+    """A callback on a channel, until it is cancelled."""
+
+    hub: ListenHub
+    channel: str
+    callback: Callback
+
+    def cancel(self) -> None:
+        """Stop being told; a second call does nothing."""
+        self.hub._remove(self)
+
+
+class ListenHub(Service):
+    """Listens on behalf of a whole process and reconnects by itself."""
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        application_name: str = "postroad listen",
+        health_interval: timedelta = HEALTH_INTERVAL_DEFAULT,
+    ) -> None:
+        super().__init__("listen hub")
+        self._dsn = dsn
+        self._application_name = application_name
+        self._health_interval = health_interval
+        self._subscriptions: dict[str, list[Subscription]] = {}
+        self._listening: set[str] = set()
+        self._woken = asyncio.Event()
+
+    def subscribe(self, channel: str, callback: Callback) -> Subscription:
+        """Call back for each notice on the channel.
+
+        The first call is an interruption notice, made once the hub listens: whatever came before
+        it was not heard.
+        """
+        subscription = Subscription(self, channel, callback)
+        self._subscriptions.setdefault(channel, []).append(subscription)
+        if channel in self._listening:
+            asyncio.get_running_loop().call_soon(
+                self._tell, subscription, Notice(channel, None, is_interruption=True)
+            )
+        self._woken.set()
+        return subscription
+
+    async def stop(self) -> None:
+        """Close the connection; subscribers are told nothing more."""
+        self.stopping.set()
+        self._woken.set()
+        await super().stop()
+
+    async def run(self) -> None:
+        """Listen until stopped, whatever happens to the connection."""
+        delay = RECONNECT_DELAY_FIRST
+        while not self.stopping.is_set():
+            try:
+                async with await connect_async(
+                    self._dsn, application_name=self._application_name, autocommit=True
+                ) as connection:
+                    delay = RECONNECT_DELAY_FIRST
+                    await self._listen(connection)
+            except (psycopg.OperationalError, DatabaseUnavailable, OSError) as lost:
+                logger.warning("listen_connection_lost", extra={"reason": str(lost).strip()})
+                self.signals.emit("lost")
+                if await self.pause(delay.total_seconds()):
+                    return
+                delay = min(delay * 2, RECONNECT_DELAY_MOST)
+            finally:
+                self._listening.clear()
+
+    async def _listen(self, connection: AsyncConnection) -> None:
+        loop = asyncio.get_running_loop()
+        descriptor = connection.fileno()
+        while not self.stopping.is_set():
+            self._woken.clear()
+            await self._follow_subscriptions(connection)
+            async for notify in connection.notifies(timeout=0):
+                self._dispatch(Notice(notify.channel, notify.payload))
+            self.announce_ready()
+            # The driver takes its own reader off the descriptor after each call, hence anew.
+            loop.add_reader(descriptor, self._woken.set)
+            try:
+                async with asyncio.timeout(self._health_interval.total_seconds()):
+                    await self._woken.wait()
+            except TimeoutError:
+                await connection.execute("select 1")
+            finally:
+                with contextlib.suppress(ValueError):
+                    loop.remove_reader(descriptor)
+
+    async def _follow_subscriptions(self, connection: AsyncConnection) -> None:
+        for channel in sorted(self._subscriptions.keys() - self._listening):
+            await connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
+            self._listening.add(channel)
+            self._dispatch(Notice(channel, None, is_interruption=True))
+            self.signals.emit("listening", channel)
+        for channel in sorted(self._listening - self._subscriptions.keys()):
+            await connection.execute(sql.SQL("unlisten {}").format(sql.Identifier(channel)))
+            self._listening.discard(channel)
+
+    def _dispatch(self, notice: Notice) -> None:
+        for subscription in tuple(self._subscriptions.get(notice.channel, ())):
+            self._tell(subscription, notice)
+
+    def _tell(self, subscription: Subscription, notice: Notice) -> None:
+        if subscription not in self._subscriptions.get(notice.channel, ()):
+            return
+        try:
+            subscription.callback(notice)
+        except Exception:
+            # One subscriber's mistake must not make the others deaf.
+            logger.exception("listen_callback_failed", extra={"channel": notice.channel})
+
+    def _remove(self, subscription: Subscription) -> None:
+        remaining = self._subscriptions.get(subscription.channel, [])
+        if subscription in remaining:
+            remaining.remove(subscription)
+            if not remaining:
+                del self._subscriptions[subscription.channel]
+            self._woken.set()

@@ -1,0 +1,297 @@
+"""The migrator: brings a room's schema to this version, all of it or nothing.
+
+Everything happens in one READ COMMITTED transaction under an advisory lock, so that any number of
+processes may install at once: the first does it, the others find it done. Within the transaction:
+
+1. refuse: server older than 15, schema that is newer than this Postroad or not ours;
+2. extensions (only when missing), schema, bookkeeping tables;
+3. `search_path` pinned, so that functions may say `set search_path from current`;
+4. fresh: every listed file. Existing: new migrations, then every replaceable file whose text
+   changed; after a migration all of them, because it may have dropped what it changes;
+5. grants again whenever anything was replaced (a new function is open to PUBLIC until then), and
+   `after.sql` last.
+
+Critical section: from the advisory lock to the end of the transaction. Nothing outlives the
+transaction but the schema, so a transaction-mode pooler in between does no harm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.metadata import version
+
+import psycopg
+from psycopg import Connection, sql
+from psycopg.pq import TransactionStatus
+
+from postroad.postgres import bookkeeping
+from postroad.postgres.bookkeeping import Recorded
+from postroad.postgres.errors import (
+    ConnectionNotIdle,
+    ExtensionMissing,
+    SchemaBehind,
+    SchemaForeign,
+    SchemaMissing,
+    SchemaNewer,
+    ServerTooOld,
+)
+from postroad.postgres.installation_script import installation_script
+from postroad.postgres.manifest import Manifest, Migration, Schema, SqlFile, read_manifest
+
+__all__ = ["Outcome", "Schema", "SchemaStatus", "install", "require", "script", "status", "upgrade"]
+
+SERVER_VERSION_LEAST = 150000
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What an install or upgrade did, or would do."""
+
+    schema: str
+    is_fresh: bool
+    migrations: tuple[str, ...]
+    replaced: tuple[str, ...]
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether everything was there already."""
+        return not (self.is_fresh or self.migrations or self.replaced)
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaStatus:
+    """How a schema compares with this Postroad. `version` is that of the last install."""
+
+    schema: str
+    is_installed: bool
+    version: str | None
+    server_version: int
+    applied: tuple[str, ...]
+    pending: tuple[str, ...]
+    unknown: tuple[str, ...]
+    changed: tuple[str, ...]
+
+    @property
+    def is_current(self) -> bool:
+        """Whether there is nothing to do."""
+        return self.is_installed and not (self.pending or self.unknown or self.changed)
+
+
+def install(connection: Connection, schema: Schema, *, is_dry_run: bool = False) -> Outcome:
+    """Install the schema, or upgrade it where it is installed already.
+
+    Commits a transaction of its own on the given idle connection. A dry run changes nothing and
+    returns what would be done. Raises SchemaNewer, SchemaForeign, ExtensionMissing, ServerTooOld,
+    ConnectionNotIdle, or the driver's error of a file that failed; in each case nothing changed.
+    """
+    return _migrate(connection, schema, may_install=True, is_dry_run=is_dry_run)
+
+
+def upgrade(connection: Connection, schema: Schema, *, is_dry_run: bool = False) -> Outcome:
+    """Do what `install` does, but raise SchemaMissing where nothing is installed."""
+    return _migrate(connection, schema, may_install=False, is_dry_run=is_dry_run)
+
+
+def status(connection: Connection, schema: Schema) -> SchemaStatus:
+    """Compare the schema with this Postroad. Read-only."""
+    manifest = read_manifest(schema)
+    recorded = bookkeeping.read(connection, schema.name)
+    known = {migration.name for migration in manifest.migrations}
+    return SchemaStatus(
+        schema=schema.name,
+        is_installed=recorded is not None,
+        version=recorded.version if recorded else None,
+        server_version=connection.info.server_version,
+        applied=tuple(sorted(recorded.migrations)) if recorded else (),
+        pending=tuple(migration.name for migration in _pending(manifest, recorded)),
+        unknown=tuple(sorted(recorded.migrations.keys() - known)) if recorded else (),
+        changed=tuple(file.path for file in _changed(manifest, recorded)),
+    )
+
+
+def require(connection: Connection, schema: Schema) -> None:
+    """Refuse to work on a schema that does not fit. Read-only; for processes at their start.
+
+    Older code may run on a schema that a newer Postroad only expanded. Raises SchemaMissing,
+    SchemaBehind, or SchemaNewer when a migration was applied that breaks older code.
+    """
+    manifest = read_manifest(schema)
+    recorded = bookkeeping.read(connection, schema.name)
+    if recorded is None:
+        raise _missing(schema)
+    if pending := _pending(manifest, recorded):
+        raise SchemaBehind(
+            f"the schema {schema.name} lacks {len(pending)} migration(s), first {pending[0].name}",
+            hint="run: postroad db upgrade",
+            schema=schema.name,
+        )
+    known = {migration.name for migration in manifest.migrations}
+    if breaking := sorted(
+        name for name, breaks in recorded.migrations.items() if breaks and name not in known
+    ):
+        raise _newer(schema, breaking)
+
+
+def script(schema: Schema) -> str:
+    """Return a fresh install as one SQL script, to be run by `psql -1 -f`."""
+    return installation_script(schema, read_manifest(schema), version("postroad"))
+
+
+def _migrate(
+    connection: Connection, schema: Schema, *, may_install: bool, is_dry_run: bool
+) -> Outcome:
+    if connection.info.transaction_status != TransactionStatus.IDLE:
+        raise ConnectionNotIdle("the migrator needs a connection that is not inside a transaction")
+    manifest = read_manifest(schema)
+    with connection.transaction(force_rollback=is_dry_run):
+        # Whoever waited for the lock must see what the one before it committed.
+        connection.execute("set transaction isolation level read committed")
+        if is_dry_run:
+            connection.execute("set transaction read only")
+        else:
+            bookkeeping.lock(connection, schema.name)
+        if connection.info.server_version < SERVER_VERSION_LEAST:
+            raise ServerTooOld("Postroad needs PostgreSQL 15 or newer")
+        recorded = bookkeeping.read(connection, schema.name)
+        if recorded is None:
+            if not may_install:
+                raise _missing(schema)
+            if bookkeeping.is_occupied(connection, schema.name):
+                raise SchemaForeign(
+                    f"the schema {schema.name} holds objects that Postroad did not install",
+                    hint="use another database, or rename or drop that schema first",
+                    schema=schema.name,
+                )
+        else:
+            _refuse_newer(schema, manifest, recorded)
+        migrations = _pending(manifest, recorded)
+        replaced = _to_replace(manifest, recorded, has_migrations=bool(migrations))
+        outcome = Outcome(
+            schema=schema.name,
+            is_fresh=recorded is None,
+            migrations=tuple(migration.name for migration in migrations),
+            replaced=tuple(file.path for file in replaced),
+        )
+        if not (is_dry_run or outcome.is_unchanged):
+            _apply(connection, schema, manifest, recorded, migrations, replaced)
+    return outcome
+
+
+def _apply(
+    connection: Connection,
+    schema: Schema,
+    manifest: Manifest,
+    recorded: Recorded | None,
+    migrations: tuple[Migration, ...],
+    replaced: tuple[SqlFile, ...],
+) -> None:
+    connection.execute("set local client_min_messages = warning")
+    connection.execute("set local check_function_bodies = on")
+    if recorded is None:
+        connection.execute(
+            sql.SQL("create schema if not exists {}").format(sql.Identifier(schema.name))
+        )
+    for extension in schema.extensions:
+        _ensure_extension(connection, schema, extension)
+    bookkeeping.pin_search_path(connection, schema)
+    if recorded is None:
+        bookkeeping.create_tables(connection, schema.name)
+        for migration in manifest.migrations:
+            bookkeeping.record_migration(connection, schema.name, migration)
+    for migration in migrations:
+        connection.execute(migration.body.encode())
+        bookkeeping.record_migration(connection, schema.name, migration)
+    # The manifest's order, tables among the rest: a table's default may need a function before it.
+    for file in manifest.files:
+        if file.kind == "table" and recorded is None:
+            connection.execute(file.body.encode())
+        elif file in replaced:
+            if file.kind == "template":
+                bookkeeping.store_template(connection, schema.name, file)
+            else:
+                connection.execute(file.body.encode())
+            bookkeeping.record_file(connection, schema.name, file)
+    bookkeeping.forget_files(connection, schema.name, manifest)
+    for file in manifest.after:
+        connection.execute(file.body.encode())
+    bookkeeping.record_release(connection, schema.name, version("postroad"))
+
+
+def _pending(manifest: Manifest, recorded: Recorded | None) -> tuple[Migration, ...]:
+    if recorded is None:
+        return ()
+    return tuple(one for one in manifest.migrations if one.name not in recorded.migrations)
+
+
+def _changed(manifest: Manifest, recorded: Recorded | None) -> tuple[SqlFile, ...]:
+    if recorded is None:
+        return ()
+    return tuple(
+        file for file in manifest.replaceable if recorded.checksums.get(file.path) != file.checksum
+    )
+
+
+def _to_replace(
+    manifest: Manifest, recorded: Recorded | None, *, has_migrations: bool
+) -> tuple[SqlFile, ...]:
+    if recorded is None or has_migrations:
+        return manifest.replaceable
+    changed = _changed(manifest, recorded)
+    if not changed:
+        return ()
+    grants = tuple(file for file in manifest.replaceable if file.path == "grants.sql")
+    return tuple(file for file in manifest.replaceable if file in changed or file in grants)
+
+
+def _refuse_newer(schema: Schema, manifest: Manifest, recorded: Recorded) -> None:
+    known = {migration.name for migration in manifest.migrations}
+    if unknown := sorted(recorded.migrations.keys() - known):
+        raise _newer(schema, unknown)
+    own = version("postroad")
+    # Functions alone may have changed between releases; putting the old ones back is no upgrade.
+    if bookkeeping.release_order(recorded.version) > bookkeeping.release_order(own):
+        raise SchemaNewer(
+            f"the schema {schema.name} was installed by Postroad {recorded.version}, this is {own}",
+            hint="upgrade this Postroad first",
+            schema=schema.name,
+        )
+
+
+def _newer(schema: Schema, unknown: list[str]) -> SchemaNewer:
+    return SchemaNewer(
+        f"the schema {schema.name} is newer than this Postroad: it has {', '.join(unknown)}",
+        hint="upgrade this Postroad first",
+        schema=schema.name,
+    )
+
+
+def _missing(schema: Schema) -> SchemaMissing:
+    return SchemaMissing(
+        f"the schema {schema.name} is not installed in this database",
+        hint="run: postroad db install",
+        schema=schema.name,
+    )
+
+
+def _ensure_extension(connection: Connection, schema: Schema, extension: str) -> None:
+    """Create a missing extension in `public`, or in the room's schema where that is closed."""
+    if bookkeeping.extension_schema(connection, extension) is not None:
+        return
+    row = connection.execute(
+        "select to_regnamespace('public') is not null"
+        " and has_schema_privilege(current_user, 'public', 'create')"
+    ).fetchone()
+    target = "public" if row and row[0] else schema.name
+    try:
+        connection.execute(
+            sql.SQL("create extension {} schema {}").format(
+                sql.Identifier(extension), sql.Identifier(target)
+            )
+        )
+    except (psycopg.errors.InsufficientPrivilege, psycopg.errors.FeatureNotSupported) as refused:
+        raise ExtensionMissing(
+            f"the extension {extension} is missing and cannot be created here: "
+            f"{refused.diag.message_primary}",
+            hint=f"ask the database's owner or an administrator for: create extension {extension}",
+            extension=extension,
+        ) from refused

@@ -1,0 +1,133 @@
+"""Who runs the embedded server: this user, or a system user of its own when this user is root.
+
+PostgreSQL refuses to run as root. As root, Postroad therefore runs it as the system user
+`postroad`, which it creates when missing. That user may be unable to reach a folder of root's
+(`/root` is closed to others); the server then lives below `/var/lib/postroad`, and no folder of
+anybody is ever opened wider.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pwd
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from postroad.postgres.errors import ServerUserMissing
+
+__all__ = ["SYSTEM_FOLDER", "ServerUser", "data_folder_default", "server_user"]
+
+SYSTEM_USER = "postroad"
+SYSTEM_FOLDER = Path("/var/lib/postroad")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerUser:
+    """The user that the server runs as; `is_other` when it is not the one running this process."""
+
+    name: str
+    uid: int
+    gid: int
+    is_other: bool
+
+    def run(
+        self, command: Sequence[str], *, timeout: float | None = None, cwd: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command as that user, with an environment that does not steer PostgreSQL."""
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_"))
+        }
+        environment.update(LANG="C", HOME=str(cwd or "/"), USER=self.name, LOGNAME=self.name)
+        return subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=timeout,
+            stdin=subprocess.DEVNULL,
+            cwd=cwd or "/",
+            env=environment,
+            user=self.uid if self.is_other else None,
+            group=self.gid if self.is_other else None,
+            extra_groups=[] if self.is_other else None,
+        )
+
+    def own(self, path: Path, mode: int) -> None:
+        """Give a file or folder that Postroad made to the server's user."""
+        if self.is_other:
+            os.chown(path, self.uid, self.gid)
+        path.chmod(mode)
+
+    def can_reach(self, folder: Path) -> bool:
+        """Whether the server's user can get to a folder, whatever guards it."""
+        if not self.is_other:
+            return True
+        # Asked by trying: permissions alone do not tell about access lists and mount options.
+        there = next(parent for parent in (folder, *folder.parents) if parent.is_dir())
+        command = ["/bin/sh", "-c", 'cd "$1" 2>/dev/null', "sh", str(there)]
+        return self.run(command).returncode == 0
+
+    def reachable(self, folder: Path) -> Path:
+        """Return the folder, or the one that stands in for it where the user cannot reach it."""
+        if self.can_reach(folder):
+            return folder
+        name = hashlib.sha256(str(folder).encode()).hexdigest()[:12]
+        return SYSTEM_FOLDER / "folders" / f"{folder.name}-{name}"
+
+
+def server_user() -> ServerUser:
+    """Return who is to run the server. As root, makes the system user when it is missing."""
+    uid = os.geteuid()
+    if uid != 0:
+        return ServerUser(_name_of(uid), uid, os.getegid(), is_other=False)
+    try:
+        entry = pwd.getpwnam(SYSTEM_USER)
+    except KeyError:
+        _create_system_user()
+        entry = pwd.getpwnam(SYSTEM_USER)
+    return ServerUser(entry.pw_name, entry.pw_uid, entry.pw_gid, is_other=True)
+
+
+def data_folder_default() -> Path:
+    """Return where data lives when nobody says: the system's folder for root, else the user's."""
+    if os.geteuid() == 0:
+        return SYSTEM_FOLDER
+    share = os.environ.get("XDG_DATA_HOME")
+    return (Path(share) if share else Path.home() / ".local" / "share") / "postroad"
+
+
+def _name_of(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        # Containers run as numbers without a name; PostgreSQL itself needs one.
+        raise ServerUserMissing(
+            f"the user {uid} has no entry in the list of users, and PostgreSQL needs one",
+            hint="add the user to /etc/passwd, or name a database in POSTROAD_DATABASE_URL",
+        ) from None
+
+
+def _create_system_user() -> None:
+    useradd = shutil.which("useradd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+    failure = "there is no useradd"
+    if useradd is not None:
+        options = ["--system", "--user-group", "--no-create-home", "--shell", "/usr/sbin/nologin"]
+        made = subprocess.run(
+            [useradd, *options, "--home-dir", str(SYSTEM_FOLDER), SYSTEM_USER],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        # 9: another process made it in the meantime.
+        if made.returncode in (0, 9):
+            return
+        failure = made.stderr.strip()
+    raise ServerUserMissing(
+        f"PostgreSQL does not run as root, and the user {SYSTEM_USER} cannot be made: {failure}",
+        hint=f"create a system user named {SYSTEM_USER}, run as another user, "
+        "or name a database in POSTROAD_DATABASE_URL",
+    )
