@@ -1,0 +1,44 @@
+-- Dispatchers for hstore queues, with the caller's rights.  Queues of other payloads have another row
+-- type, so their messages come from the queue's own functions.
+
+create or replace function mbus._check_dispatch(p_queue text, p_consumer text, p_function text) returns void
+language plpgsql stable security definer set search_path from current as $$
+declare
+  v_queue mbus.queue := mbus._queue(p_queue);
+  v_function oid;
+begin
+  if p_consumer is not null then perform mbus._consumer(v_queue, p_consumer); end if;
+  select p.oid into v_function from pg_proc p
+  where p.pronamespace = 'mbus'::regnamespace and p.proname = p_function;
+  if not has_function_privilege(session_user, v_function, 'execute') then
+    raise exception 'user "%" may not take messages from queue "%"', session_user, p_queue
+      using errcode = 'MB013', hint = format('Grant role %I.', coalesce(mbus._consume_role(p_queue, p_consumer), mbus._role('admin')));
+  end if;
+  if v_queue.payload <> 'hstore' then
+    raise exception 'queue "%" carries %, which has a row type of its own', p_queue, v_queue.payload
+      using errcode = 'MB019', hint = format('Call mbus.%I.', p_function);
+  end if;
+end $$;
+
+-- Takes one message of a consumer in the caller's transaction, or nothing.
+-- Errors: MB001, MB002, MB013 role, MB014 isolation, MB019 payload.
+create or replace function mbus.consume(qname text, cname text default 'default') returns setof mbus.qt_model
+language plpgsql set search_path from current rows 1 as $$
+declare
+  v_function constant text := 'consume_' || qname || '_by_' || cname;
+begin
+  perform mbus._check_dispatch(qname, coalesce(cname, 'null'), v_function);
+  return query execute format('select * from mbus.%I()', v_function);
+end $$;
+
+-- Takes the message with this iid from all its consumers: ready, delayed, leased or dead.  Blocks while another
+-- transaction holds it; returns nothing when it is not there.
+-- Errors: MB001, MB009 foreign iid, MB013 role, MB014 isolation, MB019 payload.
+create or replace function mbus.take(iid text) returns setof mbus.qt_model
+language plpgsql set search_path from current rows 1 as $$
+declare
+  v_queue constant text := split_part(coalesce(iid, ''), '.', 1);
+begin
+  perform mbus._check_dispatch(v_queue, null, 'take_' || v_queue);
+  return query execute format('select * from mbus.%I($1)', 'take_' || v_queue) using iid;
+end $$;

@@ -1,0 +1,115 @@
+-- Adds a durable subscriber.  It gets what is posted from now on and passes its selector.
+--
+-- The second consumer of a queue turns it from direct to fanout, see README.md: the queue's tables are
+-- locked while its backlog is noted for the first consumer, so on a long queue this takes a while.
+-- noindex is accepted as in earlier versions; selectors are evaluated at post time and need no index.
+-- Errors: MB001, MB004 exists, MB005, MB006, MB007 names, MB008 selector, MB017 busy.
+create or replace function mbus.create_consumer(
+  qname text, cname text, selector text default null, noindex boolean default false)
+returns void
+language plpgsql security definer set search_path from current set lock_timeout = '10s' as $$
+declare
+  v_queue mbus.queue;
+begin
+  v_queue := mbus._alter((mbus._queue(qname)).id);
+  perform mbus._check_name('consumer', cname);
+  perform mbus._check_length(qname, cname);
+  if exists (select from mbus.consumer where queue_id = v_queue.id and name = cname) then
+    raise exception 'queue "%" has a consumer "%" already', qname, cname
+      using errcode = 'MB004', hint = 'Drop it first, or choose another name.';
+  end if;
+  perform mbus._check_collision(mbus._consumer_functions(qname, cname));
+  perform mbus._check_selector(v_queue, selector);
+  perform mbus._create_role(mbus._consume_role(qname, cname), v_queue.is_roles_security_model);
+  if v_queue.mode = 'direct' then
+    v_queue := mbus._fan_out(v_queue);
+  end if;
+  insert into mbus.consumer (queue_id, name, selector) values (v_queue.id, cname, create_consumer.selector);
+  for v_slot in 0 .. v_queue.slots - 1 loop
+    if mbus._slot_exists(v_queue, v_slot) then
+      perform mbus._create_slot(v_queue, v_slot);
+    end if;
+  end loop;
+  perform mbus._generate(v_queue);
+exception when lock_not_available then
+  raise exception 'queue "%" is busy: a transaction that posts or takes has been open for 10 seconds', qname
+    using errcode = 'MB017', hint = 'Try again, or look for long transactions in pg_stat_activity.';
+end $$;
+
+-- Turns a direct queue into a fanout queue.  The payload tables become the log and change their name, so
+-- that a session still running the old functions fails instead of deleting payloads others need.
+create or replace function mbus._fan_out(p_queue mbus.queue) returns mbus.queue
+language plpgsql set search_path from current as $$
+declare
+  v_old  record;
+  v_new  mbus.queue;
+  v_log  text;
+  v_ready text;
+begin
+  execute 'lock table ' || (select string_agg(distinct format('mbus.%I', payload_table), ', ') from mbus._tables(p_queue))
+       || ' in access exclusive mode';
+  update mbus.queue set mode = 'fanout' where id = p_queue.id returning * into v_new;
+  for v_old in select * from mbus._tables(p_queue) loop
+    v_log := mbus._log_name(v_new, v_old.lane, v_old.slot);
+    v_ready := mbus._ready_name(v_new, v_old.consumer, v_old.lane, v_old.slot);
+    execute format('alter table mbus.%I rename to %I', v_old.payload_table, v_log);
+    execute format('alter index mbus.%I rename to %I', v_old.payload_table || '_id', v_log || '_id');
+    execute format('alter index mbus.%I rename to %I', v_old.payload_table || '_ex', v_log || '_ex');
+    execute format('drop index mbus.%I', v_old.payload_table || '_or');
+    perform mbus._create_narrow_table(v_ready);
+    execute format('insert into mbus.%I (id, origin) select id, origin from mbus.%I order by id', v_ready, v_log);
+    perform setval(format('mbus.%I', v_ready || '$hint')::regclass, mbus._hint(v_old.payload_table));
+    execute format('drop sequence mbus.%I', v_old.payload_table || '$hint');
+  end loop;
+  return v_new;
+end $$;
+
+-- Removes a subscriber with what it has not read.  The last one of a queue cannot be removed.
+create or replace function mbus.drop_consumer(qname text, cname text) returns void
+language plpgsql security definer set search_path from current set lock_timeout = '10s' as $$
+declare
+  v_queue    mbus.queue;
+  v_consumer mbus.consumer;
+  v_table    text;
+begin
+  v_queue := mbus._alter((mbus._queue(qname)).id);
+  v_consumer := mbus._consumer(v_queue, cname);
+  if not exists (select from mbus.consumer where queue_id = v_queue.id and id <> v_consumer.id) then
+    raise exception '"%" is the last consumer of queue "%"', cname, qname
+      using errcode = 'MB016', hint = 'Drop the queue with mbus.drop_queue, or create another consumer first.';
+  end if;
+  -- Posts in flight still deliver to this consumer: wait for them before its tables go.
+  execute 'lock table ' || (select string_agg(distinct format('mbus.%I', payload_table), ', ') from mbus._tables(v_queue))
+       || ' in share row exclusive mode';
+  for v_table in select ready_table from mbus._tables(v_queue) where consumer_id = v_consumer.id loop
+    execute format('drop table mbus.%I cascade', v_table);
+    execute format('drop sequence mbus.%I', v_table || '$hint');
+  end loop;
+  perform mbus._drop_functions(mbus._consumer_functions(qname, cname));
+  delete from mbus.consumer where id = v_consumer.id;
+  update mbus.delayed set recipients = array_remove(recipients, v_consumer.id)
+  where queue_id = v_queue.id and v_consumer.id = any (recipients);
+  perform mbus._generate(v_queue);
+  perform mbus._drop_role(mbus._consume_role(qname, cname));
+exception when lock_not_available then
+  raise exception 'queue "%" is busy: a transaction that posts has been open for 10 seconds', qname
+    using errcode = 'MB017', hint = 'Try again, or look for long transactions in pg_stat_activity.';
+end $$;
+
+-- Changes how a consumer retries.  Null leaves a setting as it is.
+create or replace function mbus.alter_consumer(
+  qname text, cname text, max_attempts integer default null, backoff interval default null, backoff_max interval default null)
+returns void
+language plpgsql security definer set search_path from current as $$
+declare
+  v_consumer mbus.consumer := mbus._consumer(mbus._queue(qname), cname);
+begin
+  if $3 < 1 or $4 < '0' or $5 < '0' then
+    raise exception 'max_attempts must be positive, backoff and backoff_max not negative'
+      using errcode = 'MB012', hint = 'Nothing was changed.';
+  end if;
+  update mbus.consumer c
+  set max_attempts = coalesce($3, c.max_attempts), backoff = coalesce($4, c.backoff),
+      backoff_max = coalesce($5, c.backoff_max)
+  where c.id = v_consumer.id;
+end $$;

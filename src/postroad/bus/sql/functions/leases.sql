@@ -1,0 +1,128 @@
+-- Answers of a holder.  The token is the fence: it is new with each lease, and a lease that has ended
+-- answers MB015, whether or not somebody else has the message by now.
+
+create or replace function mbus._check_ttl(p_ttl interval) returns interval
+language plpgsql immutable set search_path from current as $$
+begin
+  if p_ttl is null or p_ttl <= '0' then
+    raise exception 'invalid lease time: %', coalesce(p_ttl::text, 'null')
+      using errcode = 'MB012', hint = 'A lease lasts longer than zero.';
+  end if;
+  return p_ttl;
+end $$;
+
+-- The lease, locked, if its holder may still answer.
+create or replace function mbus._held(p_iid text, p_token bigint) returns mbus.leased
+language plpgsql set search_path from current as $$
+declare
+  v_lease mbus.leased;
+  v_queue mbus.queue;
+begin
+  v_queue := mbus._queue(split_part(coalesce(p_iid, ''), '.', 1));
+  select l.* into v_lease from mbus.leased l
+  where l.token = p_token and l.queue_id = v_queue.id and l.number = mbus._number(v_queue.name, p_iid)
+  for update;
+  if not found or v_lease.leased_until <= mbus.now() then
+    raise exception 'the lease % of message "%" has ended', p_token, p_iid
+      using errcode = 'MB015', hint = 'Somebody else may have the message now. Drop the work, or extend leases in time.';
+  end if;
+  perform mbus._check_consume(v_queue, (select name from mbus.consumer where id = v_lease.consumer_id));
+  return v_lease;
+end $$;
+
+-- Done: the message is consumed.
+create or replace function mbus.ack(iid text, token bigint) returns void
+language plpgsql security definer set search_path from current as $$
+declare
+  v_lease mbus.leased := mbus._held(iid, token);
+begin
+  delete from mbus.leased l where l.token = v_lease.token;
+end $$;
+
+-- Done, for many at once.  Returns the iids whose lease had ended; the others are consumed.
+create or replace function mbus.ackn(iids text[], tokens bigint[]) returns text[]
+language plpgsql security definer set search_path from current as $$
+declare
+  v_acked bigint[];
+begin
+  perform mbus._check_holders(tokens);
+  with done as (
+    delete from mbus.leased l where l.token = any (tokens) and l.leased_until > mbus.now() returning l.token)
+  select array_agg(d.token) into v_acked from done d;
+  return array(select u.iid from unnest(iids, tokens) u(iid, token) where u.token <> all (coalesce(v_acked, '{}')));
+end $$;
+
+create or replace function mbus._check_holders(p_tokens bigint[]) returns void
+language plpgsql stable set search_path from current as $$
+begin
+  perform mbus._check_consume(q, c.name)
+  from (select distinct l.queue_id, l.consumer_id from mbus.leased l where l.token = any (p_tokens)) h
+  join mbus.queue q on q.id = h.queue_id join mbus.consumer c on c.id = h.consumer_id;
+end $$;
+
+-- Not done: ready again, delayed, or dead.  Answers 'ready', 'delayed' or 'dmq'.
+-- delay null: the consumer's backoff.  park: to the dmq at once.
+create or replace function mbus.nack(
+  iid text, token bigint, delay interval default null, error text default null, park boolean default false)
+returns text
+language plpgsql security definer set search_path from current as $$
+declare
+  v_lease mbus.leased := mbus._held(iid, token);
+begin
+  perform mbus._check_delay(delay);
+  delete from mbus.leased l where l.token = v_lease.token;
+  return mbus._give_back(v_lease.consumer_id, mbus._parcel(v_lease), delay, error, park);
+end $$;
+
+create or replace function mbus._check_delay(p_delay interval) returns void
+language plpgsql immutable set search_path from current as $$
+begin
+  if p_delay < '0' then
+    raise exception 'invalid delay: %', p_delay using errcode = 'MB012', hint = 'A delay is zero or more.';
+  end if;
+end $$;
+
+-- Still at it: the lease lasts until now + ttl.
+create or replace function mbus.extend(iid text, token bigint, ttl interval default '30 seconds') returns timestamptz
+language plpgsql security definer set search_path from current as $$
+declare
+  v_lease mbus.leased := mbus._held(iid, token);
+  v_until constant timestamptz := mbus.now() + mbus._check_ttl(ttl);
+begin
+  update mbus.leased l set leased_until = v_until where l.token = v_lease.token;
+  return v_until;
+end $$;
+
+-- Still at it, for many at once.  Returns the iids whose lease had ended.
+create or replace function mbus.extendn(iids text[], tokens bigint[], ttl interval default '30 seconds') returns text[]
+language plpgsql security definer set search_path from current as $$
+declare
+  v_until constant timestamptz := mbus.now() + mbus._check_ttl(ttl);
+  v_held  bigint[];
+begin
+  perform mbus._check_holders(tokens);
+  with kept as (
+    update mbus.leased l set leased_until = v_until
+    where l.token = any (tokens) and l.leased_until > mbus.now() returning l.token)
+  select array_agg(k.token) into v_held from kept k;
+  return array(select u.iid from unnest(iids, tokens) u(iid, token) where u.token <> all (coalesce(v_held, '{}')));
+end $$;
+
+-- For a handler that works in its own transaction and failed: after its rollback, takes the message and does
+-- what nack does.  Answers 'ready', 'delayed', 'dmq', or 'absent' when the message is gone.
+create or replace function mbus.reject(
+  qname text, cname text, iid text, delay interval default null, error text default null, park boolean default false)
+returns text
+language plpgsql security definer set search_path from current as $$
+declare
+  v_queue    mbus.queue := mbus._queue(qname);
+  v_consumer mbus.consumer := mbus._consumer(v_queue, cname);
+  v_parcel   mbus.parcel;
+begin
+  perform mbus._check_consume(v_queue, cname);
+  perform mbus._check_delay(delay);
+  select * into v_parcel from mbus._take_number(v_queue.id, v_consumer.id, mbus._number(qname, iid)) limit 1;
+  if not found then return 'absent'; end if;
+  v_parcel.trail := mbus._tried(v_parcel.trail);
+  return mbus._give_back(v_consumer.id, v_parcel, delay, error, park);
+end $$;

@@ -1,0 +1,122 @@
+-- Dispatchers for a queue whose name is data.  They run with the caller's rights and call the queue's own
+-- function, so the rights on that function decide.
+
+-- Raises MB001 for an unknown queue and MB013 for a caller without the right.
+create or replace function mbus._check_post(p_queue text) returns text
+language plpgsql stable security definer set search_path from current as $$
+declare
+  v_queue mbus.queue := mbus._queue(p_queue);
+  v_function oid;
+begin
+  select p.oid into v_function from pg_proc p
+  where p.pronamespace = 'mbus'::regnamespace and p.proname = 'post_' || p_queue;
+  if not has_function_privilege(session_user, v_function, 'execute') then
+    raise exception 'user "%" may not post to queue "%"', session_user, p_queue
+      using errcode = 'MB013', hint = format('Grant role %I.', mbus._post_role(p_queue));
+  end if;
+  return v_queue.payload;
+end $$;
+
+create or replace function mbus._refuse_payload(p_queue text, p_payload text, p_given text) returns void
+language plpgsql immutable set search_path from current as $$
+begin
+  raise exception 'queue "%" carries %, not %', p_queue, p_payload, p_given
+    using errcode = 'MB011', hint = format('Cast the data to %s.', p_payload);
+end $$;
+
+-- Posts one message in the caller's transaction and returns its iid.  A text given to a queue of another
+-- payload is read as that type.
+-- Errors: MB001, MB009 foreign iid, MB010 duplicate iid, MB011 payload, MB012 argument, MB013 role.
+create or replace function mbus.post(
+  qname text, data text, headers hstore default null, properties hstore default null,
+  delayed_until timestamptz default null, expires timestamptz default null, iid text default null)
+returns text
+language plpgsql set search_path from current as $$
+declare
+  v_payload constant text := mbus._check_post(qname);
+  v_iid     text;
+begin
+  execute format('select mbus.%I(mbus._read_%s($1), $2, $3, $4, $5, $6)', 'post_' || qname, v_payload)
+    into v_iid using data, headers, properties, delayed_until, expires, iid;
+  return v_iid;
+end $$;
+
+create or replace function mbus.post(
+  qname text, data hstore, headers hstore default null, properties hstore default null,
+  delayed_until timestamptz default null, expires timestamptz default null, iid text default null)
+returns text
+language plpgsql set search_path from current as $$
+declare
+  v_payload constant text := mbus._check_post(qname);
+  v_iid     text;
+begin
+  if v_payload <> 'hstore' then perform mbus._refuse_payload(qname, v_payload, 'hstore'); end if;
+  execute format('select mbus.%I($1, $2, $3, $4, $5, $6)', 'post_' || qname)
+    into v_iid using data, headers, properties, delayed_until, expires, iid;
+  return v_iid;
+end $$;
+
+create or replace function mbus.post(
+  qname text, data jsonb, headers hstore default null, properties hstore default null,
+  delayed_until timestamptz default null, expires timestamptz default null, iid text default null)
+returns text
+language plpgsql set search_path from current as $$
+declare
+  v_payload constant text := mbus._check_post(qname);
+  v_iid     text;
+begin
+  if v_payload <> 'jsonb' then perform mbus._refuse_payload(qname, v_payload, 'jsonb'); end if;
+  execute format('select mbus.%I($1, $2, $3, $4, $5, $6)', 'post_' || qname)
+    into v_iid using data, headers, properties, delayed_until, expires, iid;
+  return v_iid;
+end $$;
+
+create or replace function mbus.post(
+  qname text, data bytea, headers hstore default null, properties hstore default null,
+  delayed_until timestamptz default null, expires timestamptz default null, iid text default null)
+returns text
+language plpgsql set search_path from current as $$
+declare
+  v_payload constant text := mbus._check_post(qname);
+  v_iid     text;
+begin
+  if v_payload <> 'bytea' then perform mbus._refuse_payload(qname, v_payload, 'bytea'); end if;
+  execute format('select mbus.%I($1, $2, $3, $4, $5, $6)', 'post_' || qname)
+    into v_iid using data, headers, properties, delayed_until, expires, iid;
+  return v_iid;
+end $$;
+
+-- A text read as a payload; what cannot be read is MB011.
+create or replace function mbus._read_hstore(p_text text) returns hstore
+language plpgsql immutable set search_path from current as $$
+begin
+  return p_text::hstore;
+exception when data_exception or syntax_error then
+  raise exception 'this text is no hstore' using errcode = 'MB011', detail = sqlerrm, hint = 'Write key=>value pairs.';
+end $$;
+
+create or replace function mbus._read_jsonb(p_text text) returns jsonb
+language plpgsql immutable set search_path from current as $$
+begin
+  return p_text::jsonb;
+exception when data_exception or syntax_error then
+  raise exception 'this text is no JSON' using errcode = 'MB011', detail = sqlerrm, hint = 'Write valid JSON.';
+end $$;
+
+create or replace function mbus._read_text(p_text text) returns text
+language sql immutable set search_path from current as $$ select p_text $$;
+
+create or replace function mbus._read_bytea(p_text text) returns bytea
+language plpgsql immutable set search_path from current as $$
+begin
+  return p_text::bytea;
+exception when data_exception or syntax_error then
+  raise exception 'this text is no bytea' using errcode = 'MB011', detail = sqlerrm, hint = 'Write \x and hexadecimal digits.';
+end $$;
+
+-- Reserves an iid: post the message under it later, in this or another transaction.
+create or replace function mbus.get_iid(qname text) returns text
+language plpgsql security definer set search_path from current as $$
+begin
+  return mbus._iid(qname, nextval((mbus._queue(qname)).position));
+end $$;

@@ -1,0 +1,116 @@
+-- Creates a queue with the consumer "default" and the roles to use it.
+--
+-- ncons is the number of slots of its ring; each is made when traffic first needs it.  On an existing
+-- queue the functions are made anew and the messages stay; ncons and payload must be the same.
+-- Errors: MB003 other shape, MB005, MB006, MB007 names, MB011 payload, MB012 ncons, MB013 roles.
+create or replace function mbus.create_queue(
+  qname text, ncons integer default 8, is_roles_security_model boolean default false, payload regtype default 'hstore')
+returns void
+language plpgsql security definer set search_path from current as $$
+declare
+  v_queue mbus.queue;
+begin
+  perform mbus._check_name('queue', qname);
+  perform mbus._check_length(qname, 'default');
+  perform mbus._check_payload(payload);
+  if ncons is null or ncons not between 2 and 256 then
+    raise exception 'invalid ncons: %', coalesce(ncons::text, 'null')
+      using errcode = 'MB012', hint = 'Choose between 2 and 256 slots.';
+  end if;
+  perform pg_advisory_xact_lock(mbus._lock_class(), hashtext(qname));
+  select * into v_queue from mbus.queue where name = qname;
+  if found then
+    perform mbus._recreate_queue(v_queue, ncons, create_queue.is_roles_security_model, payload);
+    return;
+  end if;
+  perform mbus._check_collision(mbus._queue_functions(qname) || mbus._consumer_functions(qname, 'default'));
+  perform mbus._create_role(mbus._post_role(qname), create_queue.is_roles_security_model);
+  for v_figure in 1 .. 4 loop
+    perform mbus._create_sequence('qs$' || qname || '$' || ('{position,head,tail,swept}'::text[])[v_figure]);
+  end loop;
+  insert into mbus.queue (name, payload, slots, is_roles_security_model, position, swept)
+  values (qname, payload::oid::regtype::text, ncons, create_queue.is_roles_security_model,
+          format('mbus.%I', 'qs$' || qname || '$position')::regclass, format('mbus.%I', 'qs$' || qname || '$swept')::regclass)
+  returning * into v_queue;
+  insert into mbus.consumer (queue_id, name) values (v_queue.id, 'default');
+  perform mbus._create_role(mbus._consume_role(qname, 'default'), create_queue.is_roles_security_model);
+  perform mbus._create_slot(v_queue, 0);
+  perform mbus._generate(v_queue);
+end $$;
+
+create or replace function mbus._check_payload(p_payload regtype) returns void
+language plpgsql immutable set search_path from current as $$
+begin
+  if p_payload is null or p_payload not in ('hstore'::regtype, 'jsonb'::regtype, 'text'::regtype, 'bytea'::regtype) then
+    raise exception 'a queue cannot carry %', coalesce(p_payload::text, 'null')
+      using errcode = 'MB011', hint = 'Choose hstore, jsonb, text or bytea.';
+  end if;
+end $$;
+
+create or replace function mbus._recreate_queue(
+  p_queue mbus.queue, p_slots integer, p_is_roles_security_model boolean, p_payload regtype) returns void
+language plpgsql set search_path from current as $$
+begin
+  if p_queue.slots <> p_slots or p_queue.payload <> p_payload::text then
+    raise exception 'queue "%" exists with ncons % and payload %', p_queue.name, p_queue.slots, p_queue.payload
+      using errcode = 'MB003', hint = 'Neither can be changed. Make a queue of another name, or drop this one first.';
+  end if;
+  perform mbus._alter(p_queue.id);
+  perform mbus._create_role(mbus._post_role(p_queue.name), p_is_roles_security_model);
+  perform mbus._create_role(mbus._consume_role(p_queue.name, c.name), p_is_roles_security_model)
+  from mbus.consumer c where c.queue_id = p_queue.id;
+  update mbus.queue set is_roles_security_model = p_is_roles_security_model
+  where id = p_queue.id returning * into p_queue;
+  perform mbus._revoke_user(p_queue);
+  perform mbus._generate(p_queue);
+end $$;
+
+-- A queue that becomes one with roles is closed to mbus_<db>_user.
+create or replace function mbus._revoke_user(p_queue mbus.queue) returns void
+language plpgsql set search_path from current as $$
+declare
+  v_function regprocedure;
+begin
+  if not exists (select from pg_roles where rolname = mbus._role('user')) then return; end if;
+  for v_function in
+    select p.oid from pg_proc p where p.pronamespace = 'mbus'::regnamespace
+      and (p.proname = any (mbus._queue_functions(p_queue.name))
+           or exists (select from mbus.consumer c where c.queue_id = p_queue.id
+                        and p.proname = any (mbus._consumer_functions(p_queue.name, c.name))))
+  loop
+    execute format('revoke all on function %s from %I', v_function, mbus._role('user'));
+  end loop;
+end $$;
+
+-- Drops a queue with its messages, consumers, functions, views and roles.
+create or replace function mbus.drop_queue(qname text) returns void
+language plpgsql security definer set search_path from current set client_min_messages = warning as $$
+declare
+  v_queue    mbus.queue;
+  v_consumer text;
+begin
+  v_queue := mbus._alter((mbus._queue(qname)).id);
+  perform mbus._drop_tables(v_queue);
+  for v_consumer in select name from mbus.consumer where queue_id = v_queue.id loop
+    perform mbus._drop_functions(mbus._consumer_functions(qname, v_consumer));
+    perform mbus._drop_role(mbus._consume_role(qname, v_consumer));
+  end loop;
+  perform mbus._drop_functions(mbus._queue_functions(qname) || ('_view_' || qname));
+  perform mbus._drop_role(mbus._post_role(qname));
+  delete from mbus.queue where id = v_queue.id;
+  for v_figure in 1 .. 4 loop
+    execute format('drop sequence mbus.%I', 'qs$' || qname || '$' || ('{position,head,tail,swept}'::text[])[v_figure]);
+  end loop;
+end $$;
+
+create or replace function mbus._drop_functions(p_names text[]) returns void
+language plpgsql set search_path from current as $$
+declare
+  v_function regprocedure;
+begin
+  for v_function in
+    select oid from pg_proc where pronamespace = 'mbus'::regnamespace and proname = any (p_names)
+  loop
+    execute format('drop function %s cascade', v_function);
+  end loop;
+end $$;

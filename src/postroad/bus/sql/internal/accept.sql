@@ -1,0 +1,168 @@
+-- The part of a post that a plain message does not need.
+
+create or replace function mbus._check_expiry(p_delayed_until timestamptz, p_expires timestamptz) returns void
+language plpgsql immutable set search_path from current as $$
+begin
+  if p_expires < p_delayed_until then
+    raise exception 'the message would expire at %, before it is due at %', p_expires, p_delayed_until
+      using errcode = 'MB012', hint = 'Let expires be later than delayed_until.';
+  end if;
+end $$;
+
+-- One element per message out of null, one element, or as many as there are messages.
+create or replace function mbus._spread(p_what text, p_values hstore[], p_count integer) returns hstore[]
+language plpgsql immutable set search_path from current as $$
+begin
+  if p_values is null or cardinality(p_values) = p_count then return p_values; end if;
+  if cardinality(p_values) = 1 then return array_fill(p_values[1], array[p_count]); end if;
+  raise exception '% % for % messages', cardinality(p_values), p_what, p_count
+    using errcode = 'MB012', hint = 'Give none, one for all, or one per message.';
+end $$;
+
+create or replace function mbus._interval(p_what text, p_text text) returns interval
+language plpgsql immutable set search_path from current as $$
+begin
+  return p_text::interval;
+exception when invalid_datetime_format or datetime_field_overflow or interval_field_overflow then
+  raise exception 'invalid %: "%"', p_what, p_text
+    using errcode = 'MB012', hint = 'Write an interval, such as 1 hour.';
+end $$;
+
+-- Checks headers, reserves the number, and sets delayed messages aside.
+-- parcel is null when nothing is left to put: the message is delayed, or its key was seen before.
+-- Locks: with an iid, an advisory lock on it; with a dedup_key, the key's row.
+create or replace function mbus._accept(
+  p_queue_id integer, p_parcel mbus.parcel, p_delayed_until timestamptz, p_iid text,
+  out number bigint, out parcel mbus.parcel)
+language plpgsql set search_path from current as $$
+declare
+  v_queue    mbus.queue;
+  v_key      text := p_parcel.headers -> 'dedup_key';
+begin
+  select * into v_queue from mbus.queue where id = p_queue_id;
+  parcel := p_parcel;
+  perform mbus._check_expiry(p_delayed_until, p_parcel.expires);
+  parcel.headers := mbus._accept_headers(v_queue, p_parcel.headers);
+  if p_iid is not null then
+    number := mbus._reserved(v_queue, p_iid);
+  end if;
+  if v_key is not null then
+    number := coalesce(number, nextval(v_queue.position));
+    insert into mbus.dedup as d (queue_id, key, number, until)
+    values (v_queue.id, v_key, number,
+            p_parcel.added + mbus._interval('dedup_window', coalesce(p_parcel.headers -> 'dedup_window', '1 hour')))
+    on conflict on constraint key_is_unique_in_its_queue
+      do update set number = excluded.number, until = excluded.until where d.until <= p_parcel.added;
+    if not found then
+      select d.number into number from mbus.dedup d where d.queue_id = v_queue.id and d.key = v_key;
+      parcel := null;
+      return;
+    end if;
+  end if;
+  parcel.number := number;
+  if p_delayed_until is not null then
+    parcel.trail := jsonb_build_object('delayed_until', p_delayed_until);
+  end if;
+  if p_delayed_until > p_parcel.added then
+    number := coalesce(number, nextval(v_queue.position));
+    if v_queue.mode = 'fanout' then
+      execute format('select mbus.%I($1, $2)', '_match_' || v_queue.name) into parcel.recipients using parcel, number;
+    end if;
+    insert into mbus.delayed (queue_id, due_at, number, added, expires, headers, properties, trail, recipients,
+                              data_hstore, data_jsonb, data_text, data_bytea)
+    select v_queue.id, p_delayed_until, number, parcel.added, parcel.expires, parcel.headers, parcel.properties,
+           parcel.trail, parcel.recipients, parcel.data_hstore, parcel.data_jsonb, parcel.data_text, parcel.data_bytea;
+    parcel := null;
+  end if;
+end $$;
+
+create or replace function mbus._accept_headers(p_queue mbus.queue, p_headers hstore) returns hstore
+language plpgsql set search_path from current as $$
+declare
+  v_priority text := p_headers -> 'priority';
+begin
+  if v_priority is not null and v_priority not in ('high', 'normal', 'low') then
+    raise exception 'unknown priority: "%"', v_priority
+      using errcode = 'MB012', hint = 'Use high, normal or low.';
+  end if;
+  if p_headers -> 'group' is not null and v_priority <> 'normal' then
+    raise exception 'a message of a group has no priority'
+      using errcode = 'MB012', hint = 'The messages of a group keep their order; leave out one of the two headers.';
+  end if;
+  if v_priority <> all (p_queue.lanes) then
+    perform mbus._add_lane(p_queue.id, v_priority);
+  end if;
+  if p_headers -> 'group' is not null and not p_queue.has_groups then
+    perform mbus._add_groups(p_queue.id);
+  end if;
+  if p_headers ? 'seenby' then
+    return p_headers || hstore('seenby', mbus._seen(p_headers -> 'seenby'));
+  end if;
+  return p_headers;
+end $$;
+
+-- The databases that a forwarded message has passed, with this one.
+create or replace function mbus._seen(p_seenby text) returns text
+language plpgsql stable set search_path from current as $$
+begin
+  return (p_seenby::text[] || current_database()::text)::text;
+exception when invalid_text_representation then
+  raise exception 'invalid header seenby: "%"', p_seenby
+    using errcode = 'MB012', hint = 'It is the text of an array of database names, such as {erp,warehouse}.';
+end $$;
+
+-- The number of an iid that was issued by get_iid and is not in use.
+create or replace function mbus._reserved(p_queue mbus.queue, p_iid text) returns bigint
+language plpgsql set search_path from current as $$
+declare
+  v_number bigint := mbus._number(p_queue.name, p_iid);
+begin
+  perform pg_advisory_xact_lock(hashtextextended(p_iid, 0));
+  if mbus._has(p_queue.id, v_number)
+     or exists (select from mbus.dmq d where d.queue_id = p_queue.id and d.number = v_number) then
+    raise exception 'a message with iid "%" exists already', p_iid
+      using errcode = 'MB010', hint = 'Give a message back with mbus.nack or mbus.reject, or get a new iid.';
+  end if;
+  return v_number;
+end $$;
+
+-- The first message of another priority, and the first with a group, change the queue's functions.
+create or replace function mbus._add_lane(p_queue_id integer, p_lane text) returns void
+language plpgsql set search_path from current as $$
+declare
+  v_queue mbus.queue := mbus._alter(p_queue_id);
+begin
+  if p_lane = any (v_queue.lanes) then return; end if;
+  update mbus.queue set lanes = lanes || p_lane where id = p_queue_id returning * into v_queue;
+  for v_slot in 0 .. v_queue.slots - 1 loop
+    if mbus._slot_exists(v_queue, v_slot) then
+      perform mbus._create_slot(v_queue, v_slot);
+    end if;
+  end loop;
+  perform mbus._generate(v_queue);
+end $$;
+
+create or replace function mbus._add_groups(p_queue_id integer) returns void
+language plpgsql set search_path from current as $$
+declare
+  v_queue mbus.queue := mbus._alter(p_queue_id);
+begin
+  if v_queue.has_groups then return; end if;
+  update mbus.queue set has_groups = true where id = p_queue_id returning * into v_queue;
+  perform mbus._generate(v_queue);
+end $$;
+
+-- The queue, locked against any other change of its shape until the end of the transaction.
+-- Maintenance, which also makes tables, takes the same lock without waiting.
+create or replace function mbus._alter(p_queue_id integer) returns mbus.queue
+language plpgsql set search_path from current as $$
+declare
+  v_queue mbus.queue;
+begin
+  perform pg_advisory_xact_lock(mbus._lock_class(), p_queue_id);
+  select * into v_queue from mbus.queue where id = p_queue_id for update;
+  return v_queue;
+end $$;
+
+create or replace function mbus._lock_class() returns integer
+language sql immutable parallel safe set search_path from current as $$ select hashtext('mbus.queue') $$;

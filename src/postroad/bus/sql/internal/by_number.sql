@@ -1,0 +1,106 @@
+-- Looking a message up by its number.  Off the hot path, so the statements are dynamic and go through
+-- the queue's tables one by one; each look is an index probe.
+
+-- True when a live message is ready, delayed or leased; p_number null: any message.
+create or replace function mbus._has(p_queue_id integer, p_number bigint) returns boolean
+language plpgsql set search_path from current set enable_seqscan = off as $$
+declare
+  v_queue mbus.queue;
+  v_table record;
+  v_has   boolean;
+begin
+  select * into v_queue from mbus.queue where id = p_queue_id;
+  for v_table in select distinct ready_table, payload_table from mbus._tables(v_queue) loop
+    execute format($query$
+      select exists (
+        select from mbus.%1$I s join mbus.%2$I l on l.id = s.id
+        where s.id >= $2 and (l.expires is null or l.expires > mbus.now()) %3$s)$query$,
+      v_table.ready_table, v_table.payload_table,
+      case when p_number is not null then 'and (s.id = $1 and s.origin is null or s.origin = $1)' end)
+    into v_has using p_number, mbus._hint(v_table.ready_table);
+    if v_has then return true; end if;
+  end loop;
+  return exists (select from mbus.delayed d
+                 where d.queue_id = p_queue_id and (p_number is null or d.number = p_number)
+                   and (d.expires is null or d.expires > mbus.now()))
+      or exists (select from mbus.leased l where l.queue_id = p_queue_id and (p_number is null or l.number = p_number));
+end $$;
+
+-- Removes a message by its number from wherever it is, for one consumer or (null) for all, and returns
+-- each copy.  Waits for transactions that hold it.  A copy that moves while we look is caught by the
+-- second round.
+create or replace function mbus._take_number(p_queue_id integer, p_consumer_id integer, p_number bigint)
+returns setof mbus.parcel
+language plpgsql set search_path from current set enable_seqscan = off as $$
+declare
+  v_queue mbus.queue;
+  v_table record;
+  v_found bigint;
+  v_total bigint := 0;
+begin
+  perform mbus._check_isolation();
+  select * into v_queue from mbus.queue where id = p_queue_id;
+  for v_round in 1 .. 2 loop
+    for v_table in
+      select t.ready_table, t.payload_table from mbus._tables(v_queue) t
+      where p_consumer_id is null or t.consumer_id = p_consumer_id
+    loop
+      return query execute mbus._take_number_query(v_queue, v_table.ready_table, v_table.payload_table) using p_number;
+      get diagnostics v_found = row_count;
+      v_total := v_total + v_found;
+    end loop;
+    return query select * from mbus._take_waiting(p_queue_id, p_consumer_id, p_number);
+    get diagnostics v_found = row_count;
+    v_total := v_total + v_found;
+    exit when v_total > 0;
+  end loop;
+end $$;
+
+create or replace function mbus._take_number_query(p_queue mbus.queue, p_ready text, p_payload text) returns text
+language sql stable set search_path from current as $$
+  select format($query$
+    with gone as (
+      delete from mbus.%1$I s where s.id = $1 and s.origin is null or s.origin = $1
+      returning %2$s)
+    select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], %3$s
+    from %4$s where g.expires is null or g.expires > mbus.now()$query$,
+    p_ready,
+    case p_queue.mode when 'direct' then 's.*' else 's.id' end,
+    mbus._queue_values(p_queue) ->> 'columns',
+    case p_queue.mode when 'direct' then 'gone g' else format('gone d join mbus.%I g on g.id = d.id', p_payload) end)
+$$;
+
+-- The same among delayed, leased and dead messages.  Of a delayed message meant for several consumers
+-- only the share of the one who takes is removed.
+create or replace function mbus._take_waiting(p_queue_id integer, p_consumer_id integer, p_number bigint)
+returns setof mbus.parcel
+language plpgsql set search_path from current as $$
+begin
+  if p_consumer_id is not null then
+    return query
+    update mbus.delayed d
+    set recipients = array_remove(
+      coalesce(d.recipients, array(select c.id from mbus.consumer c where c.queue_id = p_queue_id)), p_consumer_id)
+    where d.queue_id = p_queue_id and d.number = p_number and d.consumer_id is null
+      and (d.recipients is null or p_consumer_id = any (d.recipients))
+      and (d.expires is null or d.expires > mbus.now())
+    returning d.number, d.added, d.expires, d.headers, d.properties, d.trail, null::integer[],
+              d.data_hstore, d.data_jsonb, d.data_text, d.data_bytea;
+    delete from mbus.delayed d where d.queue_id = p_queue_id and d.number = p_number and d.recipients = '{}';
+  end if;
+  return query
+  delete from mbus.delayed d
+  where d.queue_id = p_queue_id and d.number = p_number and (p_consumer_id is null or d.consumer_id = p_consumer_id)
+  returning d.number, d.added, d.expires, d.headers, d.properties, d.trail, null::integer[],
+            d.data_hstore, d.data_jsonb, d.data_text, d.data_bytea;
+  return query
+  delete from mbus.leased l
+  where l.queue_id = p_queue_id and l.number = p_number and (p_consumer_id is null or l.consumer_id = p_consumer_id)
+  returning l.number, l.added, l.expires, l.headers, l.properties, l.trail, null::integer[],
+            l.data_hstore, l.data_jsonb, l.data_text, l.data_bytea;
+  return query
+  delete from mbus.dmq q
+  where q.queue_id = p_queue_id and q.number = p_number and (p_consumer_id is null or q.consumer_id = p_consumer_id)
+  returning q.number, q.added, q.expires, q.headers, q.properties, q.trail, null::integer[],
+            q.data_hstore, q.data_jsonb, q.data_text, q.data_bytea;
+end $$;

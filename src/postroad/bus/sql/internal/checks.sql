@@ -1,0 +1,128 @@
+-- Refusals.  Each raises its own SQLSTATE with a hint and changes nothing.
+
+create or replace function mbus._queue(p_name text) returns mbus.queue
+language plpgsql stable set search_path from current as $$
+declare
+  v_queue mbus.queue;
+begin
+  select * into v_queue from mbus.queue where name = p_name;
+  if not found then
+    raise exception 'queue "%" does not exist', p_name
+      using errcode = 'MB001', hint = 'Create it with mbus.create_queue, or look at the view mbus.queues.';
+  end if;
+  return v_queue;
+end $$;
+
+create or replace function mbus._consumer(p_queue mbus.queue, p_name text) returns mbus.consumer
+language plpgsql stable set search_path from current as $$
+declare
+  v_consumer mbus.consumer;
+begin
+  select * into v_consumer from mbus.consumer where queue_id = p_queue.id and name = p_name;
+  if not found then
+    raise exception 'queue "%" has no consumer "%"', p_queue.name, p_name
+      using errcode = 'MB002', hint = 'Create it with mbus.create_consumer, or look at the view mbus.consumers.';
+  end if;
+  return v_consumer;
+end $$;
+
+create or replace function mbus._check_name(p_kind text, p_name text) returns void
+language plpgsql immutable set search_path from current as $$
+begin
+  if p_name is null or p_name !~ '^[a-z_][a-z0-9_]*$' then
+    raise exception 'invalid % name: "%"', p_kind, coalesce(p_name, 'null')
+      using errcode = 'MB005', hint = 'Use a-z, 0-9 and _ only, and do not begin with a digit.';
+  end if;
+end $$;
+
+-- The longest name made of a queue and a consumer is that of the consumer's role.
+create or replace function mbus._check_length(p_queue text, p_consumer text) returns void
+language plpgsql stable set search_path from current as $$
+declare
+  v_longest text;
+begin
+  select name into v_longest
+  from unnest(array[
+    mbus._consume_role(p_queue, p_consumer),
+    mbus._post_role(p_queue),
+    'clear_queue_' || p_queue,
+    'take_from_' || p_queue || '_by_' || p_consumer,
+    'qc$' || p_queue || '$' || p_consumer || '$h255$hint']) name
+  order by octet_length(name) desc limit 1;
+  if octet_length(v_longest) > 63 then
+    raise exception 'the names "%" and "%" are too long: "%" has % bytes',
+        p_queue, p_consumer, v_longest, octet_length(v_longest)
+      using errcode = 'MB006', hint = 'Functions and roles are named after them, and an identifier has 63 bytes at most.';
+  end if;
+end $$;
+
+-- Queue a_by_b with consumer c and queue a with consumer b_by_c would both make consume_a_by_b_by_c.
+create or replace function mbus._check_collision(p_functions text[]) returns void
+language plpgsql stable set search_path from current as $$
+declare
+  v_taken text;
+begin
+  select p.proname into v_taken
+  from pg_proc p where p.pronamespace = 'mbus'::regnamespace and p.proname = any (p_functions) limit 1;
+  if found then
+    raise exception 'function mbus.% exists already', v_taken
+      using errcode = 'MB007', hint = 'Another queue and consumer make the same function name. Choose another name.';
+  end if;
+end $$;
+
+-- A selector must be one boolean expression over t.  It is compiled, not run.
+create or replace function mbus._check_selector(p_queue mbus.queue, p_selector text) returns void
+language plpgsql set search_path from current as $$
+declare
+  -- Named after the session, so that two sessions may check at once.
+  v_trial constant text := format('mbus.%I', '_selector_trial_' || pg_backend_pid());
+begin
+  if p_selector is null then return; end if;
+  execute format('create function %s(t mbus.%I) returns boolean language sql as %L',
+    v_trial, mbus._model(p_queue.payload), 'select (' || p_selector || e'\n)');
+  execute format('drop function %s(mbus.%I)', v_trial, mbus._model(p_queue.payload));
+exception when syntax_error_or_access_rule_violation or invalid_text_representation or feature_not_supported
+               or datatype_mismatch or invalid_parameter_value or data_exception then
+  raise exception 'invalid selector: %', p_selector
+    using errcode = 'MB008', detail = sqlerrm,
+          hint = 'Write a boolean expression over t, such as (t.properties->''STATE'')=''DONE''.';
+end $$;
+
+create or replace function mbus._model(p_payload text) returns text
+language sql immutable parallel safe set search_path from current as $$
+  select 'qt_model' || case p_payload when 'hstore' then '' else '_' || p_payload end
+$$;
+
+-- The number of an iid of this queue, which must have been issued here.
+create or replace function mbus._number(p_queue text, p_iid text) returns bigint
+language plpgsql stable set search_path from current as $$
+declare
+  v_parts text[] := regexp_match(p_iid, '^([a-z0-9_]+)\.([0-9]{1,18})@([a-z0-9]+)$');
+begin
+  if v_parts is null or v_parts[1] <> p_queue
+     or v_parts[3] <> (select name from mbus.node)
+     or v_parts[2]::bigint > mbus._figure(p_queue, 'position') then
+    raise exception 'iid "%" was not issued for queue "%"', coalesce(p_iid, 'null'), p_queue
+      using errcode = 'MB009', hint = format('Get one with mbus.get_iid(%L).', p_queue);
+  end if;
+  return v_parts[2]::bigint;
+end $$;
+
+create or replace function mbus._check_isolation() returns void
+language plpgsql stable set search_path from current as $$
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception 'taking messages needs READ COMMITTED, this transaction is %',
+        upper(current_setting('transaction_isolation'))
+      using errcode = 'MB014', hint = 'Begin with: begin isolation level read committed.';
+  end if;
+end $$;
+
+create or replace function mbus._check_amount(p_amount integer) returns void
+language plpgsql immutable set search_path from current as $$
+begin
+  if p_amount is null or p_amount < 0 then
+    raise exception 'invalid amount: %', coalesce(p_amount::text, 'null')
+      using errcode = 'MB012', hint = 'Ask for zero or more messages.';
+  end if;
+end $$;

@@ -1,0 +1,93 @@
+-- Moving on what time has made ready: delays that are over, leases that have ended, messages that
+-- have expired.  Each takes only rows that nobody holds, so any number of sessions may do it at once.
+
+-- Puts delayed messages that are due on the ring.  Retries of a group stay: they are taken from here.
+create or replace function mbus._release(p_queue mbus.queue, p_limit integer) returns bigint
+language plpgsql set search_path from current as $$
+declare
+  v_row   mbus.delayed;
+  v_count bigint := 0;
+begin
+  for v_row in
+    delete from mbus.delayed d
+    where d.id in (
+      select w.id from mbus.delayed w
+      where w.queue_id = p_queue.id and w.due_at <= mbus.now() and w.group_name is null
+      order by w.due_at limit p_limit for update skip locked)
+    returning d.*
+  loop
+    perform mbus._put(p_queue.id, row(v_row.number, v_row.added, v_row.expires, v_row.headers, v_row.properties,
+      v_row.trail, v_row.recipients, v_row.data_hstore, v_row.data_jsonb, v_row.data_text, v_row.data_bytea)::mbus.parcel);
+    v_count := v_count + 1;
+  end loop;
+  return v_count;
+end $$;
+
+-- Gives back messages whose lease has ended; after the last attempt they die.
+create or replace function mbus._end_leases(p_queue mbus.queue, p_limit integer) returns bigint
+language plpgsql set search_path from current as $$
+declare
+  v_row   mbus.leased;
+  v_count bigint := 0;
+begin
+  for v_row in
+    delete from mbus.leased l
+    where l.token in (
+      select w.token from mbus.leased w
+      where w.queue_id = p_queue.id and w.leased_until <= mbus.now()
+      order by w.leased_until limit p_limit for update skip locked)
+    returning l.*
+  loop
+    perform mbus._give_back(v_row.consumer_id, mbus._parcel(v_row), '0', 'the lease ended without an answer', false);
+    v_count := v_count + 1;
+  end loop;
+  return v_count;
+end $$;
+
+create or replace function mbus._parcel(p_row mbus.leased) returns mbus.parcel
+language sql immutable set search_path from current as $$
+  select row(p_row.number, p_row.added, p_row.expires, p_row.headers, p_row.properties, p_row.trail, null,
+             p_row.data_hstore, p_row.data_jsonb, p_row.data_text, p_row.data_bytea)::mbus.parcel
+$$;
+
+-- Deletes expired messages, ready and delayed.
+create or replace function mbus._expire(p_queue mbus.queue, p_limit integer) returns bigint
+language plpgsql set search_path from current set enable_seqscan = off as $$
+declare
+  v_table record;
+  v_found bigint;
+  v_count bigint := 0;
+begin
+  for v_table in select distinct t.ready_table, t.payload_table from mbus._tables(p_queue) t loop
+    execute format($query$
+      delete from mbus.%1$I s where s.ctid in (
+        select r.ctid from mbus.%2$I l join mbus.%1$I r on r.id = l.id
+        where l.expires is not null and l.expires <= $1
+        limit $2 for update of r skip locked)$query$, v_table.ready_table, v_table.payload_table)
+    using mbus.now(), p_limit;
+    get diagnostics v_found = row_count;
+    v_count := v_count + v_found;
+  end loop;
+  delete from mbus.delayed d where d.id in (
+    select w.id from mbus.delayed w where w.queue_id = p_queue.id and w.expires <= mbus.now()
+    limit p_limit for update skip locked);
+  get diagnostics v_found = row_count;
+  return v_count + v_found;
+end $$;
+
+-- Called by every take: when no maintenance has run for two seconds, the take itself moves on as many
+-- due messages of its queue as it was asked for.  What it moves is visible to others at its commit.
+create or replace function mbus._attend(p_queue_id integer, p_amount integer) returns void
+language plpgsql set search_path from current as $$
+declare
+  v_queue mbus.queue;
+begin
+  if extract(epoch from mbus.now()) - pg_sequence_last_value('mbus.attended') < 2 then return; end if;
+  if not exists (select from mbus.delayed d where d.queue_id = p_queue_id and d.due_at <= mbus.now())
+     and not exists (select from mbus.leased l where l.queue_id = p_queue_id and l.leased_until <= mbus.now()) then
+    return;
+  end if;
+  select * into v_queue from mbus.queue where id = p_queue_id;
+  perform mbus._end_leases(v_queue, p_amount);
+  perform mbus._release(v_queue, p_amount);
+end $$;

@@ -1,0 +1,172 @@
+-- Generation of a queue's own functions from mbus.template.
+
+-- A template with its placeholders filled.  A placeholder is {name}; other braces are left alone.
+create or replace function mbus._fill(p_template text, p_values jsonb) returns text
+language plpgsql stable set search_path from current as $$
+declare
+  v_text text;
+  v_key  text;
+begin
+  select body into strict v_text from mbus.template where name = p_template;
+  for v_key in select jsonb_object_keys(p_values) loop
+    v_text := replace(v_text, '{' || v_key || '}', coalesce(p_values ->> v_key, ''));
+  end loop;
+  return v_text;
+end $$;
+
+-- The inserts of a fanout post, one per consumer: parts of a WITH.
+create or replace function mbus._deliveries(p_template text, p_queue mbus.queue, p_lane text, p_slot bigint)
+returns text
+language sql stable set search_path from current as $$
+  select string_agg(
+    mbus._fill(p_template, jsonb_build_object('consumer_id', c.id,
+      'hit', case when c.selector is null then 'true' else 'i.hit_' || c.id end,
+      'ready', quote_ident(mbus._ready_name(p_queue, c.name, p_lane, p_slot)))), '' order by c.id)
+  from mbus.consumer c where c.queue_id = p_queue.id and p_queue.mode = 'fanout'
+$$;
+
+-- The template once per cell of the ring, as branches of a CASE over the cell's number, which is
+-- slot + slots × lane.  Static SQL per table keeps plans cached.
+create or replace function mbus._branches(p_template text, p_queue mbus.queue, p_consumer mbus.consumer, p_values jsonb)
+returns text
+language sql stable set search_path from current as $$
+  select string_agg(
+    mbus._fill(p_template, p_values || jsonb_build_object(
+      'cell',  s.slot + p_queue.slots * (array_position('{normal,high,low}', l.lane) - 1),
+      'log',   quote_ident(mbus._log_name(p_queue, l.lane, s.slot)),
+      'ready', quote_ident(mbus._ready_name(p_queue, p_consumer.name, l.lane, s.slot)),
+      'hint',  quote_ident(mbus._ready_name(p_queue, p_consumer.name, l.lane, s.slot) || '$hint'),
+      'deliveries', mbus._deliveries('delivery', p_queue, l.lane, s.slot),
+      'bulk_deliveries', mbus._deliveries('bulk_delivery', p_queue, l.lane, s.slot))),
+    e'\n' order by l.lane, s.slot)
+  from generate_series(0, p_queue.slots - 1::bigint) s(slot) cross join unnest(p_queue.lanes) l(lane)
+$$;
+
+create or replace function mbus._queue_values(p_queue mbus.queue) returns jsonb
+language sql stable set search_path from current as $$
+  select jsonb_build_object(
+    'queue', p_queue.name, 'queue_id', p_queue.id, 'slots', p_queue.slots,
+    'payload', p_queue.payload, 'data', 'data_' || p_queue.payload,
+    'model', mbus._model(p_queue.payload),
+    'lease_model', replace(mbus._model(p_queue.payload), 'qt', 'lease'),
+    'position', quote_ident('qs$' || p_queue.name || '$position'),
+    'head', quote_ident('qs$' || p_queue.name || '$head'),
+    'tail', quote_ident('qs$' || p_queue.name || '$tail'),
+    'lanes', quote_literal(p_queue.lanes::text),
+    'lane_order', quote_literal((
+       select array_agg(array_position('{normal,high,low}', lane) - 1
+                        order by array_position('{high,normal,low}', lane))
+       from unnest(p_queue.lanes) lane)::text),
+    'node', (select name from mbus.node),
+    'columns', (select string_agg(case when t = p_queue.payload then 'g.data' else 'null::' || t end, ', ' order by n)
+                from unnest('{hstore,jsonb,text,bytea}'::text[]) with ordinality u(t, n)),
+    'constants', quote_literal(hstore(array['seenby', 'source_db', 'destination'],
+       array[array[current_database()::text]::text, current_database()::text, p_queue.name])))
+$$;
+
+create or replace function mbus._queue_functions(p_queue text) returns text[]
+language sql immutable set search_path from current as $$
+  select array['post_' || p_queue, 'postn_' || p_queue, 'peek_' || p_queue, 'take_' || p_queue,
+               'clear_queue_' || p_queue, '_put_' || p_queue, '_match_' || p_queue]
+$$;
+
+create or replace function mbus._consumer_functions(p_queue text, p_consumer text) returns text[]
+language sql immutable set search_path from current as $$
+  select array_agg(prefix || p_queue || '_by_' || p_consumer)
+  from unnest('{consume_,consumen_,take_from_,lease_,_take_}'::text[]) prefix
+$$;
+
+-- (Re)creates every function of a queue.  Messages are not touched.
+create or replace function mbus._generate(p_queue mbus.queue) returns void
+language plpgsql set search_path from current as $$
+declare
+  v_values   jsonb := mbus._queue_values(p_queue);
+  v_hits     jsonb := mbus._hit_values(p_queue, v_values);
+  v_consumer mbus.consumer;
+  v_default  mbus.consumer;
+begin
+  perform set_config('check_function_bodies', 'off', true);
+  execute mbus._fill('match', v_values || jsonb_build_object('choices', mbus._choices(p_queue),
+    'everybody', (select quote_literal(coalesce(array_agg(id), '{}')::text) from mbus.consumer
+                  where queue_id = p_queue.id and selector is null)));
+  select * into v_default from mbus.consumer where queue_id = p_queue.id order by id limit 1;
+  execute mbus._fill('put', v_values || jsonb_build_object(
+    'recipients', case p_queue.mode when 'fanout' then mbus._fill('recipients', v_values) end,
+    'branches', mbus._branches('put_' || p_queue.mode, p_queue, v_default, v_values)));
+  execute mbus._fill('postn', v_values || jsonb_build_object(
+    'branches', mbus._branches('postn_' || p_queue.mode, p_queue, v_default, v_values || v_hits)) || v_hits);
+  execute mbus._fill('post', v_values);
+  execute mbus._fill('peek', v_values);
+  execute mbus._fill('take_all', v_values);
+  execute mbus._fill('clear_queue', v_values);
+  for v_consumer in select * from mbus.consumer where queue_id = p_queue.id order by id loop
+    perform mbus._generate_consumer(p_queue, v_consumer, v_values);
+  end loop;
+  perform set_config('check_function_bodies', 'on', true);
+  perform mbus._grant(p_queue);
+end $$;
+
+create or replace function mbus._generate_consumer(p_queue mbus.queue, p_consumer mbus.consumer, p_values jsonb)
+returns void
+language plpgsql set search_path from current as $$
+declare
+  v_values jsonb := p_values || jsonb_build_object('consumer', p_consumer.name, 'consumer_id', p_consumer.id);
+begin
+  execute mbus._fill(case when p_queue.has_groups then 'take_grouped' else 'take' end,
+    v_values || jsonb_build_object('branches', mbus._branches(
+      case when p_queue.has_groups then 'take_grouped_' else 'take_' end || p_queue.mode,
+      p_queue, p_consumer, v_values)));
+  execute mbus._fill('consumen', v_values);
+  execute mbus._fill('consume', v_values);
+  execute mbus._fill('lease', v_values);
+  execute mbus._fill('take_from', v_values);
+end $$;
+
+-- The branches of mbus._match_<q>: one per consumer with a selector.
+create or replace function mbus._choices(p_queue mbus.queue) returns text
+language sql stable set search_path from current as $$
+  select string_agg(mbus._fill('choice', jsonb_build_object('consumer_id', c.id, 'selector', c.selector)),
+                    e'\n' order by c.id)
+  from mbus.consumer c where c.queue_id = p_queue.id and c.selector is not null
+$$;
+
+-- The same for many messages at once: per consumer with a selector an array of answers, and the
+-- pieces of postn_<q> that carry it.
+create or replace function mbus._hit_values(p_queue mbus.queue, p_values jsonb) returns jsonb
+language sql stable set search_path from current as $$
+  select jsonb_build_object(
+    'hit_declarations', string_agg('  v_hits_' || c.id || ' boolean[];', e'\n' order by c.id),
+    'hit_arrays', string_agg(', v_hits_' || c.id, '' order by c.id),
+    'hit_columns', string_agg(', hit_' || c.id, '' order by c.id),
+    'any_hit', case when count(*) = (select count(*) from mbus.consumer where queue_id = p_queue.id)
+                    then string_agg('i.hit_' || c.id, ' or ' order by c.id) else 'true' end,
+    'hits', string_agg(mbus._fill('postn_hits', p_values || jsonb_build_object(
+              'consumer_id', c.id, 'selector', c.selector)), '' order by c.id))
+  from mbus.consumer c where c.queue_id = p_queue.id and c.selector is not null
+$$;
+
+-- Who may execute what of a queue.
+create or replace function mbus._grant(p_queue mbus.queue) returns void
+language plpgsql set search_path from current as $$
+declare
+  v_always   text[] := array[mbus._role('admin')]
+                    || case when p_queue.is_roles_security_model then '{}' else array[mbus._role('user')] end;
+  v_function record;
+begin
+  for v_function in
+    select p.oid::regprocedure as signature, p.proname as name, c.name as consumer
+    from pg_proc p
+    left join mbus.consumer c on c.queue_id = p_queue.id
+                             and p.proname = any (mbus._consumer_functions(p_queue.name, c.name))
+    where p.pronamespace = 'mbus'::regnamespace
+      and (c.name is not null or p.proname = any (mbus._queue_functions(p_queue.name)))
+  loop
+    perform mbus._allow(v_function.signature, case
+      when v_function.name like '\_%' then '{}'
+      when v_function.consumer is not null
+        then v_always || mbus._consume_role(p_queue.name, v_function.consumer)
+      when v_function.name in ('post_' || p_queue.name, 'postn_' || p_queue.name)
+        then v_always || mbus._post_role(p_queue.name)
+      else v_always end);
+  end loop;
+end $$;

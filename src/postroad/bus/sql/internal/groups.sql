@@ -1,0 +1,34 @@
+-- True while a message of the group is leased by the consumer, or waits for the consumer's next try.
+create or replace function mbus._is_group_held(p_consumer_id integer, p_group text) returns boolean
+language sql stable set search_path from current as $$
+  select exists (select from mbus.leased where consumer_id = p_consumer_id and group_name = p_group)
+      or exists (select from mbus.delayed where consumer_id = p_consumer_id and group_name = p_group)
+$$;
+
+-- Takes retries of groups that are due, the oldest first, one per group.
+-- Locks: the group's advisory lock, without waiting, then the row.
+create or replace function mbus._take_group_retries(p_queue_id integer, p_consumer_id integer, p_amount integer)
+returns setof mbus.parcel
+language plpgsql set search_path from current as $$
+declare
+  v_ids bigint[];
+begin
+  v_ids := array(
+    select d.id from mbus.delayed d
+    where d.queue_id = p_queue_id and d.consumer_id = p_consumer_id and d.group_name is not null
+      and d.due_at <= mbus.now()
+      and pg_try_advisory_xact_lock(p_consumer_id, hashtext(d.group_name))
+    order by d.number limit p_amount);
+  return query
+  with gone as (
+    delete from mbus.delayed d
+    where d.id in (
+      select w.id from mbus.delayed w
+      where w.id = any (v_ids)
+        and not exists (select from mbus.leased l where l.consumer_id = p_consumer_id and l.group_name = w.group_name)
+      for update skip locked)
+    returning d.*)
+  select g.number, g.added, g.expires, g.headers, g.properties, g.trail, null::integer[],
+         g.data_hstore, g.data_jsonb, g.data_text, g.data_bytea
+  from gone g where g.expires is null or g.expires > mbus.now() order by g.number;
+end $$;

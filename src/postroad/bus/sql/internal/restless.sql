@@ -1,0 +1,68 @@
+-- The queues that a maintenance run should visit, locked for it: those with new ids since they were
+-- last found quiet, those with something due, and each of the others once in 16 runs.
+create or replace function mbus._restless(p_name text, p_tick bigint) returns mbus.queue[]
+language sql volatile set search_path from current as $$
+  with due as materialized (
+    select q.id from mbus.queue q
+    where exists (select from mbus.delayed d where d.queue_id = q.id and d.due_at <= mbus.now() and d.group_name is null)
+       or exists (select from mbus.leased l where l.queue_id = q.id and l.leased_until <= mbus.now())),
+  chosen as materialized (
+    select q from mbus.queue q
+    where q.name = p_name
+       or p_name is null
+          and (pg_sequence_last_value(q.position) <> pg_sequence_last_value(q.swept)
+               or q.id in (select id from due)
+               or (p_tick + q.id) % 16 = 0)
+    limit 200)
+  select coalesce(array_agg(c.q), '{}') from chosen c where pg_try_advisory_xact_lock(mbus._lock_class(), (c.q).id)
+$$;
+
+-- Notes the counters of a queue for the rates in mbus.status, every ten seconds at most.
+create or replace function mbus._sample(p_queue mbus.queue, p_now timestamptz) returns void
+language plpgsql set search_path from current as $$
+begin
+  insert into mbus.sample (consumer_id, taken_at, posted, ready)
+  select c.id, p_now, pg_sequence_last_value(p_queue.position), r.ready
+  from mbus.consumer c cross join lateral mbus._ready(p_queue, c) r
+  where c.queue_id = p_queue.id
+    and not exists (select from mbus.sample s where s.consumer_id = c.id and s.taken_at > p_now - interval '10 seconds')
+  on conflict do nothing;
+  if found then
+    delete from mbus.sample s using mbus.consumer c
+    where c.queue_id = p_queue.id and s.consumer_id = c.id and s.taken_at < p_now - interval '10 minutes';
+  end if;
+end $$;
+
+-- Messages ready for one consumer: counted up to 10,000, beyond that reckoned from the ids.
+create or replace function mbus._ready(
+  p_queue mbus.queue, p_consumer mbus.consumer,
+  out ready bigint, out oldest timestamptz, out is_estimate boolean)
+language plpgsql set search_path from current set enable_seqscan = off as $$
+declare
+  v_limit constant bigint := 10000;
+  v_table record;
+  v_rows  bigint;
+  v_first bigint;
+  v_last  bigint;
+  v_end   bigint;
+  v_added timestamptz;
+begin
+  ready := 0;
+  is_estimate := false;
+  for v_table in
+    select t.ready_table, t.payload_table from mbus._tables(p_queue) t where t.consumer_id = p_consumer.id
+  loop
+    execute format('select count(*), min(w.id), max(w.id) from (
+                      select s.id from mbus.%I s where s.id >= $1 order by s.id limit $2) w', v_table.ready_table)
+      into v_rows, v_first, v_last using mbus._hint(v_table.ready_table), v_limit;
+    continue when v_rows = 0;
+    if v_rows = v_limit then
+      is_estimate := true;
+      execute format('select max(s.id) from mbus.%I s', v_table.ready_table) into v_end;
+      v_rows := v_rows + (v_end - v_last) * v_rows / (v_last - v_first + 1);
+    end if;
+    ready := ready + v_rows;
+    execute format('select l.added from mbus.%I l where l.id = $1', v_table.payload_table) into v_added using v_first;
+    oldest := least(oldest, v_added);
+  end loop;
+end $$;

@@ -1,0 +1,113 @@
+-- Keeping the ring small: settle, rotate, reclaim.  Called by mbus.maintain under the queue's advisory lock.
+--
+-- Life of a slot: free -> current (tail) -> sealed -> empty -> truncated -> free (head moves past it).
+
+-- Who may still have drawn an id of a queue without having ended: nextval holds a lock on the sequence
+-- until the end of the transaction.  One text per queue and transaction.
+create or replace function mbus._open_posts(p_positions regclass[]) returns text[]
+language sql volatile set search_path from current as $$
+  select coalesce(array_agg(l.relation || ' ' || l.virtualtransaction), '{}')
+  from pg_locks l
+  where l.locktype = 'relation' and l.mode = 'RowExclusiveLock' and l.granted
+    and l.database = (select oid from pg_database where datname = current_database())
+    and l.relation = any (p_positions::oid[]) and l.pid is distinct from pg_backend_pid()
+$$;
+
+-- Raises the hints of a queue.  p_bound: an id such that every transaction that drew it or a smaller one
+-- has ended; so what is not visible now with such an id never will be.
+create or replace function mbus._settle(p_queue mbus.queue, p_bound bigint) returns bigint
+language plpgsql set search_path from current set enable_seqscan = off as $$
+declare
+  v_table record;
+  v_hint  bigint;
+  v_first bigint;
+  v_count bigint := 0;
+begin
+  for v_table in select distinct t.ready_table from mbus._tables(p_queue) t loop
+    v_hint := mbus._hint(v_table.ready_table);
+    continue when v_hint > p_bound;
+    execute format('select s.id from mbus.%I s where s.id >= $1 order by s.id limit 1', v_table.ready_table)
+      into v_first using v_hint;
+    v_first := least(coalesce(v_first, p_bound + 1), p_bound + 1);
+    if v_first > v_hint then
+      perform setval(format('mbus.%I', v_table.ready_table || '$hint')::regclass, v_first);
+      v_count := v_count + 1;
+    end if;
+  end loop;
+  return v_count;
+end $$;
+
+-- Opens the next slot once the current one has grown to p_bytes.  A slot that does not exist yet is
+-- made now and opened by the next call, when its tables are committed: the tail is a sequence and
+-- others see it at once.  With every slot in use the current one just keeps growing.
+create or replace function mbus._rotate(p_queue mbus.queue, p_bytes bigint) returns bigint
+language plpgsql set search_path from current as $$
+declare
+  v_head bigint := mbus._figure(p_queue.name, 'head');
+  v_tail bigint := mbus._figure(p_queue.name, 'tail');
+  v_size numeric;
+begin
+  if v_tail + 1 - v_head >= p_queue.slots then return 0; end if;
+  select sum(pg_relation_size(format('mbus.%I', mbus._log_name(p_queue, l.lane, v_tail % p_queue.slots))::regclass))
+  into v_size from unnest(p_queue.lanes) l(lane);
+  if v_size < p_bytes then return 0; end if;
+  if not mbus._slot_exists(p_queue, (v_tail + 1) % p_queue.slots) then
+    perform mbus._create_slot(p_queue, (v_tail + 1) % p_queue.slots);
+    return 0;
+  end if;
+  perform setval(format('mbus.%I', 'qs$' || p_queue.name || '$tail')::regclass, v_tail + 1);
+  return 1;
+end $$;
+
+-- Truncates sealed slots that are empty, in any order, and moves the head past those at the front.
+create or replace function mbus._reclaim(p_queue mbus.queue) returns bigint
+language plpgsql set search_path from current as $$
+declare
+  v_head    bigint := mbus._figure(p_queue.name, 'head');
+  v_tail    bigint := mbus._figure(p_queue.name, 'tail');
+  v_is_free boolean;
+  v_is_front boolean := true;
+  v_count   bigint := 0;
+begin
+  for v_generation in v_head .. v_tail - 1 loop
+    v_is_free := mbus._truncate(p_queue, v_generation % p_queue.slots);
+    v_is_front := v_is_front and v_is_free;
+    if v_is_free then v_count := v_count + 1; end if;
+    if v_is_front then
+      -- A sequence does not roll back; if this transaction fails, the slot is empty all the same.
+      perform setval(format('mbus.%I', 'qs$' || p_queue.name || '$head')::regclass, v_generation + 1);
+    end if;
+  end loop;
+  return v_count;
+end $$;
+
+-- Locks: access exclusive on the slot's tables, never waited for.  Under it nobody has an open post or
+-- take there, so "no visible row" is "no row", because the look has a snapshot of its own (READ COMMITTED).
+create or replace function mbus._truncate(p_queue mbus.queue, p_slot bigint) returns boolean
+language plpgsql set search_path from current set enable_seqscan = off as $$
+declare
+  v_tables text[];
+  v_ready  text;
+  v_is_live boolean;
+begin
+  select array_agg(distinct name order by name) into v_tables
+  from mbus._tables(p_queue) t cross join unnest(array[t.payload_table, t.ready_table]) name
+  where t.slot = p_slot;
+  if not exists (select from unnest(v_tables) name
+                 where pg_relation_size(format('mbus.%I', name)::regclass) > 0) then
+    return true;
+  end if;
+  begin
+    execute 'lock table ' || (select string_agg(format('mbus.%I', name), ', ') from unnest(v_tables) name)
+         || ' in access exclusive mode nowait';
+  exception when lock_not_available then
+    return false;
+  end;
+  for v_ready in select distinct t.ready_table from mbus._tables(p_queue) t where t.slot = p_slot loop
+    execute format('select exists (select from mbus.%I s where s.id >= $1)', v_ready)
+      into v_is_live using mbus._hint(v_ready);
+    if v_is_live then return false; end if;
+  end loop;
+  execute 'truncate ' || (select string_agg(format('mbus.%I', name), ', ') from unnest(v_tables) name);
+  return true;
+end $$;

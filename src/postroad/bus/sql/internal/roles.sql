@@ -1,0 +1,74 @@
+-- Roles.  Every queue has a role that may post and, per consumer, one that may consume.  A plain
+-- queue is open to the members of mbus_<db>_user as well; a queue with is_roles_security_model is
+-- not.  mbus_<db>_admin may do everything.
+
+create or replace function mbus._role(p_suffix text) returns text
+language sql stable set search_path from current as $$
+  select 'mbus_' || current_database() || '_' || p_suffix
+$$;
+
+create or replace function mbus._post_role(p_queue text) returns text
+language sql stable set search_path from current as $$ select mbus._role('post_' || p_queue) $$;
+
+create or replace function mbus._consume_role(p_queue text, p_consumer text) returns text
+language sql stable set search_path from current as $$
+  select mbus._role('consume_' || p_queue || '_by_' || p_consumer)
+$$;
+
+-- Makes a role when it is missing.  Without the right to make roles a plain queue goes without, a
+-- queue that relies on them is refused.
+create or replace function mbus._create_role(p_role text, p_is_required boolean) returns void
+language plpgsql set search_path from current as $$
+begin
+  if exists (select from pg_roles where rolname = p_role) then return; end if;
+  execute format('create role %I nologin', p_role);
+exception
+  when insufficient_privilege then
+    if p_is_required then
+      raise exception 'role "%" is missing and cannot be created', p_role
+        using errcode = 'MB013', hint = 'The owner of schema mbus needs CREATEROLE for queues with is_roles_security_model.';
+    end if;
+  when duplicate_object or unique_violation then null;    -- made by another session just now
+end $$;
+
+create or replace function mbus._drop_role(p_role text) returns void
+language plpgsql set search_path from current as $$
+begin
+  if exists (select from pg_roles where rolname = p_role) then
+    execute format('drop role %I', p_role);
+  end if;
+exception when insufficient_privilege or dependent_objects_still_exist then
+  raise warning 'role "%" was left behind: %', p_role, sqlerrm;
+end $$;
+
+-- Lets the given roles, and nobody else but the owner, execute a function.
+create or replace function mbus._allow(p_function regprocedure, p_roles text[]) returns void
+language plpgsql set search_path from current as $$
+declare
+  v_role text;
+begin
+  execute format('revoke all on function %s from public', p_function);
+  for v_role in select r.rolname from pg_roles r where r.rolname = any (p_roles) loop
+    execute format('grant execute on function %s to %I', p_function, v_role);
+  end loop;
+end $$;
+
+-- True when the session's user may use the queue through a shared function such as mbus.ack.
+create or replace function mbus._may_consume(p_queue mbus.queue, p_consumer text) returns boolean
+language sql stable set search_path from current as $$
+  select not p_queue.is_roles_security_model
+      or exists (
+        select from pg_roles r
+        where r.rolname in (mbus._consume_role(p_queue.name, p_consumer), mbus._role('admin'),
+                            (select pg_get_userbyid(nspowner) from pg_namespace where nspname = 'mbus'))
+          and pg_has_role(session_user, r.oid, 'usage'))
+$$;
+
+create or replace function mbus._check_consume(p_queue mbus.queue, p_consumer text) returns void
+language plpgsql stable set search_path from current as $$
+begin
+  if not mbus._may_consume(p_queue, p_consumer) then
+    raise exception 'user "%" may not consume from queue "%" as "%"', session_user, p_queue.name, p_consumer
+      using errcode = 'MB013', hint = format('Grant role %I.', mbus._consume_role(p_queue.name, p_consumer));
+  end if;
+end $$;

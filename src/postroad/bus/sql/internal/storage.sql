@@ -1,0 +1,101 @@
+-- Tables of a queue.  A slot of the ring is made when rotation first reaches it, a lane when the first
+-- message asks for it, so a queue pays only for what it uses.
+--
+-- Autovacuum is left for tables that outgrew their slot; normal ones are truncated long before.
+
+create or replace function mbus._create_sequence(p_name text) returns void
+language plpgsql set search_path from current as $$
+begin
+  execute format('create sequence mbus.%I minvalue 0 start 0', p_name);
+  perform setval(format('mbus.%I', p_name)::regclass, 0);
+end $$;
+
+create or replace function mbus._create_payload_table(p_name text, p_payload text) returns void
+language plpgsql set search_path from current as $$
+begin
+  -- At most eight columns: a ninth would add eight bytes to the header of every row with a null.
+  execute format($table$
+    create table mbus.%I (
+      id bigint not null, added timestamptz not null, data %s, headers hstore, properties hstore,
+      expires timestamptz, origin bigint, trail jsonb
+    ) with (autovacuum_vacuum_threshold = 200000, autovacuum_vacuum_insert_threshold = -1,
+            autovacuum_analyze_threshold = 2000000000)$table$, p_name, p_payload);
+  execute format('create index %I on mbus.%I (id)', p_name || '_id', p_name);
+  execute format('create index %I on mbus.%I (expires) where expires is not null', p_name || '_ex', p_name);
+end $$;
+
+-- Rows that bear another number than their place (put back, delayed, posted under a reserved iid) are
+-- found by it; the others cost this index nothing.
+create or replace function mbus._create_reading_side(p_name text) returns void
+language plpgsql set search_path from current as $$
+begin
+  execute format('create index %I on mbus.%I (origin) where origin is not null', p_name || '_or', p_name);
+  perform mbus._create_sequence(p_name || '$hint');
+end $$;
+
+create or replace function mbus._create_narrow_table(p_name text) returns void
+language plpgsql set search_path from current as $$
+begin
+  execute format($table$
+    create table mbus.%I (id bigint not null, origin bigint)
+    with (autovacuum_vacuum_threshold = 200000, autovacuum_vacuum_insert_threshold = -1,
+          autovacuum_analyze_threshold = 2000000000)$table$, p_name);
+  execute format('create index %I on mbus.%I (id)', p_name || '_id', p_name);
+  perform mbus._create_reading_side(p_name);
+end $$;
+
+-- Makes what is missing of one slot, in every lane and for every consumer.
+create or replace function mbus._create_slot(p_queue mbus.queue, p_slot bigint) returns void
+language plpgsql set search_path from current as $$
+declare
+  v_lane     text;
+  v_consumer text;
+  v_name     text;
+begin
+  foreach v_lane in array p_queue.lanes loop
+    v_name := mbus._log_name(p_queue, v_lane, p_slot);
+    if to_regclass(format('mbus.%I', v_name)) is null then
+      perform mbus._create_payload_table(v_name, p_queue.payload);
+      if p_queue.mode = 'direct' then
+        perform mbus._create_reading_side(v_name);
+      end if;
+    end if;
+    continue when p_queue.mode = 'direct';
+    for v_consumer in select name from mbus.consumer where queue_id = p_queue.id loop
+      v_name := mbus._ready_name(p_queue, v_consumer, v_lane, p_slot);
+      if to_regclass(format('mbus.%I', v_name)) is null then
+        perform mbus._create_narrow_table(v_name);
+      end if;
+    end loop;
+  end loop;
+end $$;
+
+create or replace function mbus._slot_exists(p_queue mbus.queue, p_slot bigint) returns boolean
+language sql stable set search_path from current as $$
+  select to_regclass(format('mbus.%I', mbus._log_name(p_queue, 'normal', p_slot))) is not null
+$$;
+
+-- The tables that exist of a queue: per slot and lane the payload table, with it each reading side.
+create or replace function mbus._tables(p_queue mbus.queue)
+returns table (slot bigint, lane text, payload_table text, consumer_id integer, consumer text, ready_table text)
+language sql stable set search_path from current as $$
+  select s.slot, l.lane, mbus._log_name(p_queue, l.lane, s.slot), c.id, c.name,
+         mbus._ready_name(p_queue, c.name, l.lane, s.slot)
+  from generate_series(0, p_queue.slots - 1::bigint) s(slot)
+  cross join unnest(p_queue.lanes) l(lane)
+  join mbus.consumer c on c.queue_id = p_queue.id
+  where to_regclass(format('mbus.%I', mbus._log_name(p_queue, l.lane, s.slot))) is not null
+$$;
+
+create or replace function mbus._drop_tables(p_queue mbus.queue) returns void
+language plpgsql set search_path from current as $$
+declare
+  v_table text;
+begin
+  for v_table in
+    select payload_table from mbus._tables(p_queue) union select ready_table from mbus._tables(p_queue)
+  loop
+    execute format('drop sequence if exists mbus.%I', v_table || '$hint');
+    execute format('drop table mbus.%I cascade', v_table);
+  end loop;
+end $$;

@@ -1,0 +1,94 @@
+-- What happened to a message: {"attempts": 2, "delayed_until": …, "history": [{"at", "attempt", "error"}]}.
+
+-- The headers as a consumer sees them.  Those of a forwarded message win over this database's own.
+create or replace function mbus._deliver(p_constants hstore, p_added timestamptz, p_headers hstore, p_trail jsonb)
+returns hstore
+language sql stable parallel safe
+return case
+  when p_headers is null and p_trail is null
+    then p_constants || hstore('enqueue_time', p_added::text)
+  else p_constants || hstore('enqueue_time', p_added::text) || coalesce(p_headers, ''::hstore)
+       || coalesce(hstore('attempts', nullif(p_trail ->> 'attempts', '0')), ''::hstore)
+end;
+
+create or replace function mbus._attempts(p_trail jsonb) returns integer
+language sql immutable parallel safe
+return coalesce((p_trail ->> 'attempts')::integer, 0);
+
+-- One attempt more.
+create or replace function mbus._tried(p_trail jsonb) returns jsonb
+language sql immutable parallel safe
+return coalesce(p_trail, '{}'::jsonb) || jsonb_build_object('attempts', mbus._attempts(p_trail) + 1);
+
+-- The last 20 failures are kept.
+create or replace function mbus._failed(p_trail jsonb, p_error text, p_at timestamptz) returns jsonb
+language sql immutable set search_path from current as $$
+  select coalesce(p_trail, '{}') || jsonb_build_object('history', (
+    select jsonb_agg(entry order by place)
+    from (
+      select entry, place
+      from jsonb_array_elements(
+        coalesce(p_trail -> 'history', '[]')
+        || jsonb_build_object('at', p_at, 'attempt', mbus._attempts(p_trail), 'error', p_error))
+        with ordinality h(entry, place)
+      order by place desc limit 20) latest))
+$$;
+
+-- Writes a message of one consumer into the dmq.
+create or replace function mbus._bury(p_consumer_id integer, p_parcel mbus.parcel, p_number bigint, p_error text)
+returns void
+language sql set search_path from current as $$
+  insert into mbus.dmq (queue_id, consumer_id, died_at, error, number, added, expires, headers, properties, trail,
+                        data_hstore, data_jsonb, data_text, data_bytea)
+  select c.queue_id, c.id, mbus.now(), p_error, p_number, p_parcel.added, p_parcel.expires, p_parcel.headers,
+         p_parcel.properties, mbus._failed(p_parcel.trail, p_error, mbus.now()),
+         p_parcel.data_hstore, p_parcel.data_jsonb, p_parcel.data_text, p_parcel.data_bytea
+  from mbus.consumer c where c.id = p_consumer_id
+$$;
+
+-- What becomes of a message that one consumer could not handle: ready again, delayed, or dead.
+-- p_delay null: the consumer's backoff, doubled with each attempt.
+create or replace function mbus._give_back(
+  p_consumer_id integer, p_parcel mbus.parcel, p_delay interval, p_error text, p_is_parked boolean)
+returns text
+language plpgsql set search_path from current as $$
+declare
+  v_consumer mbus.consumer;
+  v_now      constant timestamptz := mbus.now();
+  v_attempts constant integer := mbus._attempts(p_parcel.trail);
+  v_delay    interval;
+begin
+  select * into v_consumer from mbus.consumer where id = p_consumer_id;
+  if p_is_parked or v_attempts >= v_consumer.max_attempts then
+    perform mbus._bury(p_consumer_id, p_parcel, p_parcel.number, coalesce(p_error, 'gave up'));
+    return 'dmq';
+  end if;
+  v_delay := coalesce(p_delay,
+    least(v_consumer.backoff * power(2, least(greatest(v_attempts - 1, 0), 30)), v_consumer.backoff_max));
+  if p_error is not null then
+    p_parcel.trail := mbus._failed(p_parcel.trail, p_error, v_now);
+  end if;
+  p_parcel.recipients := array[p_consumer_id];
+  -- A message of a group waits beside the ring even without delay: on the ring it would come after
+  -- the younger ones of its group.
+  if v_delay > '0' or p_parcel.headers -> 'group' is not null then
+    insert into mbus.delayed (queue_id, consumer_id, group_name, due_at, number, added, expires, headers, properties,
+                              trail, recipients, data_hstore, data_jsonb, data_text, data_bytea)
+    select v_consumer.queue_id, p_consumer_id, p_parcel.headers -> 'group', v_now + v_delay, p_parcel.number,
+           p_parcel.added, p_parcel.expires, p_parcel.headers, p_parcel.properties, p_parcel.trail,
+           p_parcel.recipients, p_parcel.data_hstore, p_parcel.data_jsonb, p_parcel.data_text, p_parcel.data_bytea;
+    return case when v_delay > '0' then 'delayed' else 'ready' end;
+  end if;
+  perform mbus._put(v_consumer.queue_id, p_parcel);
+  return 'ready';
+end $$;
+
+-- Puts a message on a queue that is known by its id only.
+create or replace function mbus._put(p_queue_id integer, p_parcel mbus.parcel) returns void
+language plpgsql set search_path from current as $$
+declare
+  v_name text;
+begin
+  select name into v_name from mbus.queue where id = p_queue_id;
+  execute format('select mbus.%I($1)', '_put_' || v_name) using p_parcel;
+end $$;

@@ -1,0 +1,13 @@
+-- Counters noted by maintenance every few seconds for queues that moved: the source of the rates.
+-- Append-only, old rows are deleted by key.
+create table mbus.sample (
+  consumer_id integer not null references mbus.consumer (id) on delete cascade,
+  taken_at    timestamptz not null,
+  posted      bigint not null,
+  ready       bigint not null,
+  primary key (consumer_id, taken_at)
+);
+
+-- When maintenance last ran, in seconds since 1970.  A sequence, because it changes all the time.
+create sequence mbus.attended minvalue 0 start 0;
+select setval('mbus.attended', 0);

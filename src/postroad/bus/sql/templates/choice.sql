@@ -1,0 +1,8 @@
+  begin
+    if ({selector}
+    ) then
+      v_recipients := v_recipients || {consumer_id};
+    end if;
+  exception when others then
+    perform mbus._bury({consumer_id}, p_parcel, p_number, 'selector: ' || sqlerrm);
+  end;

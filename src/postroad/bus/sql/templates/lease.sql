@@ -1,0 +1,22 @@
+-- Takes up to amt messages for the time ttl.  The lease is made in the caller's transaction; once it
+-- is committed the message is the holder's until it acks, nacks or lets the lease end.
+create or replace function mbus.lease_{queue}_by_{consumer}(amt integer default 1, ttl interval default '30 seconds')
+returns setof mbus.{lease_model}
+language plpgsql security definer set search_path from current rows 100 as $function$
+declare
+  v_until constant timestamptz := mbus.now() + mbus._check_ttl(ttl);
+begin
+  return query
+  with held as (
+    insert into mbus.leased as h
+      (queue_id, consumer_id, group_name, leased_until, number, added, expires, headers, properties, trail, {data})
+    select {queue_id}, {consumer_id}, p.headers -> 'group', v_until, p.number, p.added, p.expires, p.headers,
+           p.properties, mbus._tried(p.trail), p.{data}
+    from mbus._take_{queue}_by_{consumer}($1) p
+    returning h.*)
+  select h.number, h.added, '{queue}.' || h.number || '@{node}', (h.trail ->> 'delayed_until')::timestamptz,
+         h.expires, null::integer[], mbus._deliver({constants}::hstore, h.added, h.headers,
+           h.trail || jsonb_build_object('attempts', mbus._attempts(h.trail) - 1)),
+         h.properties, h.{data}, h.token, (h.trail ->> 'attempts')::integer, h.leased_until
+  from held h order by h.token;
+end $function$;

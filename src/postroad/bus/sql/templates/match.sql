@@ -1,0 +1,18 @@
+-- The consumers that a message is meant for.  A selector that raises does not fail the post: the
+-- copy of that consumer goes to the dmq with the error.
+create or replace function mbus._match_{queue}(p_parcel mbus.parcel, p_number bigint) returns integer[]
+language plpgsql security definer set search_path from current as $function$
+declare
+  v_recipients integer[] := {everybody};
+  t mbus.{model};
+begin
+  t.id := p_number;
+  t.iid := '{queue}.' || p_number || '@{node}';
+  t.added := p_parcel.added;
+  t.expires := p_parcel.expires;
+  t.headers := p_parcel.headers;
+  t.properties := p_parcel.properties;
+  t.data := p_parcel.{data};
+{choices}
+  return v_recipients;
+end $function$;

@@ -1,0 +1,41 @@
+-- Posts many messages at once in the caller's transaction and returns their iids, in order.
+-- headers and properties: null, one element for all, or one element per message.
+create or replace function mbus.postn_{queue}(
+  data {payload}[], headers hstore[] default null, properties hstore[] default null,
+  delayed_until timestamptz default null, expires timestamptz default null)
+returns text[]
+language plpgsql security definer set search_path from current as $function$
+declare
+  v_count      constant integer := coalesce(cardinality($1), 0);
+  v_headers    constant hstore[] := mbus._spread('headers', $2, v_count);
+  v_properties constant hstore[] := mbus._spread('properties', $3, v_count);
+  v_now        constant timestamptz := mbus.now();
+  v_one_by_one boolean;
+  v_generation bigint;
+  v_ids        bigint[];
+{hit_declarations}
+begin
+  perform mbus._check_expiry($4, $5);
+  -- What needs a decision per message is posted message by message.
+  v_one_by_one := $4 is not null or exists (
+    select from unnest($2) h where h ?| '{priority,group,dedup_key,seenby,source_db,enqueue_time}');
+  if not v_one_by_one then
+    v_ids := array(select nextval('mbus.{position}') from generate_series(1, v_count));
+{hits}
+  end if;
+  if v_one_by_one then
+    return array(
+      select mbus.post_{queue}(m.data, m.headers, m.properties, $4, $5)
+      from unnest($1, v_headers, v_properties) with ordinality m(data, headers, properties, place)
+      order by m.place);
+  end if;
+  loop
+    exit when v_count = 0;
+    v_generation := pg_sequence_last_value('mbus.{tail}');
+    case v_generation % {slots}
+{branches}
+    end case;
+    exit when found;
+  end loop;
+  return array(select '{queue}.' || id || '@{node}' from unnest(v_ids) id);
+end $function$;
