@@ -1,0 +1,21 @@
+"""What tests on a real PostgreSQL need: servers, cloned databases, a clock, waits without sleeping.
+
+The pytest plugin (`postroad.testing.plugin`, loaded by itself where Postroad is installed) gives
+the fixtures `postroad_server`, `postroad_database`, `postroad_connection` and `postroad_clock`.
+Three isolation prices, take the cheapest that works: a transaction that is rolled back
+(`postroad_connection`), a clone of a template database (`postroad_database`), a fresh install.
+"""
+
+from __future__ import annotations
+
+from postroad.testing.clock import DatabaseClock
+from postroad.testing.server import TestServer
+from postroad.testing.waiting import wait_until, wait_until_async, wait_until_blocked
+
+__all__ = [
+    "DatabaseClock",
+    "TestServer",
+    "wait_until",
+    "wait_until_async",
+    "wait_until_blocked",
+]

@@ -1,0 +1,10 @@
+"""The schemas of all rooms, in the order in which they are installed."""
+
+from __future__ import annotations
+
+from postroad.postgres.manifest import Schema
+
+__all__ = ["BUS", "SCHEMAS"]
+
+BUS = Schema("mbus", "postroad.bus", ("hstore",))
+SCHEMAS: tuple[Schema, ...] = (BUS,)

@@ -1,0 +1,51 @@
+"""A clock that tests set: shifts what a schema's own `now()` returns, as its owner."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import psycopg
+from psycopg import sql
+
+__all__ = ["DatabaseClock"]
+
+
+class DatabaseClock:
+    """Moves the time of one test database forwards or backwards.
+
+    Every function of the schema asks `<schema>.now()`. This clock replaces that function's body,
+    which its owner only may do, and commits, so that all sessions of the database see it.
+    """
+
+    def __init__(self, dsn: str, schema: str = "mbus") -> None:
+        self._dsn = dsn
+        self._schema = schema
+        self.shift = timedelta(0)
+
+    def advance(self, by: timedelta) -> None:
+        """Let that much time pass at once."""
+        self._replace(self.shift + by)
+
+    def reset(self) -> None:
+        """Return to the present."""
+        self._replace(timedelta(0))
+
+    def now(self) -> datetime:
+        """Return what the database takes for the present."""
+        with psycopg.connect(self._dsn) as connection:
+            row = connection.execute(
+                sql.SQL("select {}.now()").format(sql.Identifier(self._schema))
+            ).fetchone()
+        assert row is not None  # noqa: S101 - a function call always gives one row
+        moment: datetime = row[0]
+        return moment
+
+    def _replace(self, shift: timedelta) -> None:
+        body = f"select pg_catalog.clock_timestamp() + interval '{shift.total_seconds():f} s'"
+        statement = sql.SQL(
+            "create or replace function {}.now() returns timestamptz"
+            " language sql volatile parallel safe as {}"
+        ).format(sql.Identifier(self._schema), sql.Literal(body))
+        with psycopg.connect(self._dsn) as connection:
+            connection.execute(statement)
+        self.shift = shift

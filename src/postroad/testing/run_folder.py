@@ -1,0 +1,59 @@
+"""The temporary folder of one test run, shared by its parallel workers and removed at its end."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+import uuid
+from pathlib import Path
+
+from postroad.postgres.embedded import EmbeddedServer
+from postroad.postgres.errors import EmbeddedError
+
+__all__ = ["close_run_folder", "name_run_folder", "run_folder", "sweep_run_folders"]
+
+_VARIABLE = "POSTROAD_TEST_RUN_FOLDER"
+_PREFIX = "postroad-test"
+
+
+def name_run_folder() -> None:
+    """Choose the folder's name, in the process that starts the workers; they inherit it."""
+    if _VARIABLE not in os.environ:
+        name = f"{_PREFIX}-{os.getuid()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        os.environ[_VARIABLE] = str(Path(tempfile.gettempdir()) / name)
+
+
+def run_folder() -> Path:
+    """Return the folder, making it when it is first needed."""
+    folder = Path(os.environ[_VARIABLE])
+    folder.mkdir(mode=0o755, exist_ok=True)
+    return folder
+
+
+def close_run_folder() -> None:
+    """Remove the folder at the end of the run, in the process that named it."""
+    folder = os.environ.pop(_VARIABLE, None)
+    if folder is not None:
+        _remove(Path(folder))
+
+
+def sweep_run_folders() -> None:
+    """Stop and remove what killed runs of this user have left behind."""
+    pattern = re.compile(rf"{_PREFIX}-{os.getuid()}-(\d+)-[0-9a-f]+")
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}-*"):
+        found = pattern.fullmatch(folder.name)
+        if found and not Path(f"/proc/{found[1]}").exists():
+            _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    for bin_file in folder.glob("*/bin_folder"):
+        text = bin_file.read_text(encoding="utf-8")
+        try:
+            EmbeddedServer(bin_file.parent, bin_folder=Path(text) if text else None).halt()
+        except (EmbeddedError, OSError):
+            # Somebody still uses it: theirs to stop, and the next sweep's to remove.
+            return
+    shutil.rmtree(folder, ignore_errors=True)

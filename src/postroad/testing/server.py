@@ -1,0 +1,141 @@
+"""A PostgreSQL for tests: one per version and test run, shared by all parallel workers.
+
+It is an `EmbeddedServer` with durability switched off, because its data dies with the run. The
+template database is installed once, under a file lock; each test clones it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import LiteralString
+
+import psycopg
+from psycopg import sql
+
+from postroad.postgres.binaries import find_binaries
+from postroad.postgres.embedded import EmbeddedServer
+from postroad.postgres.locks import control_lock
+from postroad.postgres.manifest import Schema, read_manifest
+from postroad.postgres.migrator import install
+
+__all__ = ["TestServer"]
+
+_WITHOUT_DURABILITY = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "synchronous_commit": "off",
+    "max_connections": "200",
+    "shared_buffers": "128MB",
+    "max_wal_size": "2GB",
+    "deadlock_timeout": "200ms",
+}
+
+
+class TestServer:
+    """A running server and the databases that tests take from it."""
+
+    # Told to pytest, which would otherwise take the name for a class of tests.
+    __test__ = False
+
+    def __init__(self, folder: Path, bin_folder: Path | None = None) -> None:
+        self._folder = folder
+        self._embedded = EmbeddedServer(
+            folder, bin_folder=bin_folder, configuration=_WITHOUT_DURABILITY
+        )
+        self._numbers = itertools.count(1)
+
+    @classmethod
+    def of_run(cls, run_folder: Path, bin_folder: Path | None = None) -> TestServer:
+        """Return the server of a test run that uses these programs (default: embedded)."""
+        binaries = find_binaries(bin_folder)
+        folder = run_folder / str(binaries.major)
+        folder.mkdir(mode=0o755, exist_ok=True)
+        # Read by the one who cleans up, which may be another process than the one that starts.
+        (folder / "bin_folder").write_text(str(bin_folder or ""), encoding="utf-8")
+        return cls(folder, bin_folder)
+
+    @property
+    def embedded(self) -> EmbeddedServer:
+        """The server as such, for tests that stop or kill it. Not for the shared one."""
+        return self._embedded
+
+    @property
+    def major(self) -> int:
+        """The major version of the server."""
+        return self._embedded.cluster.binaries.major
+
+    def start(self) -> None:
+        """Start the server or join those that use it."""
+        self._embedded.start()
+
+    def stop(self) -> None:
+        """Leave; the last one out stops the server."""
+        self._embedded.stop()
+
+    def dsn(self, database: str) -> str:
+        """Return how to connect to a database, as superuser."""
+        return self._embedded.dsn(database)
+
+    def create(self, template: str = "template0") -> str:
+        """Create a database of this process's own and return its name."""
+        # Short, because names of roles are made from it and must stay below 63 bytes.
+        name = f"t{os.getpid():x}_{next(self._numbers)}"
+        self._administer("create database {} template {}", name, template)
+        return name
+
+    def drop(self, name: str) -> None:
+        """Drop a database, whoever is still connected to it, and the roles named after it."""
+        self._administer("drop database if exists {} with (force)", name)
+        with psycopg.connect(self.dsn("postgres"), autocommit=True) as connection:
+            roles = connection.execute(
+                "select rolname from pg_roles where starts_with(rolname, %s)", (f"mbus_{name}_",)
+            ).fetchall()
+            for (role,) in roles:
+                connection.execute(sql.SQL("drop role {}").format(sql.Identifier(role)))
+
+    @contextmanager
+    def clone(self, *schemas: Schema) -> Iterator[str]:
+        """Give the DSN of a fresh database with these schemas installed; drop it afterwards."""
+        name = self.create(self.template(*schemas) if schemas else "template0")
+        try:
+            yield self.dsn(name)
+        finally:
+            self.drop(name)
+
+    def template(self, *schemas: Schema) -> str:
+        """Return the name of a database with these schemas installed, making it if it is missing.
+
+        Critical section: the file lock. The database gets its final name when it is complete.
+        """
+        digest = hashlib.sha256()
+        for schema in schemas:
+            digest.update(f"{schema.name} {schema.package}".encode())
+            manifest = read_manifest(schema)
+            bodies = [file.body for file in manifest.files]
+            bodies += [migration.body for migration in manifest.migrations]
+            digest.update("".join(bodies).encode())
+        name = f"template_{digest.hexdigest()[:12]}"
+        with control_lock(self._folder / "template.lock", 120):
+            if not self._exists(name):
+                unfinished = f"{name}_unfinished"
+                self._administer("drop database if exists {} with (force)", unfinished)
+                self._administer("create database {} template template0", unfinished)
+                with psycopg.connect(self.dsn(unfinished)) as connection:
+                    for schema in schemas:
+                        install(connection, schema)
+                self._administer("alter database {} rename to {}", unfinished, name)
+        return name
+
+    def _exists(self, name: str) -> bool:
+        with psycopg.connect(self.dsn("postgres"), autocommit=True) as connection:
+            found = connection.execute("select from pg_database where datname = %s", (name,))
+            return found.rowcount > 0
+
+    def _administer(self, statement: LiteralString, *names: str) -> None:
+        with psycopg.connect(self.dsn("postgres"), autocommit=True) as connection:
+            connection.execute(sql.SQL(statement).format(*(sql.Identifier(name) for name in names)))

@@ -1,0 +1,3 @@
+"""Only a list of fixture plugins."""
+
+pytest_plugins = ["tests.fixtures.postgres"]
