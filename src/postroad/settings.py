@@ -25,6 +25,7 @@ __all__ = [
     "LogSettings",
     "Settings",
     "masked_database_url",
+    "shown_duration",
 ]
 
 LEASE_DEFAULT = timedelta(seconds=30)
@@ -45,6 +46,15 @@ def _duration(value: Any) -> Any:
     elif isinstance(value, timedelta):
         return value
     raise ValueError("give a number with its unit, such as 500ms, 30s, 5m or 2h")
+
+
+def shown_duration(value: timedelta) -> str:
+    """Write a duration the way it is read."""
+    seconds = value.total_seconds()
+    for unit, size in sorted(_UNITS.items(), key=lambda unit: -unit[1]):
+        if seconds >= size and (seconds / size).is_integer():
+            return f"{seconds / size:.0f}{unit}"
+    return f"{seconds:g}s"
 
 
 def _positive(value: timedelta) -> timedelta:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from pydantic_settings import (
 )
 
 from postroad.errors import ConfigurationError
-from postroad.settings import Settings, masked_database_url
+from postroad.settings import Settings, masked_database_url, shown_duration
 
 __all__ = ["Effective", "LoadedSettings", "load"]
 
@@ -180,6 +181,8 @@ def _leaves(model: pydantic.BaseModel, prefix: str = "") -> Iterator[tuple[str, 
 def _shown(value: Any) -> Any:
     if isinstance(value, SecretStr):
         return masked_database_url(value.get_secret_value())
+    if isinstance(value, timedelta):
+        return shown_duration(value)
     if value is None or isinstance(value, bool | int | str):
         return value
     return str(value)

@@ -43,9 +43,9 @@ def _parameters(
 
 def _unavailable(dsn: str, failure: Exception) -> DatabaseUnavailable:
     host = psycopg.conninfo.conninfo_to_dict(dsn).get("host", "the local socket")
-    reason = str(failure).strip().splitlines()
+    reason = (str(failure).strip() or repr(failure)).splitlines()[0]
     return DatabaseUnavailable(
-        f"the database at {host} cannot be reached: {reason[-1].strip() if reason else failure!r}",
+        f"the database at {host} cannot be reached: {reason}",
         hint="check that it runs and that POSTROAD_DATABASE_URL names it",
     )
 

@@ -108,6 +108,8 @@ class EmbeddedServer:
     def halt(self) -> bool:
         """Stop a server that nobody uses; return whether it ran. Raises ServerInUse."""
         cluster = self._prepared()
+        if not cluster.home.exists():
+            return False
         with self._control():
             if read_postmaster(cluster.data) is None:
                 return False
@@ -159,14 +161,13 @@ class EmbeddedServer:
                 SYSTEM_FOLDER.mkdir(mode=0o755, parents=True, exist_ok=True)
                 with control_lock(SYSTEM_FOLDER / "binaries.lock", 120):
                     binaries = binaries.copy_to(SYSTEM_FOLDER / "binaries")
-            cluster = Cluster(home, binaries, user)
-            cluster.make_folders()
-            self._cluster = cluster
+            self._cluster = Cluster(home, binaries, user)
         return self._cluster
 
     def _control(self) -> AbstractContextManager[None]:
-        home = self._prepared().home
-        return control_lock(home / "control.lock", self.start_timeout.total_seconds())
+        cluster = self._prepared()
+        cluster.make_folders()
+        return control_lock(cluster.home / "control.lock", self.start_timeout.total_seconds())
 
     def _ensure_running(self, cluster: Cluster) -> None:
         running = read_postmaster(cluster.data)

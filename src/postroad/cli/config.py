@@ -1,0 +1,32 @@
+"""`postroad config`: the effective settings and where each comes from."""
+
+from __future__ import annotations
+
+import click
+
+from postroad.cli.context import Application, pass_application
+from postroad.cli.output import json_option, print_json, print_table
+
+__all__ = ["config"]
+
+
+@click.group()
+def config() -> None:
+    """Show the effective settings."""
+
+
+@config.command()
+@json_option
+@pass_application
+def show(application: Application, as_json: bool) -> None:
+    """Print every setting with its value and its source; passwords are masked.
+
+    Example: POSTROAD_BUS__LEASE=1m postroad config show
+    """
+    found = application.loaded.effective()
+    if as_json:
+        print_json({one.name: {"value": one.value, "source": one.source} for one in found})
+    else:
+        print_table(
+            ("setting", "value", "source"), [(one.name, one.value, one.source) for one in found]
+        )

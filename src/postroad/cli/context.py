@@ -1,0 +1,82 @@
+"""What every command shares: the settings, the database, and how results are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import click
+from psycopg import Connection
+
+from postroad.postgres.connections import connect
+from postroad.postgres.database import use_database
+from postroad.postgres.embedded import EmbeddedServer
+from postroad.settings import Settings
+from postroad.settings_sources import LoadedSettings, load
+
+__all__ = ["Application", "pass_application"]
+
+
+@dataclass
+class Application:
+    """The object of every command: `@pass_application` gives it as the first argument."""
+
+    flags: dict[str, Any] = field(default_factory=dict)
+    config_file: Path | None = None
+    is_debug: bool = False
+
+    @cached_property
+    def loaded(self) -> LoadedSettings:
+        """The settings with their sources, read when first asked for."""
+        return load(self.flags, self.config_file)
+
+    @property
+    def settings(self) -> Settings:
+        """The effective settings."""
+        return self.loaded.settings
+
+    @property
+    def named_database(self) -> str | None:
+        """The DSN that was configured, if any."""
+        url = self.settings.database_url
+        return url.get_secret_value() if url is not None else None
+
+    def embedded_server(self) -> EmbeddedServer:
+        """Return the embedded server as configured, not started."""
+        embedded = self.settings.embedded
+        return EmbeddedServer(
+            self.settings.data_folder,
+            bin_folder=embedded.bin_folder,
+            port=embedded.port,
+            keep_running=embedded.keep_running,
+            start_timeout=embedded.start_timeout,
+            configuration={"shared_buffers": embedded.shared_buffers},
+        )
+
+    @contextmanager
+    def database(self) -> Iterator[str]:
+        """Give the DSN of the database, running the embedded one meanwhile if none is named."""
+        with use_database(self.named_database, self.embedded_server) as dsn:
+            yield dsn
+
+    @contextmanager
+    def connection(self, *, autocommit: bool = False) -> Iterator[Connection]:
+        """Give a connection to the database; commits at the end unless an error is raised."""
+        database = self.settings.database
+        with (
+            self.database() as dsn,
+            connect(
+                dsn,
+                connect_timeout=database.connect_timeout,
+                is_pooled=database.is_pooled,
+                autocommit=autocommit,
+            ) as connection,
+        ):
+            yield connection
+
+
+pass_application = click.make_pass_decorator(Application, ensure=True)

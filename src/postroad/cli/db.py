@@ -1,0 +1,152 @@
+"""`postroad db`: the schemas of all rooms in the database."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import click
+from psycopg import Connection
+
+from postroad.cli.context import Application, pass_application
+from postroad.cli.output import dry_run_option, json_option, print_json, print_table
+from postroad.cli.rooms import SCHEMAS
+from postroad.postgres import migrator
+from postroad.postgres.migrator import Outcome, Schema
+
+__all__ = ["db"]
+
+
+@click.group()
+def db() -> None:
+    """Install and upgrade the schemas.
+
+    The database is named by --database-url or POSTROAD_DATABASE_URL, otherwise it is the embedded
+    one, which is started for as long as the command runs.
+    """
+
+
+@db.command()
+@dry_run_option
+@json_option
+@pass_application
+def install(application: Application, is_dry_run: bool, as_json: bool) -> None:
+    """Install every schema, or upgrade those that are there.
+
+    Example: postroad --database-url postgresql:///orders db install
+    """
+    _migrate(application, migrator.install, is_dry_run=is_dry_run, as_json=as_json)
+
+
+@db.command()
+@dry_run_option
+@json_option
+@pass_application
+def upgrade(application: Application, is_dry_run: bool, as_json: bool) -> None:
+    """Bring the installed schemas to this version.
+
+    Example: postroad db upgrade --dry-run
+    """
+    _migrate(application, migrator.upgrade, is_dry_run=is_dry_run, as_json=as_json)
+
+
+@db.command()
+@json_option
+@pass_application
+def status(application: Application, as_json: bool) -> None:
+    """Compare the installed schemas with this version.
+
+    Example: postroad db status --json
+    """
+    with application.connection() as connection:
+        found = [migrator.status(connection, schema) for schema in SCHEMAS]
+    if as_json:
+        print_json([{**dataclasses.asdict(one), "is_current": one.is_current} for one in found])
+        return
+    print_table(
+        (
+            "schema",
+            "installed by",
+            "server",
+            "migrations",
+            "pending",
+            "unknown",
+            "changed",
+            "state",
+        ),
+        [
+            (
+                one.schema,
+                one.version,
+                f"{one.server_version // 10000}.{one.server_version % 10000}",
+                len(one.applied),
+                one.pending,
+                one.unknown,
+                len(one.changed),
+                _state(one),
+            )
+            for one in found
+        ],
+    )
+
+
+@db.command()
+@click.argument("schema", required=False, type=click.Choice([one.name for one in SCHEMAS]))
+def sql(schema: str | None) -> None:
+    """Print the whole install as one script for a database administrator.
+
+    Example: postroad db sql | psql -1 -f - orders
+    """
+    for one in SCHEMAS:
+        if schema in (None, one.name):
+            click.echo(migrator.script(one), nl=False)
+
+
+@db.command()
+@pass_application
+def stop(application: Application) -> None:
+    """Stop the embedded server that was left running and that nobody uses.
+
+    Example: postroad db stop
+    """
+    if application.embedded_server().halt():
+        click.echo("stopped")
+    else:
+        click.echo("it was not running")
+
+
+def _state(found: migrator.SchemaStatus) -> str:
+    if not found.is_installed:
+        return "missing"
+    if found.unknown:
+        return "newer"
+    return "current" if found.is_current else "behind"
+
+
+def _migrate(
+    application: Application,
+    run: Callable[..., Outcome],
+    *,
+    is_dry_run: bool,
+    as_json: bool,
+) -> None:
+    def one(connection: Connection, schema: Schema) -> Outcome:
+        return run(connection, schema, is_dry_run=is_dry_run)
+
+    with application.connection() as connection:
+        outcomes = [one(connection, schema) for schema in SCHEMAS]
+    if as_json:
+        print_json([{**dataclasses.asdict(done), "is_dry_run": is_dry_run} for done in outcomes])
+        return
+    for done in outcomes:
+        click.echo(_sentence(done, is_dry_run=is_dry_run))
+
+
+def _sentence(done: Outcome, *, is_dry_run: bool) -> str:
+    if done.is_unchanged:
+        return f"{done.schema}: current, nothing to do"
+    did = "would be " if is_dry_run else ""
+    if done.is_fresh:
+        return f"{done.schema}: {did}installed ({len(done.replaced)} files besides its tables)"
+    steps = ", ".join(done.migrations) or "no migration"
+    return f"{done.schema}: {did}upgraded ({steps}; {len(done.replaced)} files replaced)"

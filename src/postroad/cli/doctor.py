@@ -1,0 +1,133 @@
+"""`postroad doctor`: what is installed, what is missing, what to do about it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+import click
+
+from postroad import __version__
+from postroad.cli.context import Application, pass_application
+from postroad.cli.output import json_option, print_json, print_table
+from postroad.cli.rooms import SCHEMAS
+from postroad.errors import PostroadError
+from postroad.postgres import migrator
+from postroad.postgres.binaries import find_binaries
+from postroad.postgres.connections import connect
+from postroad.postgres.server_user import SYSTEM_USER, data_folder_default
+from postroad.settings import masked_database_url
+
+__all__ = ["doctor"]
+
+SPACE_LEAST_BYTES = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at."""
+
+    what: str
+    state: Literal["good", "note", "bad"]
+    found: str
+    advice: str = ""
+
+
+@click.command()
+@json_option
+@pass_application
+@click.pass_context
+def doctor(ctx: click.Context, application: Application, as_json: bool) -> None:
+    """Look at everything Postroad needs; exit code 1 when something is wrong.
+
+    Example: postroad doctor --json
+    """
+    findings = [*_programs(application), *_database(application)]
+    if as_json:
+        print_json([asdict(finding) for finding in findings])
+    else:
+        print_table(
+            ("", "what", "found", "advice"),
+            [(one.state, one.what, one.found, one.advice) for one in findings],
+        )
+    if any(finding.state == "bad" for finding in findings):
+        ctx.exit(1)
+
+
+def _programs(application: Application) -> Iterator[Finding]:
+    version = ".".join(map(str, sys.version_info[:3]))
+    yield Finding("python", "good", version)
+    yield Finding("postroad", "good", __version__)
+    yield Finding("psycopg", "good", importlib.metadata.version("psycopg"))
+    try:
+        binaries = find_binaries(application.settings.embedded.bin_folder)
+        yield Finding("embedded PostgreSQL", "good", f"{binaries.version} in {binaries.folder}")
+    except PostroadError as missing:
+        named = application.named_database is not None
+        yield Finding(
+            "embedded PostgreSQL", "note" if named else "bad", str(missing), missing.hint or ""
+        )
+    psql = shutil.which("psql")
+    yield Finding(
+        "psql",
+        "good" if psql else "note",
+        psql or "not found",
+        "" if psql else "only needed to talk to the database by hand",
+    )
+
+
+def _database(application: Application) -> Iterator[Finding]:
+    named = application.named_database
+    if named is None:
+        yield from _data_folder(application)
+        server = application.embedded_server()
+        try:
+            if not server.is_running:
+                yield Finding("database", "good", "embedded, not running", "start: postroad up")
+                return
+            with server:
+                yield from _schemas(server.dsn())
+        except PostroadError as failure:
+            yield Finding("database", "bad", str(failure), failure.hint or "")
+        return
+    yield Finding("database", "good", masked_database_url(named))
+    try:
+        yield from _schemas(named)
+    except PostroadError as failure:
+        yield Finding("database", "bad", str(failure), failure.hint or "")
+
+
+def _data_folder(application: Application) -> Iterator[Finding]:
+    folder = application.settings.data_folder or data_folder_default()
+    there = next(parent for parent in (folder, *folder.parents) if parent.is_dir())
+    free = shutil.disk_usage(there).free
+    enough = free >= SPACE_LEAST_BYTES
+    yield Finding(
+        "data folder",
+        "good" if enough else "bad",
+        f"{folder}, {free / 1e9:.0f} GB free",
+        "" if enough else "make room on the disk",
+    )
+    if os.geteuid() == 0:
+        yield Finding("server's user", "note", f"root runs the server as {SYSTEM_USER}")
+
+
+def _schemas(dsn: str) -> Iterator[Finding]:
+    with connect(dsn) as connection:
+        number = connection.info.server_version
+        yield Finding("server", "good", f"PostgreSQL {number // 10000}.{number % 10000}")
+        for schema in SCHEMAS:
+            found = migrator.status(connection, schema)
+            if found.is_current:
+                yield Finding(f"schema {schema.name}", "good", f"current, by {found.version}")
+            elif found.unknown:
+                yield Finding(f"schema {schema.name}", "bad", "newer", "upgrade this Postroad")
+            else:
+                state = "behind" if found.is_installed else "not installed"
+                verb = "upgrade" if found.is_installed else "install"
+                yield Finding(f"schema {schema.name}", "bad", state, f"postroad db {verb}")

@@ -1,0 +1,21 @@
+"""What the command's exit code means, in one table."""
+
+from __future__ import annotations
+
+from postroad.errors import Kind, PostroadError
+
+__all__ = ["EXIT_CODES", "INTERRUPTED", "exit_code"]
+
+EXIT_CODES: dict[Kind, tuple[int, str]] = {
+    "error": (1, "it did not work"),
+    "usage": (2, "wrong option, argument or setting"),
+    "not_found": (3, "no such queue, consumer, message or schema"),
+    "refused": (4, "refused, nothing was changed"),
+    "unavailable": (5, "a server or program that is needed is not there"),
+}
+INTERRUPTED = 130
+
+
+def exit_code(error: PostroadError) -> int:
+    """Return the exit code of an error."""
+    return EXIT_CODES[error.kind][0]

@@ -1,0 +1,145 @@
+"""The root of the command: global options, groups that are imported when they are called, errors.
+
+A room adds its group by one line in `GROUPS`. The import happens only when the group is asked for,
+so that `postroad --version` needs no room, and a room whose extra is not installed says so.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+import psycopg
+
+from postroad import __version__, logs
+from postroad.cli.context import Application
+from postroad.cli.exit_codes import EXIT_CODES, INTERRUPTED, exit_code
+from postroad.errors import PostroadError
+
+__all__ = ["cli", "main"]
+
+# Command: the module and the object in it, and the line shown by --help.
+GROUPS: dict[str, tuple[str, str, str]] = {
+    "up": ("postroad.cli.up", "up", "Run everything on the embedded PostgreSQL."),
+    "db": ("postroad.cli.db", "db", "Install and upgrade the schemas."),
+    "bus": ("postroad.cli.bus", "bus", "Queues, consumers and messages."),
+    "config": ("postroad.cli.config", "config", "Show the effective settings."),
+    "doctor": ("postroad.cli.doctor", "doctor", "Say what is installed and what is missing."),
+}
+
+
+class LazyGroup(click.Group):
+    """Finds commands by name in `GROUPS` and imports them when they are called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Name every command whose module is there."""
+        del ctx
+        return [name for name, (module, _, _) in GROUPS.items() if importlib.util.find_spec(module)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one command."""
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        module, name, _ = GROUPS[cmd_name]
+        command = getattr(importlib.import_module(module), name)
+        assert isinstance(command, click.Command)  # noqa: S101 - a mistake of ours
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, GROUPS[name][2]) for name in self.list_commands(ctx)])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Explain the exit codes."""
+        del ctx
+        with formatter.section("Exit codes"):
+            rows = [("0", "it worked")]
+            rows += [(str(code), meaning) for code, meaning in EXIT_CODES.values()]
+            formatter.write_dl([*rows, (str(INTERRUPTED), "interrupted by Ctrl-C")])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="postroad", message="%(prog)s %(version)s")
+@click.option("--database-url", metavar="URL", help="The database; default: the embedded one.")
+@click.option(
+    "--data-folder", type=click.Path(path_type=Path), help="Where the embedded one lives."
+)
+@click.option("--config-file", type=click.Path(path_type=Path), help="The TOML file of settings.")
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]))
+@click.option("--debug", "is_debug", is_flag=True, help="Show tracebacks.")
+@click.pass_context
+def cli(
+    ctx: click.Context,
+    database_url: str | None,
+    data_folder: Path | None,
+    config_file: Path | None,
+    log_level: str | None,
+    is_debug: bool,
+) -> None:
+    """Carry messages, files and records so that nothing is lost, doubled or stuck.
+
+    Example: postroad up
+    """
+    application = Application(
+        flags={
+            "database_url": database_url,
+            "data_folder": data_folder,
+            "logs.level": log_level,
+        },
+        config_file=config_file,
+        is_debug=is_debug,
+    )
+    ctx.obj = application
+    # Commands are quiet unless something is wrong; services say more when they are asked to.
+    level = application.settings.logs.level if "logs.level" in application.loaded.sources else None
+    logs.set_up(level=level or "warning", shape=application.settings.logs.shape)
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run the command and leave with its exit code; no traceback unless asked for."""
+    given = sys.argv[1:] if arguments is None else arguments
+    try:
+        result: Any = cli.main(args=given, prog_name="postroad", standalone_mode=False)
+        sys.exit(result if isinstance(result, int) else 0)
+    except click.exceptions.Exit as leaving:
+        sys.exit(leaving.exit_code)
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        sys.exit(INTERRUPTED)
+    except click.ClickException as wrong:
+        wrong.show()
+        sys.exit(wrong.exit_code)
+    except Exception as failure:  # noqa: BLE001 - people get a sentence, --debug the traceback
+        if "--debug" in given:
+            traceback.print_exc()
+        sys.exit(_report(failure))
+
+
+def _report(failure: Exception) -> int:
+    """Print what went wrong and what to do about it; return the exit code."""
+    if isinstance(failure, PostroadError):
+        _complain(str(failure), failure.hint)
+        return exit_code(failure)
+    if isinstance(failure, psycopg.Error):
+        message = failure.diag.message_primary or str(failure).strip() or type(failure).__name__
+        _complain(message, failure.diag.message_hint)
+        unavailable = isinstance(failure, psycopg.OperationalError)
+        return EXIT_CODES["unavailable" if unavailable else "error"][0]
+    if isinstance(failure, ModuleNotFoundError):
+        _complain(f"the Python package {failure.name!r} is missing", "pip install 'postroad[all]'")
+        return EXIT_CODES["unavailable"][0]
+    _complain(
+        f"{type(failure).__name__}: {failure}", "run it again with --debug to see where it happened"
+    )
+    return EXIT_CODES["error"][0]
+
+
+def _complain(message: str, hint: str | None) -> None:
+    click.secho(f"postroad: {message}", err=True, fg="red")
+    if hint:
+        click.echo(f"hint: {hint}", err=True)

@@ -1,0 +1,88 @@
+"""How commands show results: a table for people, JSON for machines.
+
+`--json` prints one JSON document, or one object per line for commands that go on (`tail`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from datetime import date, datetime, timedelta
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+__all__ = ["dry_run_option", "json_option", "print_json", "print_table"]
+
+Command = Callable[..., Any]
+
+
+def json_option(command: Command) -> Command:
+    """Add `--json`, passed as `as_json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")(command)
+
+
+def dry_run_option(command: Command) -> Command:
+    """Add `--dry-run`, passed as `is_dry_run`."""
+    return click.option(
+        "--dry-run", "is_dry_run", is_flag=True, help="Say what would be done and change nothing."
+    )(command)
+
+
+def print_json(value: Any, *, is_line: bool = False) -> None:
+    """Print a value as JSON; on one line where a stream of objects is printed."""
+    click.echo(json.dumps(value, default=_plain, ensure_ascii=False, indent=None if is_line else 2))
+
+
+def print_table(
+    columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str | None = None
+) -> None:
+    """Print rows under their columns; numbers to the right."""
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for index, column in enumerate(columns):
+        numeric = bool(rows) and all(
+            isinstance(row[index], int | float) and not isinstance(row[index], bool)
+            for row in rows
+            if row[index] is not None
+        )
+        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        # Text and not markup: a queue's data may contain square brackets.
+        table.add_row(*(Text(_shown(value)) for value in row))
+    console = Console()
+    if not console.is_terminal:
+        # Through a pipe lines are not folded to the width of a terminal that is not there.
+        console = Console(width=10_000, soft_wrap=True)
+    console.print(table)
+
+
+def _shown(value: Any) -> str:
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:,.1f}"
+        case datetime():
+            return value.isoformat(sep=" ", timespec="seconds")
+        case timedelta():
+            return str(timedelta(seconds=round(value.total_seconds())))
+        case list() | tuple():
+            return ", ".join(map(str, value)) or "-"
+        case dict():
+            return json.dumps(value, default=_plain, ensure_ascii=False)
+    return str(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, bytes):
+        return value.hex()
+    return str(value)
