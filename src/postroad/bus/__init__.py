@@ -1,0 +1,136 @@
+"""The message bus: queues, durable subscribers and leases inside PostgreSQL, schema `mbus`.
+
+**What it promises.** A message is posted in a transaction and exists once that commits. Each consumer
+(durable subscriber) of a queue gets its own copy; the workers of one consumer compete for its copies,
+so each copy is worked on by one worker at a time. A copy taken in a transaction is consumed by its
+commit, together with the work, and back at once after a rollback or a lost connection. A copy taken
+by lease is back when the lease ends without an ack. Nothing is lost; outside a shared transaction a
+message may be handled twice, never silently dropped.
+
+**States of a consumer's copy.**
+
+```
+post ──> ready ──consume, commit──> gone
+  │        │ ▲
+  │        │ └── rollback · lease ended · nack · delay over · redrive
+  │        ├──lease──> leased ──ack──> gone
+  │        └──rejected too often, parked──> dmq ──redrive──> ready
+  └──delayed_until──> delayed ──> ready          (expired: never delivered, cleaned up)
+```
+
+**What happens when it dies half-way.** A producer before its commit: nothing was posted. A producer
+after it: the message is durable; a NOTIFY that was not sent is made up for by polling. A worker
+in transaction mode: the server rolls back, the message is ready again at once. A worker in lease
+mode: the message is ready again when the lease ends, and the dead worker's token can no longer ack.
+PostgreSQL itself: committed state is there after recovery; workers and subscriptions reconnect.
+Nobody doing maintenance: takes do what is due in their own queue; nothing waits for a leader.
+
+**Use.**
+
+```python
+with Bus(dsn) as bus:
+    bus.create_queue("orders", payload="jsonb")
+    bus.post("orders", {"number": 1})
+
+with psycopg.connect(dsn) as connection:            # shares the caller's transaction
+    connection.execute("insert into orders ...")
+    Bus(connection).post("orders", {"number": 2})
+
+worker = Worker(dsn)
+
+@worker.handler("orders")
+def bill(message, connection):
+    connection.execute("insert into bill ...")      # committed with the message
+
+worker.serve()
+```
+
+`AsyncBus` and `AsyncWorker` have the same names. A handler raises `Retry(after=…)` to try again later
+and `Park(reason)` to give up. This package needs the driver psycopg and nothing else.
+"""
+
+from __future__ import annotations
+
+from postroad.bus.async_client import AsyncBus
+from postroad.bus.async_maintenance import AsyncMaintenance
+from postroad.bus.async_subscription import AsyncSubscription
+from postroad.bus.async_worker import AsyncWorker
+from postroad.bus.client import Bus
+from postroad.bus.errors import (
+    BusError,
+    ConsumerExists,
+    ConsumerNotFound,
+    DuplicateIid,
+    ForeignIid,
+    InvalidArgument,
+    InvalidName,
+    InvalidSelector,
+    LastConsumer,
+    LeaseLost,
+    NameCollision,
+    NameTooLong,
+    NotInstalled,
+    PayloadTooLarge,
+    QueueBusy,
+    QueueExists,
+    QueueNotFound,
+    RoleMissing,
+    TransactionFailed,
+    TransactionOwned,
+    Unsupported,
+    WrongIsolation,
+    WrongPayload,
+)
+from postroad.bus.maintenance import Maintenance
+from postroad.bus.message import Lease, LeasedMessage, Message
+from postroad.bus.outcome import Park, Retry
+from postroad.bus.status import Consumer, ConsumerStatus, DeadMessage, Maintained, Queue
+from postroad.bus.subscription import Subscription
+from postroad.bus.sync_worker import Worker
+from postroad.bus.worker import HeldMessage, WorkerSettings
+
+__all__ = [
+    "AsyncBus",
+    "AsyncMaintenance",
+    "AsyncSubscription",
+    "AsyncWorker",
+    "Bus",
+    "BusError",
+    "Consumer",
+    "ConsumerExists",
+    "ConsumerNotFound",
+    "ConsumerStatus",
+    "DeadMessage",
+    "DuplicateIid",
+    "ForeignIid",
+    "HeldMessage",
+    "InvalidArgument",
+    "InvalidName",
+    "InvalidSelector",
+    "LastConsumer",
+    "Lease",
+    "LeaseLost",
+    "LeasedMessage",
+    "Maintained",
+    "Maintenance",
+    "Message",
+    "NameCollision",
+    "NameTooLong",
+    "NotInstalled",
+    "Park",
+    "PayloadTooLarge",
+    "Queue",
+    "QueueBusy",
+    "QueueExists",
+    "QueueNotFound",
+    "Retry",
+    "RoleMissing",
+    "Subscription",
+    "TransactionFailed",
+    "TransactionOwned",
+    "Unsupported",
+    "Worker",
+    "WorkerSettings",
+    "WrongIsolation",
+    "WrongPayload",
+]

@@ -1,0 +1,45 @@
+"""Maintenance from an event loop: any number of processes may do it, the SQL sees to the rest."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+from postroad.bus import calls
+from postroad.bus.reconnect import SURVIVABLE, Backoff
+from postroad.bus.session import run_async
+from postroad.postgres.connections import connect_async
+from postroad.service import Service
+
+__all__ = ["AsyncMaintenance"]
+
+logger = logging.getLogger(__name__)
+
+MAINTENANCE_INTERVAL_DEFAULT = timedelta(milliseconds=500)
+
+
+class AsyncMaintenance(Service):
+    """Calls mbus.maintain from one session, about twice a second, whatever happens to it."""
+
+    def __init__(self, dsn: str, interval: timedelta = MAINTENANCE_INTERVAL_DEFAULT) -> None:
+        super().__init__("maintenance")
+        self._dsn = dsn
+        self._interval_seconds = interval.total_seconds()
+
+    async def run(self) -> None:
+        """Maintain until stopped."""
+        backoff = Backoff()
+        while not self.stopping.is_set():
+            try:
+                async with await connect_async(
+                    self._dsn, application_name="postroad maintenance", autocommit=True
+                ) as connection:
+                    while not self.stopping.is_set():
+                        done = await run_async(connection, calls.maintain(None))
+                        backoff.reset()
+                        self.announce_ready()
+                        logger.debug("maintained", extra={"queues": [each.queue for each in done]})
+                        await self.pause(self._interval_seconds)
+            except SURVIVABLE as failure:
+                logger.warning("maintenance_failed", extra={"reason": str(failure).strip()})
+                await self.pause(backoff.next_seconds())

@@ -1,0 +1,126 @@
+"""Where the calls of a bus that awaits meet connections, and what it remembers between them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from psycopg import AsyncConnection
+from psycopg_pool import AsyncConnectionPool
+
+from postroad.bus import calls
+from postroad.bus.async_wakeup import AsyncWakeup
+from postroad.bus.calls import Call
+from postroad.bus.errors import BusError, InvalidArgument
+from postroad.bus.notifier import AsyncNotifier
+from postroad.bus.payload import Payload, of_queue
+from postroad.bus.session import make_async_pool, run_async
+from postroad.postgres.listen import ListenHub
+
+__all__ = ["AsyncRunner"]
+
+T = TypeVar("T")
+
+
+class AsyncRunner:
+    """Runs calls on the caller's connection, or each in a transaction of its own."""
+
+    def __init__(
+        self,
+        source: str | AsyncConnectionPool[Any] | AsyncConnection[Any],
+        *,
+        notify: bool,
+        listen: bool,
+    ) -> None:
+        self.payloads: dict[str, Payload] = {}
+        self._dsn = source if isinstance(source, str) else None
+        self._connection = source if isinstance(source, AsyncConnection) else None
+        self._pool: AsyncConnectionPool[Any] | None = None
+        if isinstance(source, str):
+            self._pool = make_async_pool(source)
+        elif not isinstance(source, AsyncConnection):
+            self._pool = source
+        self._listens = listen
+        self._notifier = AsyncNotifier(self._send) if notify and self._pool else None
+        self._is_open = self._dsn is None
+        self._hub: ListenHub | None = None
+
+    async def close(self) -> None:
+        """Send pending notices and close what was opened here; a second call does nothing."""
+        if self._notifier is not None:
+            await self._notifier.close()
+        if self._hub is not None:
+            await self._hub.stop()
+        if self._dsn is not None and self._pool is not None:
+            await self._pool.close()
+
+    async def run(self, call: Call[T]) -> T:
+        """Run one call."""
+        async with self._connected(call.queue) as connection:
+            return await run_async(connection, call)
+
+    async def reshape(self, queue: str, call: Call[T]) -> T:
+        """Run a call after which the queue may carry another payload."""
+        self.payloads.pop(queue, None)
+        return await self.run(call)
+
+    async def payload(self, queue: str) -> Payload:
+        """Tell what a queue carries; asked once. Raises QueueNotFound."""
+        payload = self.payloads.get(queue)
+        if payload is None:
+            payload = of_queue(queue, await self.run(calls.describe(queue)))
+            self.payloads[queue] = payload
+        return payload
+
+    async def post(self, queue: str, posts: list[Call[T]]) -> list[T]:
+        """Run posts, all or none; wake waiting workers when they are committed here."""
+        async with self._connected(queue) as connection:
+            if len(posts) == 1:
+                results = [await run_async(connection, posts[0])]
+            else:
+                async with connection.transaction():
+                    results = [await run_async(connection, call) for call in posts]
+        if self._notifier is not None:
+            self._notifier.announce(queue)
+        return results
+
+    def wakeup(self, queue: str, poll_interval: timedelta) -> AsyncWakeup:
+        """Give what wakes a waiter for this queue. Raises InvalidArgument without a pool."""
+        if self._pool is None:
+            raise InvalidArgument(
+                "waiting for messages needs connections of the bus's own",
+                hint="make the bus from a DSN or a pool; a connection has one transaction only",
+            )
+        if self._hub is None and self._listens and self._dsn is not None:
+            self._hub = ListenHub(self._dsn)
+        return AsyncWakeup(
+            lambda queues: self.run(calls.positions(queues)),
+            [queue],
+            hub=self._hub,
+            poll_interval=poll_interval,
+        )
+
+    async def _send(self, queues: list[str]) -> None:
+        await self.run(calls.notify(queues))
+
+    @asynccontextmanager
+    async def _connected(self, queue: str | None) -> AsyncIterator[AsyncConnection[Any]]:
+        try:
+            if self._pool is not None:
+                await self._open(self._pool)
+                async with self._pool.connection() as connection:
+                    yield connection
+            elif self._connection is not None:
+                yield self._connection
+        except BusError:
+            # The queue may have been dropped, or made anew with another payload.
+            self.payloads.pop(queue or "", None)
+            raise
+
+    async def _open(self, pool: AsyncConnectionPool[Any]) -> None:
+        if not self._is_open:
+            # Opening twice does no harm, so two first calls at once need no lock.
+            await pool.open()
+            self._is_open = True

@@ -1,0 +1,118 @@
+"""`async for message in bus.subscribe("orders")`: the other colour of `Subscription`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from postroad.bus.async_wakeup import AsyncWakeup
+from postroad.bus.errors import LeaseLost
+from postroad.bus.message import LeasedMessage
+from postroad.bus.reconnect import TRANSIENT, Backoff
+
+if TYPE_CHECKING:
+    from postroad.bus.async_client import AsyncBus
+
+__all__ = ["AsyncSubscription"]
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+
+class AsyncSubscription:
+    """An endless iterator of leased messages; leave it by `break`, or `close` it from elsewhere."""
+
+    def __init__(
+        self,
+        bus: AsyncBus,
+        queue: str,
+        consumer: str,
+        ttl: timedelta,
+        wakeup: AsyncWakeup,
+    ) -> None:
+        self._bus = bus
+        self._queue = queue
+        self._consumer = consumer
+        self._ttl = ttl
+        self._wakeup = wakeup
+        self._current: LeasedMessage | None = None
+        self._closed = asyncio.Event()
+
+    def __aiter__(self) -> AsyncIterator[LeasedMessage]:
+        return self
+
+    async def __anext__(self) -> LeasedMessage:
+        """Ack the message handed out before, and wait for the next one."""
+        await self._ack()
+        await self._wakeup.start()
+        while not self._closed.is_set():
+            epoch = self._wakeup.epoch(self._queue)
+            leased = await self._persist(
+                lambda: self._bus.lease(self._queue, self._consumer, ttl=self._ttl)
+            )
+            if leased:
+                self._current = leased[0]
+                return leased[0]
+            await self._wakeup.wait(self._queue, epoch)
+        raise StopAsyncIteration
+
+    async def close(self) -> None:
+        """End the iteration, also from another task; a message in hand stays leased."""
+        self._closed.set()
+        await self._wakeup.stop()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if error is None:
+                await self._ack()
+            else:
+                await self._nack(error)
+        finally:
+            await self.close()
+
+    async def _ack(self) -> None:
+        message, self._current = self._current, None
+        if message is None:
+            return
+        try:
+            await self._persist(lambda: self._bus.ack(message))
+        except LeaseLost:
+            logger.warning("lease_lost", extra={"iid": message.iid, "queue": self._queue})
+
+    async def _nack(self, error: BaseException) -> None:
+        message, self._current = self._current, None
+        if message is None:
+            return
+        try:
+            await self._bus.nack(message, error=f"{type(error).__name__}: {error}")
+        except (LeaseLost, *TRANSIENT) as failure:
+            # The lease ends by itself; the exception on its way out matters more.
+            logger.warning("nack_failed", extra={"iid": message.iid, "reason": str(failure)})
+
+    async def _persist(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Repeat while the database is away; every call made here may safely be repeated."""
+        backoff = Backoff()
+        while True:
+            try:
+                return await attempt()
+            except TRANSIENT as failure:
+                logger.warning("database_unavailable", extra={"reason": str(failure).strip()})
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(backoff.next_seconds()):
+                        await self._closed.wait()
+                if self._closed.is_set():
+                    raise

@@ -1,0 +1,139 @@
+"""Transaction mode in an event loop: take, handle, and commit together with the next take."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import psycopg
+from psycopg import AsyncCursor
+from psycopg.rows import tuple_row
+
+from postroad.bus import calls, rows
+from postroad.bus.async_wakeup import AsyncWakeup
+from postroad.bus.batch import AsyncTransactionConnection, Batch, is_open
+from postroad.bus.errors import BusError, translate
+from postroad.bus.message import Message
+from postroad.bus.payload import Payload
+from postroad.bus.reconnect import SURVIVABLE, Backoff
+from postroad.bus.session import adapt, run_async
+from postroad.bus.worker import Handler, judge, log_verdict
+from postroad.service import Service
+
+__all__ = ["AsyncTransactionLoop"]
+
+logger = logging.getLogger(__name__)
+
+
+class AsyncTransactionLoop(Service):
+    """One connection that serves one handler; a handler's concurrency is a number of these."""
+
+    def __init__(self, dsn: str, handler: Handler, payload: Payload, wakeup: AsyncWakeup) -> None:
+        super().__init__(f"{handler.queue} by {handler.consumer}")
+        self._dsn = dsn
+        self._handler = handler
+        self._read = rows.messages(payload)
+        self._wakeup = wakeup
+        self._facts = {"queue": handler.queue, "consumer": handler.consumer}
+
+    async def run(self) -> None:
+        """Serve until stopped, whatever happens to the database."""
+        backoff = Backoff()
+        while not self.stopping.is_set():
+            connection = None
+            try:
+                connection = await AsyncTransactionConnection.connect(
+                    self._dsn, autocommit=True, application_name="postroad worker"
+                )
+                self.announce_ready()
+                await self._serve(connection, backoff)
+            except SURVIVABLE as failure:
+                logger.warning(
+                    "worker_interrupted", extra={**self._facts, "reason": str(failure).strip()}
+                )
+                await self.pause(backoff.next_seconds())
+            finally:
+                # Closing is what gives messages back, also when the grace time is over.
+                if connection is not None:
+                    await connection.close()
+
+    async def _serve(self, connection: AsyncTransactionConnection, backoff: Backoff) -> None:
+        batch = Batch(self._handler)
+        cursor = AsyncCursor(connection, row_factory=tuple_row)
+        adapt(cursor)
+        while batch.taken or not self.stopping.is_set():
+            epoch = self._wakeup.epoch(self._handler.queue)
+            try:
+                messages = await self._exchange(
+                    cursor, batch.statement(is_last=self.stopping.is_set())
+                )
+            except (psycopg.Error, BusError) as error:
+                if not batch.taken:
+                    raise
+                await self._undo(connection, batch, None, error)
+                continue
+            backoff.reset()
+            batch.took(messages)
+            if messages:
+                await self._handle(connection, batch)
+            elif not self.stopping.is_set():
+                await cursor.execute("commit")
+                await self._wakeup.wait(self._handler.queue, epoch)
+
+    async def _exchange(self, cursor: AsyncCursor[Any], statement: str) -> list[Message]:
+        try:
+            await cursor.execute(statement)
+        except psycopg.Error as error:
+            translated = translate(error, **self._facts)
+            if translated is None:
+                raise
+            raise translated from error
+        while cursor.nextset():
+            pass
+        return self._read(await cursor.fetchall()) if cursor.description else []
+
+    async def _handle(self, connection: AsyncTransactionConnection, batch: Batch) -> None:
+        function, pgconn = self._handler.function, connection.pgconn
+        for message in batch.taken:
+            try:
+                await function(message, connection)
+                if not is_open(pgconn.transaction_status):
+                    logger.error("handler_ended_transaction", extra=self._facts)
+                    await connection.execute("begin")
+            except Exception as error:  # noqa: BLE001 - whatever a handler raises is its message's
+                await self._undo(connection, batch, message, error)
+                return
+
+    async def _undo(
+        self,
+        connection: AsyncTransactionConnection,
+        batch: Batch,
+        message: Message | None,
+        error: Exception,
+    ) -> None:
+        """Roll the batch back, and keep the message at fault from coming back at once."""
+        if connection.closed:
+            raise psycopg.OperationalError("the connection was lost") from error
+        await connection.execute("rollback")
+        failed = batch.failed(message)
+        if failed is None:
+            logger.warning("commit_failed", extra=self._facts, exc_info=error)
+            return
+        verdict = judge(error)
+        log_verdict(logger, self._handler, failed, verdict, error)
+        await run_async(
+            connection,
+            calls.reject(
+                self._handler.queue,
+                self._handler.consumer,
+                failed.iid,
+                verdict.delay,
+                verdict.error,
+                verdict.park,
+            ),
+        )
+
+    def abandon(self) -> None:
+        """End now: cancel the handler; closing the connection gives the messages back."""
+        if self._task is not None:
+            self._task.cancel()

@@ -1,0 +1,95 @@
+"""Waiting for messages in an event loop: one task wakes all who wait.
+
+Notices come from the process's LISTEN hub where there is one; the probe of positions runs at
+every tick besides. Behind a transaction-mode pooler there is no hub and the probe alone does it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import timedelta
+
+from postroad.bus.pace import CHANNEL, POLL_INTERVAL_DEFAULT, Pace
+from postroad.bus.reconnect import SURVIVABLE
+from postroad.postgres.listen import ListenHub, Notice
+from postroad.service import Service
+
+__all__ = ["AsyncWakeup"]
+
+logger = logging.getLogger(__name__)
+
+
+class AsyncWakeup(Service):
+    """Wakes the waiters of some queues."""
+
+    def __init__(
+        self,
+        positions: Callable[[list[str]], Awaitable[list[int]]],
+        queues: Iterable[str],
+        *,
+        hub: ListenHub | None = None,
+        poll_interval: timedelta = POLL_INTERVAL_DEFAULT,
+    ) -> None:
+        super().__init__("wakeup")
+        self._positions = positions
+        self._queues = sorted(set(queues))
+        self._hub = hub
+        self._poll_seconds = poll_interval.total_seconds()
+        self._pace = Pace()
+        self._events = {queue: asyncio.Event() for queue in self._queues}
+        self._epochs = dict.fromkeys(self._queues, 0)
+
+    def epoch(self, queue: str) -> int:
+        """Remember this before looking into the queue, and hand it to `wait` when it was empty."""
+        return self._epochs[queue]
+
+    async def wait(self, queue: str, epoch: int) -> None:
+        """Wait until the queue deserves another look than the one begun at `epoch`."""
+        while self._epochs[queue] == epoch and not self.stopping.is_set():
+            await self._events[queue].wait()
+
+    def wake(self, queues: Iterable[str]) -> None:
+        """Let the waiters of these queues look."""
+        for queue in queues:
+            event = self._events.get(queue)
+            if event is not None:
+                self._epochs[queue] += 1
+                event.set()
+                # Whoever waits now is woken; whoever comes later compares epochs.
+                self._events[queue] = asyncio.Event()
+
+    async def stop(self) -> None:
+        """Stop watching and let everybody go."""
+        self.stopping.set()
+        self.wake(self._queues)
+        await super().stop()
+
+    async def run(self) -> None:
+        """Watch until stopped, whatever happens to the database."""
+        subscription = None
+        if self._hub is not None:
+            await self._hub.start()
+            subscription = self._hub.subscribe(CHANNEL, self._heard)
+        self.announce_ready()
+        try:
+            while not self.stopping.is_set():
+                await self._probe()
+                await self.pause(self._poll_seconds)
+        finally:
+            if subscription is not None:
+                subscription.cancel()
+
+    async def _probe(self) -> None:
+        try:
+            positions = await self._positions(self._queues)
+        except SURVIVABLE as failure:
+            logger.warning("probe_failed", extra={"reason": str(failure).strip()})
+            self.wake(self._queues)
+            return
+        now = asyncio.get_running_loop().time()
+        self.wake(self._pace.due(now, dict(zip(self._queues, positions, strict=True))))
+
+    def _heard(self, notice: Notice) -> None:
+        self.wake(self._queues if notice.payload is None else (notice.payload,))

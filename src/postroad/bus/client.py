@@ -1,0 +1,304 @@
+"""`Bus`: the calls of the bus for code that blocks. `AsyncBus` has the same names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Self, TypeVar
+
+from psycopg import Connection
+from psycopg_pool import ConnectionPool
+
+from postroad.bus import calls, views
+from postroad.bus.calls import LEASE_DEFAULT, Call
+from postroad.bus.hstore import Hstore
+from postroad.bus.message import Leased, LeasedMessage, Message
+from postroad.bus.pace import POLL_INTERVAL_DEFAULT
+from postroad.bus.parameters import Hstores, queue_of
+from postroad.bus.payload import Payload
+from postroad.bus.runner import Runner
+from postroad.bus.status import Consumer, ConsumerStatus, DeadMessage, Maintained, Queue
+from postroad.bus.subscription import Subscription
+
+__all__ = ["Bus"]
+
+T = TypeVar("T")
+
+
+class Bus:
+    """The message bus, over a DSN, a pool, or the connection whose transaction it shall share.
+
+    With a connection every call happens in the caller's transaction, which the bus never commits.
+    With a DSN or a pool each call is a transaction of its own. `using(connection)` gives the
+    former from the latter for the length of one transaction.
+
+    `notify` wakes waiting workers after posts in the bus's own transactions. `listen` lets
+    `subscribe` be woken so; it needs a DSN, and is off behind a transaction-mode pooler.
+    """
+
+    def __init__(
+        self,
+        source: str | ConnectionPool[Any] | Connection[Any],
+        *,
+        notify: bool = True,
+        listen: bool = True,
+    ) -> None:
+        self._runner = Runner(source, notify=notify, listen=listen)
+
+    def using(self, connection: Connection[Any]) -> Self:
+        """Give the same bus inside the caller's transaction; what it has learnt is shared."""
+        bus = type(self)(connection)
+        bus._runner.payloads = self._runner.payloads
+        return bus
+
+    def close(self) -> None:
+        """Send pending notices and close what the bus opened; a second call does nothing."""
+        self._runner.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _run(self, call: Call[T]) -> T:
+        return self._runner.run(call)
+
+    # Queues and consumers.
+
+    def create_queue(
+        self,
+        queue: str,
+        ncons: int = 8,
+        is_roles_security_model: bool = False,
+        payload: Payload = "hstore",
+    ) -> None:
+        """Create a queue with consumer `default`; rebuild an existing one, keeping its messages.
+
+        Raises QueueExists when it exists in another shape, and InvalidName, NameTooLong.
+        """
+        self._runner.reshape(
+            queue, calls.create_queue(queue, ncons, is_roles_security_model, payload)
+        )
+
+    def drop_queue(self, queue: str) -> None:
+        """Drop a queue with its messages, consumers and roles. Raises QueueNotFound."""
+        self._runner.reshape(queue, calls.drop_queue(queue))
+
+    def create_consumer(
+        self, queue: str, consumer: str, selector: str | None = None, noindex: bool = False
+    ) -> None:
+        """Add a durable subscriber; it gets its own copy of what matches from now on.
+
+        The selector is SQL over `t`: "(t.properties->'STATE')='DONE'". Raises QueueNotFound,
+        ConsumerExists, InvalidSelector, and InvalidName, NameTooLong, NameCollision.
+        """
+        self._run(calls.create_consumer(queue, consumer, selector, noindex))
+
+    def drop_consumer(self, queue: str, consumer: str) -> None:
+        """Drop a subscriber with its copies. Raises ConsumerNotFound, LastConsumer."""
+        self._run(calls.drop_consumer(queue, consumer))
+
+    def alter_consumer(
+        self,
+        queue: str,
+        consumer: str,
+        max_attempts: int | None = None,
+        backoff: timedelta | None = None,
+        backoff_max: timedelta | None = None,
+    ) -> None:
+        """Change when a consumer retries and when it gives up; None leaves a setting as it is."""
+        self._run(calls.alter_consumer(queue, consumer, max_attempts, backoff, backoff_max))
+
+    # Posting.
+
+    def get_iid(self, queue: str) -> str:
+        """Reserve the name of a message that will be posted later with `post(..., iid=...)`."""
+        return self._run(calls.get_iid(queue))
+
+    def post(
+        self,
+        queue: str,
+        data: object,
+        headers: Hstore | None = None,
+        properties: Hstore | None = None,
+        delayed_until: datetime | None = None,
+        expires: datetime | None = None,
+        iid: str | None = None,
+    ) -> str:
+        """Post one message and return its iid.
+
+        In the caller's transaction when the bus has the caller's connection: the message exists
+        once that commits. Otherwise it is durable on return, and waiting workers are woken.
+        Headers that mean something: priority, group, dedup_key, dedup_window. Raises
+        QueueNotFound, WrongPayload, InvalidArgument, DuplicateIid, ForeignIid.
+        """
+        payload = self._runner.payload(queue)
+        call = calls.post(queue, payload, data, headers, properties, delayed_until, expires, iid)
+        [iid] = self._runner.post(queue, [call])
+        return iid
+
+    def post_many(
+        self,
+        queue: str,
+        data: Iterable[object],
+        headers: Hstores = None,
+        properties: Hstores = None,
+        delayed_until: datetime | None = None,
+        expires: datetime | None = None,
+    ) -> list[str]:
+        """Post many messages, all or none, and return their iids in order.
+
+        `headers` and `properties` are one mapping for all messages or a sequence with one for
+        each. Transaction and errors as for `post`.
+        """
+        payload = self._runner.payload(queue)
+        many = calls.post_many(
+            queue, payload, list(data), headers, properties, delayed_until, expires
+        )
+        return [iid for chunk in self._runner.post(queue, many) for iid in chunk]
+
+    # Taking.
+
+    def consume(self, queue: str, consumer: str = "default", amount: int = 1) -> list[Message]:
+        """Take up to `amount` messages, in order of posting; fewer or none if there are no more.
+
+        In the caller's transaction when the bus has the caller's connection: commit consumes,
+        rollback or a lost connection gives them back at once. Otherwise they are consumed on
+        return, and work that must survive a crash belongs to `lease`, `subscribe` or a worker.
+        Raises QueueNotFound, ConsumerNotFound, WrongIsolation.
+        """
+        payload = self._runner.payload(queue)
+        return self._run(calls.consume(queue, consumer, amount, payload))
+
+    def take(self, iid: str, consumer: str | None = None) -> Message | None:
+        """Take one message by its iid, from all consumers or from one; None when it is gone.
+
+        Waits while another transaction holds it. Transaction as for `consume`.
+        """
+        payload = self._runner.payload(queue_of(iid))
+        return self._run(calls.take(iid, consumer, payload))
+
+    def peek(self, queue: str, iid: str | None = None) -> bool:
+        """Tell whether a message is there, this one or any at all. Read-only."""
+        return self._run(calls.peek(queue, iid))
+
+    def reject(
+        self,
+        queue: str,
+        consumer: str,
+        iid: str,
+        delay: timedelta | None = None,
+        error: str | None = None,
+        park: bool = False,
+    ) -> str:
+        """Count a failed attempt of a message consumed in a transaction that was rolled back.
+
+        It is delivered again after `delay` (None: the consumer's backoff), or goes to the dmq.
+        Returns `ready`, `delayed`, `dmq`, or `absent` when it is gone.
+        """
+        return self._run(calls.reject(queue, consumer, iid, delay, error, park))
+
+    # Leases.
+
+    def lease(
+        self,
+        queue: str,
+        consumer: str = "default",
+        amount: int = 1,
+        ttl: timedelta = LEASE_DEFAULT,
+    ) -> list[LeasedMessage]:
+        """Take up to `amount` messages for work longer than a transaction.
+
+        Each is the holder's until `ack`, `nack`, or the end of the lease, when it is delivered
+        again. Made in the caller's transaction when the bus has the caller's connection.
+        """
+        payload = self._runner.payload(queue)
+        return self._run(calls.lease(queue, consumer, amount, ttl, payload))
+
+    def ack(self, message: Leased) -> None:
+        """Finish a leased message. Raises LeaseLost when it is no longer the caller's."""
+        self._run(calls.ack(message))
+
+    def ack_many(self, messages: Sequence[Leased]) -> list[str]:
+        """Finish many leased messages at once; return the iids whose lease was lost."""
+        return self._run(calls.ack_many(messages))
+
+    def nack(
+        self,
+        message: Leased,
+        delay: timedelta | None = None,
+        error: str | None = None,
+        park: bool = False,
+    ) -> str:
+        """Give a leased message back after a failure.
+
+        It is delivered again after `delay` (None: the consumer's backoff), or goes to the dmq:
+        at once with `park`, otherwise after the consumer's maximum of attempts. Returns `ready`,
+        `delayed` or `dmq`. Raises LeaseLost.
+        """
+        return self._run(calls.nack(message, delay, error, park))
+
+    def extend(self, message: Leased, ttl: timedelta = LEASE_DEFAULT) -> datetime:
+        """Hold a leased message for `ttl` from now; return until when. Raises LeaseLost."""
+        return self._run(calls.extend(message, ttl))
+
+    def extend_many(self, messages: Sequence[Leased], ttl: timedelta = LEASE_DEFAULT) -> list[str]:
+        """Hold many leased messages at once; return the iids whose lease was lost."""
+        return self._run(calls.extend_many(messages, ttl))
+
+    def subscribe(
+        self,
+        queue: str,
+        consumer: str = "default",
+        ttl: timedelta = LEASE_DEFAULT,
+        poll_interval: timedelta = POLL_INTERVAL_DEFAULT,
+    ) -> Subscription:
+        """Iterate over messages as they come, waiting for more without end.
+
+        Each is leased for `ttl` and acked when the next one is asked for. In a `with` block the
+        last one is acked too, or given back with the error if the block is left by one. Whatever
+        was not acked is delivered again, so a crash loses nothing. It survives a restart of
+        PostgreSQL. Needs connections of the bus's own. Raises InvalidArgument without them.
+        """
+        wakeup = self._runner.wakeup(queue, poll_interval)
+        return Subscription(self, queue, consumer, ttl, wakeup)
+
+    # Operating.
+
+    def redrive(self, queue: str, consumer: str | None = None, iid: str | None = None) -> int:
+        """Bring dead messages back, all or some; return how many."""
+        return self._run(calls.redrive(queue, consumer, iid))
+
+    def maintain(self, queue: str | None = None) -> list[Maintained]:
+        """Do the housekeeping that is due, of one queue or all; harmless when done twice at once.
+
+        Needs a transaction of its own, so it is not for a connection inside a transaction.
+        """
+        return self._run(calls.maintain(queue))
+
+    def notify(self, *queues: str) -> None:
+        """Wake the workers that wait for these queues; for after the commit of one's own posts."""
+        self._run(calls.notify(queues))
+
+    def positions(self, *queues: str) -> list[int]:
+        """Read how far each queue has been posted to; cheap, to ask whether anything is new."""
+        return self._run(calls.positions(queues))
+
+    def queues(self) -> list[Queue]:
+        """List all queues. Read-only."""
+        return self._run(views.queues())
+
+    def consumers(self, queue: str | None = None) -> list[Consumer]:
+        """List the consumers of one queue or of all. Read-only."""
+        return self._run(views.consumers(queue))
+
+    def status(self, queue: str | None = None) -> list[ConsumerStatus]:
+        """Tell how the consumers of one queue or of all stand. Read-only, without scanning."""
+        return self._run(views.status(queue))
+
+    def dead(
+        self, queue: str | None = None, consumer: str | None = None, limit: int = 100
+    ) -> list[DeadMessage]:
+        """List dead messages, the latest first. Read-only."""
+        return self._run(views.dead(queue, consumer, limit))

@@ -1,0 +1,267 @@
+"""Errors of the bus: one class per SQLSTATE that schema mbus raises.
+
+```
+BusError
+├── QueueNotFound      MB001   ├── WrongPayload       MB011
+├── ConsumerNotFound   MB002   ├── InvalidArgument    MB012
+├── QueueExists        MB003   ├── RoleMissing        MB013
+├── ConsumerExists     MB004   ├── WrongIsolation     MB014
+├── InvalidName        MB005   ├── LeaseLost          MB015
+├── NameTooLong        MB006   ├── LastConsumer       MB016
+├── NameCollision      MB007   ├── QueueBusy          MB017   retryable
+├── InvalidSelector    MB008   ├── PayloadTooLarge    MB018
+├── ForeignIid         MB009   ├── Unsupported        MB019
+├── DuplicateIid       MB010   ├── NotInstalled       bus_not_installed
+├── TransactionFailed          └── TransactionOwned
+```
+
+The code decides, never the text. Errors that are not the bus's own (a lost connection, a deadlock,
+a missing privilege) stay the driver's errors.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+
+from postroad.errors import PostroadError
+
+__all__ = [
+    "BusError",
+    "ConsumerExists",
+    "ConsumerNotFound",
+    "DuplicateIid",
+    "ForeignIid",
+    "InvalidArgument",
+    "InvalidName",
+    "InvalidSelector",
+    "LastConsumer",
+    "LeaseLost",
+    "NameCollision",
+    "NameTooLong",
+    "NotInstalled",
+    "PayloadTooLarge",
+    "QueueBusy",
+    "QueueExists",
+    "QueueNotFound",
+    "RoleMissing",
+    "TransactionFailed",
+    "TransactionOwned",
+    "Unsupported",
+    "WrongIsolation",
+    "WrongPayload",
+    "translate",
+]
+
+
+class BusError(PostroadError):
+    """Something that the bus refuses or cannot find."""
+
+    code = "bus"
+
+
+class QueueNotFound(BusError):
+    """No queue has this name."""
+
+    code = "MB001"
+    kind = "not_found"
+
+
+class ConsumerNotFound(BusError):
+    """The queue has no consumer of this name."""
+
+    code = "MB002"
+    kind = "not_found"
+
+
+class QueueExists(BusError):
+    """The queue exists in another shape (payload or security model)."""
+
+    code = "MB003"
+    kind = "refused"
+
+
+class ConsumerExists(BusError):
+    """The queue has a consumer of this name already."""
+
+    code = "MB004"
+    kind = "refused"
+
+
+class InvalidName(BusError):
+    """A name is not made of lower-case letters, digits and underscores."""
+
+    code = "MB005"
+    kind = "usage"
+
+
+class NameTooLong(BusError):
+    """A name would make an identifier longer than PostgreSQL's 63 bytes."""
+
+    code = "MB006"
+    kind = "usage"
+
+
+class NameCollision(BusError):
+    """Two pairs of queue and consumer would make the same function name."""
+
+    code = "MB007"
+    kind = "refused"
+
+
+class InvalidSelector(BusError):
+    """A selector does not parse, or is not a condition."""
+
+    code = "MB008"
+    kind = "usage"
+
+
+class ForeignIid(BusError):
+    """The iid is malformed, or belongs to another queue or database."""
+
+    code = "MB009"
+    kind = "usage"
+
+
+class DuplicateIid(BusError):
+    """A message with this iid was posted before."""
+
+    code = "MB010"
+    kind = "refused"
+
+
+class WrongPayload(BusError):
+    """The payload is not of the queue's type."""
+
+    code = "MB011"
+    kind = "usage"
+
+
+class InvalidArgument(BusError):
+    """An argument cannot be meant: a negative amount, an expiry before the delay."""
+
+    code = "MB012"
+    kind = "usage"
+
+
+class RoleMissing(BusError):
+    """The caller lacks the role that this queue asks for."""
+
+    code = "MB013"
+    kind = "refused"
+
+
+class WrongIsolation(BusError):
+    """Messages are taken under READ COMMITTED only."""
+
+    code = "MB014"
+    kind = "refused"
+
+
+class LeaseLost(BusError):
+    """The lease has ended; the message belongs to somebody else, or is done."""
+
+    code = "MB015"
+    kind = "refused"
+
+
+class LastConsumer(BusError):
+    """A queue keeps at least one consumer."""
+
+    code = "MB016"
+    kind = "refused"
+
+
+class QueueBusy(BusError):
+    """Somebody works in the queue right now; the same call may succeed a moment later."""
+
+    code = "MB017"
+    retryable = True
+    kind = "unavailable"
+
+
+class PayloadTooLarge(BusError):
+    """The payload is larger than PostgreSQL can carry."""
+
+    code = "MB018"
+    kind = "refused"
+
+
+class Unsupported(BusError):
+    """The call does not exist for this kind of queue."""
+
+    code = "MB019"
+    kind = "usage"
+
+
+class NotInstalled(BusError):
+    """The database has no schema mbus, or one older than this client."""
+
+    code = "bus_not_installed"
+    kind = "unavailable"
+
+
+class TransactionFailed(BusError):
+    """A handler caught a database error and returned; its transaction cannot be committed."""
+
+    code = "bus_transaction_failed"
+
+
+class TransactionOwned(BusError):
+    """A handler tried to end the worker's transaction: return commits, raise rolls back."""
+
+    code = "bus_transaction_owned"
+    kind = "usage"
+
+
+_BY_CODE: dict[str, type[BusError]] = {
+    leaf.code: leaf for leaf in BusError.__subclasses__() if leaf.code.startswith("MB")
+}
+
+_UNDEFINED_FUNCTION = "42883"
+_UNDEFINED_TABLE = "42P01"
+_UNDEFINED_SCHEMA = "3F000"
+
+
+def translate(
+    error: psycopg.Error, *, queue: str | None = None, consumer: str | None = None
+) -> BusError | None:
+    """Give the bus's error for the driver's, to be raised from it; None if it has none.
+
+    `queue` and `consumer` name whom the call was about: the functions of a queue are its own, so a
+    missing function means a missing queue or consumer.
+    """
+    state = error.sqlstate or ""
+    facts: dict[str, Any] = {}
+    if queue is not None:
+        facts["queue"] = queue
+    if consumer is not None:
+        facts["consumer"] = consumer
+    leaf = _BY_CODE.get(state)
+    if leaf is not None:
+        return leaf(
+            error.diag.message_primary or str(error),
+            hint=error.diag.message_hint,
+            detail=error.diag.message_detail,
+            **facts,
+        )
+    if state == _UNDEFINED_FUNCTION and consumer is not None:
+        return ConsumerNotFound(
+            f"queue {queue} has no consumer {consumer}",
+            hint="create it with mbus.create_consumer, or look at mbus.consumers",
+            **facts,
+        )
+    if state == _UNDEFINED_FUNCTION and queue is not None:
+        return QueueNotFound(
+            f"queue {queue} does not exist, or was made anew with another payload",
+            hint="create it with mbus.create_queue, or look at mbus.queues",
+            **facts,
+        )
+    if state in {_UNDEFINED_FUNCTION, _UNDEFINED_TABLE, _UNDEFINED_SCHEMA}:
+        return NotInstalled(
+            "the bus is not installed in this database, or is older than this client",
+            hint="run `postroad db install`",
+            **facts,
+        )
+    return None

@@ -1,0 +1,56 @@
+"""hstore as text, in both directions, and PostgreSQL array literals.
+
+Values travel as text of unknown type and the server reads them as the parameter that they meet. So
+no type has to be looked up or registered: it does not matter in which schema hstore lives, and
+the adapters of a caller's connection stay as the caller left them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+__all__ = ["Hstore", "array_literal", "dump", "parse"]
+
+Hstore: TypeAlias = Mapping[str, str | None]
+
+_PAIR = re.compile(r'"((?:[^"\\]|\\.)*)"=>(NULL|"(?:[^"\\]|\\.)*")', re.DOTALL)
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+
+
+def _quote(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def dump(value: Hstore) -> str:
+    """Write a mapping as hstore text; raise TypeError where a key or value is no string."""
+    pairs = []
+    for key, item in value.items():
+        if not isinstance(key, str):
+            raise TypeError(f"an hstore key is a string, not {type(key).__name__}")
+        if item is None:
+            pairs.append(_quote(key) + "=>NULL")
+        elif isinstance(item, str):
+            pairs.append(_quote(key) + "=>" + _quote(item))
+        else:
+            raise TypeError(
+                f"the hstore value of {key!r} is a string or None, not {type(item).__name__}"
+            )
+    return ",".join(pairs)
+
+
+def parse(text: str) -> dict[str, str | None]:
+    """Read the text that the server writes for an hstore."""
+    pairs = _PAIR.findall(text)
+    if "\\" in text:
+        return {
+            _ESCAPED.sub(r"\1", key): None if item == "NULL" else _ESCAPED.sub(r"\1", item[1:-1])
+            for key, item in pairs
+        }
+    return {key: None if item == "NULL" else item[1:-1] for key, item in pairs}
+
+
+def array_literal(items: Iterable[str | None]) -> str:
+    """Write a one-dimensional array literal; the server decides what the elements are."""
+    return "{" + ",".join("NULL" if item is None else _quote(item) for item in items) + "}"

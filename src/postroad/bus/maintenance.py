@@ -1,0 +1,45 @@
+"""Maintenance from a thread: any number of processes may do it, the SQL sees to the rest."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+from postroad.bus import calls
+from postroad.bus.reconnect import SURVIVABLE, Backoff
+from postroad.bus.session import run
+from postroad.bus.thread import ThreadService
+from postroad.postgres.connections import connect
+
+__all__ = ["Maintenance"]
+
+logger = logging.getLogger(__name__)
+
+MAINTENANCE_INTERVAL_DEFAULT = timedelta(milliseconds=500)
+
+
+class Maintenance(ThreadService):
+    """Calls mbus.maintain from one session, about twice a second, whatever happens to it."""
+
+    def __init__(self, dsn: str, interval: timedelta = MAINTENANCE_INTERVAL_DEFAULT) -> None:
+        super().__init__("maintenance")
+        self._dsn = dsn
+        self._interval_seconds = interval.total_seconds()
+
+    def run(self) -> None:
+        """Maintain until stopped."""
+        backoff = Backoff()
+        while not self.stopping.is_set():
+            try:
+                with connect(
+                    self._dsn, application_name="postroad maintenance", autocommit=True
+                ) as connection:
+                    while not self.stopping.is_set():
+                        done = run(connection, calls.maintain(None))
+                        backoff.reset()
+                        self.announce_ready()
+                        logger.debug("maintained", extra={"queues": [each.queue for each in done]})
+                        self.pause(self._interval_seconds)
+            except SURVIVABLE as failure:
+                logger.warning("maintenance_failed", extra={"reason": str(failure).strip()})
+                self.pause(backoff.next_seconds())

@@ -1,0 +1,45 @@
+"""What a handler may say instead of returning: try again later, or give up.
+
+Neither is an error. A worker turns them into the message's next state and logs them as
+information; anything else that a handler raises is a failure and is retried with backoff.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+__all__ = ["Outcome", "Park", "Retry"]
+
+
+class Outcome(Exception):
+    """Base of what a handler raises to decide its message's fate."""
+
+
+class Retry(Outcome):
+    """Deliver the message again, `after` that time; without it, after the consumer's backoff.
+
+    The attempt counts: after the consumer's maximum the message goes to the dmq all the same.
+    """
+
+    def __init__(self, reason: str | None = None, *, after: timedelta | None = None) -> None:
+        super().__init__(reason, after)
+        self.reason = reason
+        self.after = after
+
+    def __str__(self) -> str:
+        return self.reason or "retry was asked for"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _retry, (self.reason, self.after)
+
+
+class Park(Outcome):
+    """Put the message into the dmq at once, with this reason; `redrive` brings it back."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def _retry(reason: str | None, after: timedelta | None) -> Retry:
+    return Retry(reason, after=after)

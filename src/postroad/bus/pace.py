@@ -1,0 +1,49 @@
+"""When to look into a queue: the rule that both colours follow while they wait. Pure.
+
+The probe `mbus.positions` reads sequences, which move when a message is posted but before its
+transaction commits, and do not move when a delay is over, a lease ends or a taker rolls back. So:
+
+- a queue whose position moved is *warm* for a while and worth a look at every tick;
+- a cold queue is worth a look once in a longer while, whatever the probe says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+__all__ = ["CHANNEL", "POLL_INTERVAL_DEFAULT", "Pace"]
+
+CHANNEL = "mbus"
+POLL_INTERVAL_DEFAULT = timedelta(milliseconds=100)
+WARM_SECONDS = 1.0
+RECHECK_SECONDS = 1.0
+
+
+class Pace:
+    """Remembers positions and tells which queues are due for a look."""
+
+    def __init__(
+        self, *, warm_seconds: float = WARM_SECONDS, recheck_seconds: float = RECHECK_SECONDS
+    ) -> None:
+        self._warm_seconds = warm_seconds
+        self._recheck_seconds = recheck_seconds
+        self._positions: dict[str, int | None] = {}
+        self._moved_at: dict[str, float] = {}
+        self._looked_at: dict[str, float] = {}
+
+    def due(self, now: float, positions: Mapping[str, int | None]) -> list[str]:
+        """Tell, given fresh positions, which queues to look into now."""
+        queues = []
+        for queue, position in positions.items():
+            if self._positions.get(queue) != position:
+                self._positions[queue] = position
+                self._moved_at[queue] = now
+            is_warm = now - self._moved_at.get(queue, now) < self._warm_seconds
+            is_stale = now - self._looked_at.get(queue, -self._recheck_seconds) >= (
+                self._recheck_seconds
+            )
+            if is_warm or is_stale:
+                self._looked_at[queue] = now
+                queues.append(queue)
+        return queues

@@ -1,0 +1,61 @@
+"""Names and parameters of calls: checked and adapted before anything is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from functools import lru_cache
+from typing import TypeAlias
+
+from postroad.bus.errors import ForeignIid, InvalidArgument, NameTooLong
+from postroad.bus.hstore import Hstore, array_literal, dump
+
+Hstores: TypeAlias = Hstore | Sequence[Hstore] | None
+
+IDENTIFIER_BYTES = 63
+
+
+@lru_cache(maxsize=4096)
+def function(*parts: str) -> str:
+    """Name a function of a queue: `function("consumen", "orders", "by", "billing")`."""
+    name = "_".join(parts)
+    if len(name.encode()) > IDENTIFIER_BYTES:
+        # The server would cut the name and might find another queue's function.
+        raise NameTooLong(
+            f"{name} is longer than {IDENTIFIER_BYTES} bytes", hint="shorten the name"
+        )
+    return 'mbus."' + name.replace('"', '""') + '"'
+
+
+def queue_of(iid: str) -> str:
+    """Tell which queue an iid belongs to; raise ForeignIid when it is no iid."""
+    queue, dot, _ = iid.partition(".")
+    if not (queue and dot):
+        raise ForeignIid(f"{iid!r} is not an iid", hint="an iid looks like orders.4711@k3f9q2")
+    return queue
+
+
+def zoned(name: str, moment: datetime | None) -> datetime | None:
+    """Let a zoned moment pass; raise InvalidArgument for a naive one."""
+    if moment is not None and moment.utcoffset() is None:
+        raise InvalidArgument(
+            f"{name} has no time zone", hint="use datetime.now(UTC) or another zoned datetime"
+        )
+    return moment
+
+
+def hstore(name: str, value: Hstore | None) -> str | None:
+    """Adapt headers or properties; raise InvalidArgument where they are not text."""
+    try:
+        return None if value is None else dump(value)
+    except (TypeError, AttributeError) as error:
+        raise InvalidArgument(f"{name}: {error}", hint="give strings to strings") from error
+
+
+def hstores(name: str, value: Hstores, start: int, count: int) -> str | None:
+    """Adapt a slice of headers or properties: one mapping is for all, a sequence has one each."""
+    if value is None:
+        return None
+    if isinstance(value, Sequence):
+        return array_literal(hstore(name, item) for item in value[start : start + count])
+    return array_literal([hstore(name, value)])

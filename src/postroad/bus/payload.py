@@ -1,0 +1,103 @@
+"""Payload types of queues: what Python gives, what the server gets, and back.
+
+| queue's payload | Python posts | Python receives |
+|---|---|---|
+| hstore | mapping of str to str or None | dict |
+| jsonb | anything that JSON can say | the same |
+| text | str | str |
+| bytea | bytes, bytearray, memoryview | bytes |
+
+A value of another type is refused before anything is sent.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, TypeAlias, cast, get_args
+
+from postroad.bus import hstore
+from postroad.bus.errors import QueueNotFound, WrongPayload
+
+__all__ = ["PAYLOADS", "Payload", "array", "is_payload", "load", "mapping", "of_queue", "parameter"]
+
+Payload: TypeAlias = Literal["hstore", "jsonb", "text", "bytea"]
+
+PAYLOADS: tuple[Payload, ...] = get_args(Payload)
+
+
+def is_payload(name: str) -> bool:
+    """Tell whether a queue can carry this type."""
+    return name in PAYLOADS
+
+
+def of_queue(queue: str, name: str | None) -> Payload:
+    """Read what mbus.queues says of a queue; raise QueueNotFound when it says nothing."""
+    if name is None:
+        raise QueueNotFound(
+            f'queue "{queue}" does not exist',
+            hint="create it with mbus.create_queue, or look at mbus.queues",
+            queue=queue,
+        )
+    return cast("Payload", name)
+
+
+def parameter(payload: Payload, value: object) -> str | bytes:
+    """Adapt one payload to the parameter of its post function; raise WrongPayload."""
+    match payload:
+        case "hstore":
+            if isinstance(value, Mapping):
+                return _hstore(cast("hstore.Hstore", value))
+        case "jsonb":
+            return _json(value)
+        case "text":
+            if isinstance(value, str):
+                return value
+        case "bytea":
+            if isinstance(value, bytes | bytearray | memoryview):
+                return bytes(value)
+    raise _wrong(payload, f"the queue carries {payload}, not {type(value).__name__}")
+
+
+def array(payload: Payload, values: Iterable[object]) -> str:
+    """Adapt many payloads to one array parameter; raise WrongPayload."""
+    parameters = (parameter(payload, value) for value in values)
+    return hstore.array_literal(
+        "\\x" + item.hex() if isinstance(item, bytes) else item for item in parameters
+    )
+
+
+def load(payload: Payload, value: Any) -> Any:
+    """Turn a column as the driver read it into the payload."""
+    return mapping(value) if payload == "hstore" else value
+
+
+def mapping(value: Any) -> hstore.Hstore:
+    """Turn an hstore column into a mapping: text, or what the caller's own adapter made of it."""
+    if type(value) is str:
+        return hstore.parse(value)
+    return value or {}
+
+
+def _hstore(value: hstore.Hstore) -> str:
+    try:
+        return hstore.dump(value)
+    except TypeError as error:
+        raise _wrong("hstore", str(error)) from error
+
+
+def _json(value: object) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise _wrong("jsonb", f"not a JSON value: {error}") from error
+
+
+def _wrong(payload: Payload, message: str) -> WrongPayload:
+    hints = {
+        "hstore": "give a mapping of strings to strings or None",
+        "jsonb": "give dicts, lists, strings, finite numbers, booleans or None",
+        "text": "give a str",
+        "bytea": "give bytes",
+    }
+    return WrongPayload(message, hint=hints[payload])

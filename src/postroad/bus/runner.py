@@ -1,0 +1,112 @@
+"""Where the calls of a bus that blocks meet connections, and what it remembers between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from psycopg import Connection
+from psycopg_pool import ConnectionPool
+
+from postroad.bus import calls
+from postroad.bus.calls import Call
+from postroad.bus.errors import BusError, InvalidArgument
+from postroad.bus.notifier import Notifier
+from postroad.bus.payload import Payload, of_queue
+from postroad.bus.session import open_pool, run
+from postroad.bus.wakeup import Wakeup
+
+__all__ = ["Runner"]
+
+T = TypeVar("T")
+
+
+class Runner:
+    """Runs calls on the caller's connection, or each in a transaction of its own."""
+
+    def __init__(
+        self,
+        source: str | ConnectionPool[Any] | Connection[Any],
+        *,
+        notify: bool,
+        listen: bool,
+    ) -> None:
+        self.payloads: dict[str, Payload] = {}
+        self._dsn = source if isinstance(source, str) else None
+        self._connection = source if isinstance(source, Connection) else None
+        self._pool: ConnectionPool[Any] | None = None
+        if isinstance(source, str):
+            self._pool = open_pool(source)
+        elif not isinstance(source, Connection):
+            self._pool = source
+        self._listens = listen
+        self._notifier = Notifier(self._send) if notify and self._pool else None
+
+    def close(self) -> None:
+        """Send pending notices and close what was opened here; a second call does nothing."""
+        if self._notifier is not None:
+            self._notifier.close()
+        if self._dsn is not None and self._pool is not None:
+            self._pool.close()
+
+    def run(self, call: Call[T]) -> T:
+        """Run one call."""
+        with self._connected(call.queue) as connection:
+            return run(connection, call)
+
+    def reshape(self, queue: str, call: Call[T]) -> T:
+        """Run a call after which the queue may carry another payload."""
+        self.payloads.pop(queue, None)
+        return self.run(call)
+
+    def payload(self, queue: str) -> Payload:
+        """Tell what a queue carries; asked once. Raises QueueNotFound."""
+        payload = self.payloads.get(queue)
+        if payload is None:
+            payload = of_queue(queue, self.run(calls.describe(queue)))
+            self.payloads[queue] = payload
+        return payload
+
+    def post(self, queue: str, posts: list[Call[T]]) -> list[T]:
+        """Run posts, all or none; wake waiting workers when they are committed here."""
+        with self._connected(queue) as connection:
+            if len(posts) == 1:
+                results = [run(connection, posts[0])]
+            else:
+                with connection.transaction():
+                    results = [run(connection, call) for call in posts]
+        if self._notifier is not None:
+            self._notifier.announce(queue)
+        return results
+
+    def wakeup(self, queue: str, poll_interval: timedelta) -> Wakeup:
+        """Give what wakes a waiter for this queue. Raises InvalidArgument without a pool."""
+        if self._pool is None:
+            raise InvalidArgument(
+                "waiting for messages needs connections of the bus's own",
+                hint="make the bus from a DSN or a pool; a connection has one transaction only",
+            )
+        return Wakeup(
+            lambda queues: self.run(calls.positions(queues)),
+            [queue],
+            dsn=self._dsn if self._listens else None,
+            poll_interval=poll_interval,
+        )
+
+    def _send(self, queues: list[str]) -> None:
+        self.run(calls.notify(queues))
+
+    @contextmanager
+    def _connected(self, queue: str | None) -> Iterator[Connection[Any]]:
+        try:
+            if self._pool is not None:
+                with self._pool.connection() as connection:
+                    yield connection
+            elif self._connection is not None:
+                yield self._connection
+        except BusError:
+            # The queue may have been dropped, or made anew with another payload.
+            self.payloads.pop(queue or "", None)
+            raise

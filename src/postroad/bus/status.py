@@ -1,0 +1,85 @@
+"""Read-only facts about queues and consumers: the rows of the views of schema mbus."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from postroad.bus.hstore import Hstore
+
+__all__ = ["Consumer", "ConsumerStatus", "DeadMessage", "Maintained", "Queue"]
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A queue as it was created (view mbus.queues)."""
+
+    queue: str
+    payload: str
+    ncons: int
+    consumers: int
+    mode: str
+    segments: int
+    is_roles_security_model: bool
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """A durable subscriber and its retry settings (view mbus.consumers)."""
+
+    queue: str
+    consumer: str
+    selector: str | None
+    max_attempts: int
+    backoff: timedelta
+    backoff_max: timedelta
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerStatus:
+    """How one consumer stands (view mbus.status); counts come without scanning messages."""
+
+    queue: str
+    consumer: str
+    depth: int
+    ready: int
+    delayed: int
+    leased: int
+    dmq: int
+    oldest_age: timedelta | None
+    posted_per_second: float
+    consumed_per_second: float
+    is_estimate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DeadMessage:
+    """A message that was given up, and why (view mbus.dead); `data` is the payload as text."""
+
+    queue: str
+    consumer: str
+    iid: str
+    error: str | None
+    attempts: int
+    history: Any
+    died_at: datetime
+    added: datetime
+    headers: Hstore
+    properties: Hstore
+    data: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Maintained:
+    """What one maintenance call did for one queue; queues with nothing to do are not told."""
+
+    queue: str
+    rotated: int
+    reclaimed: int
+    released: int
+    ended: int
+    expired: int
+    settled: int

@@ -1,0 +1,114 @@
+"""`for message in bus.subscribe("orders")`: messages as they come, none lost in a crash.
+
+```
+waiting ──lease──> handed out ──next message asked for, or block left──> acked
+                       ├──block left by an exception──> nacked, delivered again
+                       └──process died──> lease ends, delivered again
+```
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from postroad.bus.errors import LeaseLost
+from postroad.bus.message import LeasedMessage
+from postroad.bus.reconnect import TRANSIENT, Backoff
+from postroad.bus.wakeup import Wakeup
+
+if TYPE_CHECKING:
+    from postroad.bus.client import Bus
+
+__all__ = ["Subscription"]
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+
+class Subscription:
+    """An endless iterator of leased messages; leave it by `break`, or `close` it from elsewhere."""
+
+    def __init__(self, bus: Bus, queue: str, consumer: str, ttl: timedelta, wakeup: Wakeup) -> None:
+        self._bus = bus
+        self._queue = queue
+        self._consumer = consumer
+        self._ttl = ttl
+        self._wakeup = wakeup
+        self._current: LeasedMessage | None = None
+        self._closed = threading.Event()
+
+    def __iter__(self) -> Iterator[LeasedMessage]:
+        return self
+
+    def __next__(self) -> LeasedMessage:
+        """Ack the message handed out before, and wait for the next one."""
+        self._ack()
+        self._wakeup.start()
+        while not self._closed.is_set():
+            epoch = self._wakeup.epoch(self._queue)
+            leased = self._persist(
+                lambda: self._bus.lease(self._queue, self._consumer, ttl=self._ttl)
+            )
+            if leased:
+                self._current = leased[0]
+                return leased[0]
+            self._wakeup.wait(self._queue, epoch)
+        raise StopIteration
+
+    def close(self) -> None:
+        """End the iteration, also from another thread; a message in hand stays leased."""
+        self._closed.set()
+        self._wakeup.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if error is None:
+                self._ack()
+            else:
+                self._nack(error)
+        finally:
+            self.close()
+
+    def _ack(self) -> None:
+        message, self._current = self._current, None
+        if message is None:
+            return
+        try:
+            self._persist(lambda: self._bus.ack(message))
+        except LeaseLost:
+            logger.warning("lease_lost", extra={"iid": message.iid, "queue": self._queue})
+
+    def _nack(self, error: BaseException) -> None:
+        message, self._current = self._current, None
+        if message is None:
+            return
+        try:
+            self._bus.nack(message, error=f"{type(error).__name__}: {error}")
+        except (LeaseLost, *TRANSIENT) as failure:
+            # The lease ends by itself; the exception on its way out matters more.
+            logger.warning("nack_failed", extra={"iid": message.iid, "reason": str(failure)})
+
+    def _persist(self, attempt: Callable[[], T]) -> T:
+        """Repeat while the database is away; every call made here may safely be repeated."""
+        backoff = Backoff()
+        while True:
+            try:
+                return attempt()
+            except TRANSIENT as failure:
+                logger.warning("database_unavailable", extra={"reason": str(failure).strip()})
+                if self._closed.wait(backoff.next_seconds()):
+                    raise

@@ -1,0 +1,147 @@
+"""Transaction mode in a thread: take, handle, and commit together with the next take."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from typing import Any
+
+import psycopg
+from psycopg import Cursor
+from psycopg.rows import tuple_row
+
+from postroad.bus import calls, rows
+from postroad.bus.batch import Batch, TransactionConnection, is_open
+from postroad.bus.errors import BusError, translate
+from postroad.bus.message import Message
+from postroad.bus.payload import Payload
+from postroad.bus.reconnect import SURVIVABLE, Backoff
+from postroad.bus.session import adapt, run
+from postroad.bus.thread import ThreadService
+from postroad.bus.wakeup import Wakeup
+from postroad.bus.worker import Handler, judge, log_verdict
+
+__all__ = ["TransactionLoop"]
+
+logger = logging.getLogger(__name__)
+
+
+class TransactionLoop(ThreadService):
+    """One connection that serves one handler; a handler's concurrency is a number of these."""
+
+    def __init__(self, dsn: str, handler: Handler, payload: Payload, wakeup: Wakeup) -> None:
+        super().__init__(f"{handler.queue} by {handler.consumer}")
+        self._dsn = dsn
+        self._handler = handler
+        self._read = rows.messages(payload)
+        self._wakeup = wakeup
+        self._facts = {"queue": handler.queue, "consumer": handler.consumer}
+        self._connection: TransactionConnection | None = None
+
+    def run(self) -> None:
+        """Serve until stopped, whatever happens to the database."""
+        backoff = Backoff()
+        while not self.stopping.is_set():
+            connection = None
+            try:
+                connection = TransactionConnection.connect(
+                    self._dsn, autocommit=True, application_name="postroad worker"
+                )
+                self._connection = connection
+                self.announce_ready()
+                self._serve(connection, backoff)
+            except SURVIVABLE as failure:
+                logger.warning(
+                    "worker_interrupted", extra={**self._facts, "reason": str(failure).strip()}
+                )
+                self.pause(backoff.next_seconds())
+            finally:
+                # Closing is what gives messages back, also when the grace time is over.
+                if connection is not None:
+                    connection.close()
+
+    def _serve(self, connection: TransactionConnection, backoff: Backoff) -> None:
+        batch = Batch(self._handler)
+        cursor = Cursor(connection, row_factory=tuple_row)
+        adapt(cursor)
+        while batch.taken or not self.stopping.is_set():
+            epoch = self._wakeup.epoch(self._handler.queue)
+            try:
+                messages = self._exchange(cursor, batch.statement(is_last=self.stopping.is_set()))
+            except (psycopg.Error, BusError) as error:
+                if not batch.taken:
+                    raise
+                self._undo(connection, batch, None, error)
+                continue
+            backoff.reset()
+            batch.took(messages)
+            if messages:
+                self._handle(connection, batch)
+            elif not self.stopping.is_set():
+                cursor.execute("commit")
+                self._wakeup.wait(self._handler.queue, epoch)
+
+    def _exchange(self, cursor: Cursor[Any], statement: str) -> list[Message]:
+        try:
+            cursor.execute(statement)
+        except psycopg.Error as error:
+            translated = translate(error, **self._facts)
+            if translated is None:
+                raise
+            raise translated from error
+        while cursor.nextset():
+            pass
+        return self._read(cursor.fetchall()) if cursor.description else []
+
+    def _handle(self, connection: TransactionConnection, batch: Batch) -> None:
+        function, pgconn = self._handler.function, connection.pgconn
+        for message in batch.taken:
+            try:
+                function(message, connection)
+                if not is_open(pgconn.transaction_status):
+                    logger.error("handler_ended_transaction", extra=self._facts)
+                    connection.execute("begin")
+            except Exception as error:  # noqa: BLE001 - whatever a handler raises is its message's
+                self._undo(connection, batch, message, error)
+                return
+
+    def _undo(
+        self,
+        connection: TransactionConnection,
+        batch: Batch,
+        message: Message | None,
+        error: Exception,
+    ) -> None:
+        """Roll the batch back, and keep the message at fault from coming back at once."""
+        if connection.closed:
+            raise psycopg.OperationalError("the connection was lost") from error
+        connection.execute("rollback")
+        failed = batch.failed(message)
+        if failed is None:
+            logger.warning("commit_failed", extra=self._facts, exc_info=error)
+            return
+        verdict = judge(error)
+        log_verdict(logger, self._handler, failed, verdict, error)
+        run(
+            connection,
+            calls.reject(
+                self._handler.queue,
+                self._handler.consumer,
+                failed.iid,
+                verdict.delay,
+                verdict.error,
+                verdict.park,
+            ),
+        )
+
+    def abandon(self) -> None:
+        """Cut the connection under a handler that outlived the grace time.
+
+        The server rolls back and the messages are back at once; the thread notices when its
+        handler comes to an end. Only the socket is touched, which other threads may do.
+        """
+        connection = self._connection
+        if connection is not None and not connection.closed:
+            with socket.socket(fileno=os.dup(connection.fileno())) as wire:
+                wire.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,110 @@
+"""Waiting for messages in threads: one background thread wakes all who wait.
+
+It listens on channel `mbus`, on a connection of its own, and probes positions at every tick. When
+the database is lost it lets everybody look once, and connects again. Behind a transaction-mode
+pooler there is no DSN to listen on and the probe alone does it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from datetime import timedelta
+from typing import Any
+
+from psycopg import Connection
+
+from postroad.bus.pace import CHANNEL, POLL_INTERVAL_DEFAULT, Pace
+from postroad.bus.reconnect import SURVIVABLE, Backoff
+from postroad.bus.thread import ThreadService
+from postroad.postgres.connections import connect
+
+__all__ = ["Wakeup"]
+
+logger = logging.getLogger(__name__)
+
+
+class Wakeup(ThreadService):
+    """Wakes the waiters of some queues; start it, wait as often as you like, stop it."""
+
+    def __init__(
+        self,
+        positions: Callable[[list[str]], list[int]],
+        queues: Iterable[str],
+        *,
+        dsn: str | None = None,
+        poll_interval: timedelta = POLL_INTERVAL_DEFAULT,
+    ) -> None:
+        super().__init__("postroad-wakeup")
+        self._positions = positions
+        self._queues = sorted(set(queues))
+        self._dsn = dsn
+        self._poll_seconds = poll_interval.total_seconds()
+        self._pace = Pace()
+        self._changed = threading.Condition()
+        self._epochs = dict.fromkeys(self._queues, 0)
+
+    def stop(self) -> None:
+        """Stop watching and let everybody go."""
+        self.stopping.set()
+        self.wake(self._queues)
+        super().stop()
+
+    def epoch(self, queue: str) -> int:
+        """Remember this before looking into the queue, and hand it to `wait` when it was empty."""
+        with self._changed:
+            return self._epochs[queue]
+
+    def wait(self, queue: str, epoch: int) -> None:
+        """Wait until the queue deserves another look than the one begun at `epoch`."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._epochs[queue] != epoch or self.stopping.is_set())
+
+    def wake(self, queues: Iterable[str]) -> None:
+        """Let the waiters of these queues look."""
+        with self._changed:
+            for queue in queues:
+                if queue in self._epochs:
+                    self._epochs[queue] += 1
+            self._changed.notify_all()
+
+    def run(self) -> None:
+        """Watch until stopped, whatever happens to the database."""
+        self.announce_ready()
+        backoff = Backoff()
+        while not self.stopping.is_set():
+            try:
+                with self._listening() as connection:
+                    while not self.stopping.is_set():
+                        self._probe()
+                        backoff.reset()
+                        self._rest(connection)
+            except SURVIVABLE as failure:
+                if self.stopping.is_set():
+                    return
+                logger.warning("wakeup_interrupted", extra={"reason": str(failure).strip()})
+                self.wake(self._queues)
+                self.stopping.wait(backoff.next_seconds())
+
+    def _listening(self) -> Connection[Any] | nullcontext[None]:
+        if self._dsn is None:
+            return nullcontext()
+        connection = connect(self._dsn, application_name="postroad listen", autocommit=True)
+        connection.execute(f"listen {CHANNEL}")
+        return connection
+
+    def _probe(self) -> None:
+        positions = dict(zip(self._queues, self._positions(self._queues), strict=True))
+        self.wake(self._pace.due(time.monotonic(), positions))
+
+    def _rest(self, connection: Connection[Any] | None) -> None:
+        if connection is None:
+            self.stopping.wait(self._poll_seconds)
+            return
+        for notice in connection.notifies(timeout=self._poll_seconds):
+            self.wake((notice.payload,))
+            if self.stopping.is_set():
+                return

@@ -1,0 +1,168 @@
+"""What both colours of worker share: settings, handlers, and what a handler's end means. Pure.
+
+```
+transaction mode   taken ──handlers return──> committed: consumed together with their work
+                     └──a handler raises──> rolled back; the failing message is rejected,
+                                            the others are handled again one by one
+lease mode         leased ──handler returns──> acked        (heartbeat extends meanwhile)
+                     ├──handler raises──> nacked: delayed or dmq
+                     └──lease lost──> handler cancelled (async) or told (`message.lost`)
+```
+
+A worker that dies in transaction mode gives its messages back at once, in lease mode when the
+leases end. So a handler may see a message twice, and its work in the database once.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, fields
+from datetime import timedelta
+from typing import Any, Literal, TypeAlias
+
+from postroad.bus.errors import ConsumerNotFound, InvalidArgument
+from postroad.bus.message import LeasedMessage, Message
+from postroad.bus.outcome import Park, Retry
+from postroad.bus.pace import POLL_INTERVAL_DEFAULT
+from postroad.bus.status import Consumer
+
+__all__ = [
+    "Handler",
+    "Handlers",
+    "HeldMessage",
+    "Mode",
+    "Verdict",
+    "WorkerSettings",
+    "judge",
+    "log_verdict",
+]
+
+Mode: TypeAlias = Literal["transaction", "lease"]
+
+PREFETCH_DEFAULT = 10
+ERROR_CHARACTERS = 4_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings:
+    """How a worker behaves.
+
+    Attributes:
+        poll_interval: pause between two probes for new messages; default 100 ms.
+        maintenance_interval: pause between two maintenance calls; None leaves them to others;
+            default half a second.
+        grace: how long `stop` lets handlers finish before it gives their messages back; default
+            30 s.
+        listen: be woken by NOTIFY; off behind a transaction-mode pooler; default on.
+        ack_delay: longest time that a finished leased message waits for others to be acked
+            together; default 20 ms.
+        ack_batch: number of finished messages that is acked without waiting; default 200.
+    """
+
+    poll_interval: timedelta = POLL_INTERVAL_DEFAULT
+    maintenance_interval: timedelta | None = timedelta(milliseconds=500)
+    grace: timedelta = timedelta(seconds=30)
+    listen: bool = True
+    ack_delay: timedelta = timedelta(milliseconds=20)
+    ack_batch: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """A function and the messages that it is for."""
+
+    queue: str
+    consumer: str
+    function: Callable[..., Any]
+    mode: Mode
+    concurrency: int
+    prefetch: int
+    ttl: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class HeldMessage(LeasedMessage):
+    """A leased message in a handler's hands; `lost` is set when the lease was lost meanwhile."""
+
+    lost: threading.Event = field(default_factory=threading.Event, compare=False)
+
+
+def hold(message: LeasedMessage) -> HeldMessage:
+    """Put a leased message into a handler's hands."""
+    return HeldMessage(*(getattr(message, column.name) for column in fields(LeasedMessage)))
+
+
+class Handlers:
+    """The handlers of one worker."""
+
+    def __init__(self) -> None:
+        self._handlers: list[Handler] = []
+
+    def __iter__(self) -> Iterator[Handler]:
+        return iter(self._handlers)
+
+    def add(self, handler: Handler) -> None:
+        """Remember a handler. Raises InvalidArgument for settings that cannot be meant."""
+        for name in ("concurrency", "prefetch"):
+            if getattr(handler, name) < 1:
+                raise InvalidArgument(f"{name} is at least 1", queue=handler.queue)
+        if handler.mode not in ("transaction", "lease"):
+            raise InvalidArgument(f"unknown mode {handler.mode!r}", hint="transaction or lease")
+        if handler.ttl <= timedelta(0):
+            raise InvalidArgument("a lease lasts longer than nothing", queue=handler.queue)
+        self._handlers.append(handler)
+
+    def queues(self) -> list[str]:
+        """Name the queues that are worked for."""
+        return sorted({handler.queue for handler in self._handlers})
+
+    def check(self, consumers: Iterable[Consumer]) -> None:
+        """Raise ConsumerNotFound if a handler is for nobody."""
+        known = {(each.queue, each.consumer) for each in consumers}
+        for handler in self._handlers:
+            if (handler.queue, handler.consumer) not in known:
+                raise ConsumerNotFound(
+                    f"queue {handler.queue} has no consumer {handler.consumer}",
+                    hint="create both before the worker starts",
+                    queue=handler.queue,
+                    consumer=handler.consumer,
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What becomes of a message whose handler did not return; delay None is the SQL's backoff."""
+
+    delay: timedelta | None
+    error: str
+    park: bool
+    is_failure: bool
+
+
+def judge(error: BaseException) -> Verdict:
+    """Turn what a handler raised into its message's next state."""
+    if isinstance(error, Retry):
+        return Verdict(error.after, str(error), park=False, is_failure=False)
+    if isinstance(error, Park):
+        return Verdict(None, error.reason, park=True, is_failure=False)
+    # NUL cannot be stored as text.
+    text = f"{type(error).__name__}: {error}".replace("\x00", "�")[:ERROR_CHARACTERS]
+    return Verdict(None, text, park=False, is_failure=True)
+
+
+def log_verdict(
+    logger: logging.Logger,
+    handler: Handler,
+    message: Message,
+    verdict: Verdict,
+    error: BaseException,
+) -> None:
+    """Log a failure with its trace, a handler's own decision as information; never payloads."""
+    facts = {"queue": handler.queue, "consumer": handler.consumer, "iid": message.iid}
+    if verdict.is_failure:
+        logger.warning("handler_failed", extra=facts, exc_info=error)
+    else:
+        event = "message_parked" if verdict.park else "message_retried"
+        logger.info(event, extra={**facts, "reason": verdict.error})
