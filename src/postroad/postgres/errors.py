@@ -15,6 +15,7 @@ DatabaseError
     ├── SchemaBehind           older than this Postroad
     ├── SchemaNewer            newer than this Postroad
     ├── SchemaForeign          a schema of that name which Postroad did not make
+    ├── RightMissing           the user may not create the schema
     ├── ExtensionMissing       an extension is missing and may not be created
     ├── ManifestBroken         the files of a room contradict each other
     └── ConnectionNotIdle      the migrator was given a connection inside a transaction
@@ -34,6 +35,7 @@ __all__ = [
     "EmbeddedError",
     "ExtensionMissing",
     "ManifestBroken",
+    "RightMissing",
     "SchemaBehind",
     "SchemaError",
     "SchemaForeign",
@@ -140,6 +142,13 @@ class SchemaForeign(SchemaError):
     """A schema of that name exists, and Postroad did not install it."""
 
     code = "schema_foreign"
+    kind = "refused"
+
+
+class RightMissing(SchemaError):
+    """The user lacks a right that the install needs."""
+
+    code = "right_missing"
     kind = "refused"
 
 

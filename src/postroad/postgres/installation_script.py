@@ -39,6 +39,15 @@ end
 $guard$;
 """
 
+_SCHEMA = """\
+do $schema$
+begin
+    if to_regnamespace(quote_ident({name})) is null then
+        execute format('create schema %I', {name});
+    end if;
+end
+$schema$;
+"""
 _EXTENSION = """\
 do $extension$
 begin
@@ -65,7 +74,7 @@ def installation_script(schema: Schema, manifest: Manifest, version: str) -> str
             name=_literal(schema.name),
             migration_table=_literal(f"{name}.migration"),
         ),
-        f"create schema if not exists {name};",
+        _SCHEMA.format(name=_literal(schema.name)),
         *(
             _EXTENSION.format(extension=_literal(extension), schema=_literal(schema.name))
             for extension in schema.extensions

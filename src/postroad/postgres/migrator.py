@@ -29,6 +29,7 @@ from postroad.postgres.bookkeeping import Recorded
 from postroad.postgres.errors import (
     ConnectionNotIdle,
     ExtensionMissing,
+    RightMissing,
     SchemaBehind,
     SchemaForeign,
     SchemaMissing,
@@ -81,8 +82,9 @@ def install(connection: Connection, schema: Schema, *, is_dry_run: bool = False)
     """Install the schema, or upgrade it where it is installed already.
 
     Commits a transaction of its own on the given idle connection. A dry run changes nothing and
-    returns what would be done. Raises SchemaNewer, SchemaForeign, ExtensionMissing, ServerTooOld,
-    ConnectionNotIdle, or the driver's error of a file that failed; in each case nothing changed.
+    returns what would be done. Raises SchemaNewer, SchemaForeign, RightMissing, ExtensionMissing,
+    ServerTooOld, ConnectionNotIdle, or the driver's error of a file that failed; in each case
+    nothing changed.
     """
     return _migrate(connection, schema, may_install=True, is_dry_run=is_dry_run)
 
@@ -188,9 +190,7 @@ def _apply(
     connection.execute("set local client_min_messages = warning")
     connection.execute("set local check_function_bodies = on")
     if recorded is None:
-        connection.execute(
-            sql.SQL("create schema if not exists {}").format(sql.Identifier(schema.name))
-        )
+        _ensure_schema(connection, schema)
     for extension in schema.extensions:
         _ensure_extension(connection, schema, extension)
     bookkeeping.pin_search_path(connection, schema)
@@ -271,6 +271,22 @@ def _missing(schema: Schema) -> SchemaMissing:
         hint="run: postroad db install",
         schema=schema.name,
     )
+
+
+def _ensure_schema(connection: Connection, schema: Schema) -> None:
+    # Asked first: `if not exists` needs the right to create even where there is nothing to create.
+    found = connection.execute("select to_regnamespace(quote_ident(%s))", (schema.name,)).fetchone()
+    if found is not None and found[0] is not None:
+        return
+    try:
+        connection.execute(sql.SQL("create schema {}").format(sql.Identifier(schema.name)))
+    except psycopg.errors.InsufficientPrivilege as refused:
+        info = connection.info
+        raise RightMissing(
+            f"the user {info.user} may not create a schema in the database {info.dbname}",
+            hint=f"ask its owner for: grant create on database {info.dbname} to {info.user}",
+            schema=schema.name,
+        ) from refused
 
 
 def _ensure_extension(connection: Connection, schema: Schema, extension: str) -> None:

@@ -1,0 +1,1 @@
+insert into sample.run default values;

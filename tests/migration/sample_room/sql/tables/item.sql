@@ -1,0 +1,5 @@
+create table sample.item (
+    id bigint generated always as identity primary key,
+    added_at timestamptz not null default sample.now(),
+    labels hstore not null default ''
+);

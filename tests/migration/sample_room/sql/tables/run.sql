@@ -1,0 +1,1 @@
+create table sample.run (id bigint generated always as identity primary key);

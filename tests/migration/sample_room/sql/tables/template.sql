@@ -1,0 +1,1 @@
+create table sample.template (name text primary key, body text not null);

@@ -1,0 +1,1 @@
+hello %I, it's a \ template: $$ :name

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import pytest
+
+from postroad.postgres import install, require, status, upgrade
+from postroad.postgres.errors import SchemaBehind, SchemaMissing, SchemaNewer
+from postroad.testing import TestServer
+from tests.fixtures.postgres import Connect
+from tests.migration.catalogue import catalogue
+from tests.migration.conftest import Room
+
+
+def test_a_changed_file_is_replaced_and_grants_follow(
+    empty_database: str, connect: Connect, room: Room
+) -> None:
+    connection = connect(empty_database)
+    install(connection, room.schema)
+    room.write("templates/greeting.sql", "good day")
+    assert status(connection, room.schema).changed == ("templates/greeting.sql",)
+    connection.rollback()
+    done = upgrade(connection, room.schema)
+    assert done.replaced == ("templates/greeting.sql", "grants.sql")
+    assert connection.execute("select body from sample.template").fetchone() == ("good day",)
+    assert connection.execute("select count(*) from sample.run").fetchone() == (2,)
+    assert status(connection, room.schema).is_current
+
+
+def test_a_migration_runs_once_and_data_stays(
+    empty_database: str, connect: Connect, room: Room
+) -> None:
+    connection = connect(empty_database)
+    install(connection, room.schema)
+    connection.execute("select sample.add_item()")
+    connection.commit()
+    room.add_note()
+    assert status(connection, room.schema).pending == ("0001_expand_add_note",)
+    connection.rollback()
+    assert upgrade(connection, room.schema).migrations == ("0001_expand_add_note",)
+    assert upgrade(connection, room.schema).is_unchanged
+    assert connection.execute("select id, note from sample.item").fetchall() == [(1, "")]
+
+
+def test_a_migrated_schema_equals_a_fresh_one(
+    server: TestServer, connect: Connect, room: Room
+) -> None:
+    with server.clone() as migrated, server.clone() as fresh:
+        one, other = connect(migrated), connect(fresh)
+        install(one, room.schema)
+        room.add_note()
+        upgrade(one, room.schema)
+        install(other, room.schema)
+        assert catalogue(one, "sample") == catalogue(other, "sample")
+        recorded = "select name, breaks_older from sample.migration"
+        assert one.execute(recorded).fetchall() == other.execute(recorded).fetchall()
+        one.close()
+        other.close()
+
+
+def test_what_a_migration_drops_is_made_again(
+    empty_database: str, connect: Connect, room: Room
+) -> None:
+    connection = connect(empty_database)
+    install(connection, room.schema)
+    room.write("migrations/0001_contract_drop.sql", "drop function sample.add_item(hstore);")
+    upgrade(connection, room.schema)
+    assert connection.execute("select sample.add_item()").fetchone() == (1,)
+
+
+def test_a_file_that_left_the_manifest_is_forgotten(
+    empty_database: str, connect: Connect, room: Room
+) -> None:
+    connection = connect(empty_database)
+    install(connection, room.schema)
+    room.remove("templates/greeting.sql")
+    room.write("install.sql", room.read("install.sql").replace("templates/greeting.sql\n", ""))
+    room.write("grants.sql", room.read("grants.sql") + "-- changed\n")
+    upgrade(connection, room.schema)
+    assert connection.execute("select count(*) from sample.template").fetchone() == (0,)
+
+
+@pytest.mark.parametrize("verb", [install, upgrade])
+def test_a_schema_newer_than_this_postroad_is_refused(
+    empty_database: str, connect: Connect, room: Room, verb: object
+) -> None:
+    connection = connect(empty_database)
+    room.add_note()
+    install(connection, room.schema)
+    room.remove("migrations/0001_expand_add_note.sql")
+    room.write("grants.sql", "select 'older';")
+    with pytest.raises(SchemaNewer, match="0001_expand_add_note") as refused:
+        verb(connection, room.schema)
+    assert refused.value.hint
+
+
+def test_functions_of_a_newer_release_are_not_put_back(
+    empty_database: str, connect: Connect, room: Room
+) -> None:
+    connection = connect(empty_database)
+    install(connection, room.schema)
+    connection.execute("insert into sample.release (version) values ('999.0.0')")
+    connection.commit()
+    room.write("grants.sql", "select 'older';")
+    with pytest.raises(SchemaNewer, match=r"999\.0\.0"):
+        upgrade(connection, room.schema)
+
+
+def test_a_process_starts_only_on_a_schema_that_fits(
+    empty_database: str, connect: Connect, room: Room
+) -> None:
+    connection = connect(empty_database, autocommit=True)
+    with pytest.raises(SchemaMissing):
+        require(connection, room.schema)
+    install(connection, room.schema)
+    require(connection, room.schema)
+    room.add_note()
+    with pytest.raises(SchemaBehind, match="0001_expand_add_note"):
+        require(connection, room.schema)
+    upgrade(connection, room.schema)
+    room.remove("migrations/0001_expand_add_note.sql")
+    require(connection, room.schema)
+    room.add_note()
+    room.write("migrations/0002_contract_drop_run.sql", "select 1;")
+    upgrade(connection, room.schema)
+    room.remove("migrations/0002_contract_drop_run.sql")
+    with pytest.raises(SchemaNewer, match="0002_contract_drop_run"):
+        require(connection, room.schema)
