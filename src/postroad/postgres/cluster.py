@@ -123,8 +123,8 @@ class Cluster:
         newest = max(self.logs.glob("*.log"), key=lambda log: log.stat().st_mtime, default=None)
         if newest is None:
             return ""
-        lines = newest.read_text(encoding="utf-8", errors="replace").splitlines()[-20:]
-        return " / ".join(line for line in lines if "FATAL:" in line or "HINT:" in line)
+        lines = newest.read_text(encoding="utf-8", errors="replace").splitlines()
+        return " / ".join(lines[-4:])
 
     def _locale_options(self) -> tuple[str, ...]:
         if self.binaries.major >= 17:

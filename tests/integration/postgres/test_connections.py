@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from postroad.postgres import connect as open_connection
+from postroad.postgres import connect_async, open_async_pool, open_pool
+from postroad.postgres.errors import DatabaseUnavailable
+from tests.fixtures.postgres import Connect
+
+NOWHERE = "host=127.0.0.1 port=1 dbname=nowhere user=u password=secret"
+
+
+def _kill_all(observer: psycopg.Connection, application_name: str) -> None:
+    observer.execute(
+        "select pg_terminate_backend(pid, 10000) from pg_stat_activity where application_name = %s",
+        (application_name,),
+    )
+
+
+def test_a_pool_replaces_connections_that_were_killed(
+    empty_database: str, connect: Connect
+) -> None:
+    with open_pool(empty_database, application_name="pool under test") as pool:
+        with pool.connection() as connection:
+            name = connection.execute("show application_name").fetchone()
+            assert name == ("pool under test",)
+        _kill_all(connect(empty_database, autocommit=True), "pool under test")
+        with pool.connection() as connection:
+            assert connection.execute("select 1").fetchone() == (1,)
+
+
+async def test_an_async_pool_replaces_connections_that_were_killed(
+    empty_database: str, connect: Connect
+) -> None:
+    pool = await open_async_pool(empty_database, application_name="pool under test")
+    async with pool:
+        async with pool.connection() as connection:
+            await connection.execute("select 1")
+        _kill_all(connect(empty_database, autocommit=True), "pool under test")
+        async with pool.connection() as connection:
+            found = await (await connection.execute("select 1")).fetchone()
+            assert found == (1,)
+
+
+def test_a_database_that_is_not_there_is_unavailable_and_no_secret_is_told() -> None:
+    with pytest.raises(DatabaseUnavailable, match=r"127\.0\.0\.1") as missing:
+        open_connection(NOWHERE)
+    assert missing.value.retryable
+    assert "secret" not in str(missing.value)
+
+
+async def test_an_async_connection_says_the_same() -> None:
+    with pytest.raises(DatabaseUnavailable):
+        await connect_async(NOWHERE)

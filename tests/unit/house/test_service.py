@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from postroad.service import Service
+
+
+class Steady(Service):
+    async def run(self) -> None:
+        self.announce_ready()
+        self.signals.emit("running", 1)
+        await self.stopping.wait()
+        self.signals.emit("stopped")
+
+
+class Broken(Service):
+    async def run(self) -> None:
+        raise ValueError("broken")
+
+
+async def test_a_service_runs_until_it_is_stopped() -> None:
+    service = Steady()
+    service.signals.listen("running", "stopped")
+    async with service:
+        assert await service.signals.wait("running") == 1
+        assert service.is_running
+    await service.signals.wait("stopped")
+    assert not service.is_running
+
+
+async def test_stopping_twice_or_before_the_start_is_harmless() -> None:
+    service = Steady()
+    await service.stop()
+    await service.start()
+    assert not service.is_running
+    other = Steady()
+    await other.start()
+    await other.start()
+    await asyncio.gather(other.stop(), other.stop())
+    await other.stop()
+
+
+async def test_a_service_that_fails_says_so_to_whoever_waits(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    service = Broken()
+    await service.start()
+    with pytest.raises(ValueError, match="broken"):
+        await service.ready()
+    with pytest.raises(ValueError, match="broken"):
+        await service.stop()
+    assert "service_failed" in caplog.text
+
+
+async def test_signals_without_a_listener_do_nothing() -> None:
+    service = Steady()
+    service.signals.emit("running")
+    service.signals.listen("running")
+    with pytest.raises(TimeoutError):
+        await service.signals.wait("running", timeout_seconds=0)
+
+
+async def test_a_pause_ends_at_once_when_the_service_is_to_stop() -> None:
+    service = Steady()
+    assert not await service.pause(0)
+    service.stopping.set()
+    assert await service.pause(3600)
