@@ -36,12 +36,16 @@ templates/bulk_delivery.sql
 templates/choice.sql
 templates/clear_queue.sql
 templates/consume.sql
-templates/consumen.sql
 templates/delivery.sql
 templates/lease.sql
 templates/match.sql
+templates/output_message.sql
+templates/output_parcel.sql
 templates/peek.sql
 templates/post.sql
+templates/post_direct.sql
+templates/post_plain_direct.sql
+templates/post_plain_fanout.sql
 templates/postn.sql
 templates/postn_direct.sql
 templates/postn_fanout.sql

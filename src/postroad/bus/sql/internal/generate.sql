@@ -58,6 +58,8 @@ language sql stable set search_path from current as $$
                         order by array_position('{high,normal,low}', lane))
        from unnest(p_queue.lanes) lane)::text),
     'node', (select name from mbus.node),
+    'parameters', (select string_agg(case when t = p_queue.payload then '$1' else 'null' end, ', ' order by n)
+                   from unnest('{hstore,jsonb,text,bytea}'::text[]) with ordinality u(t, n)),
     'columns', (select string_agg(case when t = p_queue.payload then 'g.data' else 'null::' || t end, ', ' order by n)
                 from unnest('{hstore,jsonb,text,bytea}'::text[]) with ordinality u(t, n)),
     'constants', quote_literal(hstore(array['seenby', 'source_db', 'destination'],
@@ -95,7 +97,9 @@ begin
     'branches', mbus._branches('put_' || p_queue.mode, p_queue, v_default, v_values)));
   execute mbus._fill('postn', v_values || jsonb_build_object(
     'branches', mbus._branches('postn_' || p_queue.mode, p_queue, v_default, v_values || v_hits)) || v_hits);
-  execute mbus._fill('post', v_values);
+  execute mbus._fill('post', v_values || jsonb_build_object('plain',
+    mbus._fill('post_plain_' || p_queue.mode, v_values || jsonb_build_object(
+      'branches', case p_queue.mode when 'direct' then mbus._branches('post_direct', p_queue, v_default, v_values) end))));
   execute mbus._fill('peek', v_values);
   execute mbus._fill('take_all', v_values);
   execute mbus._fill('clear_queue', v_values);
@@ -111,15 +115,28 @@ returns void
 language plpgsql set search_path from current as $$
 declare
   v_values jsonb := p_values || jsonb_build_object('consumer', p_consumer.name, 'consumer_id', p_consumer.id);
+  v_suffix constant text := p_queue.name || '_by_' || p_consumer.name;
 begin
-  execute mbus._fill(case when p_queue.has_groups then 'take_grouped' else 'take' end,
-    v_values || jsonb_build_object('branches', mbus._branches(
-      case when p_queue.has_groups then 'take_grouped_' else 'take_' end || p_queue.mode,
-      p_queue, p_consumer, v_values)));
-  execute mbus._fill('consumen', v_values);
+  perform mbus._generate_take(p_queue, p_consumer, v_values, 'consumen_' || v_suffix, mbus._model(p_queue.payload), 'output_message');
+  perform mbus._generate_take(p_queue, p_consumer, v_values, '_take_' || v_suffix, 'parcel', 'output_parcel');
   execute mbus._fill('consume', v_values);
   execute mbus._fill('lease', v_values);
   execute mbus._fill('take_from', v_values);
+end $$;
+
+-- Taking is generated twice, with the rows as messages and as parcels: going from one to the other
+-- afterwards would copy every payload once more.
+create or replace function mbus._generate_take(
+  p_queue mbus.queue, p_consumer mbus.consumer, p_values jsonb, p_function text, p_returns text, p_output text)
+returns void
+language plpgsql set search_path from current as $$
+declare
+  v_kind   constant text := case when p_queue.has_groups then 'take_grouped' else 'take' end;
+  v_values constant jsonb := p_values || jsonb_build_object('function', p_function, 'returns', p_returns,
+                                                            'output', mbus._fill(p_output, p_values));
+begin
+  execute mbus._fill(v_kind, v_values || jsonb_build_object(
+    'branches', mbus._branches(v_kind || '_' || p_queue.mode, p_queue, p_consumer, v_values)));
 end $$;
 
 -- The branches of mbus._match_<q>: one per consumer with a selector.

@@ -13,9 +13,17 @@ language sql volatile set search_path from current as $$
     and l.relation = any (p_positions::oid[]) and l.pid is distinct from pg_backend_pid()
 $$;
 
--- Raises the hints of a queue.  p_bound: an id such that every transaction that drew it or a smaller one
--- has ended; so what is not visible now with such an id never will be.
-create or replace function mbus._settle(p_queue mbus.queue, p_bound bigint) returns bigint
+-- The hint of a table that is sealed and empty: takes pass it by without touching it, so it can be
+-- locked and truncated while they go on.
+create or replace function mbus._drained() returns bigint
+language sql immutable parallel safe return 4611686018427387904;
+
+-- Raises the hints of a queue.
+--   p_bound  an id such that every transaction that drew it or a smaller one has ended; so what is not
+--            visible now with such an id never will be
+--   p_tail   the newest generation, read before p_bound.  A post draws its id first and then reads the
+--            tail, so ids above p_bound never come into an older generation
+create or replace function mbus._settle(p_queue mbus.queue, p_bound bigint, p_tail bigint) returns bigint
 language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
   v_table record;
@@ -23,12 +31,17 @@ declare
   v_first bigint;
   v_count bigint := 0;
 begin
-  for v_table in select distinct t.ready_table from mbus._tables(p_queue) t loop
+  for v_table in
+    select distinct t.ready_table, t.slot <> p_tail % p_queue.slots as is_sealed
+    from mbus._tables(p_queue) t
+    where t.slot in (select g % p_queue.slots from generate_series(mbus._figure(p_queue.name, 'head'), p_tail) g)
+  loop
     v_hint := mbus._hint(v_table.ready_table);
-    continue when v_hint > p_bound;
+    continue when v_hint > p_bound and (v_hint = mbus._drained() or not v_table.is_sealed);
     execute format('select s.id from mbus.%I s where s.id >= $1 order by s.id limit 1', v_table.ready_table)
       into v_first using v_hint;
-    v_first := least(coalesce(v_first, p_bound + 1), p_bound + 1);
+    v_first := case when v_first is null and v_table.is_sealed then mbus._drained()
+                    else least(coalesce(v_first, p_bound + 1), p_bound + 1) end;
     if v_first > v_hint then
       perform setval(format('mbus.%I', v_table.ready_table || '$hint')::regclass, v_first);
       v_count := v_count + 1;
@@ -55,6 +68,9 @@ begin
     perform mbus._create_slot(p_queue, (v_tail + 1) % p_queue.slots);
     return 0;
   end if;
+  -- Whoever sees the new tail must not see the hints of the slot's last life.
+  perform setval(format('mbus.%I', t.ready_table || '$hint')::regclass, 0)
+  from mbus._tables(p_queue) t where t.slot = (v_tail + 1) % p_queue.slots;
   perform setval(format('mbus.%I', 'qs$' || p_queue.name || '$tail')::regclass, v_tail + 1);
   return 1;
 end $$;
@@ -88,11 +104,14 @@ language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
   v_tables text[];
   v_ready  text;
+  v_is_drained boolean;
   v_is_live boolean;
 begin
-  select array_agg(distinct name order by name) into v_tables
+  select array_agg(distinct name order by name), bool_and(mbus._hint(t.ready_table) = mbus._drained())
+  into v_tables, v_is_drained
   from mbus._tables(p_queue) t cross join unnest(array[t.payload_table, t.ready_table]) name
   where t.slot = p_slot;
+  if not v_is_drained then return false; end if;
   if not exists (select from unnest(v_tables) name
                  where pg_relation_size(format('mbus.%I', name)::regclass) > 0) then
     return true;
@@ -104,8 +123,7 @@ begin
     return false;
   end;
   for v_ready in select distinct t.ready_table from mbus._tables(p_queue) t where t.slot = p_slot loop
-    execute format('select exists (select from mbus.%I s where s.id >= $1)', v_ready)
-      into v_is_live using mbus._hint(v_ready);
+    execute format('select exists (select from mbus.%I s)', v_ready) into v_is_live;
     if v_is_live then return false; end if;
   end loop;
   execute 'truncate ' || (select string_agg(format('mbus.%I', name), ', ') from unnest(v_tables) name);

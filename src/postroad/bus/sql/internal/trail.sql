@@ -1,5 +1,9 @@
 -- What happened to a message: {"attempts": 2, "delayed_until": …, "history": [{"at", "attempt", "error"}]}.
 
+create or replace function mbus._attempts(p_trail jsonb) returns integer
+language sql immutable parallel safe
+return coalesce((p_trail ->> 'attempts')::integer, 0);
+
 -- The headers as a consumer sees them.  Those of a forwarded message win over this database's own.
 create or replace function mbus._deliver(p_constants hstore, p_added timestamptz, p_headers hstore, p_trail jsonb)
 returns hstore
@@ -8,12 +12,8 @@ return case
   when p_headers is null and p_trail is null
     then p_constants || hstore('enqueue_time', p_added::text)
   else p_constants || hstore('enqueue_time', p_added::text) || coalesce(p_headers, ''::hstore)
-       || coalesce(hstore('attempts', nullif(p_trail ->> 'attempts', '0')), ''::hstore)
+       || case when mbus._attempts(p_trail) > 0 then hstore('attempts', p_trail ->> 'attempts') else ''::hstore end
 end;
-
-create or replace function mbus._attempts(p_trail jsonb) returns integer
-language sql immutable parallel safe
-return coalesce((p_trail ->> 'attempts')::integer, 0);
 
 -- One attempt more.
 create or replace function mbus._tried(p_trail jsonb) returns jsonb

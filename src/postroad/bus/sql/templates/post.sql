@@ -5,20 +5,18 @@ create or replace function mbus.post_{queue}(
 returns text
 language plpgsql security definer set search_path from current as $function$
 declare
-  v_parcel   mbus.parcel;
-  v_accepted record;
+  v_parcel     mbus.parcel;
+  v_accepted   record;
+  v_generation bigint;
+  v_id         bigint;
 begin
-  v_parcel.added := mbus.now();
-  v_parcel.{data} := $1;
-  v_parcel.properties := $3;
-  if $2 is not null or $4 is not null or $5 is not null or $6 is not null then
-    v_parcel.headers := $2;
-    v_parcel.expires := $5;
-    select * into v_accepted from mbus._accept({queue_id}, v_parcel, $4, $6);
-    if v_accepted.parcel is null then    -- delayed, or a message with this key is there already
-      return '{queue}.' || v_accepted.number || '@{node}';
-    end if;
-    v_parcel := v_accepted.parcel;
+  if $2 is null and $4 is null and $5 is null and $6 is null then
+{plain}
   end if;
-  return '{queue}.' || mbus._put_{queue}(v_parcel) || '@{node}';
+  v_parcel := row(null, mbus.now(), $5, $2, $3, null, null, {parameters})::mbus.parcel;
+  select * into v_accepted from mbus._accept({queue_id}, v_parcel, $4, $6);
+  if v_accepted.parcel is null then    -- delayed, or a message with this key is there already
+    return '{queue}.' || v_accepted.number || '@{node}';
+  end if;
+  return '{queue}.' || mbus._put_{queue}(v_accepted.parcel) || '@{node}';
 end $function$;

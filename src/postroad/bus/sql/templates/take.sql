@@ -1,23 +1,31 @@
--- Removes up to p_amount messages of one consumer in the caller's transaction and returns them, lane
--- by lane, generation by generation, in order of posting.
+-- Removes up to amt messages of one consumer in the caller's transaction and returns them, lane by
+-- lane, generation by generation, in order of posting.  Commit consumes them, rollback or a lost
+-- connection gives them back at once.
 --
 -- Locks: the rows, without waiting (rows that another transaction holds are skipped).
 -- The hint of a table is a settled mark: no message with a smaller id is in it or can still appear.
-create or replace function mbus._take_{queue}_by_{consumer}(p_amount integer) returns setof mbus.parcel
-language plpgsql security definer
+create or replace function mbus.{function}(amt integer) returns setof mbus.{returns}
+language plpgsql security definer rows 100
 set search_path from current set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
 as $function$
 declare
-  v_missing    integer := p_amount;
+  v_missing    integer := amt;
   v_now        constant timestamptz := mbus.now();
   v_lane       integer;
   v_tail       bigint;
   v_hint       bigint;
   v_found      bigint;
 begin
-  perform mbus._check_amount(p_amount);
-  perform mbus._check_isolation();
-  perform mbus._attend({queue_id}, p_amount);
+  -- The checks are called only to refuse, and the queue is attended only when nobody else does it.
+  if amt is null or amt < 0 then
+    perform mbus._check_amount(amt);
+  end if;
+  if current_setting('transaction_isolation') <> 'read committed' then
+    perform mbus._check_isolation();
+  end if;
+  if extract(epoch from v_now) - pg_sequence_last_value('mbus.attended') >= 2 then
+    perform mbus._attend({queue_id}, amt);
+  end if;
   foreach v_lane in array {lane_order}::integer[] loop
     v_tail := pg_sequence_last_value('mbus.{tail}');
     for v_generation in pg_sequence_last_value('mbus.{head}') .. v_tail loop

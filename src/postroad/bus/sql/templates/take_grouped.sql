@@ -4,12 +4,12 @@
 -- Locks: an advisory lock per group (consumer id, hash of the group), without waiting, then the rows.
 -- The groups are locked in one statement and the rows looked at in the next, whose snapshot therefore
 -- sees all that the last holder of the group has done.
-create or replace function mbus._take_{queue}_by_{consumer}(p_amount integer) returns setof mbus.parcel
-language plpgsql security definer
+create or replace function mbus.{function}(amt integer) returns setof mbus.{returns}
+language plpgsql security definer rows 100
 set search_path from current set enable_seqscan = off set plan_cache_mode = force_generic_plan
 as $function$
 declare
-  v_missing    integer := p_amount;
+  v_missing    integer;
   v_now        constant timestamptz := mbus.now();
   v_lane       integer;
   v_tail       bigint;
@@ -17,18 +17,28 @@ declare
   v_found      bigint;
   v_row        record;
   v_ids        bigint[];
-  v_seen       text[] := '{}';
-  v_parcel     mbus.parcel;
+  v_seen       text[];
+  v_retries    mbus.parcel[];
 begin
-  perform mbus._check_amount(p_amount);
-  perform mbus._check_isolation();
-  perform mbus._attend({queue_id}, p_amount);
+  -- The checks are called only to refuse, and the queue is attended only when nobody else does it.
+  if amt is null or amt < 0 then
+    perform mbus._check_amount(amt);
+  end if;
+  if current_setting('transaction_isolation') <> 'read committed' then
+    perform mbus._check_isolation();
+  end if;
+  if extract(epoch from v_now) - pg_sequence_last_value('mbus.attended') >= 2 then
+    perform mbus._attend({queue_id}, amt);
+  end if;
   -- Retries of a group come first: they are older than whatever of that group is on the ring.
-  for v_parcel in select * from mbus._take_group_retries({queue_id}, {consumer_id}, p_amount) loop
-    v_missing := v_missing - 1;
-    v_seen := v_seen || (v_parcel.headers -> 'group');
-    return next v_parcel;
-  end loop;
+  v_retries := array(select p from mbus._take_group_retries({queue_id}, {consumer_id}, amt) p);
+  v_missing := amt - cardinality(v_retries);
+  v_seen := array(select r.headers -> 'group' from unnest(v_retries) r);
+  return query
+  select {output}
+  from (select r.number as id, null::bigint as origin, r.added, r.expires, r.headers, r.properties, r.trail,
+               r.{data} as data from unnest(v_retries) r) g
+  order by g.id;
   foreach v_lane in array {lane_order}::integer[] loop
     v_tail := pg_sequence_last_value('mbus.{tail}');
     for v_generation in pg_sequence_last_value('mbus.{head}') .. v_tail loop

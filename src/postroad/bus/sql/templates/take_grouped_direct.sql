@@ -1,5 +1,6 @@
         when {cell} then
           v_from := greatest(v_from, pg_sequence_last_value('mbus.{hint}'));
+          exit when v_from = 4611686018427387904;    -- drained, see mbus._drained
           for v_row in
             select s.id, s.headers -> 'group' as name from mbus.{ready} s
             where s.id >= v_from and (s.expires is null or s.expires > v_now) order by s.id
@@ -16,15 +17,14 @@
           end loop;
           v_from := v_ids[cardinality(v_ids)] + 1;
           return query
-          with picked as materialized (
-            select s.ctid as at from mbus.{ready} s
-            where s.id = any (v_ids)
-              and (not coalesce(s.headers ? 'group', false)
-                   or not mbus._is_group_held({consumer_id}, s.headers -> 'group'))
-            order by s.id for update skip locked)
-          , gone as (
-            delete from mbus.{ready} s using picked p where s.ctid = p.at
+          with gone as (
+            delete from mbus.{ready} s
+            where s.ctid = any (array(
+              select r.ctid from mbus.{ready} r
+              where r.id = any (v_ids)
+                and (not coalesce(r.headers ? 'group', false)
+                     or not mbus._is_group_held({consumer_id}, r.headers -> 'group'))
+              order by r.id for update skip locked))
             returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
-          select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[],
-                 {columns}
+          select {output}
           from gone g order by g.id;

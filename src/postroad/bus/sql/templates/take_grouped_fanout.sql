@@ -1,5 +1,6 @@
         when {cell} then
           v_from := greatest(v_from, pg_sequence_last_value('mbus.{hint}'));
+          exit when v_from = 4611686018427387904;    -- drained, see mbus._drained
           for v_row in
             select s.id, l.headers -> 'group' as name from mbus.{ready} s join mbus.{log} l on l.id = s.id
             where s.id >= v_from and (l.expires is null or l.expires > v_now) order by s.id
@@ -16,14 +17,14 @@
           end loop;
           v_from := v_ids[cardinality(v_ids)] + 1;
           return query
-          with picked as materialized (
-            select s.ctid as at from mbus.{ready} s join mbus.{log} l on l.id = s.id
-            where s.id = any (v_ids)
-              and (not coalesce(l.headers ? 'group', false)
-                   or not mbus._is_group_held({consumer_id}, l.headers -> 'group'))
-            order by s.id for update of s skip locked)
-          , gone as (
-            delete from mbus.{ready} s using picked p where s.ctid = p.at returning s.id)
-          select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[],
-                 {columns}
+          with gone as (
+            delete from mbus.{ready} s
+            where s.ctid = any (array(
+              select r.ctid from mbus.{ready} r join mbus.{log} l on l.id = r.id
+              where r.id = any (v_ids)
+                and (not coalesce(l.headers ? 'group', false)
+                     or not mbus._is_group_held({consumer_id}, l.headers -> 'group'))
+              order by r.id for update of r skip locked))
+            returning s.id)
+          select {output}
           from gone d join mbus.{log} g on g.id = d.id order by g.id;

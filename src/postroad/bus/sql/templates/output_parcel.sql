@@ -1,0 +1,1 @@
+coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], {columns}

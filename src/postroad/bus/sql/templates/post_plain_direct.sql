@@ -1,0 +1,10 @@
+    -- The common case without a detour; see mbus._put_{queue} for why the insert looks at the head.
+    v_id := nextval('mbus.{position}');
+    loop
+      v_generation := pg_sequence_last_value('mbus.{tail}');
+      case v_generation % {slots}
+{branches}
+      end case;
+      exit when found;
+    end loop;
+    return '{queue}.' || v_id || '@{node}';
