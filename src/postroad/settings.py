@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 LEASE_DEFAULT = timedelta(seconds=30)
-POLL_INTERVAL_DEFAULT = timedelta(seconds=1)
+POLL_INTERVAL_DEFAULT = timedelta(milliseconds=100)
 MAINTENANCE_INTERVAL_DEFAULT = timedelta(milliseconds=500)
 CONNECT_TIMEOUT_DEFAULT = timedelta(seconds=10)
 START_TIMEOUT_DEFAULT = timedelta(minutes=2)
@@ -139,7 +139,7 @@ class BusSettings(_Model):
     """The message bus."""
 
     poll_interval: Duration = POLL_INTERVAL_DEFAULT
-    """How often a waiting consumer looks by itself when nobody wakes it. Default 1s."""
+    """How often a waiting consumer looks by itself when nobody wakes it. Default 100ms."""
 
     lease: Duration = LEASE_DEFAULT
     """How long a leased message is held before others may have it. Default 30s."""
