@@ -118,5 +118,8 @@ end $$;
 create or replace function mbus.get_iid(qname text) returns text
 language plpgsql security definer set search_path from current as $$
 begin
+  -- A transaction with an id flushes the log at its commit; without one, a crash could make the
+  -- sequence give this number out again.
+  perform pg_current_xact_id();
   return mbus._iid(qname, nextval((mbus._queue(qname)).position));
 end $$;
