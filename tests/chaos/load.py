@@ -18,6 +18,9 @@ from psycopg import Connection, sql
 LEDGER = """
 create table posted (iid text);
 create table consumed (consumer text, iid text);
+-- Small slots, so that the ring turns many times.
+create or replace function mbus._slot_bytes() returns bigint
+language sql immutable parallel safe return 262144;
 """
 PAYLOAD_LENGTH = 300
 

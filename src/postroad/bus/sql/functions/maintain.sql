@@ -11,12 +11,11 @@ language plpgsql security definer set search_path from current as $$
 declare
   v_now     constant timestamptz := mbus.now();
   v_tick    constant bigint := (extract(epoch from v_now) * 2)::bigint;
-  v_queues  mbus.queue[];
+  -- What this session noted at its last run; lost without harm when the session is another one.
+  v_marks   jsonb := mbus._recall_marks();
+  v_fresh   jsonb;
+  v_mark    jsonb;
   v_queue   mbus.queue;
-  v_tails   bigint[];
-  v_bounds  bigint[];
-  v_earlier text[];
-  v_later   text[];
 begin
   perform mbus._check_isolation();
   if qname is not null then perform mbus._queue(qname); end if;
@@ -24,33 +23,26 @@ begin
   delete from mbus.dedup d where (d.queue_id, d.key) in (
     select k.queue_id, k.key from mbus.dedup k where k.until <= v_now limit 1000 for update skip locked);
 
-  v_queues := mbus._restless(qname, v_tick);
-  -- First the tails, then the ids, then who may have drawn them: see mbus._settle.
-  v_tails := array(select mbus._figure(q.name, 'tail') from unnest(v_queues) with ordinality
-                   q(id, name, payload, slots, is_roles_security_model, mode, lanes, has_groups, position, swept, created_at, place)
-                   order by place);
-  v_bounds := array(select pg_sequence_last_value(q.position) from unnest(v_queues) with ordinality
-                    q(id, name, payload, slots, is_roles_security_model, mode, lanes, has_groups, position, swept, created_at, place)
-                    order by place);
-  v_earlier := mbus._open_posts(array(select q.position from unnest(v_queues) q));
-
-  for v_place in 1 .. cardinality(v_queues) loop
-    v_queue := v_queues[v_place];
+  for v_queue in select * from unnest(mbus._restless(qname, v_tick)) loop
     queue := v_queue.name;
-    -- What is due counts as activity of its own, so it is done before the second look at open posts.
+    v_fresh := mbus._mark(v_queue);
     ended := mbus._end_leases(v_queue, 1000);
     released := mbus._release(v_queue, 1000);
     expired := mbus._expire(v_queue, 1000);
-    v_later := mbus._open_posts(array[v_queue.position]);
-    settled := case when exists (select from unnest(v_later) t where t = any (v_earlier)) then 0
-                    else mbus._settle(v_queue, v_bounds[v_place], v_tails[v_place]) end;
-    rotated := mbus._rotate(v_queue, 8 * 1024 * 1024);
+    -- The newer mark if nobody is left of those who posted then, else the one of the last run.
+    v_mark := mbus._settled_mark(v_queue, v_fresh, v_marks -> v_queue.name);
+    settled := coalesce(mbus._settle(v_queue, (v_mark ->> 'bound')::bigint, (v_mark ->> 'tail')::bigint), 0);
+    v_marks := v_marks || jsonb_build_object(v_queue.name,
+      case when v_mark is null then coalesce(v_marks -> v_queue.name, v_fresh) else v_fresh end);
+    rotated := mbus._rotate(v_queue);
     reclaimed := mbus._reclaim(v_queue);
     perform mbus._sample(v_queue, v_now);
     -- An empty queue is left alone until its next post.
-    perform setval(v_queue.swept, case when mbus._is_quiet(v_queue, v_bounds[v_place]) then v_bounds[v_place] else 0 end);
+    perform setval(v_queue.swept, case when mbus._is_quiet(v_queue, (v_fresh ->> 'bound')::bigint)
+                                       then (v_fresh ->> 'bound')::bigint else 0 end);
     if ended + released + expired + settled + rotated + reclaimed > 0 then
       return next;
     end if;
   end loop;
+  perform mbus._keep_marks(v_marks);
 end $$;

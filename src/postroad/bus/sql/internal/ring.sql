@@ -3,15 +3,59 @@
 -- Life of a slot: free -> current (tail) -> sealed -> empty -> truncated -> free (head moves past it).
 
 -- Who may still have drawn an id of a queue without having ended: nextval holds a lock on the sequence
--- until the end of the transaction.  One text per queue and transaction.
-create or replace function mbus._open_posts(p_positions regclass[]) returns text[]
+-- until the end of the transaction.
+create or replace function mbus._open_posts(p_queue mbus.queue) returns text[]
 language sql volatile set search_path from current as $$
-  select coalesce(array_agg(l.relation || ' ' || l.virtualtransaction), '{}')
+  select coalesce(array_agg(l.virtualtransaction), '{}')
   from pg_locks l
   where l.locktype = 'relation' and l.mode = 'RowExclusiveLock' and l.granted
     and l.database = (select oid from pg_database where datname = current_database())
-    and l.relation = any (p_positions::oid[]) and l.pid is distinct from pg_backend_pid()
+    and l.relation = p_queue.position::oid and l.pid is distinct from pg_backend_pid()
 $$;
+
+-- A mark: the newest generation, then the last id, then who may have drawn it or an earlier one.  The
+-- order matters, see mbus._settle: whoever comes after a look draws larger ids, and reads the tail later.
+create or replace function mbus._mark(p_queue mbus.queue) returns jsonb
+language plpgsql volatile set search_path from current as $$
+declare
+  v_tail  constant bigint := mbus._figure(p_queue.name, 'tail');
+  v_bound constant bigint := pg_sequence_last_value(p_queue.position);
+begin
+  return jsonb_build_object('tail', v_tail, 'bound', v_bound, 'open', mbus._open_posts(p_queue));
+end $$;
+
+-- The first of the two marks that is settled: everybody who was open then has ended.
+create or replace function mbus._settled_mark(p_queue mbus.queue, p_newer jsonb, p_older jsonb) returns jsonb
+language sql volatile set search_path from current as $$
+  select mark
+  from (values (1, p_newer), (2, p_older)) candidate(place, mark), mbus._open_posts(p_queue) now_open
+  where mark is not null and not (mark -> 'open') ?| now_open
+  order by place limit 1
+$$;
+
+-- Marks are kept from run to run in a setting of the session: no table, so no dead rows.  Any user may
+-- write a setting, therefore it is signed; an old one that is given again is still true.
+create or replace function mbus._signature(p_text text) returns text
+language sql stable set search_path from current as $$
+  select encode(sha256(convert_to(secret || p_text, 'UTF8')), 'hex') from mbus.node
+$$;
+
+create or replace function mbus._keep_marks(p_marks jsonb) returns void
+language sql volatile set search_path from current as $$
+  select set_config('mbus.marks', mbus._signature(p_marks::text) || p_marks::text, false)
+$$;
+
+create or replace function mbus._recall_marks() returns jsonb
+language sql stable set search_path from current as $$
+  select case when mbus._signature(substr(kept, 65)) = left(kept, 64) then substr(kept, 65)::jsonb else '{}' end
+  from current_setting('mbus.marks', true) kept
+$$;
+
+-- A slot that has grown to this is sealed: at 200 bytes of payload about 25,000 messages.  Small, because
+-- a session without a hint walks over the dead rows of a slot; not smaller, because each truncation
+-- leaves a few dead rows in the catalogue.  A test may replace it, to make the ring turn faster.
+create or replace function mbus._slot_bytes() returns bigint
+language sql immutable parallel safe return 8388608;
 
 -- The hint of a table that is sealed and empty: takes pass it by without touching it, so it can be
 -- locked and truncated while they go on.
@@ -50,10 +94,10 @@ begin
   return v_count;
 end $$;
 
--- Opens the next slot once the current one has grown to p_bytes.  A slot that does not exist yet is
+-- Opens the next slot once the current one is full.  A slot that does not exist yet is
 -- made now and opened by the next call, when its tables are committed: the tail is a sequence and
 -- others see it at once.  With every slot in use the current one just keeps growing.
-create or replace function mbus._rotate(p_queue mbus.queue, p_bytes bigint) returns bigint
+create or replace function mbus._rotate(p_queue mbus.queue) returns bigint
 language plpgsql set search_path from current as $$
 declare
   v_head bigint := mbus._figure(p_queue.name, 'head');
@@ -63,7 +107,7 @@ begin
   if v_tail + 1 - v_head >= p_queue.slots then return 0; end if;
   select sum(pg_relation_size(format('mbus.%I', mbus._log_name(p_queue, l.lane, v_tail % p_queue.slots))::regclass))
   into v_size from unnest(p_queue.lanes) l(lane);
-  if v_size < p_bytes then return 0; end if;
+  if v_size < mbus._slot_bytes() then return 0; end if;
   if not mbus._slot_exists(p_queue, (v_tail + 1) % p_queue.slots) then
     perform mbus._create_slot(p_queue, (v_tail + 1) % p_queue.slots);
     return 0;
