@@ -46,8 +46,8 @@ format: .venv/.installed-dev ## let ruff format and mend what it can
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: .venv/.installed-dev ## measure everything that the documentation claims (ARGS="--quick" for a short run)
-	@$(BIN)/python -m benchmarks $(ARGS)
+bench: .venv/.installed-dev ## measure everything that the documentation claims (ONLY=take, SCALE=0.1 for a quick look)
+	@$(BIN)/python -m benchmarks --only="$(ONLY)" --scale="$(or $(SCALE),1)" $(ARGS)
 
 docs: .venv/.installed-dev ## build the documentation into site/
 	@$(BIN)/zensical build --clean

@@ -1,0 +1,1 @@
+"""Measurements behind every figure that the documentation gives: `make bench`."""

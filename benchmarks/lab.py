@@ -1,0 +1,112 @@
+"""Where a scenario is measured: a fresh database with the bus, maintenance beside it, pgbench."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from benchmarks.maintenance import Maintainer
+from benchmarks.pgbench import Pgbench
+from postroad.cli.rooms import BUS
+from postroad.postgres import EmbeddedServer, install
+
+__all__ = ["CONFIGURATION", "Lab", "open_lab", "open_server"]
+
+CONFIGURATION = {
+    "fsync": "on",
+    "synchronous_commit": "on",
+    "full_page_writes": "on",
+    "shared_buffers": "1GB",
+    "max_wal_size": "8GB",
+    "checkpoint_timeout": "30min",
+    "autovacuum": "on",
+    "max_connections": "60",
+}
+
+
+@dataclass(slots=True)
+class Lab:
+    """One scenario's database and tools."""
+
+    dsn: str
+    connection: psycopg.Connection[Any]
+    pgbench: Pgbench
+    maintainer: Maintainer
+    scale: float
+    root: Path
+    report: Callable[[str], None]
+    _names: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    def scaled(self, amount: float, least: float = 1) -> int:
+        """Shrink an amount to the scale of this run."""
+        return round(max(least, amount * self.scale))
+
+    def execute(self, statement: str) -> None:
+        """Run a statement in a transaction of its own."""
+        self.connection.execute(statement.encode())
+
+    def number(self, query: str) -> float:
+        """Ask for one number."""
+        row = self.connection.execute(query.encode()).fetchone()
+        return float(row[0]) if row else 0.0
+
+    def checkpoint(self) -> None:
+        """Give each measured piece the same start: nothing dirty left over from the one before."""
+        self.execute("checkpoint")
+
+    def new_queue(self, payload: str = "text") -> str:
+        """Create a queue and return its name."""
+        name = f"q{next(self._names)}"
+        self.execute(f"select mbus.create_queue('{name}', payload => '{payload}')")
+        return name
+
+    def drop_queue(self, name: str) -> None:
+        """Drop a queue with what is left in it."""
+        self.execute(f"select mbus.drop_queue('{name}')")
+
+
+@contextmanager
+def open_server() -> Iterator[EmbeddedServer]:
+    """Run a durable server of the benchmark's own in a temporary folder."""
+    folder = Path(tempfile.mkdtemp(prefix="postroad-bench-"))
+    # As root the server runs as a user of its own, which has to get through.
+    folder.chmod(0o755)
+    server = EmbeddedServer(folder, configuration=CONFIGURATION)
+    try:
+        with server:
+            yield server
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def open_lab(
+    server: EmbeddedServer, name: str, scale: float, report: Callable[[str], None], root: Path
+) -> Iterator[Lab]:
+    """Make a database with the bus installed and maintained; drop it afterwards."""
+    identifier = sql.Identifier(name)
+    with psycopg.connect(server.dsn("postgres"), autocommit=True) as administrator:
+        administrator.execute(sql.SQL("create database {}").format(identifier))
+        dsn = server.dsn(name)
+        with psycopg.connect(dsn) as connection:
+            install(connection, BUS)
+        try:
+            with (
+                psycopg.connect(dsn, autocommit=True) as connection,
+                Maintainer(dsn) as maintainer,
+            ):
+                pgbench = Pgbench(server.cluster.binaries.program("pgbench"), dsn)
+                yield Lab(dsn, connection, pgbench, maintainer, scale, root, report)
+        finally:
+            administrator.execute(
+                sql.SQL("drop database if exists {} with (force)").format(identifier)
+            )

@@ -1,0 +1,1 @@
+"""Other queues on PostgreSQL, measured beside Postroad; installed apart, see `install.py`."""

@@ -1,0 +1,30 @@
+"""What is measured, one scenario per file, in the order of the report."""
+
+from __future__ import annotations
+
+from benchmarks.result import Scenario
+from benchmarks.scenarios import (
+    backlog,
+    fanout,
+    many_queues,
+    post_bulk,
+    post_single,
+    snapshot,
+    take,
+    wal,
+    worker,
+)
+
+__all__ = ["SCENARIOS"]
+
+SCENARIOS: tuple[Scenario, ...] = (
+    post_single.SCENARIO,
+    post_bulk.SCENARIO,
+    take.SCENARIO,
+    snapshot.SCENARIO,
+    backlog.SCENARIO,
+    wal.SCENARIO,
+    worker.SCENARIO,
+    fanout.SCENARIO,
+    many_queues.SCENARIO,
+)

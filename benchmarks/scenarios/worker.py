@@ -1,0 +1,119 @@
+"""AsyncWorker with an empty handler, beside procrastinate and pgqueuer."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import quote
+
+from psycopg.conninfo import conninfo_to_dict
+
+from benchmarks.lab import Lab
+from benchmarks.peers.install import installed_peers
+from benchmarks.result import Figure, Findings, Scenario, at_least
+from benchmarks.rounds import interleave, median, ratio, thousands
+
+ROUNDS = 3
+OUR_MESSAGES = 100_000
+THEIR_JOBS = 10_000
+PREFETCH = 100
+PREFETCH_DEFAULT = 10
+# What was fastest of 1, 10, 20, 50 and of 10, 100, 500, 1000 on the machine of the results.
+PROCRASTINATE_CONCURRENCY = 20
+PGQUEUER_BATCH = 100
+
+
+def run(lab: Lab) -> Findings:
+    """Preload and drain each, one process with one event loop at a time."""
+    lab.report("installing the peers")
+    peers = installed_peers(lab.root)
+    ours, theirs = lab.scaled(OUR_MESSAGES, 1000), lab.scaled(THEIR_JOBS, 500)
+    numbers = itertools.count(1)
+
+    def drain(prefetch: int, mode: str) -> float:
+        queue = f"work{next(numbers)}"
+        arguments = [lab.dsn, queue, str(ours), str(prefetch), mode]
+        return _drain(lab, "drain_postroad", arguments, None)
+
+    def procrastinate() -> float:
+        arguments = [lab.dsn, str(theirs), str(PROCRASTINATE_CONCURRENCY)]
+        return _drain(lab, "drain_procrastinate", arguments, peers)
+
+    def pgqueuer() -> float:
+        arguments = [_as_address(lab.dsn), str(theirs), str(PGQUEUER_BATCH)]
+        return _drain(lab, "drain_pgqueuer", arguments, peers)
+
+    rates = interleave(
+        lab,
+        ROUNDS,
+        {
+            "procrastinate": procrastinate,
+            "AsyncWorker": lambda: drain(PREFETCH, "transaction"),
+            "pgqueuer": pgqueuer,
+            "AsyncWorker, default prefetch": lambda: drain(PREFETCH_DEFAULT, "transaction"),
+            "AsyncWorker, leases": lambda: drain(PREFETCH, "lease"),
+        },
+    )
+    figures = [
+        Figure(
+            f"AsyncWorker, empty handler, beside {peer}",
+            thousands(median(rates, "AsyncWorker")),
+            f"{peer} {thousands(median(rates, peer))}",
+            ratio(rates, "AsyncWorker", peer),
+            "x",
+            at_least(5),
+        )
+        for peer in ("procrastinate", "pgqueuer")
+    ]
+    figures += [
+        Figure(
+            f"the same, {kind}",
+            thousands(median(rates, f"AsyncWorker, {kind}")),
+            f"{peer} {thousands(median(rates, peer))}",
+            ratio(rates, f"AsyncWorker, {kind}", peer),
+            "x",
+        )
+        for kind in ("default prefetch", "leases")
+        for peer in ("pgqueuer",)
+    ]
+    return Findings(figures, {"rates": rates})
+
+
+def _drain(lab: Lab, module: str, arguments: list[str], peers: Path | None) -> float:
+    lab.checkpoint()
+    path = os.pathsep.join(map(str, filter(None, (peers, lab.root))))
+    done = subprocess.run(
+        [sys.executable, "-m", f"benchmarks.peers.{module}", *arguments],
+        env={**os.environ, "PYTHONPATH": path},
+        cwd=lab.root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"{module} failed: {done.stderr.strip()[-2000:]}")
+    return float(done.stdout.split()[-1])
+
+
+def _as_address(dsn: str) -> str:
+    """Write a DSN as an address, the form that asyncpg reads."""
+    where = {name: quote(str(value), safe="") for name, value in conninfo_to_dict(dsn).items()}
+    return (
+        f"postgresql://{where['user']}@/{where['dbname']}?host={where['host']}&port={where['port']}"
+    )
+
+
+SCENARIO = Scenario(
+    "worker",
+    "Workers in Python",
+    "One process and one event loop each, 3 rounds: 100,000 messages or 10,000 jobs of 200 bytes "
+    "posted first, then drained by an empty handler. AsyncWorker in transaction mode with prefetch "
+    "100 (also its default of 10, and lease mode); procrastinate on psycopg with concurrency 20, "
+    "deleting finished jobs; pgqueuer on asyncpg and uvloop with batches of 100: the fastest of "
+    "the settings tried for each.",
+    ROUNDS * 5 + 1,
+    run,
+)
