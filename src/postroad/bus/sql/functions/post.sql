@@ -91,7 +91,8 @@ create or replace function mbus._read_hstore(p_text text) returns hstore
 language plpgsql immutable set search_path from current as $$
 begin
   return p_text::hstore;
-exception when data_exception or syntax_error then
+-- Before PostgreSQL 16 hstore reports bad syntax as an internal error.
+exception when data_exception or syntax_error or internal_error then
   raise exception 'this text is no hstore' using errcode = 'MB011', detail = sqlerrm, hint = 'Write key=>value pairs.';
 end $$;
 

@@ -29,9 +29,9 @@ end $$;
 create or replace function mbus._check_name(p_kind text, p_name text) returns void
 language plpgsql immutable set search_path from current as $$
 begin
-  if p_name is null or p_name !~ '^[a-z_][a-z0-9_]*$' then
+  if p_name is null or p_name !~ '^[a-z0-9_]+$' then
     raise exception 'invalid % name: "%"', p_kind, coalesce(p_name, 'null')
-      using errcode = 'MB005', hint = 'Use a-z, 0-9 and _ only, and do not begin with a digit.';
+      using errcode = 'MB005', hint = 'Use a-z, 0-9 and _ only.';
   end if;
 end $$;
 

@@ -4,14 +4,16 @@ create or replace function mbus._attempts(p_trail jsonb) returns integer
 language sql immutable parallel safe
 return coalesce((p_trail ->> 'attempts')::integer, 0);
 
--- The headers as a consumer sees them.  Those of a forwarded message win over this database's own.
+-- The headers as a consumer sees them.  Those of a forwarded message win over this database's own,
+-- except where it was received and how often it was tried here.
 create or replace function mbus._deliver(p_constants hstore, p_added timestamptz, p_headers hstore, p_trail jsonb)
 returns hstore
 language sql stable parallel safe
 return case
   when p_headers is null and p_trail is null
     then p_constants || hstore('enqueue_time', p_added::text)
-  else p_constants || hstore('enqueue_time', p_added::text) || coalesce(p_headers, ''::hstore)
+  else p_constants || hstore('enqueue_time', p_added::text) || delete(coalesce(p_headers, ''::hstore), 'attempts'::text)
+       || hstore('destination', p_constants -> 'destination')
        || case when mbus._attempts(p_trail) > 0 then hstore('attempts', p_trail ->> 'attempts') else ''::hstore end
 end;
 
