@@ -11,8 +11,12 @@ language plpgsql security definer set search_path from current as $$
 declare
   v_now     constant timestamptz := mbus.now();
   v_tick    constant bigint := (extract(epoch from v_now) * 2)::bigint;
+  -- Due since the last run, with a margin for transactions that committed late; now and then, since ever.
+  v_since   constant timestamptz := case when qname is not null or v_tick % 64 = 0 then '-infinity'
+                                         else to_timestamp(pg_sequence_last_value('mbus.attended') - 3) end;
   -- What this session noted at its last run; lost without harm when the session is another one.
   v_marks   jsonb := mbus._recall_marks();
+  v_from    timestamptz;
   v_fresh   jsonb;
   v_mark    jsonb;
   v_queue   mbus.queue;
@@ -23,17 +27,23 @@ begin
   delete from mbus.dedup d where (d.queue_id, d.key) in (
     select k.queue_id, k.key from mbus.dedup k where k.until <= v_now limit 1000 for update skip locked);
 
-  for v_queue in select * from unnest(mbus._restless(qname, v_tick)) loop
+  for v_queue in select * from unnest(mbus._restless(qname, v_tick, v_since)) loop
     queue := v_queue.name;
     v_fresh := mbus._mark(v_queue);
-    ended := mbus._end_leases(v_queue, 1000);
-    released := mbus._release(v_queue, 1000);
+    -- A run that could not move all there was leaves word of where it began.
+    v_from := least(v_since, (v_marks -> v_queue.name ->> 'since')::timestamptz);
+    ended := mbus._end_leases(v_queue, v_from, 1000);
+    released := mbus._release(v_queue, v_from, 1000);
+    if greatest(ended, released) = 1000 then
+      v_fresh := v_fresh || jsonb_build_object('since', v_from);
+    end if;
     expired := mbus._expire(v_queue, 1000);
     -- The newer mark if nobody is left of those who posted then, else the one of the last run.
     v_mark := mbus._settled_mark(v_queue, v_fresh, v_marks -> v_queue.name);
     settled := coalesce(mbus._settle(v_queue, (v_mark ->> 'bound')::bigint, (v_mark ->> 'tail')::bigint), 0);
     v_marks := v_marks || jsonb_build_object(v_queue.name,
-      case when v_mark is null then coalesce(v_marks -> v_queue.name, v_fresh) else v_fresh end);
+      case when v_mark is null then coalesce(v_marks -> v_queue.name, v_fresh) || (v_fresh - '{tail,bound,open}'::text[])
+           else v_fresh end);
     rotated := mbus._rotate(v_queue);
     reclaimed := mbus._reclaim(v_queue);
     perform mbus._sample(v_queue, v_now);

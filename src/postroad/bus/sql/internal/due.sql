@@ -1,8 +1,11 @@
 -- Moving on what time has made ready: delays that are over, leases that have ended, messages that
 -- have expired.  Each takes only rows that nobody holds, so any number of sessions may do it at once.
+--
+-- p_since bounds the look into the past: what came due earlier was moved by earlier runs and has left
+-- dead index entries, which a held snapshot keeps; walking over them each time would cost more and more.
 
 -- Puts delayed messages that are due on the ring.  Retries of a group stay: they are taken from here.
-create or replace function mbus._release(p_queue mbus.queue, p_limit integer) returns bigint
+create or replace function mbus._release(p_queue mbus.queue, p_since timestamptz, p_limit integer) returns bigint
 language plpgsql set search_path from current as $$
 declare
   v_row   mbus.delayed;
@@ -12,7 +15,7 @@ begin
     delete from mbus.delayed d
     where d.id in (
       select w.id from mbus.delayed w
-      where w.queue_id = p_queue.id and w.due_at <= mbus.now() and w.group_name is null
+      where w.queue_id = p_queue.id and w.due_at > p_since and w.due_at <= mbus.now() and w.group_name is null
       order by w.due_at limit p_limit for update skip locked)
     returning d.*
   loop
@@ -24,7 +27,7 @@ begin
 end $$;
 
 -- Gives back messages whose lease has ended; after the last attempt they die.
-create or replace function mbus._end_leases(p_queue mbus.queue, p_limit integer) returns bigint
+create or replace function mbus._end_leases(p_queue mbus.queue, p_since timestamptz, p_limit integer) returns bigint
 language plpgsql set search_path from current as $$
 declare
   v_row   mbus.leased;
@@ -34,7 +37,7 @@ begin
     delete from mbus.leased l
     where l.token in (
       select w.token from mbus.leased w
-      where w.queue_id = p_queue.id and w.leased_until <= mbus.now()
+      where w.queue_id = p_queue.id and w.leased_until > p_since and w.leased_until <= mbus.now()
       order by w.leased_until limit p_limit for update skip locked)
     returning l.*
   loop
@@ -92,6 +95,6 @@ begin
     return;
   end if;
   select * into v_queue from mbus.queue where id = p_queue_id;
-  perform mbus._end_leases(v_queue, p_amount);
-  perform mbus._release(v_queue, p_amount);
+  perform mbus._end_leases(v_queue, '-infinity', p_amount);
+  perform mbus._release(v_queue, '-infinity', p_amount);
 end $$;

@@ -1,12 +1,12 @@
 -- The queues that a maintenance run should visit, locked for it: those that are not known to be empty,
 -- those with something due, and each of the others once in 16 runs.  At most 100 at a time, in another
 -- order each time.
-create or replace function mbus._restless(p_name text, p_tick bigint) returns mbus.queue[]
+create or replace function mbus._restless(p_name text, p_tick bigint, p_since timestamptz) returns mbus.queue[]
 language sql volatile set search_path from current as $$
   with due as materialized (
     select q.id from mbus.queue q
-    where exists (select from mbus.delayed d where d.queue_id = q.id and d.due_at <= mbus.now() and d.group_name is null)
-       or exists (select from mbus.leased l where l.queue_id = q.id and l.leased_until <= mbus.now())),
+    where exists (select from mbus.delayed d where d.queue_id = q.id and d.due_at > p_since and d.due_at <= mbus.now() and d.group_name is null)
+       or exists (select from mbus.leased l where l.queue_id = q.id and l.leased_until > p_since and l.leased_until <= mbus.now())),
   chosen as materialized (
     select q from mbus.queue q
     where q.name = p_name
