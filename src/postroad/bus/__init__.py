@@ -1,11 +1,11 @@
 """The message bus: queues, durable subscribers and leases inside PostgreSQL, schema `mbus`.
 
-**What it promises.** A message is posted in a transaction and exists once that commits. Each consumer
-(durable subscriber) of a queue gets its own copy; the workers of one consumer compete for its copies,
-so each copy is worked on by one worker at a time. A copy taken in a transaction is consumed by its
-commit, together with the work, and back at once after a rollback or a lost connection. A copy taken
-by lease is back when the lease ends without an ack. Nothing is lost; outside a shared transaction a
-message may be handled twice, never silently dropped.
+**What it promises.** A message is posted in a transaction and exists once that commits. Each
+consumer (durable subscriber) of a queue gets its own copy; the workers of one consumer compete for
+its copies, so each copy is worked on by one worker at a time. A copy taken in a transaction is
+consumed by its commit, together with the work, and back at once after a rollback or a lost
+connection. A copy taken by lease is back when the lease ends without an ack. Nothing is lost;
+outside a shared transaction a message may be handled twice, never silently dropped.
 
 **States of a consumer's copy.**
 
@@ -45,8 +45,8 @@ def bill(message, connection):
 worker.serve()
 ```
 
-`AsyncBus` and `AsyncWorker` have the same names. A handler raises `Retry(after=…)` to try again later
-and `Park(reason)` to give up. This package needs the driver psycopg and nothing else.
+`AsyncBus` and `AsyncWorker` have the same names. A handler raises `Retry(after=…)` to try again
+later and `Park(reason)` to give up. This package needs the driver psycopg and nothing else.
 """
 
 from __future__ import annotations

@@ -70,3 +70,8 @@ class LeasedMessage(Message):
     token: int
     attempt: int
     leased_until: datetime
+
+    @property
+    def attempts(self) -> int:
+        """How often this copy was tried before."""
+        return self.attempt - 1

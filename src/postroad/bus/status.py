@@ -18,7 +18,7 @@ class Queue:
     queue: str
     payload: str
     ncons: int
-    consumers: int
+    consumers: list[str]
     mode: str
     segments: int
     is_roles_security_model: bool

@@ -26,6 +26,8 @@ __all__ = ["Wakeup"]
 
 logger = logging.getLogger(__name__)
 
+SLICE_SECONDS = 0.2
+
 
 class Wakeup(ThreadService):
     """Wakes the waiters of some queues; start it, wait as often as you like, stop it."""
@@ -104,7 +106,8 @@ class Wakeup(ThreadService):
         if connection is None:
             self.stopping.wait(self._poll_seconds)
             return
-        for notice in connection.notifies(timeout=self._poll_seconds):
-            self.wake((notice.payload,))
-            if self.stopping.is_set():
-                return
+        end = time.monotonic() + self._poll_seconds
+        while not self.stopping.is_set() and (left := end - time.monotonic()) > 0:
+            # In slices, because nothing but a notice ends the wait on the connection.
+            for notice in connection.notifies(timeout=min(left, SLICE_SECONDS)):
+                self.wake((notice.payload,))

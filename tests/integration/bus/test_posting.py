@@ -1,0 +1,149 @@
+"""Posting: what goes in comes out, in order, in the right transaction."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from postroad.bus import DuplicateIid, ForeignIid, InvalidArgument, WrongPayload
+
+VALUES = {
+    "hstore": [{"a": "1", 'q"\\': None, "ж": "a=>b, c"}, {}],
+    "jsonb": [{"a": [1, None, 'ж\\"']}, "text", None, [True, 1.5]],
+    "text": ["", 'line\nbreak, {"x"} \\', "NULL"],
+    "bytea": [b"", bytes(range(256))],
+}
+
+
+@pytest.mark.parametrize("payload", VALUES)
+async def test_every_payload_comes_out_as_it_went_in(bus, payload):
+    await bus.create_queue("orders", payload=payload)
+    for value in VALUES[payload]:
+        await bus.post("orders", value)
+    await bus.post_many("orders", VALUES[payload])
+    received = await bus.consume("orders", amount=100)
+    assert [message.data for message in received] == VALUES[payload] * 2
+
+
+async def test_headers_and_properties_arrive_beside_those_of_the_bus(bus):
+    await bus.create_queue("orders")
+    iid = await bus.post("orders", {"a": "1"}, {"trace": 'x"y'}, {"STATE": "DONE"})
+    [message] = await bus.consume("orders")
+    assert message.iid == iid
+    assert message.headers["trace"] == 'x"y'
+    assert {"seenby", "source_db", "destination", "enqueue_time"} <= message.headers.keys()
+    assert message.properties == {"STATE": "DONE"}
+    assert message.added.tzinfo is not None
+    assert message.attempts == 0
+
+
+async def test_many_messages_keep_their_order_and_their_own_headers(bus):
+    await bus.create_queue("orders", payload="text")
+    data = [str(number) for number in range(2_500)]
+    headers = [{"number": number} for number in data]
+    iids = await bus.post_many("orders", iter(data), headers, {"kind": "all"})
+    received = await bus.consume("orders", amount=5_000)
+    assert [message.iid for message in received] == iids
+    assert [message.data for message in received] == data
+    assert [message.headers["number"] for message in received] == data
+    assert {message.properties["kind"] for message in received} == {"all"}
+
+
+async def test_posting_nothing_posts_nothing(bus):
+    await bus.create_queue("orders")
+    assert await bus.post_many("orders", []) == []
+
+
+async def test_many_messages_are_posted_all_or_none(bus, transaction):
+    await bus.create_queue("orders", payload="jsonb")
+    bad = [{"n": 1}] * 1_000 + [{"text": "\x00"}]
+    with pytest.raises(Exception, match="(?i)unicode|null|nul"):
+        await bus.post_many("orders", bad)
+    assert not await bus.peek("orders")
+
+
+async def test_a_reserved_iid_is_honoured_once(bus):
+    await bus.create_queue("orders")
+    iid = await bus.get_iid("orders")
+    assert await bus.post("orders", {"a": "1"}, iid=iid) == iid
+    with pytest.raises(DuplicateIid):
+        await bus.post("orders", {"a": "1"}, iid=iid)
+    with pytest.raises(ForeignIid):
+        await bus.post("orders", {"a": "1"}, iid="nonsense")
+
+
+async def test_a_delayed_message_waits_for_its_time(bus, clock):
+    await bus.create_queue("orders", payload="text")
+    moment = datetime.now(UTC) + timedelta(hours=1)
+    await bus.post("orders", "later", delayed_until=moment)
+    assert await bus.consume("orders") == []
+    clock.advance(timedelta(hours=1, seconds=1))
+    [message] = await bus.consume("orders")
+    assert message.data == "later"
+    assert message.delayed_until == moment
+
+
+async def test_an_expired_message_is_not_delivered(bus, clock):
+    await bus.create_queue("orders", payload="text")
+    await bus.post("orders", "soon gone", expires=datetime.now(UTC) + timedelta(hours=1))
+    clock.advance(timedelta(hours=2))
+    assert await bus.consume("orders") == []
+
+
+async def test_a_naive_moment_is_refused(bus):
+    await bus.create_queue("orders", payload="text")
+    naive = datetime(2030, 1, 1)  # noqa: DTZ001
+    with pytest.raises(InvalidArgument, match="time zone"):
+        await bus.post("orders", "x", delayed_until=naive)
+    with pytest.raises(InvalidArgument, match="time zone"):
+        await bus.post_many("orders", ["x"], expires=naive)
+
+
+@pytest.mark.parametrize(
+    ("payload", "value"),
+    [
+        ("hstore", "text"),
+        ("hstore", {"a": 1}),
+        ("hstore", {1: "a"}),
+        ("jsonb", {"a": object()}),
+        ("jsonb", float("nan")),
+        ("text", b"bytes"),
+        ("text", None),
+        ("bytea", "text"),
+    ],
+)
+async def test_the_wrong_payload_is_refused_before_anything_is_sent(bus, payload, value):
+    await bus.create_queue("orders", payload=payload)
+    with pytest.raises(WrongPayload) as refusal:
+        await bus.post("orders", value)
+    assert refusal.value.hint
+    assert refusal.value.__cause__ is None or not hasattr(refusal.value.__cause__, "sqlstate")
+    with pytest.raises(WrongPayload):
+        await bus.post_many("orders", [value])
+    assert not await bus.peek("orders")
+
+
+async def test_headers_that_are_not_text_are_refused(bus):
+    await bus.create_queue("orders", payload="text")
+    with pytest.raises(InvalidArgument, match="headers"):
+        await bus.post("orders", "x", {"retries": 3})
+    with pytest.raises(InvalidArgument, match="1 headers for 2 messages"):
+        await bus.post_many("orders", ["x", "y"], [{"a": "b"}])
+
+
+async def test_the_same_dedup_key_returns_the_first_iid(bus):
+    await bus.create_queue("orders", payload="text")
+    first = await bus.post("orders", "x", {"dedup_key": "k"})
+    assert await bus.post("orders", "y", {"dedup_key": "k"}) == first
+    assert len(await bus.consume("orders", amount=10)) == 1
+
+
+async def test_a_queue_made_anew_with_another_payload_is_noticed(bus):
+    await bus.create_queue("orders", payload="text")
+    await bus.post("orders", "x")
+    await bus.drop_queue("orders")
+    await bus.create_queue("orders", payload="jsonb")
+    await bus.post("orders", {"now": "json"})
+    [message] = await bus.consume("orders")
+    assert message.data == {"now": "json"}
