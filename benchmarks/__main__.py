@@ -86,6 +86,7 @@ def _measure(
             stored["scenarios"][scenario.name] = store.entry(
                 scenario,
                 findings,
+                lab.maintainer.tally,
                 date=today(),
                 commit=commit(ROOT),
                 scale=scale,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import psycopg
@@ -23,6 +23,7 @@ class Tally:
     reclaimed: int = 0
     settled: int = 0
     is_busy: bool = False
+    failures: list[str] = field(default_factory=list)
 
 
 class Maintainer:
@@ -58,11 +59,21 @@ class Maintainer:
                 self.backend_pid = connection.info.backend_pid
                 self._ready.set()
                 while not self._stopping.is_set():
-                    self._stopping.wait(BUSY_SECONDS if self._call(connection) else IDLE_SECONDS)
+                    self._stopping.wait(BUSY_SECONDS if self._try(connection) else IDLE_SECONDS)
         except psycopg.Error as failure:
             self._failure = failure
         finally:
             self._ready.set()
+
+    def _try(self, connection: psycopg.Connection[Any]) -> bool:
+        """Call once. A failed call is told in the report, and the next one follows as usual."""
+        try:
+            return self._call(connection)
+        except psycopg.Error as failure:
+            if connection.closed:
+                raise
+            self.tally.failures.append(str(failure).partition("\n")[0])
+            return False
 
     def _call(self, connection: psycopg.Connection[Any]) -> bool:
         done = connection.execute(

@@ -82,11 +82,18 @@ def _methods(results: dict[str, Any], folder: Path) -> str:
         scale = "" if scenario["scale"] == 1 else f", at scale {scenario['scale']}"
         parts.append(
             f"`{name}`, measured on {scenario['date']} at commit `{scenario['commit']}` "
-            f"in {scenario['seconds']:.0f} s{scale}.\n"
+            f"in {scenario['seconds']:.0f} s{scale}, with {_maintenance(scenario)}.\n"
         )
         if (folder / f"{name}.svg").is_file():
             parts.append(f"![{scenario['title']}]({name}.svg)\n")
     return "\n".join(parts)
+
+
+def _maintenance(scenario: dict[str, Any]) -> str:
+    tally = scenario["maintenance"]
+    text = f"{tally['calls']:,} calls of maintenance"
+    failures = tally["failures"]
+    return text + (f", {len(failures)} failed (first: {failures[0]})" if failures else "")
 
 
 def _judged(figure: dict[str, Any]) -> str:

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from benchmarks.maintenance import Tally
 from benchmarks.result import Findings, Scenario
 
 __all__ = ["entry", "read", "write"]
@@ -15,7 +16,14 @@ FORMAT = 1
 
 
 def entry(
-    scenario: Scenario, findings: Findings, *, date: str, commit: str, scale: float, seconds: float
+    scenario: Scenario,
+    findings: Findings,
+    maintenance: Tally,
+    *,
+    date: str,
+    commit: str,
+    scale: float,
+    seconds: float,
 ) -> dict[str, Any]:
     """Turn a scenario's findings into what is stored of it."""
     return {
@@ -26,6 +34,7 @@ def entry(
         "scale": scale,
         "seconds": round(seconds, 1),
         "figures": [{**asdict(each), "is_met": each.is_met} for each in findings.figures],
+        "maintenance": asdict(maintenance),
         "raw": _rounded(findings.raw),
     }
 
