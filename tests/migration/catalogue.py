@@ -40,4 +40,6 @@ order by 1, 2, 3
 def catalogue(connection: Connection, schema: str) -> list[tuple[str, str, str]]:
     facts = connection.execute(_FACTS, {"schema": schema}).fetchall()
     connection.rollback()
-    return facts
+    # Roles carry the name of their database; everything else must be the same in two of them.
+    own = f"mbus_{connection.info.dbname}_"
+    return [(kind, name, text.replace(own, "mbus_<database>_")) for kind, name, text in facts]

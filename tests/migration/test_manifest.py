@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from postroad.cli.rooms import SCHEMAS
 from postroad.postgres.errors import ManifestBroken
-from postroad.postgres.manifest import read_manifest
+from postroad.postgres.manifest import Schema, forgotten_files, read_manifest
 from tests.migration.conftest import Room
 
 
@@ -31,7 +32,6 @@ def test_migrations_come_in_the_order_of_their_numbers_and_say_what_they_break(r
         ("strange/thing.sql", "no kind of file"),
         ("functions/../install.sql", "no kind of file"),
         ("grants.sql\ngrants.sql", "twice"),
-        ("grants.sql", "not listed"),
     ],
 )
 def test_a_manifest_that_contradicts_the_files_is_refused(
@@ -54,3 +54,13 @@ def test_two_migrations_never_share_a_number(room: Room) -> None:
     room.write("migrations/0001_expand_two.sql", "select 1;")
     with pytest.raises(ManifestBroken, match="0001"):
         read_manifest(room.schema)
+
+
+def test_a_file_that_is_not_listed_is_noticed(room: Room) -> None:
+    room.write("functions/forgotten.sql", "select 1;")
+    assert forgotten_files(room.schema) == ["functions/forgotten.sql"]
+
+
+@pytest.mark.parametrize("schema", SCHEMAS, ids=lambda schema: schema.name)
+def test_every_file_of_every_room_is_listed(schema: Schema) -> None:
+    assert forgotten_files(schema) == []

@@ -25,7 +25,15 @@ from typing import Literal
 
 from postroad.postgres.errors import ManifestBroken
 
-__all__ = ["FileKind", "Manifest", "Migration", "Schema", "SqlFile", "read_manifest"]
+__all__ = [
+    "FileKind",
+    "Manifest",
+    "Migration",
+    "Schema",
+    "SqlFile",
+    "forgotten_files",
+    "read_manifest",
+]
 
 FileKind = Literal["table", "code", "template", "after"]
 
@@ -112,23 +120,12 @@ def read_manifest(schema: Schema) -> Manifest:
     if len(set(paths)) != len(paths):
         twice = sorted({path for path in paths if paths.count(path) > 1})
         raise ManifestBroken(f"listed twice in install.sql: {', '.join(twice)}")
-    if unlisted := sorted(set(_present(folder)) - set(paths)):
-        raise ManifestBroken(f"not listed in install.sql: {', '.join(unlisted)}")
     return Manifest(tuple(listed), _migrations(folder))
 
 
-def _listed_file(folder: Traversable, path: str) -> SqlFile:
-    kind = _KINDS.get(path.partition("/")[0])
-    if kind is None or not path.endswith(".sql") or ".." in path:
-        raise ManifestBroken(f"install.sql lists {path}, which is no kind of file a room has")
-    file = folder.joinpath(*path.split("/"))
-    if not file.is_file():
-        raise ManifestBroken(f"install.sql lists {path}, which is not there")
-    return SqlFile(path, kind, file.read_text(encoding="utf-8"))
-
-
-def _present(folder: Traversable) -> list[str]:
-    """List every file that belongs into the manifest, so that none is forgotten."""
+def forgotten_files(schema: Schema) -> list[str]:
+    """Return the files that are there and that `install.sql` does not list."""
+    folder = files(schema.package).joinpath("sql")
     found: list[str] = []
 
     def walk(level: Traversable, prefix: str) -> None:
@@ -144,7 +141,17 @@ def _present(folder: Traversable) -> list[str]:
             walk(entry, f"{name}/")
         elif entry.is_file():
             found.append(name)
-    return found
+    return sorted(set(found) - {file.path for file in read_manifest(schema).files})
+
+
+def _listed_file(folder: Traversable, path: str) -> SqlFile:
+    kind = _KINDS.get(path.partition("/")[0])
+    if kind is None or not path.endswith(".sql") or ".." in path:
+        raise ManifestBroken(f"install.sql lists {path}, which is no kind of file a room has")
+    file = folder.joinpath(*path.split("/"))
+    if not file.is_file():
+        raise ManifestBroken(f"install.sql lists {path}, which is not there")
+    return SqlFile(path, kind, file.read_text(encoding="utf-8"))
 
 
 def _migrations(folder: Traversable) -> tuple[Migration, ...]:
