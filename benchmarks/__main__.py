@@ -15,7 +15,7 @@ from rich.table import Table
 
 from benchmarks import plots, report, store
 from benchmarks.lab import CONFIGURATION, open_lab, open_server
-from benchmarks.machine import commit, machine, today
+from benchmarks.machine import busy_percent, commit, machine, today
 from benchmarks.result import Scenario
 from benchmarks.scenarios import SCENARIOS
 from postroad.postgres import EmbeddedServer
@@ -80,6 +80,7 @@ def _measure(
                 progress.update(task, completed=first + next(steps), description=text)
 
             progress.update(task, scenario=scenario.name)
+            busy = busy_percent()
             began = time.monotonic()
             with open_lab(server, f"bench_{scenario.name}", scale, step, ROOT) as lab:
                 findings = scenario.run(lab)
@@ -91,6 +92,7 @@ def _measure(
                 commit=commit(ROOT),
                 scale=scale,
                 seconds=time.monotonic() - began,
+                busy_percent=busy,
             )
             completed += scenario.steps
             progress.update(task, completed=completed, description="")

@@ -82,7 +82,8 @@ def _methods(results: dict[str, Any], folder: Path) -> str:
         scale = "" if scenario["scale"] == 1 else f", at scale {scenario['scale']}"
         parts.append(
             f"`{name}`, measured on {scenario['date']} at commit `{scenario['commit']}` "
-            f"in {scenario['seconds']:.0f} s{scale}, with {_maintenance(scenario)}.\n"
+            f"in {scenario['seconds']:.0f} s{scale}, with {_maintenance(scenario)}; "
+            f"just before, other work kept the machine {scenario['busy_percent']} % busy.\n"
         )
         if (folder / f"{name}.svg").is_file():
             parts.append(f"![{scenario['title']}]({name}.svg)\n")

@@ -24,6 +24,7 @@ def entry(
     commit: str,
     scale: float,
     seconds: float,
+    busy_percent: float,
 ) -> dict[str, Any]:
     """Turn a scenario's findings into what is stored of it."""
     return {
@@ -33,6 +34,7 @@ def entry(
         "commit": commit,
         "scale": scale,
         "seconds": round(seconds, 1),
+        "busy_percent": round(busy_percent),
         "figures": [{**asdict(each), "is_met": each.is_met} for each in findings.figures],
         "maintenance": asdict(maintenance),
         "raw": _rounded(findings.raw),

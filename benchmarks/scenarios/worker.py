@@ -122,9 +122,9 @@ SCENARIO = Scenario(
     "One process and one event loop each, 3 rounds: 100,000 messages, 3,000 jobs of procrastinate "
     "or 40,000 of pgqueuer, of 200 bytes each, posted first, then drained by an empty handler "
     "until nothing is left. AsyncWorker in transaction mode with prefetch 100 (also its "
-    "default of 10, and lease mode); procrastinate on psycopg with concurrency 20, deleting finished jobs; "
-    "pgqueuer on asyncpg and uvloop with batches of 300: about the fastest of the settings tried "
-    "for each of the two.",
+    "default of 10, and lease mode); procrastinate on psycopg with concurrency 20, deleting "
+    "finished jobs; pgqueuer on asyncpg and uvloop with batches of 300: about the fastest of the "
+    "settings tried for each of the two.",
     ROUNDS * 5 + 1,
     run,
 )
