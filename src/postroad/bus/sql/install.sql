@@ -7,6 +7,7 @@ tables/consumer.sql
 tables/delayed.sql
 tables/leased.sql
 tables/dmq.sql
+tables/blocked.sql
 tables/dedup.sql
 tables/sample.sql
 internal/now.sql
@@ -20,6 +21,7 @@ internal/groups.sql
 internal/generate.sql
 internal/by_number.sql
 internal/due.sql
+internal/order.sql
 internal/ring.sql
 internal/restless.sql
 internal/counts.sql
@@ -36,6 +38,7 @@ templates/bulk_delivery.sql
 templates/choice.sql
 templates/clear_queue.sql
 templates/consume.sql
+templates/consumen_waited.sql
 templates/delivery.sql
 templates/lease.sql
 templates/match.sql

@@ -37,6 +37,7 @@ declare
   v_lease mbus.leased := mbus._held(iid, token);
 begin
   delete from mbus.leased l where l.token = v_lease.token;
+  perform mbus._taken(v_lease.queue_id, v_lease.consumer_id, v_lease.number);
 end $$;
 
 -- Done, for many at once.  Returns the iids whose lease had ended; the others are consumed.
@@ -44,17 +45,27 @@ create or replace function mbus.ackn(iids text[], tokens bigint[]) returns text[
 language plpgsql security definer set search_path from current as $$
 declare
   v_acked bigint[];
+  v_told  bigint;
 begin
-  perform mbus._check_holders(tokens);
+  perform mbus._check_holders(iids, tokens);
   with done as (
-    delete from mbus.leased l where l.token = any (tokens) and l.leased_until > mbus.now() returning l.token)
-  select array_agg(d.token) into v_acked from done d;
+    delete from mbus.leased l where l.token = any (tokens) and l.leased_until > mbus.now()
+    returning l.token, l.queue_id, l.consumer_id, l.number)
+  , told as (
+    select mbus._done(w.queue_id, w.consumer_id, w.numbers)
+    from (select d.queue_id, d.consumer_id, array_agg(d.number) as numbers
+          from done d join mbus.queue q on q.id = d.queue_id and q.has_waiters group by 1, 2) w)
+  select array_agg(d.token), (select count(*) from told) into v_acked, v_told from done d;
   return array(select u.iid from unnest(iids, tokens) u(iid, token) where u.token <> all (coalesce(v_acked, '{}')));
 end $$;
 
-create or replace function mbus._check_holders(p_tokens bigint[]) returns void
+create or replace function mbus._check_holders(p_iids text[], p_tokens bigint[]) returns void
 language plpgsql stable set search_path from current as $$
 begin
+  if cardinality(p_iids) is distinct from cardinality(p_tokens) then
+    raise exception '% iids and % tokens', coalesce(cardinality(p_iids), 0), coalesce(cardinality(p_tokens), 0)
+      using errcode = 'MB012', hint = 'Give one token per iid.';
+  end if;
   perform mbus._check_consume(q, c.name)
   from (select distinct l.queue_id, l.consumer_id from mbus.leased l where l.token = any (p_tokens)) h
   join mbus.queue q on q.id = h.queue_id join mbus.consumer c on c.id = h.consumer_id;
@@ -100,7 +111,7 @@ declare
   v_until constant timestamptz := mbus.now() + mbus._check_ttl(ttl);
   v_held  bigint[];
 begin
-  perform mbus._check_holders(tokens);
+  perform mbus._check_holders(iids, tokens);
   with kept as (
     update mbus.leased l set leased_until = v_until
     where l.token = any (tokens) and l.leased_until > mbus.now() returning l.token)

@@ -54,5 +54,9 @@ begin
       return next;
     end if;
   end loop;
+  -- Ordering knows no queues: one session at a time works off what others left undecided.
+  if pg_try_advisory_xact_lock(mbus._lock_class(), 0) then
+    perform mbus._resolve(1000);
+  end if;
   perform mbus._keep_marks(v_marks);
 end $$;

@@ -118,9 +118,10 @@ end $$;
 -- Reserves an iid: post the message under it later, in this or another transaction.
 create or replace function mbus.get_iid(qname text) returns text
 language plpgsql security definer set search_path from current as $$
+declare
+  v_queue  mbus.queue := mbus._queue(qname);
+  v_number bigint := nextval(v_queue.position);
 begin
-  -- A transaction with an id flushes the log at its commit; without one, a crash could make the
-  -- sequence give this number out again.
-  perform pg_current_xact_id();
-  return mbus._iid(qname, nextval((mbus._queue(qname)).position));
+  insert into mbus.reserved (queue_id, number, reserved_at) values (v_queue.id, v_number, mbus.now());
+  return mbus._iid(qname, v_number);
 end $$;

@@ -22,10 +22,11 @@ end $$;
 create or replace function mbus._interval(p_what text, p_text text) returns interval
 language plpgsql immutable set search_path from current as $$
 begin
+  if p_text::interval < '0' then raise invalid_datetime_format; end if;
   return p_text::interval;
 exception when invalid_datetime_format or datetime_field_overflow or interval_field_overflow then
   raise exception 'invalid %: "%"', p_what, p_text
-    using errcode = 'MB012', hint = 'Write an interval, such as 1 hour.';
+    using errcode = 'MB012', hint = 'Write an interval of zero or more, such as 1 hour.';
 end $$;
 
 -- Checks headers, reserves the number, and sets delayed messages aside.
@@ -59,15 +60,25 @@ begin
       return;
     end if;
   end if;
-  parcel.number := number;
   if p_delayed_until is not null then
     parcel.trail := jsonb_build_object('delayed_until', p_delayed_until);
   end if;
-  if p_delayed_until > p_parcel.added then
+  if p_delayed_until > p_parcel.added or p_parcel.headers -> 'consume_after' is not null
+     or p_iid is not null and v_queue.has_waiters then
     number := coalesce(number, nextval(v_queue.position));
     if v_queue.mode = 'fanout' then
       execute format('select mbus.%I($1, $2)', '_match_' || v_queue.name) into parcel.recipients using parcel, number;
     end if;
+  end if;
+  parcel.number := number;
+  if v_queue.has_waiters and p_iid is not null then
+    perform mbus._posted(v_queue, number, parcel.recipients);
+  end if;
+  if p_parcel.headers -> 'consume_after' is not null and mbus._block(v_queue, parcel, p_delayed_until) then
+    parcel := null;
+    return;
+  end if;
+  if p_delayed_until > p_parcel.added then
     insert into mbus.delayed (queue_id, due_at, number, added, expires, headers, properties, trail, recipients,
                               data_hstore, data_jsonb, data_text, data_bytea)
     select v_queue.id, p_delayed_until, number, parcel.added, parcel.expires, parcel.headers, parcel.properties,
@@ -88,6 +99,11 @@ begin
   if p_headers -> 'group' is not null and v_priority <> 'normal' then
     raise exception 'a message of a group has no priority'
       using errcode = 'MB012', hint = 'The messages of a group keep their order; leave out one of the two headers.';
+  end if;
+  -- Both are index keys, and an index entry has its limit.
+  if octet_length(p_headers -> 'group') > 500 or octet_length(p_headers -> 'dedup_key') > 500 then
+    raise exception 'the headers group and dedup_key have 500 bytes at most'
+      using errcode = 'MB012', hint = 'Use a digest of what you have.';
   end if;
   if v_priority <> all (p_queue.lanes) then
     perform mbus._add_lane(p_queue.id, v_priority);
@@ -119,10 +135,12 @@ declare
 begin
   perform pg_advisory_xact_lock(hashtextextended(p_iid, 0));
   if mbus._has(p_queue.id, v_number)
-     or exists (select from mbus.dmq d where d.queue_id = p_queue.id and d.number = v_number) then
+     or exists (select from mbus.dmq d where d.queue_id = p_queue.id and d.number = v_number)
+     or exists (select from mbus.blocked b where b.queue_id = p_queue.id and b.number = v_number and b.released_by is null) then
     raise exception 'a message with iid "%" exists already', p_iid
       using errcode = 'MB010', hint = 'Give a message back with mbus.nack or mbus.reject, or get a new iid.';
   end if;
+  delete from mbus.reserved r where r.queue_id = p_queue.id and r.number = v_number;
   return v_number;
 end $$;
 

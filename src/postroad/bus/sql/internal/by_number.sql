@@ -23,12 +23,14 @@ begin
   return exists (select from mbus.delayed d
                  where d.queue_id = p_queue_id and (p_number is null or d.number = p_number)
                    and (d.expires is null or d.expires > mbus.now()))
-      or exists (select from mbus.leased l where l.queue_id = p_queue_id and (p_number is null or l.number = p_number));
+      or exists (select from mbus.leased l where l.queue_id = p_queue_id and (p_number is null or l.number = p_number))
+      or exists (select from mbus.blocked b where b.queue_id = p_queue_id and (p_number is null or b.number = p_number)
+                   and b.released_by is null and (b.expires is null or b.expires > mbus.now()));
 end $$;
 
 -- Removes a message by its number from wherever it is, for one consumer or (null) for all, and returns
 -- each copy.  Waits for transactions that hold it.  A copy that moves while we look is caught by the
--- second round.
+-- next round: one consumer has one copy at most, for all of them a round must find nothing.
 create or replace function mbus._take_number(p_queue_id integer, p_consumer_id integer, p_number bigint)
 returns setof mbus.parcel
 language plpgsql set search_path from current set enable_seqscan = off as $$
@@ -36,11 +38,13 @@ declare
   v_queue mbus.queue;
   v_table record;
   v_found bigint;
-  v_total bigint := 0;
+  v_total bigint;
+  v_round integer := 0;
 begin
   perform mbus._check_isolation();
   select * into v_queue from mbus.queue where id = p_queue_id;
-  for v_round in 1 .. 2 loop
+  loop
+    v_total := 0;
     for v_table in
       select t.ready_table, t.payload_table from mbus._tables(v_queue) t
       where p_consumer_id is null or t.consumer_id = p_consumer_id
@@ -52,7 +56,8 @@ begin
     return query select * from mbus._take_waiting(p_queue_id, p_consumer_id, p_number);
     get diagnostics v_found = row_count;
     v_total := v_total + v_found;
-    exit when v_total > 0;
+    v_round := v_round + 1;
+    exit when case when v_total = 0 then v_round > 1 else p_consumer_id is not null end;
   end loop;
 end $$;
 
@@ -87,12 +92,28 @@ begin
     returning d.number, d.added, d.expires, d.headers, d.properties, d.trail, null::integer[],
               d.data_hstore, d.data_jsonb, d.data_text, d.data_bytea;
     delete from mbus.delayed d where d.queue_id = p_queue_id and d.number = p_number and d.recipients = '{}';
+    return query
+    update mbus.blocked b
+    set recipients = array_remove(
+      coalesce(b.recipients, array(select c.id from mbus.consumer c where c.queue_id = p_queue_id)), p_consumer_id)
+    where b.queue_id = p_queue_id and b.number = p_number and b.released_by is null
+      and (b.recipients is null or p_consumer_id = any (b.recipients))
+      and (b.expires is null or b.expires > mbus.now())
+    returning b.number, b.added, b.expires, b.headers, b.properties, b.trail, null::integer[],
+              b.data_hstore, b.data_jsonb, b.data_text, b.data_bytea;
+    delete from mbus.blocked b where b.queue_id = p_queue_id and b.number = p_number and b.recipients = '{}';
   end if;
   return query
   delete from mbus.delayed d
   where d.queue_id = p_queue_id and d.number = p_number and (p_consumer_id is null or d.consumer_id = p_consumer_id)
+    and (d.expires is null or d.expires > mbus.now())
   returning d.number, d.added, d.expires, d.headers, d.properties, d.trail, null::integer[],
             d.data_hstore, d.data_jsonb, d.data_text, d.data_bytea;
+  return query
+  delete from mbus.blocked b
+  where b.queue_id = p_queue_id and b.number = p_number and b.released_by is null and p_consumer_id is null
+  returning b.number, b.added, b.expires, b.headers, b.properties, b.trail, null::integer[],
+            b.data_hstore, b.data_jsonb, b.data_text, b.data_bytea;
   return query
   delete from mbus.leased l
   where l.queue_id = p_queue_id and l.number = p_number and (p_consumer_id is null or l.consumer_id = p_consumer_id)

@@ -1,18 +1,18 @@
 -- Generation of a queue's own functions from mbus.template.
 
--- A template with its placeholders filled.  A placeholder is {name}; other braces are left alone.
+-- A template with its placeholders filled.  A placeholder is {name}; other braces are left alone, and
+-- so is what was filled in: a selector may contain anything.
 create or replace function mbus._fill(p_template text, p_values jsonb) returns text
-language plpgsql stable set search_path from current as $$
-declare
-  v_text text;
-  v_key  text;
-begin
-  select body into strict v_text from mbus.template where name = p_template;
-  for v_key in select jsonb_object_keys(p_values) loop
-    v_text := replace(v_text, '{' || v_key || '}', coalesce(p_values ->> v_key, ''));
-  end loop;
-  return v_text;
-end $$;
+language sql stable set search_path from current as $$
+  select string_agg(case
+      when u.place = 1 then u.part
+      when p_values ? k.key then coalesce(p_values ->> k.key, '') || substr(u.part, length(k.key) + 2)
+      else '{' || u.part end, '' order by u.place)
+  from mbus.template t
+  cross join unnest(string_to_array(t.body, '{')) with ordinality u(part, place)
+  cross join lateral (select substring(u.part from '^([a-z_]+)}') as key) k
+  where t.name = p_template
+$$;
 
 -- The inserts of a fanout post, one per consumer: parts of a WITH.
 create or replace function mbus._deliveries(p_template text, p_queue mbus.queue, p_lane text, p_slot bigint)
@@ -117,7 +117,11 @@ declare
   v_values jsonb := p_values || jsonb_build_object('consumer', p_consumer.name, 'consumer_id', p_consumer.id);
   v_suffix constant text := p_queue.name || '_by_' || p_consumer.name;
 begin
-  perform mbus._generate_take(p_queue, p_consumer, v_values, 'consumen_' || v_suffix, mbus._model(p_queue.payload), 'output_message');
+  if p_queue.has_waiters then
+    execute mbus._fill('consumen_waited', v_values || jsonb_build_object('output', mbus._fill('output_message', v_values)));
+  else
+    perform mbus._generate_take(p_queue, p_consumer, v_values, 'consumen_' || v_suffix, mbus._model(p_queue.payload), 'output_message');
+  end if;
   perform mbus._generate_take(p_queue, p_consumer, v_values, '_take_' || v_suffix, 'parcel', 'output_parcel');
   execute mbus._fill('consume', v_values);
   execute mbus._fill('lease', v_values);

@@ -1,3 +1,5 @@
+-- Bodies without quotes are bound when they are created: no search_path to pin, and the planner may inline them.
+
 -- Names of the objects that a queue has of its own.  `$` cannot occur in the name of a queue or a
 -- consumer, so no two of them ever meet.
 --   qt$<queue>$<cell>             payload rows of a direct queue, deleted by its consumer
@@ -7,30 +9,26 @@
 --   qs$<queue>$position|head|tail sequences: last id, oldest and newest generation
 -- A cell is a slot of the ring in one lane: 0, 1, … in the normal lane, h0 and l0 in the others.
 create or replace function mbus._cell(p_lane text, p_slot bigint) returns text
-language sql immutable parallel safe set search_path from current as $$
-  select case p_lane when 'normal' then '' when 'high' then 'h' when 'low' then 'l' end || p_slot
-$$;
+language sql immutable parallel safe
+return case p_lane when 'normal' then '' when 'high' then 'h' when 'low' then 'l' end || p_slot;
 
 create or replace function mbus._log_name(p_queue mbus.queue, p_lane text, p_slot bigint) returns text
-language sql stable parallel safe set search_path from current as $$
-  select case p_queue.mode when 'direct' then 'qt$' else 'ql$' end
-      || p_queue.name || '$' || mbus._cell(p_lane, p_slot)
-$$;
+language sql immutable parallel safe
+return case (p_queue).mode when 'direct' then 'qt$' else 'ql$' end
+    || (p_queue).name || '$' || mbus._cell(p_lane, p_slot);
 
 -- The table that a consumer takes its messages from.
 create or replace function mbus._ready_name(p_queue mbus.queue, p_consumer text, p_lane text, p_slot bigint)
 returns text
-language sql stable parallel safe set search_path from current as $$
-  select case p_queue.mode
+language sql immutable parallel safe
+return case (p_queue).mode
     when 'direct' then mbus._log_name(p_queue, p_lane, p_slot)
-    else 'qc$' || p_queue.name || '$' || p_consumer || '$' || mbus._cell(p_lane, p_slot) end
-$$;
+    else 'qc$' || (p_queue).name || '$' || p_consumer || '$' || mbus._cell(p_lane, p_slot) end;
 
 -- A control figure of a queue: position, head or tail.
 create or replace function mbus._figure(p_queue text, p_which text) returns bigint
-language sql volatile set search_path from current as $$
-  select pg_sequence_last_value(format('mbus.%I', 'qs$' || p_queue || '$' || p_which)::regclass)
-$$;
+language sql volatile
+return pg_sequence_last_value(format('mbus.%I', 'qs$' || p_queue || '$' || p_which)::regclass);
 
 create or replace function mbus._iid(p_queue text, p_number bigint) returns text
 language sql stable parallel safe set search_path from current as $$
@@ -39,6 +37,5 @@ $$;
 
 -- The settled mark of a table: no live row has a smaller id, and none will.
 create or replace function mbus._hint(p_ready_table text) returns bigint
-language sql volatile set search_path from current as $$
-  select pg_sequence_last_value(format('mbus.%I', p_ready_table || '$hint')::regclass)
-$$;
+language sql volatile
+return pg_sequence_last_value(format('mbus.%I', p_ready_table || '$hint')::regclass);

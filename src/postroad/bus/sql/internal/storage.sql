@@ -71,21 +71,21 @@ begin
 end $$;
 
 create or replace function mbus._slot_exists(p_queue mbus.queue, p_slot bigint) returns boolean
-language sql stable set search_path from current as $$
-  select to_regclass(format('mbus.%I', mbus._log_name(p_queue, 'normal', p_slot))) is not null
-$$;
+language sql stable
+return to_regclass(format('mbus.%I', mbus._log_name(p_queue, 'normal', p_slot))) is not null;
 
 -- The tables that exist of a queue: per slot and lane the payload table, with it each reading side.
 create or replace function mbus._tables(p_queue mbus.queue)
 returns table (slot bigint, lane text, payload_table text, consumer_id integer, consumer text, ready_table text)
-language sql stable set search_path from current as $$
+language sql stable
+begin atomic
   select s.slot, l.lane, mbus._log_name(p_queue, l.lane, s.slot), c.id, c.name,
          mbus._ready_name(p_queue, c.name, l.lane, s.slot)
-  from generate_series(0, p_queue.slots - 1::bigint) s(slot)
-  cross join unnest(p_queue.lanes) l(lane)
-  join mbus.consumer c on c.queue_id = p_queue.id
-  where to_regclass(format('mbus.%I', mbus._log_name(p_queue, l.lane, s.slot))) is not null
-$$;
+  from generate_series(0, (p_queue).slots - 1::bigint) s(slot)
+  cross join unnest((p_queue).lanes) l(lane)
+  join mbus.consumer c on c.queue_id = (p_queue).id
+  where to_regclass(format('mbus.%I', mbus._log_name(p_queue, l.lane, s.slot))) is not null;
+end;
 
 create or replace function mbus._drop_tables(p_queue mbus.queue) returns void
 language plpgsql set search_path from current as $$

@@ -65,8 +65,10 @@ begin
     perform mbus._bury(p_consumer_id, p_parcel, p_parcel.number, coalesce(p_error, 'gave up'));
     return 'dmq';
   end if;
-  v_delay := coalesce(p_delay,
-    least(v_consumer.backoff * power(2, least(greatest(v_attempts - 1, 0), 30)), v_consumer.backoff_max));
+  -- In seconds, because an interval of many days doubled many times overflows.
+  v_delay := coalesce(p_delay, make_interval(secs => least(
+    extract(epoch from v_consumer.backoff) * power(2, least(greatest(v_attempts - 1, 0), 30)),
+    extract(epoch from v_consumer.backoff_max))::double precision));
   if p_error is not null then
     p_parcel.trail := mbus._failed(p_parcel.trail, p_error, v_now);
   end if;
@@ -83,6 +85,17 @@ begin
   end if;
   perform mbus._put(v_consumer.queue_id, p_parcel);
   return 'ready';
+end $$;
+
+-- Puts many messages on a queue that is known by its id only.
+create or replace function mbus._put_many(p_queue_id integer, p_parcels mbus.parcel[]) returns void
+language plpgsql set search_path from current as $$
+declare
+  v_name text;
+begin
+  if p_parcels is null then return; end if;
+  select name into v_name from mbus.queue where id = p_queue_id;
+  execute format('select count(mbus.%I(p)) from unnest($1) p', '_put_' || v_name) using p_parcels;
 end $$;
 
 -- Puts a message on a queue that is known by its id only.

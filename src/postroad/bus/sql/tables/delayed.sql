@@ -17,5 +17,6 @@ create table mbus.delayed (
   data_hstore hstore, data_jsonb jsonb, data_text text, data_bytea bytea
 );
 create index delayed_due_idx on mbus.delayed (queue_id, due_at);
+create index delayed_expires_idx on mbus.delayed (queue_id, expires) where expires is not null;
 create index delayed_by_number_idx on mbus.delayed (queue_id, number);
 create index delayed_holds_group_idx on mbus.delayed (consumer_id, group_name) where group_name is not null;

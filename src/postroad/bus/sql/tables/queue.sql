@@ -11,6 +11,10 @@ create table mbus.queue (
   mode       text not null default 'direct' constraint mode_is_known check (mode in ('direct', 'fanout')),
   lanes      text[] not null default '{normal}',
   has_groups boolean not null default false,
+  -- Somebody gets copies of what is posted here, see follower; stays on when temporary consumers go.
+  has_followers boolean not null default false,
+  -- Messages of other queues, or of this one, wait for messages of this queue.
+  has_waiters boolean not null default false,
   -- Sequences of this queue: the last id drawn, and the last id when maintenance found nothing to do.
   position   regclass not null,
   swept      regclass not null,

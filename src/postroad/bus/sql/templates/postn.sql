@@ -18,7 +18,7 @@ begin
   perform mbus._check_expiry($4, $5);
   -- What needs a decision per message is posted message by message.
   v_one_by_one := $4 is not null or exists (
-    select from unnest($2) h where h ?| '{priority,group,dedup_key,seenby,source_db,enqueue_time}');
+    select from unnest($2) h where h ?| '{priority,group,dedup_key,consume_after,seenby,source_db,enqueue_time}');
   if not v_one_by_one then
     v_ids := array(select nextval('mbus.{position}') from generate_series(1, v_count));
 {hits}

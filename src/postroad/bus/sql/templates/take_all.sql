@@ -9,4 +9,7 @@ begin
          p.properties, p.{data}
   from mbus._take_number({queue_id}, null, mbus._number('{queue}', $1)) p
   limit 1;
+  if found then
+    perform mbus._taken({queue_id}, null, mbus._number('{queue}', $1));
+  end if;
 end $function$;

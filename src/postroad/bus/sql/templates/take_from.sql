@@ -8,4 +8,7 @@ begin
          p.expires, null::integer[], mbus._deliver({constants}::hstore, p.added, p.headers, p.trail),
          p.properties, p.{data}
   from mbus._take_number({queue_id}, {consumer_id}, mbus._number('{queue}', $1)) p;
+  if found then
+    perform mbus._taken({queue_id}, {consumer_id}, mbus._number('{queue}', $1));
+  end if;
 end $function$;

@@ -1,0 +1,361 @@
+-- Ordering: consume_after.
+--
+-- A blocked message is released by the transaction that deals with its last predecessor.  Two such
+-- transactions at once do not see each other, so each tries to lock the blocked message, and the one that
+-- cannot leaves a nudge; maintenance, which sees both committed, decides.  Nobody waits for anybody.
+
+-- What is known of a consumer's copy of a message:
+--   there  it waits for the consumer, and is locked by us until the end of our transaction
+--   held   another transaction has it in hand, so whether it is done is not known yet
+--   gone   it is done
+-- Locks: key share on the row, so that nobody deals with it before our own notes can be seen.
+create or replace function mbus._state(p_queue mbus.queue, p_consumer_id integer, p_number bigint) returns text
+language plpgsql set search_path from current set enable_seqscan = off as $$
+declare
+  v_table record;
+  v_rows  constant text := 'from mbus.%I s where s.id = $1 and s.origin is null or s.origin = $1';
+  v_found bigint;
+  v_seen  boolean;
+begin
+  for v_table in
+    select t.ready_table from mbus._tables(p_queue) t where t.consumer_id = p_consumer_id
+  loop
+    execute format('select exists (select ' || v_rows || ')', v_table.ready_table) into v_seen using p_number;
+    continue when not v_seen;
+    execute format('select 1 ' || v_rows || ' for key share skip locked', v_table.ready_table) into v_found using p_number;
+    return case when v_found is null then 'held' else 'there' end;
+  end loop;
+  return mbus._state_aside(p_queue.id, p_consumer_id, p_number);
+end $$;
+
+-- The same among the messages that are not on the ring.
+create or replace function mbus._state_aside(p_queue_id integer, p_consumer_id integer, p_number bigint) returns text
+language plpgsql set search_path from current as $$
+begin
+  if exists (select from mbus.dmq d where d.queue_id = p_queue_id and d.number = p_number and d.consumer_id = p_consumer_id) then
+    perform from mbus.dmq d where d.queue_id = p_queue_id and d.number = p_number and d.consumer_id = p_consumer_id
+      for key share skip locked;
+    return case when found then 'there' else 'held' end;
+  end if;
+  if exists (select from mbus.leased l where l.queue_id = p_queue_id and l.number = p_number and l.consumer_id = p_consumer_id) then
+    perform from mbus.leased l where l.queue_id = p_queue_id and l.number = p_number and l.consumer_id = p_consumer_id
+      for key share skip locked;
+    return case when found then 'there' else 'held' end;
+  end if;
+  if exists (select from mbus.delayed d where d.queue_id = p_queue_id and d.number = p_number
+               and mbus._is_for(p_consumer_id, d.consumer_id, d.recipients)) then
+    perform from mbus.delayed d where d.queue_id = p_queue_id and d.number = p_number
+      and mbus._is_for(p_consumer_id, d.consumer_id, d.recipients) for key share skip locked;
+    return case when found then 'there' else 'held' end;
+  end if;
+  if exists (select from mbus.blocked b where b.queue_id = p_queue_id and b.number = p_number and b.released_by is null
+               and mbus._is_for(p_consumer_id, null, b.recipients)) then
+    perform from mbus.blocked b where b.queue_id = p_queue_id and b.number = p_number and b.released_by is null
+      and mbus._is_for(p_consumer_id, null, b.recipients) for key share skip locked;
+    return case when found then 'there' else 'held' end;
+  end if;
+  return 'gone';
+end $$;
+
+-- True when a message set aside is meant for the consumer.
+create or replace function mbus._is_for(p_consumer_id integer, p_only integer, p_recipients integer[]) returns boolean
+language sql immutable parallel safe
+return p_only = p_consumer_id or p_only is null and (p_recipients is null or p_consumer_id = any (p_recipients));
+
+-- The iids of a header consume_after: one, or the text of an array.
+create or replace function mbus._predecessors(p_text text) returns text[]
+language plpgsql immutable set search_path from current as $$
+begin
+  return array(select distinct iid from unnest(case when p_text like '{%' then p_text::text[] else array[p_text] end) iid
+               where iid is not null);
+exception when invalid_text_representation then
+  raise exception 'invalid header consume_after: "%"', p_text
+    using errcode = 'MB012', hint = 'It is an iid, or the text of an array of iids, such as {orders.1@k3f9q2,orders.2@k3f9q2}.';
+end $$;
+
+-- Sets a message aside until its predecessors are done.  False when they are already.
+-- Locks: for a message under a reserved iid that others wait for, one advisory lock for all such posts,
+-- because two of them could close a circle together.
+create or replace function mbus._block(p_queue mbus.queue, p_parcel mbus.parcel, p_due_at timestamptz) returns boolean
+language plpgsql set search_path from current as $$
+declare
+  v_lost     constant text := coalesce(p_parcel.headers -> 'consume_after_lost', 'dmq');
+  v_iids     constant text[] := mbus._predecessors(p_parcel.headers -> 'consume_after');
+  v_blocked  bigint;
+  v_iid      text;
+  v_before   mbus.queue;
+  v_number   bigint;
+  v_is_new   boolean := false;
+begin
+  if v_lost not in ('release', 'dmq') then
+    raise exception 'unknown consume_after_lost: "%"', v_lost
+      using errcode = 'MB012', hint = 'Use release or dmq.';
+  end if;
+  insert into mbus.blocked (queue_id, number, due_at, if_lost, added, expires, headers, properties, trail, recipients,
+                            data_hstore, data_jsonb, data_text, data_bytea)
+  select p_queue.id, p_parcel.number, p_due_at, v_lost, p_parcel.added, p_parcel.expires, p_parcel.headers,
+         p_parcel.properties, p_parcel.trail, p_parcel.recipients,
+         p_parcel.data_hstore, p_parcel.data_jsonb, p_parcel.data_text, p_parcel.data_bytea
+  returning id into v_blocked;
+  foreach v_iid in array v_iids loop
+    v_before := mbus._queue(split_part(v_iid, '.', 1));
+    v_number := mbus._number(v_before.name, v_iid);
+    if not v_before.has_waiters then
+      perform mbus._add_waiters(v_before.id);
+      v_is_new := true;
+    end if;
+    perform mbus._await(v_blocked, v_before, v_number);
+  end loop;
+  perform mbus._check_circle(p_queue, p_parcel.number, v_blocked);
+  if not exists (select from mbus.wait w where w.blocked_id = v_blocked) then
+    delete from mbus.blocked where id = v_blocked;
+    return false;
+  end if;
+  -- Sessions that run the functions made before this one do not look for those who wait.
+  if v_is_new then
+    insert into mbus.nudge (blocked_id, not_before) values (v_blocked, mbus.now() + interval '2 seconds');
+  end if;
+  return true;
+end $$;
+
+-- Notes what is still to be done of one predecessor.
+create or replace function mbus._await(p_blocked bigint, p_queue mbus.queue, p_number bigint) returns void
+language plpgsql set search_path from current as $$
+declare
+  v_consumer integer;
+  v_state    text;
+begin
+  -- Waits for a transaction that is just posting it, and makes later ones wait for ours.
+  perform from mbus.reserved r where r.queue_id = p_queue.id and r.number = p_number for key share;
+  if found then
+    insert into mbus.wait (blocked_id, queue_id, number) values (p_blocked, p_queue.id, p_number);
+    return;
+  end if;
+  for v_consumer in select c.id from mbus.consumer c where c.queue_id = p_queue.id loop
+    v_state := mbus._state(p_queue, v_consumer, p_number);
+    continue when v_state = 'gone';
+    insert into mbus.wait (blocked_id, queue_id, number, consumer_id)
+    values (p_blocked, p_queue.id, p_number, v_consumer);
+    if v_state = 'held' then
+      insert into mbus.nudge (blocked_id) values (p_blocked);
+    end if;
+  end loop;
+end $$;
+
+create or replace function mbus._check_circle(p_queue mbus.queue, p_number bigint, p_blocked bigint) returns void
+language plpgsql set search_path from current as $$
+begin
+  if not exists (select from mbus.wait w where w.queue_id = p_queue.id and w.number = p_number) then return; end if;
+  perform pg_advisory_xact_lock(hashtextextended('mbus.wait', 0));
+  if exists (
+    with recursive upwards(queue_id, number) as (
+      select w.queue_id, w.number from mbus.wait w where w.blocked_id = p_blocked
+      union
+      select w.queue_id, w.number
+      from upwards u
+      join mbus.blocked b on b.queue_id = u.queue_id and b.number = u.number and b.released_by is null
+      join mbus.wait w on w.blocked_id = b.id)
+    select from upwards u where u.queue_id = p_queue.id and u.number = p_number) then
+    raise exception 'message "%" would wait for itself', mbus._iid(p_queue.name, p_number)
+      using errcode = 'MB021', hint = 'Some message that it names in consume_after waits for it.';
+  end if;
+end $$;
+
+create or replace function mbus._add_waiters(p_queue_id integer) returns void
+language plpgsql set search_path from current as $$
+declare
+  v_queue mbus.queue := mbus._alter(p_queue_id);
+begin
+  if v_queue.has_waiters then return; end if;
+  update mbus.queue set has_waiters = true where id = p_queue_id returning * into v_queue;
+  perform mbus._generate(v_queue);
+end $$;
+
+-- Messages of a queue are dealt with, by one consumer or (null) by all.  Called in the transaction that
+-- consumes, acks or takes them.  Beyond 100 the rest is left to maintenance, so that a consumer does not
+-- pay for thousands of successors.
+create or replace function mbus._done(p_queue_id integer, p_consumer_id integer, p_numbers bigint[]) returns void
+language plpgsql set search_path from current as $$
+declare
+  v_blocked bigint[];
+begin
+  with chosen as (
+    select w.ctid as at from mbus.wait w
+    where w.queue_id = p_queue_id and w.number = any (p_numbers) and w.done_by is null
+      and (p_consumer_id is null or w.consumer_id is not distinct from p_consumer_id)
+    limit 101 for update),
+  marked as (
+    update mbus.wait w set done_by = pg_current_xact_id() from chosen c where w.ctid = c.at returning w.blocked_id)
+  select array_agg(distinct m.blocked_id) into v_blocked from marked m;
+  if v_blocked is null then return; end if;
+  if cardinality(v_blocked) > 100 then
+    insert into mbus.nudge (queue_id, number, consumer_id)
+    select distinct w.queue_id, w.number, w.consumer_id from mbus.wait w
+    where w.queue_id = p_queue_id and w.number = any (p_numbers) and w.done_by is null
+      and (p_consumer_id is null or w.consumer_id is not distinct from p_consumer_id);
+  end if;
+  perform mbus._unblock(v_blocked);
+end $$;
+
+-- One message is dealt with, off the hot path: looks first whether anybody could wait for it.
+create or replace function mbus._taken(p_queue_id integer, p_consumer_id integer, p_number bigint) returns void
+language plpgsql set search_path from current as $$
+begin
+  if (select q.has_waiters from mbus.queue q where q.id = p_queue_id) then
+    perform mbus._done(p_queue_id, p_consumer_id, array[p_number]);
+  end if;
+end $$;
+
+create or replace function mbus._parcel(p_row mbus.blocked) returns mbus.parcel
+language sql immutable set search_path from current as $$
+  select row(p_row.number, p_row.added, p_row.expires, p_row.headers, p_row.properties, p_row.trail, p_row.recipients,
+             p_row.data_hstore, p_row.data_jsonb, p_row.data_text, p_row.data_bytea)::mbus.parcel
+$$;
+
+-- Releases those of the given messages that wait for nothing any more.
+create or replace function mbus._unblock(p_blocked bigint[]) returns bigint
+language plpgsql set search_path from current as $$
+declare
+  v_free  record;
+  v_held  bigint[];
+  v_count bigint := 0;
+begin
+  v_held := array(select b.id from mbus.blocked b where b.id = any (p_blocked) and b.released_by is null
+                  order by b.id for update skip locked);
+  insert into mbus.nudge (blocked_id)
+  select b.id from mbus.blocked b where b.id = any (p_blocked) and b.released_by is null and b.id <> all (v_held);
+  for v_free in
+    with freed as (
+      update mbus.blocked b set released_by = pg_current_xact_id()
+      where b.id = any (v_held) and not exists (select from mbus.wait w where w.blocked_id = b.id and w.done_by is null)
+      returning b.*)
+    , delayed as (
+      insert into mbus.delayed (queue_id, due_at, number, added, expires, headers, properties, trail, recipients,
+                                data_hstore, data_jsonb, data_text, data_bytea)
+      select f.queue_id, f.due_at, f.number, f.added, f.expires, f.headers, f.properties, f.trail, f.recipients,
+             f.data_hstore, f.data_jsonb, f.data_text, f.data_bytea
+      from freed f where f.due_at > mbus.now())
+    select f.queue_id,
+           array_agg(row(f.number, f.added, f.expires, f.headers, f.properties, f.trail, f.recipients,
+                         f.data_hstore, f.data_jsonb, f.data_text, f.data_bytea)::mbus.parcel order by f.number)
+              filter (where f.due_at is null or f.due_at <= mbus.now()) as parcels,
+           count(*) as rows
+    from freed f group by f.queue_id
+  loop
+    perform mbus._put_many(v_free.queue_id, v_free.parcels);
+    v_count := v_count + v_free.rows;
+  end loop;
+  return v_count;
+end $$;
+
+-- A message comes (back) under an iid that others may wait for: what this transaction has released because
+-- of it is blocked again, and who waited for the reserved iid now waits for the consumers.
+create or replace function mbus._posted(p_queue mbus.queue, p_number bigint, p_recipients integer[]) returns void
+language plpgsql set search_path from current as $$
+declare
+  v_row mbus.blocked;
+begin
+  -- Off the ring first: what is not released could not be told from what is.
+  for v_row in
+    select b.* from mbus.blocked b
+    where b.released_by = pg_current_xact_id()
+      and b.id in (select w.blocked_id from mbus.wait w where w.queue_id = p_queue.id and w.number = p_number
+                     and w.done_by = pg_current_xact_id())
+  loop
+    perform mbus._take_number(v_row.queue_id, null, v_row.number);
+    if found then
+      update mbus.blocked b set released_by = null where b.id = v_row.id;
+    end if;
+  end loop;
+  update mbus.wait w set done_by = null
+  where w.queue_id = p_queue.id and w.number = p_number and w.done_by = pg_current_xact_id();
+  with unposted as (
+    delete from mbus.wait w where w.queue_id = p_queue.id and w.number = p_number and w.consumer_id is null
+    returning w.blocked_id)
+  insert into mbus.wait (blocked_id, queue_id, number, consumer_id)
+  select u.blocked_id, p_queue.id, p_number, c.id
+  from unposted u join mbus.consumer c on c.queue_id = p_queue.id and (p_recipients is null or c.id = any (p_recipients));
+end $$;
+
+-- Messages are gone without having been dealt with: those that wait for them are released or die, as
+-- their header consume_after_lost says.
+create or replace function mbus._lost(p_queue_id integer, p_consumer_id integer, p_numbers bigint[]) returns void
+language plpgsql set search_path from current as $$
+declare
+  v_row  mbus.blocked;
+  v_name text;
+begin
+  select name into v_name from mbus.queue where id = p_queue_id;
+  for v_row in
+    delete from mbus.blocked b
+    where b.released_by is null and b.if_lost = 'dmq' and b.id in (
+      select w.blocked_id from mbus.wait w
+      where w.queue_id = p_queue_id and w.number = any (p_numbers) and w.done_by is null
+        and (p_consumer_id is null or w.consumer_id = p_consumer_id))
+    returning b.*
+  loop
+    perform mbus._bury(c.id, mbus._parcel(v_row), v_row.number,
+                       'lost: a message of queue ' || v_name || ' named in consume_after has expired')
+    from mbus.consumer c
+    where c.queue_id = v_row.queue_id and (v_row.recipients is null or c.id = any (v_row.recipients));
+  end loop;
+  perform mbus._done(p_queue_id, p_consumer_id, p_numbers);
+end $$;
+
+-- Works off nudges, and forgets what is over.  Only committed work is seen here.
+create or replace function mbus._resolve(p_limit integer) returns bigint
+language plpgsql set search_path from current as $$
+declare
+  v_nudge   mbus.nudge;
+  v_blocked bigint[];
+  v_count   bigint := 0;
+begin
+  for v_nudge in
+    delete from mbus.nudge n where n.id in (
+      select w.id from mbus.nudge w where w.not_before is null or w.not_before <= mbus.now()
+      order by w.id limit p_limit for update skip locked)
+    returning n.*
+  loop
+    if v_nudge.blocked_id is null then
+      v_blocked := array(
+        select distinct w.blocked_id from mbus.wait w
+        where w.queue_id = v_nudge.queue_id and w.number = v_nudge.number and w.done_by is null
+          and w.consumer_id is not distinct from v_nudge.consumer_id limit 10000);
+      if cardinality(v_blocked) = 10000 then
+        insert into mbus.nudge (queue_id, number, consumer_id)
+        values (v_nudge.queue_id, v_nudge.number, v_nudge.consumer_id);
+      end if;
+    else
+      v_blocked := array[v_nudge.blocked_id];
+    end if;
+    perform mbus._look_again(v_blocked);
+    v_count := v_count + mbus._unblock(v_blocked);
+  end loop;
+  delete from mbus.blocked b where b.id in (
+    select w.id from mbus.blocked w where w.released_by is not null limit 5000 for update skip locked);
+  return v_count;
+end $$;
+
+-- Marks predecessors that are done.  While one of them is in somebody's hands there is a next look.
+create or replace function mbus._look_again(p_blocked bigint[]) returns void
+language plpgsql set search_path from current as $$
+declare
+  v_before record;
+  v_state  text;
+begin
+  for v_before in
+    select distinct w.queue_id, w.number, w.consumer_id from mbus.wait w
+    where w.blocked_id = any (p_blocked) and w.done_by is null and w.consumer_id is not null
+  loop
+    select mbus._state(q, v_before.consumer_id, v_before.number) into v_state from mbus.queue q where q.id = v_before.queue_id;
+    if coalesce(v_state, 'gone') = 'gone' then
+      update mbus.wait w set done_by = pg_current_xact_id()
+      where w.blocked_id = any (p_blocked) and w.done_by is null and w.queue_id = v_before.queue_id
+        and w.number = v_before.number and w.consumer_id = v_before.consumer_id;
+    elsif v_state = 'held' then
+      insert into mbus.nudge (blocked_id)
+      select distinct w.blocked_id from mbus.wait w
+      where w.blocked_id = any (p_blocked) and w.queue_id = v_before.queue_id and w.number = v_before.number;
+    end if;
+  end loop;
+end $$;

@@ -1,0 +1,17 @@
+-- Takes up to amt messages in the caller's transaction: commit consumes them, rollback or a lost
+-- connection gives them back at once.  Messages that wait for them are released with them.
+create or replace function mbus.consumen_{queue}_by_{consumer}(amt integer) returns setof mbus.{model}
+language plpgsql security definer set search_path from current rows 100 as $function$
+declare
+  v_taken constant mbus.parcel[] := array(select p from mbus._take_{queue}_by_{consumer}($1) p);
+begin
+  perform mbus._done({queue_id}, {consumer_id}, array(select t.number from unnest(v_taken) t));
+  return query
+  select {output}
+  from (select t.number as id, null::bigint as origin, t.added, t.expires, t.headers, t.properties, t.trail,
+               t.{data} as data, t.place
+        from unnest(v_taken) with ordinality
+          t(number, added, expires, headers, properties, trail, recipients,
+            data_hstore, data_jsonb, data_text, data_bytea, place)) g
+  order by g.place;
+end $function$;
