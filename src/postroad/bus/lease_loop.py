@@ -85,6 +85,7 @@ class LeaseLoop(ThreadService):
         """End now: tell the handlers that their leases are lost and give their messages back."""
         self._abandoned.set()
         self._room.set()
+        self.join()
 
     def _fetch(self) -> None:
         handler = self._handler

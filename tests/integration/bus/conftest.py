@@ -71,3 +71,15 @@ def transaction(colour: Colour, database: str) -> Callable[..., Any]:
             await connection.close()
 
     return begin
+
+
+@pytest.fixture
+def sight(database: str) -> Callable[..., list[Any]]:
+    """A function that runs a statement in a transaction of its own and returns the rows."""
+
+    def look(statement: str, *parameters: Any) -> list[Any]:
+        with psycopg.connect(database, autocommit=True) as connection:
+            cursor = connection.execute(statement, parameters or None)
+            return cursor.fetchall() if cursor.description else []
+
+    return look

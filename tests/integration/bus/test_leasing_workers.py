@@ -1,0 +1,193 @@
+"""Workers in lease mode: heartbeat, gathered acks, lost leases, graceful stop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from datetime import timedelta
+
+import pytest
+
+from postroad.bus import AsyncBus, Park, Retry, WorkerSettings
+from postroad.testing import wait_until_async
+from tests.integration.bus.crew import QUICK, Crew
+
+
+@pytest.fixture
+async def orders(database):
+    async with AsyncBus(database) as bus:
+        await bus.create_queue("orders", payload="text")
+        yield bus
+
+
+async def _counts(bus):
+    [status] = await bus.status("orders")
+    return status.ready, status.leased, status.delayed, status.dmq
+
+
+async def _wait_for_counts(bus, *counts):
+    async def look():
+        return await _counts(bus) == counts
+
+    await wait_until_async(look, what=f"ready, leased, delayed, dmq = {counts}")
+
+
+async def test_handled_messages_are_acked(colour, database, orders):
+    seen = []
+    crew = Crew(colour, database)
+    crew.on("orders", lambda message: seen.append(message.data), mode="lease", concurrency=3)
+    async with crew:
+        await orders.post_many("orders", [str(n) for n in range(300)])
+
+        async def is_seen():
+            return len(seen) == 300
+
+        await wait_until_async(is_seen, what="all are handled")
+        await _wait_for_counts(orders, 0, 0, 0, 0)
+    assert sorted(seen, key=int) == [str(n) for n in range(300)]
+
+
+async def test_failures_retries_and_parked_messages_go_their_ways(colour, database, orders):
+    def script(message):
+        if message.data == "fail":
+            raise ZeroDivisionError("no")
+        if message.data == "retry":
+            raise Retry(after=timedelta(hours=1))
+        raise Park("nonsense")
+
+    await orders.alter_consumer("orders", "default", backoff=timedelta(hours=1))
+    await orders.post_many("orders", ["fail", "retry", "park"])
+    crew = Crew(colour, database)
+    crew.on("orders", script, mode="lease")
+    async with crew:
+        await _wait_for_counts(orders, 0, 0, 2, 1)
+    [dead] = await orders.dead()
+    assert (dead.data, dead.error) == ("park", "nonsense")
+
+
+async def test_the_heartbeat_holds_what_takes_longer_than_its_lease(
+    colour, database, orders, sight
+):
+    gate, runs = threading.Event(), []
+
+    def script(message):
+        runs.append(message.data)
+        yield gate
+
+    await orders.post_many("orders", ["running", "waiting"])
+    crew = Crew(colour, database)
+    crew.on("orders", script, mode="lease", ttl=timedelta(seconds=1))
+    try:
+        async with crew:
+            await _wait_for_counts(orders, 0, 2, 0, 0)
+            [(first,)] = sight("select min(leased_until) from mbus.leased")
+
+            async def is_extended():
+                [(now,)] = sight("select min(leased_until) from mbus.leased")
+                return now > first + timedelta(seconds=1)
+
+            # Both leases have outlived their first end by now, the waiting one too.
+            await wait_until_async(is_extended, what="the leases are extended")
+            gate.set()
+            await _wait_for_counts(orders, 0, 0, 0, 0)
+    finally:
+        gate.set()
+    assert sorted(runs) == ["running", "waiting"]
+
+
+async def test_a_lost_lease_reaches_its_handler(colour, database, orders, sight):
+    messages, cancelled = [], threading.Event()
+    crew = Crew(colour, database)
+    if crew.is_blocking:
+
+        def handler(message):
+            messages.append(message)
+            if len(messages) == 1 and message.lost.wait(20):
+                cancelled.set()
+    else:
+
+        async def handler(message):
+            messages.append(message)
+            if len(messages) == 1:
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    cancelled.set()
+                    raise
+
+    crew.worker.handler("orders", mode="lease", ttl=timedelta(milliseconds=300), prefetch=1)(
+        handler
+    )
+    await orders.post("orders", "a")
+    async with crew:
+        await _wait_for_counts(orders, 0, 1, 0, 0)
+        # As an operator would: the lease is ended under its holder.
+        sight("update mbus.leased set leased_until = mbus.now() - interval '1 second'")
+        assert await asyncio.to_thread(cancelled.wait, 20)
+        await _wait_for_counts(orders, 0, 0, 0, 0)
+    assert [message.attempt for message in messages] == [1, 2]
+
+
+async def test_stopping_finishes_what_is_leased(colour, database, orders):
+    started, gate, seen = threading.Event(), threading.Event(), []
+
+    def script(message):
+        started.set()
+        yield gate
+        seen.append(message.data)
+
+    await orders.post_many("orders", ["a", "b", "c"])
+    crew = Crew(colour, database)
+    crew.on("orders", script, mode="lease")
+    async with crew:
+        await asyncio.to_thread(started.wait, 20)
+        await _wait_for_counts(orders, 0, 3, 0, 0)
+        stopping = asyncio.create_task(crew.stop())
+        gate.set()
+        await stopping
+    assert sorted(seen) == ["a", "b", "c"]
+    assert await _counts(orders) == (0, 0, 0, 0)
+
+
+async def test_what_outlives_the_grace_time_is_given_back(colour, database, orders):
+    started, gate = threading.Event(), threading.Event()
+
+    def script(message):
+        started.set()
+        yield gate
+
+    await orders.post_many("orders", ["a", "b"])
+    crew = Crew(colour, database, WorkerSettings(grace=timedelta(milliseconds=50)))
+    crew.on("orders", script, mode="lease")
+    try:
+        async with crew:
+            await asyncio.to_thread(started.wait, 20)
+            await _wait_for_counts(orders, 0, 2, 0, 0)
+            await crew.stop()
+            assert (await _counts(orders))[:2] == (2, 0)
+    finally:
+        gate.set()
+
+
+async def test_a_cut_connection_costs_no_ack(colour, database, orders, sight):
+    started, gate, seen = threading.Event(), threading.Event(), []
+
+    def script(message):
+        started.set()
+        yield gate
+        seen.append(message.data)
+
+    await orders.post_many("orders", ["a", "b"])
+    crew = Crew(colour, database, QUICK)
+    crew.on("orders", script, mode="lease")
+    async with crew:
+        await asyncio.to_thread(started.wait, 20)
+        await _wait_for_counts(orders, 0, 2, 0, 0)
+        sight(
+            "select pg_terminate_backend(pid, 10000) from pg_stat_activity"
+            " where application_name like 'postroad%' and pid <> pg_backend_pid()"
+            " and datname = current_database()"
+        )
+        gate.set()
+        await _wait_for_counts(orders, 0, 0, 0, 0)
+    assert sorted(seen) == ["a", "b"]

@@ -1,0 +1,311 @@
+"""Workers in transaction mode: the work and the message are committed together, or neither."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from datetime import timedelta
+
+import pytest
+
+from postroad.bus import (
+    AsyncBus,
+    AsyncWorker,
+    ConsumerNotFound,
+    InvalidArgument,
+    Park,
+    Retry,
+    Worker,
+    WorkerSettings,
+)
+from postroad.testing import wait_until_async
+from tests.integration.bus.crew import Crew
+
+
+@pytest.fixture
+async def orders(database, sight):
+    sight("create table done (data text)")
+    async with AsyncBus(database) as bus:
+        await bus.create_queue("orders", payload="text")
+        yield bus
+
+
+def _insert(message):
+    return [f"insert into done values ('{message.data}')"]
+
+
+def _done(sight):
+    return sorted(data for (data,) in sight("select data from done"))
+
+
+async def _settled(bus, sight, done):
+    """Wait until nothing is ready or held and the work of `done` is there, once each."""
+
+    async def look():
+        [status] = await bus.status("orders")
+        return status.ready + status.leased == 0 and _done(sight) == sorted(done)
+
+    await wait_until_async(look, what=f"{done} done; seen {_done(sight)}")
+
+
+async def test_work_is_committed_with_its_message(colour, database, orders, sight):
+    crew = Crew(colour, database)
+    crew.on("orders", _insert)
+    async with crew:
+        await orders.post_many("orders", [str(n) for n in range(100)])
+        await _settled(orders, sight, [str(n) for n in range(100)])
+
+
+async def test_only_the_failing_message_is_rejected(colour, database, orders, sight):
+    def script(message):
+        yield from _insert(message)
+        if message.data in {"3", "7"}:
+            raise ZeroDivisionError(f"no {message.data}")
+
+    await orders.alter_consumer("orders", "default", backoff=timedelta(hours=1))
+    await orders.post_many("orders", [str(n) for n in range(10)])
+    crew = Crew(colour, database)
+    crew.on("orders", script, prefetch=10)
+    async with crew:
+        await _settled(orders, sight, [str(n) for n in range(10) if n not in {3, 7}])
+        [status] = await orders.status("orders")
+        assert status.delayed == 2
+
+
+async def test_a_failing_message_is_retried_until_it_is_dead(colour, database, orders, sight):
+    attempts = []
+
+    def script(message):
+        attempts.append(message.attempts)
+        raise ZeroDivisionError("never")
+
+    await orders.alter_consumer(
+        "orders", "default", max_attempts=3, backoff=timedelta(milliseconds=1)
+    )
+    iid = await orders.post("orders", "x")
+    crew = Crew(colour, database)
+    crew.on("orders", script)
+    async with crew:
+        [dead] = await wait_until_async(orders.dead, what="a dead message")
+    assert (dead.iid, dead.error, dead.attempts) == (iid, "ZeroDivisionError: never", 3)
+    assert attempts == [0, 1, 2]
+
+
+async def test_a_handler_decides_when_to_retry_and_when_to_park(colour, database, orders, clock):
+    seen = []
+
+    def script(message):
+        seen.append(message.data)
+        if message.data == "park":
+            raise Park("makes no sense")
+        if message.attempts == 0:
+            raise Retry("not yet", after=timedelta(hours=2))
+
+    await orders.post_many("orders", ["retry", "park"])
+    crew = Crew(colour, database)
+    crew.on("orders", script)
+    async with crew:
+        [dead] = await wait_until_async(orders.dead, what="a dead message")
+        assert (dead.error, dead.attempts) == ("makes no sense", 1)
+        clock.advance(timedelta(hours=1))
+        assert sorted(seen) == ["park", "retry"]
+        clock.advance(timedelta(hours=2))
+
+        async def is_empty():
+            [status] = await orders.status("orders")
+            return status.depth == 0
+
+        await wait_until_async(is_empty, what="the retried message is handled")
+    assert sorted(seen) == ["park", "retry", "retry"]
+
+
+async def test_a_database_error_that_a_handler_hides_is_a_failure(colour, database, orders, sight):
+    """The server would turn the commit into a rollback, and the message would seem consumed."""
+    crew = Crew(colour, database)
+    if crew.is_blocking:
+
+        def hide(message, connection):
+            try:
+                connection.execute("select 1/0")
+            except Exception:  # noqa: BLE001, S110
+                pass
+    else:
+
+        async def hide(message, connection):
+            try:
+                await connection.execute("select 1/0")
+            except Exception:  # noqa: BLE001, S110
+                pass
+
+    crew.worker.handler("orders")(hide)
+    await orders.alter_consumer("orders", "default", max_attempts=1)
+    await orders.post("orders", "x")
+    async with crew:
+        [dead] = await wait_until_async(orders.dead, what="a dead message")
+    assert dead.error.startswith("TransactionFailed")
+
+
+async def test_a_handler_cannot_end_the_transaction(colour, database, orders, sight):
+    crew = Crew(colour, database)
+    if crew.is_blocking:
+
+        def commit(message, connection):
+            connection.commit()
+    else:
+
+        async def commit(message, connection):
+            await connection.commit()
+
+    crew.worker.handler("orders")(commit)
+    await orders.alter_consumer("orders", "default", max_attempts=1)
+    await orders.post("orders", "x")
+    async with crew:
+        [dead] = await wait_until_async(orders.dead, what="a dead message")
+    assert dead.error.startswith("TransactionOwned")
+
+
+async def test_a_commit_that_fails_costs_only_its_own_message(colour, database, orders, sight):
+    sight("create table word (w text unique deferrable initially deferred)")
+    sight("insert into word values ('2')")
+
+    def script(message):
+        return [f"insert into word values ('{message.data}')", *_insert(message)]
+
+    await orders.alter_consumer("orders", "default", max_attempts=1)
+    await orders.post_many("orders", ["1", "2", "3"])
+    crew = Crew(colour, database)
+    crew.on("orders", script)
+    async with crew:
+        await _settled(orders, sight, ["1", "3"])
+        [dead] = await wait_until_async(orders.dead, what="a dead message")
+    assert dead.data == "2"
+    assert "UniqueViolation" in dead.error
+
+
+async def test_a_killed_backend_loses_nothing(colour, database, orders, sight):
+    started, gate = threading.Event(), threading.Event()
+
+    def script(message):
+        yield from _insert(message)
+        started.set()
+        yield gate
+        yield "select 1"
+
+    await orders.post_many("orders", ["a", "b", "c"])
+    crew = Crew(colour, database)
+    crew.on("orders", script)
+    async with crew:
+        await asyncio.to_thread(started.wait, 20)
+        killed = sight(
+            "select pg_terminate_backend(pid, 10000) from pg_stat_activity"
+            " where application_name = 'postroad worker' and datname = current_database()"
+        )
+        assert killed == [(True,)]
+        gate.set()
+        await _settled(orders, sight, ["a", "b", "c"])
+
+
+async def test_messages_are_handled_side_by_side(colour, database, orders, sight):
+    here, both = [], threading.Event()
+
+    def script(message):
+        here.append(message.data)
+        if len(here) == 2:
+            both.set()
+        yield both
+        yield from _insert(message)
+
+    await orders.post_many("orders", ["a", "b"])
+    crew = Crew(colour, database)
+    crew.on("orders", script, concurrency=2, prefetch=1)
+    async with crew:
+        await _settled(orders, sight, ["a", "b"])
+
+
+async def test_stopping_lets_the_handler_finish(colour, database, orders, sight):
+    started, gate = threading.Event(), threading.Event()
+
+    def script(message):
+        started.set()
+        yield gate
+        yield from _insert(message)
+
+    await orders.post("orders", "a")
+    crew = Crew(colour, database)
+    crew.on("orders", script)
+    async with crew:
+        await asyncio.to_thread(started.wait, 20)
+        stopping = asyncio.create_task(crew.stop())
+        await wait_until_async(
+            lambda: asyncio.to_thread(crew.worker.stopping.is_set), what="the worker is stopping"
+        )
+        await orders.post("orders", "too late")
+        gate.set()
+        await stopping
+    assert _done(sight) == ["a"]
+    assert [m.data for m in await orders.consume("orders", amount=9)] == ["too late"]
+
+
+async def test_what_outlives_the_grace_time_is_given_back(colour, database, orders, sight):
+    started, gate = threading.Event(), threading.Event()
+
+    def script(message):
+        started.set()
+        yield gate
+        yield from _insert(message)
+
+    await orders.post("orders", "a")
+    crew = Crew(colour, database, WorkerSettings(grace=timedelta(milliseconds=50)))
+    crew.on("orders", script)
+    try:
+        async with crew:
+            await asyncio.to_thread(started.wait, 20)
+            await crew.stop()
+            [message] = await wait_until_async(
+                lambda: orders.consume("orders"), what="the message is back"
+            )
+        assert message.data == "a"
+    finally:
+        gate.set()
+    assert _done(sight) == []
+
+
+async def test_a_handler_for_nobody_is_refused_at_the_start(colour, database, orders):
+    crew = Crew(colour, database)
+    crew.on("orders", lambda message: None, consumer="nobody")
+    with pytest.raises(ConsumerNotFound, match="nobody"):
+        async with crew:
+            pass
+    with pytest.raises(ConsumerNotFound):
+        await crew.stop()
+
+
+def test_handlers_of_the_other_colour_and_impossible_settings_are_refused(database):
+    async def awaiting(message, connection):
+        pass
+
+    def blocking(message, connection):
+        pass
+
+    with pytest.raises(InvalidArgument, match="AsyncWorker|coroutine"):
+        Worker(database).handler("orders")(awaiting)
+    with pytest.raises(InvalidArgument, match="coroutine"):
+        AsyncWorker(database).handler("orders")(blocking)
+    with pytest.raises(InvalidArgument, match="concurrency"):
+        Worker(database).handler("orders", concurrency=0)(blocking)
+    with pytest.raises(InvalidArgument, match="mode"):
+        Worker(database).handler("orders", mode="other")(blocking)
+
+
+async def test_a_worker_maintains_the_bus(colour, database, orders, sight, clock):
+    crew = Crew(colour, database)
+    async with crew:
+        await orders.post_many("orders", ["a", "b"])
+        [message] = await orders.lease("orders", ttl=timedelta(minutes=1))
+        clock.advance(timedelta(minutes=2))
+
+        async def is_back():
+            [status] = await orders.status("orders")
+            return status.leased == 0 and status.ready == 2
+
+        await wait_until_async(is_back, what="the ended lease is swept without a taker")
