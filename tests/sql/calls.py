@@ -79,7 +79,7 @@ def nack(connection: Connection, iid: str, token: int, **more: object) -> str:
     return found[0]
 
 
-def maintain(connection: Connection, queue: str | None = None) -> dict[str, dict[str, int]]:
+def maintain(connection: Connection, queue: str | None = "q") -> dict[str, dict[str, int]]:
     """Run maintenance and return what it did, by queue."""
     with connection.cursor() as cursor:
         cursor.execute("select * from mbus.maintain(%s)", (queue,))

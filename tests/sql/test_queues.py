@@ -109,7 +109,7 @@ def test_every_queue_and_consumer_has_its_roles(
     connection.execute("select mbus.create_consumer('q', 'second')")
     roles = (
         "select replace(rolname, 'mbus_' || current_database() || '_', '') from pg_roles"
-        " where rolname like '%\\_q' or rolname like '%\\_q\\_by\\_%' order by 1"
+        " where starts_with(rolname, 'mbus_' || current_database()) and rolname like '%\\_q%' order by 1"
     )
     assert column(connection, roles) == ["consume_q_by_default", "consume_q_by_second", "post_q"]
     connection.execute("select mbus.drop_consumer('q', 'second')")

@@ -49,6 +49,9 @@ begin
   execute 'lock table ' || (select string_agg(distinct format('mbus.%I', payload_table), ', ') from mbus._tables(p_queue))
        || ' in access exclusive mode';
   update mbus.queue set mode = 'fanout' where id = p_queue.id returning * into v_new;
+  -- What is delayed was meant for the consumer that is there now, not for those to come.
+  update mbus.delayed set recipients = array(select c.id from mbus.consumer c where c.queue_id = p_queue.id)
+  where queue_id = p_queue.id and recipients is null;
   for v_old in select * from mbus._tables(p_queue) loop
     v_log := mbus._log_name(v_new, v_old.lane, v_old.slot);
     v_ready := mbus._ready_name(v_new, v_old.consumer, v_old.lane, v_old.slot);

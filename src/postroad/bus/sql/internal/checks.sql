@@ -70,19 +70,23 @@ begin
   end if;
 end $$;
 
--- A selector must be one boolean expression over t.  It is compiled, not run.
+-- A selector must be one boolean expression over t.  It is parsed and planned as a WHERE, where neither
+-- a second statement nor an aggregate is possible, and not run: the cursor is never fetched from.
 create or replace function mbus._check_selector(p_queue mbus.queue, p_selector text) returns void
 language plpgsql set search_path from current as $$
 declare
-  -- Named after the session, so that two sessions may check at once.
-  v_trial constant text := format('mbus.%I', '_selector_trial_' || pg_backend_pid());
+  v_trial refcursor;
 begin
   if p_selector is null then return; end if;
-  execute format('create function %s(t mbus.%I) returns boolean language sql as %L',
-    v_trial, mbus._model(p_queue.payload), 'select (' || p_selector || e'\n)');
-  execute format('drop function %s(mbus.%I)', v_trial, mbus._model(p_queue.payload));
-exception when syntax_error_or_access_rule_violation or invalid_text_representation or feature_not_supported
-               or datatype_mismatch or invalid_parameter_value or data_exception then
+  if p_selector like '%$function$%' then
+    raise syntax_error using message = 'the quote $function$ is used around the function that it becomes part of';
+  end if;
+  -- With a second row in sight a column without t. is ambiguous, as it will be in the functions.
+  open v_trial for execute format(
+    'select true from unnest(array[null::mbus.%1$I]) t, unnest(array[null::mbus.%1$I]) other where (%2$s%3$s)',
+    mbus._model(p_queue.payload), p_selector, e'\n');
+  close v_trial;
+exception when syntax_error_or_access_rule_violation or feature_not_supported or data_exception then
   raise exception 'invalid selector: %', p_selector
     using errcode = 'MB008', detail = sqlerrm,
           hint = 'Write a boolean expression over t, such as (t.properties->''STATE'')=''DONE''.';

@@ -12,12 +12,15 @@ declare
   v_count bigint := 0;
 begin
   for v_row in
-    delete from mbus.delayed d
-    where d.id in (
-      select w.id from mbus.delayed w
-      where w.queue_id = p_queue.id and w.due_at > p_since and w.due_at <= mbus.now() and w.group_name is null
-      order by w.due_at limit p_limit for update skip locked)
-    returning d.*
+    with gone as (
+      delete from mbus.delayed d
+      where d.id in (
+        select w.id from mbus.delayed w
+        where w.queue_id = p_queue.id and w.due_at > p_since and w.due_at <= mbus.now() and w.group_name is null
+          and (w.expires is null or w.expires > mbus.now())
+        order by w.due_at limit p_limit for update skip locked)
+      returning d.*)
+    select * from gone g order by g.due_at, g.number
   loop
     perform mbus._put(p_queue.id, row(v_row.number, v_row.added, v_row.expires, v_row.headers, v_row.properties,
       v_row.trail, v_row.recipients, v_row.data_hstore, v_row.data_jsonb, v_row.data_text, v_row.data_bytea)::mbus.parcel);
@@ -34,12 +37,15 @@ declare
   v_count bigint := 0;
 begin
   for v_row in
-    delete from mbus.leased l
-    where l.token in (
-      select w.token from mbus.leased w
-      where w.queue_id = p_queue.id and w.leased_until > p_since and w.leased_until <= mbus.now()
-      order by w.leased_until limit p_limit for update skip locked)
-    returning l.*
+    with gone as (
+      delete from mbus.leased l
+      where l.token in (
+        select w.token from mbus.leased w
+        where w.queue_id = p_queue.id and w.leased_until > p_since and w.leased_until <= mbus.now()
+          and (w.expires is null or w.expires > mbus.now())
+        order by w.leased_until limit p_limit for update skip locked)
+      returning l.*)
+    select * from gone g order by g.number
   loop
     perform mbus._give_back(v_row.consumer_id, mbus._parcel(v_row), '0', 'the lease ended without an answer', false);
     v_count := v_count + 1;
@@ -53,7 +59,7 @@ language sql immutable set search_path from current as $$
              p_row.data_hstore, p_row.data_jsonb, p_row.data_text, p_row.data_bytea)::mbus.parcel
 $$;
 
--- Deletes expired messages, ready and delayed.
+-- Deletes expired messages: ready, delayed, and those whose lease has ended.
 create or replace function mbus._expire(p_queue mbus.queue, p_limit integer) returns bigint
 language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
@@ -77,6 +83,12 @@ begin
   end loop;
   delete from mbus.delayed d where d.id in (
     select w.id from mbus.delayed w where w.queue_id = p_queue.id and w.expires <= mbus.now()
+    limit p_limit for update skip locked);
+  get diagnostics v_found = row_count;
+  v_count := v_count + v_found;
+  delete from mbus.leased l where l.token in (
+    select w.token from mbus.leased w
+    where w.queue_id = p_queue.id and w.leased_until <= mbus.now() and w.expires <= mbus.now()
     limit p_limit for update skip locked);
   get diagnostics v_found = row_count;
   return v_count + v_found;

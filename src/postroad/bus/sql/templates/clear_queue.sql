@@ -3,5 +3,6 @@
 create or replace function mbus.clear_queue_{queue}() returns bigint
 language plpgsql security definer set search_path from current as $function$
 begin
-  return mbus._expire(mbus._queue('{queue}'), 1000000);
+  -- The cast matters: with a bare literal, mbus._queue(…) would be read as a cast to the array type.
+  return mbus._expire(mbus._queue('{queue}'::text), 1000000);
 end $function$;

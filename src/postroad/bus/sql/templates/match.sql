@@ -9,6 +9,7 @@ begin
   t.id := p_number;
   t.iid := '{queue}.' || p_number || '@{node}';
   t.added := p_parcel.added;
+  t.delayed_until := (p_parcel.trail ->> 'delayed_until')::timestamptz;
   t.expires := p_parcel.expires;
   t.headers := p_parcel.headers;
   t.properties := p_parcel.properties;
