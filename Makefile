@@ -49,10 +49,13 @@ format: .venv/.installed-dev ## let ruff format and mend what it can
 bench: .venv/.installed-dev ## measure everything that the documentation claims (ONLY=take, SCALE=0.1 for a quick look)
 	@$(BIN)/python -m benchmarks --only="$(ONLY)" --scale="$(or $(SCALE),1)" $(ARGS)
 
-docs: .venv/.installed-dev ## build the documentation into site/
-	@$(BIN)/zensical build --clean
+docs: .venv/.installed-dev ## write the generated pages anew and build the documentation into site/
+	@$(BIN)/python -m tools.docs
+	@$(BIN)/zensical build --clean --strict
 
-verify: check test docs ## everything that must hold before a release
+verify: .venv/.installed-dev ## everything that must hold before a release; fails on stale generated pages
+	@$(BIN)/python -m tools.docs --check
+	@$(MAKE) --no-print-directory check test docs
 
 constraints: .venv/.installed-dev ## write the versions now in .venv to constraints/all.txt
 	@tools/constraints.sh

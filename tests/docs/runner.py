@@ -1,0 +1,133 @@
+"""Runs the snippets of one page against a database, in order, as a reader would."""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import io
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from postroad.bus import AsyncWorker, Bus, Worker
+from postroad.postgres.binaries import find_binaries
+from postroad.testing import wait_until, wait_until_async
+from tests.docs.snippets import Snippet, commands
+
+COMMAND_SECONDS = 60
+_CHECKER = doctest.OutputChecker()
+_LOOSELY = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+# Pages show one node; each database draws its own.
+_NODE = re.compile(r"(?<=\d)@[a-z0-9]{6}\b")
+# psql draws its lines as wide as the widest value.
+_LINE = re.compile(r"-{3,}")
+# What psql prints for a function that returns nothing; pages leave it out.
+_VOID = re.compile(r"^ *\w+ *\n-{3,}\n *\n\(1 row\)\n\n?", re.MULTILINE)
+
+
+class PageRunner:
+    """One reader of one page: a database, a folder, the Python names so far."""
+
+    def __init__(self, dsn: str, folder: Path) -> None:
+        self._dsn = dsn
+        self._folder = folder
+        self._names: dict[str, Any] = {"__name__": "__main__", "dsn": dsn}
+        binaries = find_binaries().folder
+        self._environment = {
+            **{key: value for key, value in os.environ.items() if not key.startswith("PG")},
+            "PATH": f"{Path(sys.executable).parent}:{binaries}:{os.environ['PATH']}",
+            "POSTROAD_DATABASE_URL": dsn,
+            "PSQLRC": os.devnull,
+            "PGTZ": "UTC",
+            "COLUMNS": "200",
+            "NO_COLOR": "1",
+        }
+
+    def run(self, snippet: Snippet) -> None:
+        """Run one snippet and compare what comes out with what the page shows."""
+        if snippet.language == "sql":
+            self._run_sql(snippet)
+        elif snippet.language == "console":
+            for command, shown in commands(snippet.body):
+                self._compare(shown, self._command(["sh", "-ec", command]), command)
+        elif snippet.title and snippet.title.startswith("test_"):
+            file = self._folder / snippet.title
+            file.write_text(snippet.body, encoding="utf-8")
+            self._command(
+                [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(file)]
+            )
+        else:
+            self._run_python(snippet)
+
+    def _run_sql(self, snippet: Snippet) -> None:
+        code = re.search(r"-- raises (MB\d{3})", snippet.body)
+        arguments = ["psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-v", "VERBOSITY=verbose"]
+        output = self._command([*arguments, self._dsn], snippet.body, must_fail=code is not None)
+        if code is not None:
+            assert code[1] in output, f"expected {code[1]}, got:\n{output}"
+        self._compare(snippet.expected, _VOID.sub("", output), snippet.body)
+
+    def _run_python(self, snippet: Snippet) -> None:
+        # Padded, so that a traceback names the line of the page.
+        code = compile("\n" * snippet.line + snippet.body, snippet.title or "page", "exec")
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output):
+            exec(code, self._names)
+        self._compare(snippet.expected, output.getvalue(), snippet.body)
+
+    def _command(
+        self, command: list[str], given: str | None = None, *, must_fail: bool = False
+    ) -> str:
+        done = subprocess.run(
+            command,
+            input=given,
+            stdin=subprocess.DEVNULL if given is None else None,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            cwd=self._folder,
+            env=self._environment,
+            timeout=COMMAND_SECONDS,
+        )
+        assert (done.returncode != 0) == must_fail, f"{command}:\n{done.stdout}"
+        return done.stdout
+
+    def _compare(self, shown: str | None, output: str, what: str) -> None:
+        if shown is None or not shown.strip():
+            return
+        wanted, got = (_comparable(text) for text in (shown, output))
+        assert _CHECKER.check_output(wanted, got, _LOOSELY), (
+            f"the page shows another output for\n{what}\n--- shown\n{wanted}--- is\n{got}"
+        )
+
+
+def _comparable(text: str) -> str:
+    return _LINE.sub("---", _NODE.sub("@k3f9q2", text)).strip() + "\n"
+
+
+def _is_worked_off(bus: Bus) -> bool:
+    return all(one.ready + one.leased == 0 for one in bus.status())
+
+
+def serve_until_worked_off(worker: Worker) -> None:
+    """Stand in for `serve`, which runs until a signal: ends when nothing is left to do."""
+    with worker, Bus(worker._dsn) as bus:
+        wait_until(lambda: _is_worked_off(bus), what="all messages handled")
+
+
+async def serve_until_worked_off_async(worker: AsyncWorker) -> None:
+    """Do the same for the other colour."""
+    async with worker:
+        with psycopg.connect(worker._dsn, autocommit=True) as connection:
+            bus = Bus(connection)
+
+            async def look() -> bool:
+                return _is_worked_off(bus)
+
+            await wait_until_async(look, what="all messages handled")

@@ -1,0 +1,25 @@
+"""The list of decisions."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tools.docs.markdown import head, table
+
+FOLDER = Path(__file__).parents[2] / "docs" / "decisions"
+
+INTRODUCTION = """
+Each choice that a newcomer would ask about: its context, what was decided, what follows from it.
+"""
+
+
+def page() -> str:
+    """Return the page."""
+    rows = []
+    for file in sorted(FOLDER.glob("[0-9]*.md")):
+        text = file.read_text(encoding="utf-8")
+        title = re.search(r"^# (.+)$", text, re.MULTILINE)
+        name = re.sub(r"^(ADR )?\d+[.:]?\s*", "", title[1]) if title else file.stem
+        rows.append((file.name[:4], f"[{name}]({file.name})"))
+    return head("Decisions", INTRODUCTION) + "\n" + table(("number", "decision"), rows)

@@ -1,0 +1,97 @@
+"""The page of all errors: code, class, whether trying again can help, what to do."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from postroad.cli.exit_codes import exit_code
+from postroad.errors import PostroadError
+from tools.docs.markdown import anchor, head, table
+from tools.docs.sql_source import errors as codes_of
+from tools.docs.sql_source import public
+
+INTRODUCTION = """
+Schema `mbus` raises errors of its own with an SQLSTATE `MBxxx`, a message and a hint; nothing was
+changed when one is raised, and the transaction must be rolled back as after any error. In Python
+each is a class, with the driver's error as its cause. The code decides, never the text.
+
+**Retryable** says whether the same call may succeed a moment later without anybody doing anything.
+Errors that are not Postroad's own (a lost connection, a deadlock, a missing privilege) stay those
+of PostgreSQL and the driver.
+"""
+
+FAMILIES = ("postroad.errors", "postroad.postgres.errors", "postroad.bus.errors")
+ADVICE = Path(__file__).with_name("advice.toml")
+
+
+@cache
+def advice() -> dict[str, str]:
+    """Return what to do about each error, by its code."""
+    return tomllib.loads(ADVICE.read_text(encoding="utf-8"))
+
+
+def leaves() -> list[type[PostroadError]]:
+    """Return every error class that has no subclasses, by code."""
+    for module in FAMILIES:
+        importlib.import_module(module)
+    return sorted(_leaves(PostroadError), key=lambda leaf: (not _is_sqlstate(leaf), leaf.code))
+
+
+def _leaves(family: type[PostroadError]) -> Iterator[type[PostroadError]]:
+    for child in family.__subclasses__():
+        # Errors that tests define for themselves are none of the documentation's business.
+        if child.__module__ not in FAMILIES:
+            continue
+        if child.__subclasses__():
+            yield from _leaves(child)
+        else:
+            yield child
+
+
+def _is_sqlstate(leaf: type[PostroadError]) -> bool:
+    return leaf.code.startswith("MB")
+
+
+def page() -> str:
+    """Return the page."""
+    found = leaves()
+    parts = [head("Errors", INTRODUCTION), "## All at a glance\n"]
+    parts.append(
+        table(
+            ("code", "class", "retryable", "exit code", "meaning"),
+            (
+                (
+                    f"[`{leaf.code}`](#{anchor(leaf.code)})",
+                    f"`{leaf.__name__}`",
+                    "yes" if leaf.retryable else "no",
+                    str(exit_code(leaf("example"))),
+                    _meaning(leaf),
+                )
+                for leaf in found
+            ),
+        )
+    )
+    parts.append("## SQLSTATEs of schema mbus\n")
+    parts += [_entry(leaf) for leaf in found if _is_sqlstate(leaf)]
+    parts.append("## Errors of the Python side\n")
+    parts += [_entry(leaf) for leaf in found if not _is_sqlstate(leaf)]
+    return "\n".join(parts)
+
+
+def _meaning(leaf: type[PostroadError]) -> str:
+    return inspect.cleandoc(leaf.__doc__ or "").splitlines()[0]
+
+
+def _entry(leaf: type[PostroadError]) -> str:
+    lines = [f"### {leaf.code}\n", f"`{leaf.__module__}.{leaf.__name__}`. {_meaning(leaf)}\n"]
+    raisers = [name for name in public() if leaf.code in codes_of(name)]
+    if raisers:
+        links = (f"[`{one}`](sql-functions.md#{anchor(one)})" for one in raisers)
+        lines.append(f"Raised by {', '.join(links)}.\n")
+    lines.append(f"**What to do.** {advice()[leaf.code].strip()}\n")
+    return "\n".join(lines)

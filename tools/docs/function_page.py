@@ -1,0 +1,61 @@
+"""The page of all public SQL functions."""
+
+from __future__ import annotations
+
+from tools.docs.markdown import anchor, head, prose
+from tools.docs.sql_source import Function, errors, public
+
+INTRODUCTION = """
+Every public function of schema `mbus`: its signature, what it promises, and the
+[errors](errors.md) that it can raise. Functions with `<q>` or `<c>` in their names exist once per
+queue `<q>`, or per consumer `<c>` of it; `T` is the type that the queue carries: `hstore`, `jsonb`,
+`text` or `bytea`. For a queue that does not carry `hstore` the row type is
+`qt_model_jsonb` and so on, see [row types](sql-tables.md#row-types).
+
+Call them with named arguments (`mbus.post(qname => 'orders', data => 'id=>1')`): names stay, places
+may not. Functions whose names begin with an underscore are internal.
+"""
+
+STORAGE = "[how storage works](../concepts/storage.md)"
+
+TOPICS: dict[str, tuple[str, ...]] = {
+    "Queues and consumers": (
+        "create_queue", "drop_queue", "create_consumer", "alter_consumer", "drop_consumer",
+        "create_view",
+    ),
+    "Posting": ("post", "post_<q>", "postn_<q>", "get_iid"),
+    "Taking in a transaction": (
+        "consume", "consume_<q>_by_<c>", "consumen_<q>_by_<c>", "take", "take_<q>",
+        "take_from_<q>_by_<c>", "peek_<q>",
+    ),
+    "Leases": ("lease_<q>_by_<c>", "ack", "ackn", "nack", "extend", "extendn"),
+    "Failures": ("reject", "redrive"),
+    "Operating": ("maintain", "clear_queue_<q>", "notify", "positions", "now"),
+}  # fmt: skip
+
+
+def page() -> str:
+    """Return the page."""
+    found = public()
+    topics = dict(TOPICS)
+    listed = {name for names in topics.values() for name in names}
+    if rest := tuple(name for name in found if name not in listed):
+        topics["Others"] = rest
+    parts = [head("SQL functions", INTRODUCTION)]
+    for topic, names in topics.items():
+        parts.append(f"## {topic}\n")
+        parts.extend(_entry(found[name]) for name in names if name in found)
+    return "\n".join(parts)
+
+
+def _entry(overloads: list[Function]) -> str:
+    first = overloads[0]
+    signatures = dict.fromkeys(one.signature for one in overloads)
+    lines = [f"### `{first.name}`\n", "```text", "\n".join(signatures), "```\n"]
+    comment = [line for line in first.comment if not line.startswith("Errors:")]
+    text = prose(comment).strip().replace("see README.md", f"see {STORAGE}")
+    lines.append(text + "\n")
+    if codes := errors(first.name):
+        links = (f"[`{code}`](errors.md#{anchor(code)})" for code in codes)
+        lines.append(f"Errors: {', '.join(links)}.\n")
+    return "\n".join(lines)

@@ -1,0 +1,100 @@
+"""The page of the Python interface: the public names of `postroad.bus` and `postroad.testing`."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any
+
+import postroad.bus
+import postroad.testing
+from postroad.bus.errors import BusError
+from tools.docs.markdown import head
+
+INTRODUCTION = """
+The public names of `postroad.bus`, which needs the driver psycopg and nothing else, and of
+`postroad.testing`. `AsyncBus`, `AsyncWorker`, `AsyncSubscription` and `AsyncMaintenance` have the
+names and arguments of their twins without `Async`; their methods are awaited. Errors are on
+[a page of their own](errors.md).
+"""
+
+
+def page() -> str:
+    """Return the page."""
+    parts = [head("Python", INTRODUCTION)]
+    for module in (postroad.bus, postroad.testing):
+        parts.append(f"## `{module.__name__}`\n")
+        for name in module.__all__:
+            value = getattr(module, name)
+            if name.startswith("Async") or (
+                isinstance(value, type) and issubclass(value, BusError)
+            ):
+                continue
+            parts.append(_entry(name, value))
+    return "\n".join(parts)
+
+
+def _entry(name: str, value: Any) -> str:
+    lines = [f"### `{name}`\n", f"```python\n{_declaration(name, value)}\n```\n", _text(value)]
+    if isinstance(value, type):
+        for method, function in _methods(value):
+            lines.append(f"#### `{name}.{method}`\n")
+            lines.append(f"```python\n{_declaration(method, function)}\n```\n")
+            lines.append(_text(function))
+    return "\n".join(lines)
+
+
+def _methods(value: type) -> list[tuple[str, Any]]:
+    return [
+        (name, function)
+        for name, function in vars(value).items()
+        if inspect.isfunction(function) and not name.startswith("_") and function.__doc__
+    ]
+
+
+def _declaration(name: str, value: Any) -> str:
+    awaited = "async " if inspect.iscoroutinefunction(value) else ""
+    keyword = "class" if isinstance(value, type) else f"{awaited}def"
+    if isinstance(value, type) and issubclass(value, Exception):
+        signature: Any = inspect.signature(value.__init__)
+    else:
+        signature = inspect.signature(value)
+    own = [one for one in signature.parameters.values() if one.name != "self"]
+    result = "" if keyword == "class" else f" -> {_plain(signature.return_annotation)}"
+    shown = [_parameter(one) for one in own]
+    if any(one.kind is one.KEYWORD_ONLY for one in own):
+        place = next(i for i, one in enumerate(own) if one.kind is one.KEYWORD_ONLY)
+        if not any(one.kind is one.VAR_POSITIONAL for one in own):
+            shown.insert(place, "*")
+    line = f"{keyword} {name}({', '.join(shown)}){result}"
+    if len(line) <= 88:
+        return line
+    return f"{keyword} {name}(\n    " + ",\n    ".join(shown) + f",\n){result}"
+
+
+def _parameter(one: inspect.Parameter) -> str:
+    star = "*" if one.kind is one.VAR_POSITIONAL else ""
+    kind = "" if one.annotation is one.empty else f": {_plain(one.annotation)}"
+    if one.default is one.empty:
+        return f"{star}{one.name}{kind}"
+    return f"{star}{one.name}{kind} = {_default(one.default)}"
+
+
+def _default(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, str) else _plain(value)
+
+
+def _plain(value: Any) -> str:
+    if value is inspect.Signature.empty:
+        return "None"
+    text = value if isinstance(value, str) else repr(value)
+    text = re.sub(r"<factory>|<class '(.*?)'>", r"\1", text)
+    return re.sub(r"\b(?:datetime|postroad(?:\.\w+)+)\.(?=[A-Za-z])", "", text)
+
+
+def _text(value: Any) -> str:
+    text = inspect.cleandoc(value.__doc__ or "")
+    listed = re.sub(r"^Attributes:\n", "", text, flags=re.MULTILINE)
+    listed = re.sub(r"^    (\w+): ", r"- `\1`: ", listed, flags=re.MULTILINE)
+    listed = re.sub(r"^        (?=\S)(?!.*```)", "  ", listed, flags=re.MULTILINE)
+    return listed + "\n"

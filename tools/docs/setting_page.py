@@ -1,0 +1,79 @@
+"""The page of all settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any, get_args
+
+from pydantic import BaseModel
+
+from postroad.settings import Settings, shown_duration
+from tools.docs.markdown import head, table
+
+INTRODUCTION = """
+Every setting, with the name of its environment variable. A flag wins over the environment, the
+environment over the TOML file, the file over the default. The file is the one named by
+`--config-file` or `POSTROAD_CONFIG_FILE`, else `postroad.toml` in the current folder, else
+`/etc/postroad/postroad.toml`. An unknown name is refused, in the environment as in the file.
+
+Durations have a unit: `500ms`, `30s`, `5m`, `2h`, `1d`. Variables of libpq (`PGSSLMODE`,
+`PGPASSFILE` …) pass through. `postroad config show` prints what applies and where it comes from.
+
+```toml
+database_url = "file:/run/secrets/postroad-database-url"
+
+[bus]
+lease = "1m"
+```
+"""
+
+
+def page() -> str:
+    """Return the page."""
+    parts = [head("Settings", INTRODUCTION)]
+    groups: dict[str, list[tuple[str, ...]]] = {}
+    titles = {"": "The root"}
+    for name, field, default in settings():
+        group = name.rpartition(".")[0]
+        if group:
+            titles[group] = (Settings.model_fields[group].annotation.__doc__ or group).strip(".\n ")
+        groups.setdefault(group, []).append(
+            (f"`{name}`", f"`{variable(name)}`", f"`{default}`", field.description or "")
+        )
+    for group, rows in groups.items():
+        title = f"`[{group}]`: {titles[group]}" if group else titles[group]
+        parts.append(f"## {title}\n")
+        parts.append(table(("setting", "environment", "default", "meaning"), rows))
+    return "\n".join(parts)
+
+
+def settings() -> Iterator[tuple[str, Any, str]]:
+    """Return the dotted name, the field and the default of every setting."""
+    yield from _walk(Settings, "")
+
+
+def variable(name: str) -> str:
+    """Return the environment variable of a setting."""
+    return "POSTROAD_" + name.upper().replace(".", "__")
+
+
+def _walk(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, Any, str]]:
+    for name, field in model.model_fields.items():
+        kind = field.annotation
+        inner = [kind, *get_args(kind)]
+        nested = next(
+            (one for one in inner if isinstance(one, type) and issubclass(one, BaseModel)), None
+        )
+        if nested is not None:
+            yield from _walk(nested, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", field, _shown(field.default)
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return shown_duration(value) if isinstance(value, timedelta) else str(value)
