@@ -1,7 +1,8 @@
 """A PostgreSQL for tests: one per version and test run, shared by all parallel workers.
 
-It is an `EmbeddedServer` with durability switched off, because its data dies with the run. The
-template database is installed once, under a file lock; each test clones it.
+It is an `EmbeddedServer` without fsync, because its data dies with the run; it survives the death of
+its processes, not that of the machine. The template database is installed once, under a file lock;
+each test clones it.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ from postroad.postgres.migrator import install
 
 __all__ = ["TestServer"]
 
+# Commits stay synchronous: what was committed must survive the kills that tests are about, and
+# without fsync a commit costs a write into the system's cache only.
 _WITHOUT_DURABILITY = {
     "fsync": "off",
     "full_page_writes": "off",
-    "synchronous_commit": "off",
     "max_connections": "200",
     "shared_buffers": "128MB",
     "max_wal_size": "2GB",
