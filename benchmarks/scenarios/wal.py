@@ -8,7 +8,7 @@ from benchmarks.lab import Lab
 from benchmarks.result import Figure, Findings, Scenario, at_most
 from benchmarks.shapes import PAYLOAD, VISIBILITY_TABLE, claim
 
-BATCHES = {1: 20_000, 50: 100_000, 1000: 200_000}
+BATCHES = {1: 5_000, 50: 50_000, 1000: 200_000}
 
 
 def run(lab: Lab) -> Findings:
@@ -92,7 +92,7 @@ SCENARIO = Scenario(
     "Write-ahead log per message",
     "pgbench, one client that posts a batch and takes it, each in a commit of its own; the log's "
     "position before and after, from a checkpoint until maintenance has nothing left to do (vacuum "
-    "for the visibility timeout). 20,000, 100,000 and 200,000 messages.",
+    "for the visibility timeout). 5,000, 50,000 and 200,000 messages.",
     7,
     run,
 )
