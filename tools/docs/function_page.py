@@ -48,10 +48,20 @@ def page() -> str:
     return "\n".join(parts)
 
 
+def _signature(overloads: list[Function]) -> str:
+    """Return one signature; lines in which overloads differ name all their types."""
+    rows = zip(*(one.signature.splitlines() for one in overloads), strict=True)
+    merged = []
+    for row in rows:
+        kinds = [line.rstrip(",").split(" ")[-1] for line in dict.fromkeys(row)]
+        comma = "," if row[0].endswith(",") else ""
+        merged.append(row[0].removesuffix(kinds[0] + comma) + " | ".join(kinds) + comma)
+    return "\n".join(merged)
+
+
 def _entry(overloads: list[Function]) -> str:
     first = overloads[0]
-    signatures = dict.fromkeys(one.signature for one in overloads)
-    lines = [f"### `{first.name}`\n", "```text", "\n".join(signatures), "```\n"]
+    lines = [f"### `{first.name}`\n", "```text", _signature(overloads), "```\n"]
     comment = [line for line in first.comment if not line.startswith("Errors:")]
     text = prose(comment).strip().replace("see README.md", f"see {STORAGE}")
     lines.append(text + "\n")
