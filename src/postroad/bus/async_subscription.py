@@ -63,7 +63,7 @@ class AsyncSubscription:
         raise StopAsyncIteration
 
     async def close(self) -> None:
-        """End the iteration, also from another task; a message in hand stays leased."""
+        """End the iteration, also from elsewhere; a message in hand stays leased."""
         self._closed.set()
         await self._wakeup.stop()
 

@@ -62,7 +62,7 @@ class Subscription:
         raise StopIteration
 
     def close(self) -> None:
-        """End the iteration, also from another thread; a message in hand stays leased."""
+        """End the iteration, also from elsewhere; a message in hand stays leased."""
         self._closed.set()
         self._wakeup.stop()
 

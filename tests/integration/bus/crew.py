@@ -6,9 +6,11 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from postroad.bus import AsyncWorker, Worker, WorkerSettings
+from postroad.testing import wait_until_async
 
 # What a handler does after its script was called: run SQL on its connection, or wait.
 Step = str | threading.Event
@@ -17,6 +19,10 @@ Script = Callable[[Any], Iterable[Step] | None]
 QUICK = WorkerSettings(
     poll_interval=timedelta(milliseconds=20), maintenance_interval=timedelta(milliseconds=100)
 )
+
+
+async def _is_set(event: threading.Event) -> bool:
+    return event.is_set()
 
 
 class Crew:
@@ -39,8 +45,7 @@ class Crew:
                 if isinstance(step, str):
                     await connection.execute(step)
                 else:
-                    while not step.is_set():
-                        await asyncio.sleep(0.005)
+                    await wait_until_async(partial(_is_set, step), what="the test lets go")
 
         self.worker.handler(queue, **options)(blocking if self.is_blocking else awaiting)
 

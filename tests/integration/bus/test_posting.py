@@ -58,7 +58,7 @@ async def test_posting_nothing_posts_nothing(bus):
 async def test_many_messages_are_posted_all_or_none(bus, transaction):
     await bus.create_queue("orders", payload="jsonb")
     bad = [{"n": 1}] * 1_000 + [{"text": "\x00"}]
-    with pytest.raises(Exception, match="(?i)unicode|null|nul"):
+    with pytest.raises(Exception, match=r"(?i)unicode|null|nul"):
         await bus.post_many("orders", bad)
     assert not await bus.peek("orders")
 

@@ -1,4 +1,4 @@
-"""PostgreSQL is stopped the hard way under load: nothing is lost, and nobody has to be restarted."""
+"""PostgreSQL is stopped the hard way under load: nothing is lost, nobody must be restarted."""
 
 from __future__ import annotations
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from datetime import timedelta
 
+import psycopg
 import pytest
 
 from postroad.bus import (
@@ -125,17 +127,13 @@ async def test_a_database_error_that_a_handler_hides_is_a_failure(colour, databa
     if crew.is_blocking:
 
         def hide(message, connection):
-            try:
+            with contextlib.suppress(psycopg.Error):
                 connection.execute("select 1/0")
-            except Exception:  # noqa: BLE001, S110
-                pass
     else:
 
         async def hide(message, connection):
-            try:
+            with contextlib.suppress(psycopg.Error):
                 await connection.execute("select 1/0")
-            except Exception:  # noqa: BLE001, S110
-                pass
 
     crew.worker.handler("orders")(hide)
     await orders.alter_consumer("orders", "default", max_attempts=1)
@@ -287,7 +285,7 @@ def test_handlers_of_the_other_colour_and_impossible_settings_are_refused(databa
     def blocking(message, connection):
         pass
 
-    with pytest.raises(InvalidArgument, match="AsyncWorker|coroutine"):
+    with pytest.raises(InvalidArgument, match="coroutine"):
         Worker(database).handler("orders")(awaiting)
     with pytest.raises(InvalidArgument, match="coroutine"):
         AsyncWorker(database).handler("orders")(blocking)
@@ -301,7 +299,7 @@ async def test_a_worker_maintains_the_bus(colour, database, orders, sight, clock
     crew = Crew(colour, database)
     async with crew:
         await orders.post_many("orders", ["a", "b"])
-        [message] = await orders.lease("orders", ttl=timedelta(minutes=1))
+        await orders.lease("orders", ttl=timedelta(minutes=1))
         clock.advance(timedelta(minutes=2))
 
         async def is_back():

@@ -1,0 +1,108 @@
+"""The pure parts of waiting and working: pace, backoff, batches, verdicts."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from psycopg.pq import TransactionStatus
+
+from postroad.bus import HeldMessage, LeasedMessage, Message, Park, Retry, TransactionFailed
+from postroad.bus.batch import Batch, is_open
+from postroad.bus.pace import Pace
+from postroad.bus.reconnect import Backoff
+from postroad.bus.worker import Handler, hold, judge
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def _message(number: int) -> Message:
+    return Message(number, NOW, f"q.{number}@x", None, None, (), {}, {}, "data")
+
+
+def _batch(prefetch: int = 10) -> Batch:
+    return Batch(Handler("q", "c", print, "transaction", 1, prefetch, timedelta(seconds=30)))
+
+
+def test_a_queue_that_moved_is_looked_into_at_every_tick_for_a_while() -> None:
+    pace = Pace(warm_seconds=1, recheck_seconds=10)
+    assert pace.due(0.0, {"q": 5}) == ["q"]
+    assert pace.due(0.5, {"q": 5}) == ["q"]
+    assert pace.due(1.5, {"q": 5}) == []
+    assert pace.due(2.0, {"q": 6}) == ["q"]
+    assert pace.due(2.9, {"q": 6}) == ["q"]
+    assert pace.due(3.1, {"q": 6}) == []
+
+
+def test_a_cold_queue_is_looked_into_once_in_a_while() -> None:
+    pace = Pace(warm_seconds=0, recheck_seconds=1)
+    assert pace.due(10.0, {"q": None}) == ["q"]
+    assert pace.due(10.5, {"q": None}) == []
+    assert pace.due(11.0, {"q": None}) == ["q"]
+
+
+def test_delays_grow_to_their_limit_and_are_spread() -> None:
+    backoff = Backoff(timedelta(seconds=1), timedelta(seconds=5), chance=lambda: 1.0)
+    assert [backoff.next_seconds() for _ in range(5)] == [1, 2, 4, 5, 5]
+    backoff.reset()
+    assert backoff.next_seconds() == 1
+    assert 0 <= Backoff().next_seconds() < 0.1
+
+
+def test_a_batch_is_committed_with_the_next_take() -> None:
+    batch = _batch()
+    assert batch.statement().startswith("begin isolation level read committed; select id,")
+    assert batch.statement().endswith('from mbus."consumen_q_by_c"(10)')
+    batch.took([_message(1)])
+    assert batch.statement().startswith("commit; begin")
+    assert batch.statement(is_last=True) == "commit"
+
+
+def test_after_a_failure_the_others_are_taken_one_by_one() -> None:
+    batch = _batch()
+    messages = [_message(number) for number in range(3)]
+    batch.took(messages)
+    assert batch.failed(messages[1]) is messages[1]
+    for _ in range(2):
+        assert batch.amount == 1
+        batch.took([_message(9)])
+    assert batch.amount == 10
+
+
+def test_a_failed_commit_blames_a_message_only_when_it_was_alone() -> None:
+    batch = _batch()
+    batch.took([_message(1), _message(2)])
+    assert batch.failed(None) is None
+    assert batch.amount == 1
+    batch.took([_message(1)])
+    alone = batch.failed(None)
+    assert alone is not None
+    assert alone.id == 1
+
+
+def test_what_a_handler_raises_decides() -> None:
+    retry = judge(Retry("later", after=timedelta(seconds=3)))
+    assert (retry.delay, retry.error, retry.park) == (timedelta(seconds=3), "later", False)
+    assert judge(Retry()).delay is None
+    parked = judge(Park("no sense"))
+    assert (parked.error, parked.park, parked.is_failure) == ("no sense", True, False)
+    failed = judge(ValueError("a\x00b" + "x" * 10_000))
+    assert failed.error.startswith("ValueError: a�b")
+    assert len(failed.error) == 4_000
+    assert failed.is_failure
+
+
+def test_a_transaction_that_failed_is_not_committed() -> None:
+    assert is_open(TransactionStatus.INTRANS)
+    assert not is_open(TransactionStatus.IDLE)
+    with pytest.raises(TransactionFailed):
+        is_open(TransactionStatus.INERROR)
+
+
+def test_a_held_message_is_the_leased_one_with_a_flag() -> None:
+    leased = LeasedMessage(1, NOW, "q.1@x", None, None, (), {"h": "1"}, {}, "data", 7, 2, NOW)
+    held = hold(leased)
+    assert isinstance(held, HeldMessage)
+    assert (held.iid, held.token, held.attempt, held.attempts) == ("q.1@x", 7, 2, 1)
+    assert held.headers is leased.headers
+    assert not held.lost.is_set()

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import psycopg
+import pytest
+
+import postroad.bus.errors as errors
+from postroad.bus import BusError, ConsumerNotFound, NotInstalled, Park, QueueNotFound, Retry
+from postroad.bus.errors import translate
+
+LEAVES = sorted(BusError.__subclasses__(), key=lambda leaf: leaf.code)
+
+
+class Refused(psycopg.DatabaseError):
+    """A driver's error with a code of our choice."""
+
+    def __init__(self, sqlstate: str) -> None:
+        super().__init__("it was refused")
+        self.sqlstate = sqlstate
+
+
+@pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: leaf.code)
+def test_every_error_survives_pickling(leaf: type[BusError]) -> None:
+    error: Any = leaf("what happened", hint="what to do", queue="orders")
+    copy: Any = pickle.loads(pickle.dumps(error))
+    assert type(copy) is leaf
+    assert (str(copy), copy.hint, copy.queue) == ("what happened", "what to do", "orders")
+    assert (copy.code, copy.retryable) == (error.code, error.retryable)
+
+
+def test_outcomes_survive_pickling_too() -> None:
+    from datetime import timedelta
+
+    retry = pickle.loads(pickle.dumps(Retry("later", after=timedelta(seconds=3))))
+    assert (retry.reason, retry.after) == ("later", timedelta(seconds=3))
+    assert pickle.loads(pickle.dumps(Park("no"))).reason == "no"
+
+
+@pytest.mark.parametrize("number", range(1, 20))
+def test_every_code_of_the_schema_has_its_class(number: int) -> None:
+    error = translate(Refused(f"MB{number:03}"), queue="orders")
+    assert error is not None
+    assert error.code == f"MB{number:03}"
+    assert error.facts["queue"] == "orders"
+
+
+def test_a_missing_function_means_a_missing_queue_or_consumer() -> None:
+    missing = Refused("42883")
+    assert isinstance(translate(missing, queue="orders"), QueueNotFound)
+    assert isinstance(translate(missing, queue="orders", consumer="audit"), ConsumerNotFound)
+    assert isinstance(translate(missing), NotInstalled)
+    assert isinstance(translate(Refused("3F000")), NotInstalled)
+
+
+def test_errors_of_others_stay_theirs() -> None:
+    assert translate(Refused("40P01")) is None
+    assert translate(psycopg.OperationalError("gone")) is None
+
+
+def test_every_leaf_is_exported_and_drawn() -> None:
+    for leaf in LEAVES:
+        assert leaf.__name__ in errors.__all__
+        assert leaf.__name__ in (errors.__doc__ or "")
+
+
+def test_only_a_busy_queue_is_worth_the_same_call_again() -> None:
+    assert [leaf.__name__ for leaf in LEAVES if leaf.retryable] == ["QueueBusy"]
