@@ -16,6 +16,9 @@ declare
                                          else to_timestamp(pg_sequence_last_value('mbus.attended') - 3) end;
   -- What this session noted at its last run; lost without harm when the session is another one.
   v_marks   jsonb := mbus._recall_marks();
+  -- A transaction that has already taken messages must not raise hints over them: it may roll back,
+  -- and sequences do not.  Nor may it open a slot that it made itself.
+  v_is_first constant boolean := pg_current_xact_id_if_assigned() is null;
   v_from    timestamptz;
   v_fresh   jsonb;
   v_mark    jsonb;
@@ -31,7 +34,7 @@ begin
     queue := v_queue.name;
     v_fresh := mbus._mark(v_queue);
     -- A run that could not move all there was leaves word of where it began.
-    v_from := least(v_since, (v_marks -> v_queue.name ->> 'since')::timestamptz);
+    v_from := least(v_since, (v_marks -> v_queue.id::text ->> 'since')::timestamptz);
     ended := mbus._end_leases(v_queue, v_from, 1000);
     released := mbus._release(v_queue, v_from, 1000);
     if greatest(ended, released) = 1000 then
@@ -39,12 +42,12 @@ begin
     end if;
     expired := mbus._expire(v_queue, 1000);
     -- The newer mark if nobody is left of those who posted then, else the one of the last run.
-    v_mark := mbus._settled_mark(v_queue, v_fresh, v_marks -> v_queue.name);
+    v_mark := case when v_is_first then mbus._settled_mark(v_queue, v_fresh, v_marks -> v_queue.id::text) end;
     settled := coalesce(mbus._settle(v_queue, (v_mark ->> 'bound')::bigint, (v_mark ->> 'tail')::bigint), 0);
-    v_marks := v_marks || jsonb_build_object(v_queue.name,
-      case when v_mark is null then coalesce(v_marks -> v_queue.name, v_fresh) || (v_fresh - '{tail,bound,open}'::text[])
+    v_marks := v_marks || jsonb_build_object(v_queue.id,
+      case when v_mark is null then coalesce(v_marks -> v_queue.id::text, v_fresh) || (v_fresh - '{tail,bound,open}'::text[])
            else v_fresh end);
-    rotated := mbus._rotate(v_queue);
+    rotated := case when v_is_first then mbus._rotate(v_queue) else 0 end;
     reclaimed := mbus._reclaim(v_queue);
     perform mbus._sample(v_queue, v_now);
     -- An empty queue is left alone until its next post.

@@ -105,7 +105,8 @@ declare
   v_size numeric;
 begin
   if v_tail + 1 - v_head >= p_queue.slots then return 0; end if;
-  select sum(pg_relation_size(format('mbus.%I', mbus._log_name(p_queue, l.lane, v_tail % p_queue.slots))::regclass))
+  -- With the long values, which are stored aside.
+  select sum(pg_table_size(format('mbus.%I', mbus._log_name(p_queue, l.lane, v_tail % p_queue.slots))::regclass))
   into v_size from unnest(p_queue.lanes) l(lane);
   if v_size < mbus._slot_bytes() then return 0; end if;
   if not mbus._slot_exists(p_queue, (v_tail + 1) % p_queue.slots) then

@@ -1,0 +1,92 @@
+"""The figures of mbus.status."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from psycopg import Connection
+
+from postroad.testing import DatabaseClock
+from tests.fixtures.postgres import Connect
+from tests.sql.calls import lease, maintain, nack, one, post, post_many, rows, shift_clock, status, take
+
+COUNTS = "depth, ready, delayed, leased, dmq, is_estimate"
+
+
+def counts(connection: Connection, consumer: str = "default") -> tuple[object, ...]:
+    return rows(
+        connection, f"select {COUNTS} from mbus.status where consumer = %s", consumer
+    )[0]
+
+
+def test_an_empty_queue_shows_zeros(bus: Connection) -> None:
+    assert counts(bus) == (0, 0, 0, 0, 0, False)
+    assert status(bus, "oldest_age") is None
+
+
+@pytest.mark.parametrize("has_second", [False, True])
+def test_every_message_is_counted_where_it_waits(bus: Connection, has_second: bool) -> None:
+    if has_second:
+        bus.execute("select mbus.create_consumer('q', 'second')")
+    post_many(bus, 6)
+    post(bus, 7, "priority=>high")
+    post(bus, 8, delayed_until="2100-01-01")
+    (_, iid, token, _), _ = lease(bus, 2)
+    nack(bus, iid, token, park=True)
+    assert take(bus, 1) == ["2"]
+    assert counts(bus) == (6, 4, 1, 1, 1, False)
+    if has_second:
+        assert counts(bus, "second") == (8, 7, 1, 0, 0, False)
+
+
+def test_a_selector_counts_only_what_it_lets_pass(bus: Connection) -> None:
+    bus.execute("select mbus.create_consumer('q', 'odd', $$(t.data->'n')::integer in (1, 3, 5, 7, 9)$$)")
+    post_many(bus, 9)
+    assert counts(bus, "odd")[1] == 5
+    assert counts(bus)[1] == 9
+
+
+def test_the_age_is_that_of_the_oldest_message_that_is_ready(bus: Connection) -> None:
+    post(bus, 1)
+    shift_clock(bus, timedelta(minutes=10))
+    post(bus, 2)
+    assert timedelta(minutes=10) <= status(bus, "oldest_age") < timedelta(minutes=11)
+    take(bus, 1)
+    assert status(bus, "oldest_age") < timedelta(minutes=1)
+
+
+def test_a_long_queue_is_estimated_without_scanning(live: str, connect: Connect) -> None:
+    connection = connect(live, autocommit=True)
+    post_many(connection, 30000)
+    take(connection, 5000)
+    ready, is_estimate = rows(connection, "select ready, is_estimate from mbus.status")[0]
+    assert is_estimate
+    assert 24000 <= ready <= 26000
+
+
+def test_rates_come_from_the_samples_of_maintenance(
+    live: str, connect: Connect, clock: DatabaseClock
+) -> None:
+    connection = connect(live, autocommit=True)
+    assert rows(connection, "select posted_per_second from mbus.status") == [(None,)]
+    post(connection, 0)
+    maintain(connection)
+    clock.advance(timedelta(seconds=100))
+    post_many(connection, 1000)
+    take(connection, 501)
+    maintain(connection)
+    posted, consumed = rows(
+        connection, "select posted_per_second, consumed_per_second from mbus.status"
+    )[0]
+    assert posted == pytest.approx(10, rel=0.1)
+    assert consumed == pytest.approx(5, rel=0.1)
+
+
+def test_samples_are_not_kept_for_ever(live: str, connect: Connect, clock: DatabaseClock) -> None:
+    connection = connect(live, autocommit=True)
+    for _ in range(5):
+        post(connection, 1)
+        maintain(connection)
+        clock.advance(timedelta(minutes=6))
+    assert one(connection, "select count(*) from mbus.sample") <= 3
