@@ -1,8 +1,8 @@
 """A PostgreSQL for tests: one per version and test run, shared by all parallel workers.
 
-It is an `EmbeddedServer` without fsync, because its data dies with the run; it survives the death of
-its processes, not that of the machine. The template database is installed once, under a file lock;
-each test clones it.
+It is an `EmbeddedServer` without fsync, because its data dies with the run; it survives the death
+of its processes, not that of the machine. The template database is installed once, under a file
+lock; each test clones it.
 """
 
 from __future__ import annotations
