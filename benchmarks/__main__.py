@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from pathlib import Path
@@ -41,6 +42,9 @@ def main() -> int:
     folder: Path = options.output or (DOCUMENTED if options.scale == 1 else TRIED)
     folder.mkdir(parents=True, exist_ok=True)
 
+    # A terminated run stops its server and removes its folder, like an interrupted one.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     scenarios = [scenario for scenario in SCENARIOS if scenario.name in chosen]
     console = Console()
     results = _measure(scenarios, folder, options.scale, console)
@@ -125,4 +129,7 @@ def _print(console: Console, results: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit("interrupted; what was measured before is kept")
