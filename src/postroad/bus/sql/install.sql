@@ -9,6 +9,8 @@ tables/leased.sql
 tables/dmq.sql
 tables/blocked.sql
 tables/dedup.sql
+tables/temporary.sql
+tables/follower.sql
 tables/sample.sql
 internal/now.sql
 internal/names.sql
@@ -25,6 +27,11 @@ internal/order.sql
 internal/ring.sql
 internal/restless.sql
 internal/counts.sql
+internal/temporary.sql
+internal/temporary_ring.sql
+internal/temporary_upkeep.sql
+internal/follow.sql
+internal/claim.sql
 functions/queues.sql
 functions/consumers.sql
 functions/post.sql
@@ -33,6 +40,11 @@ functions/leases.sql
 functions/redrive.sql
 functions/wake.sql
 functions/views.sql
+functions/temporary.sql
+functions/triggers.sql
+functions/request.sql
+functions/reply.sql
+functions/run.sql
 functions/maintain.sql
 templates/bulk_delivery.sql
 templates/choice.sql
@@ -40,6 +52,8 @@ templates/clear_queue.sql
 templates/consume.sql
 templates/consumen_waited.sql
 templates/delivery.sql
+templates/follow.sql
+templates/follow_trigger.sql
 templates/lease.sql
 templates/match.sql
 templates/output_message.sql
@@ -49,6 +63,9 @@ templates/post.sql
 templates/post_direct.sql
 templates/post_plain_direct.sql
 templates/post_plain_fanout.sql
+templates/post_plain_followed.sql
+templates/post_put.sql
+templates/post_put_followed.sql
 templates/postn.sql
 templates/postn_direct.sql
 templates/postn_fanout.sql
@@ -57,6 +74,7 @@ templates/put.sql
 templates/put_direct.sql
 templates/put_fanout.sql
 templates/recipients.sql
+templates/run_on.sql
 templates/take.sql
 templates/take_all.sql
 templates/take_direct.sql
@@ -68,6 +86,7 @@ templates/take_grouped_fanout.sql
 templates/view_trigger.sql
 views/consumers.sql
 views/dead.sql
+views/followers.sql
 views/queues.sql
 views/status.sql
 grants.sql

@@ -20,13 +20,18 @@ begin
   end if;
 end $$;
 
--- Takes one message of a consumer in the caller's transaction, or nothing.
+-- Takes one message of a consumer in the caller's transaction, or nothing.  A temporary queue has no consumers but the
+-- session that made it; see mbus.consume_temporary.
 -- Errors: MB001, MB002, MB013 role, MB014 isolation, MB019 payload.
 create or replace function mbus.consume(qname text, cname text default 'default') returns setof mbus.qt_model
 language plpgsql set search_path from current rows 1 as $$
 declare
   v_function constant text := 'consume_' || qname || '_by_' || cname;
 begin
+  if mbus._is_temporary(qname) then
+    return query select * from mbus.consume_temporary(qname);
+    return;
+  end if;
   perform mbus._check_dispatch(qname, coalesce(cname, 'null'), v_function);
   return query execute format('select * from mbus.%I()', v_function);
 end $$;

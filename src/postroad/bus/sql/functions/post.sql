@@ -1,13 +1,16 @@
 -- Dispatchers for a queue whose name is data.  They run with the caller's rights and call the queue's own
 -- function, so the rights on that function decide.
 
+-- The payload of the queue, null for a temporary one.
 -- Raises MB001 for an unknown queue and MB013 for a caller without the right.
 create or replace function mbus._check_post(p_queue text) returns text
 language plpgsql stable security definer set search_path from current as $$
 declare
-  v_queue mbus.queue := mbus._queue(p_queue);
+  v_queue mbus.queue;
   v_function oid;
 begin
+  if mbus._is_temporary(p_queue) then return null; end if;
+  v_queue := mbus._queue(p_queue);
   select p.oid into v_function from pg_proc p
   where p.pronamespace = 'mbus'::regnamespace and p.proname = 'post_' || p_queue;
   if not has_function_privilege(session_user, v_function, 'execute') then
@@ -36,6 +39,9 @@ declare
   v_payload constant text := mbus._check_post(qname);
   v_iid     text;
 begin
+  if v_payload is null then
+    return mbus._post_temporary(qname, 'text', null, null, data, null, headers, properties, delayed_until, expires, iid);
+  end if;
   execute format('select mbus.%I(mbus._read_%s($1), $2, $3, $4, $5, $6)', 'post_' || qname, v_payload)
     into v_iid using data, headers, properties, delayed_until, expires, iid;
   return v_iid;
@@ -50,6 +56,9 @@ declare
   v_payload constant text := mbus._check_post(qname);
   v_iid     text;
 begin
+  if v_payload is null then
+    return mbus._post_temporary(qname, 'hstore', data, null, null, null, headers, properties, delayed_until, expires, iid);
+  end if;
   if v_payload <> 'hstore' then perform mbus._refuse_payload(qname, v_payload, 'hstore'); end if;
   execute format('select mbus.%I($1, $2, $3, $4, $5, $6)', 'post_' || qname)
     into v_iid using data, headers, properties, delayed_until, expires, iid;
@@ -65,6 +74,9 @@ declare
   v_payload constant text := mbus._check_post(qname);
   v_iid     text;
 begin
+  if v_payload is null then
+    return mbus._post_temporary(qname, 'jsonb', null, data, null, null, headers, properties, delayed_until, expires, iid);
+  end if;
   if v_payload <> 'jsonb' then perform mbus._refuse_payload(qname, v_payload, 'jsonb'); end if;
   execute format('select mbus.%I($1, $2, $3, $4, $5, $6)', 'post_' || qname)
     into v_iid using data, headers, properties, delayed_until, expires, iid;
@@ -80,6 +92,9 @@ declare
   v_payload constant text := mbus._check_post(qname);
   v_iid     text;
 begin
+  if v_payload is null then
+    return mbus._post_temporary(qname, 'bytea', null, null, null, data, headers, properties, delayed_until, expires, iid);
+  end if;
   if v_payload <> 'bytea' then perform mbus._refuse_payload(qname, v_payload, 'bytea'); end if;
   execute format('select mbus.%I($1, $2, $3, $4, $5, $6)', 'post_' || qname)
     into v_iid using data, headers, properties, delayed_until, expires, iid;

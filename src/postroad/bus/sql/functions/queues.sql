@@ -89,6 +89,7 @@ declare
   v_queue    mbus.queue;
   v_consumer text;
 begin
+  perform mbus._drop_triggers_to((mbus._queue(qname)).id);
   v_queue := mbus._alter((mbus._queue(qname)).id);
   perform mbus._drop_tables(v_queue);
   for v_consumer in select name from mbus.consumer where queue_id = v_queue.id loop

@@ -3,7 +3,9 @@
 create or replace function mbus.notify(qnames text[]) returns void
 language plpgsql security definer set search_path from current as $$
 begin
-  perform pg_notify('mbus', name) from (select distinct q.name from mbus.queue q where q.name = any (qnames)) woken;
+  perform pg_notify('mbus', name)
+  from (select distinct q.name from mbus.queue q where q.name = any (qnames)
+        union select t.name from mbus.temporary_queue t where t.name = any (qnames)) woken;
 end $$;
 
 -- The last id drawn per queue, null for an unknown one: a probe for "anything new?" that costs nothing.

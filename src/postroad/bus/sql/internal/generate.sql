@@ -69,7 +69,8 @@ $$;
 create or replace function mbus._queue_functions(p_queue text) returns text[]
 language sql immutable set search_path from current as $$
   select array['post_' || p_queue, 'postn_' || p_queue, 'peek_' || p_queue, 'take_' || p_queue,
-               'clear_queue_' || p_queue, '_put_' || p_queue, '_match_' || p_queue]
+               'clear_queue_' || p_queue, 'run_on_' || p_queue, '_put_' || p_queue, '_match_' || p_queue,
+               '_follow_' || p_queue]
 $$;
 
 create or replace function mbus._consumer_functions(p_queue text, p_consumer text) returns text[]
@@ -95,14 +96,23 @@ begin
   execute mbus._fill('put', v_values || jsonb_build_object(
     'recipients', case p_queue.mode when 'fanout' then mbus._fill('recipients', v_values) end,
     'branches', mbus._branches('put_' || p_queue.mode, p_queue, v_default, v_values)));
+  if p_queue.has_followers then
+    execute mbus._fill('follow', v_values || jsonb_build_object('triggers', mbus._trigger_parts(p_queue)));
+  end if;
   execute mbus._fill('postn', v_values || jsonb_build_object(
+    'followed', case when p_queue.has_followers then 'true or ' end,
     'branches', mbus._branches('postn_' || p_queue.mode, p_queue, v_default, v_values || v_hits)) || v_hits);
-  execute mbus._fill('post', v_values || jsonb_build_object('plain',
-    mbus._fill('post_plain_' || p_queue.mode, v_values || jsonb_build_object(
+  execute mbus._fill('post', v_values || jsonb_build_object(
+    'put', mbus._fill(case when p_queue.has_followers then 'post_put_followed' else 'post_put' end, v_values),
+    'plain', mbus._fill(case when p_queue.has_followers then 'post_plain_followed' else 'post_plain_' || p_queue.mode end,
+      v_values || jsonb_build_object(
       'branches', case p_queue.mode when 'direct' then mbus._branches('post_direct', p_queue, v_default, v_values) end))));
   execute mbus._fill('peek', v_values);
   execute mbus._fill('take_all', v_values);
   execute mbus._fill('clear_queue', v_values);
+  if to_regproc(format('mbus.%I', 'run_on_' || p_queue.name)) is not null then
+    execute mbus._fill('run_on', v_values);
+  end if;
   for v_consumer in select * from mbus.consumer where queue_id = p_queue.id order by id loop
     perform mbus._generate_consumer(p_queue, v_consumer, v_values);
   end loop;
@@ -188,6 +198,8 @@ begin
         then v_always || mbus._consume_role(p_queue.name, v_function.consumer)
       when v_function.name in ('post_' || p_queue.name, 'postn_' || p_queue.name)
         then v_always || mbus._post_role(p_queue.name)
+      when v_function.name = 'run_on_' || p_queue.name
+        then v_always || mbus._consume_role(p_queue.name, 'default')
       else v_always end);
   end loop;
 end $$;

@@ -15,8 +15,5 @@ begin
   end if;
   v_parcel := row(null, mbus.now(), $5, $2, $3, null, null, {parameters})::mbus.parcel;
   select * into v_accepted from mbus._accept({queue_id}, v_parcel, $4, $6);
-  if v_accepted.parcel is null then    -- delayed, or a message with this key is there already
-    return '{queue}.' || v_accepted.number || '@{node}';
-  end if;
-  return '{queue}.' || mbus._put_{queue}(v_accepted.parcel) || '@{node}';
+{put}
 end $function$;

@@ -7,7 +7,7 @@ returns text[]
 language plpgsql security definer set search_path from current as $function$
 declare
   v_count      constant integer := coalesce(cardinality($1), 0);
-  v_headers    constant hstore[] := mbus._spread('headers', $2, v_count);
+  v_headers    hstore[] := mbus._spread('headers', $2, v_count);
   v_properties constant hstore[] := mbus._spread('properties', $3, v_count);
   v_now        constant timestamptz := mbus.now();
   v_one_by_one boolean;
@@ -17,10 +17,16 @@ declare
 begin
   perform mbus._check_expiry($4, $5);
   -- What needs a decision per message is posted message by message.
-  v_one_by_one := $4 is not null or exists (
+  v_one_by_one := {followed}$4 is not null or exists (
     select from unnest($2) h where h ?| '{priority,group,dedup_key,consume_after,seenby,source_db,enqueue_time}');
   if not v_one_by_one then
     v_ids := array(select nextval('mbus.{position}') from generate_series(1, v_count));
+    if exists (select from unnest($2) h where h ? 'reply_to') then
+      v_headers := array(
+        select case when m.headers ? 'reply_to'
+                    then mbus._correlate(m.headers, '{queue}.' || m.id || '@{node}', $5) else m.headers end
+        from unnest(v_ids, v_headers) with ordinality m(id, headers, place) order by m.place);
+    end if;
 {hits}
   end if;
   if v_one_by_one then

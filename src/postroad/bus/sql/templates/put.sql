@@ -13,6 +13,9 @@ declare
   v_recipients integer[];
   v_generation bigint;
 begin
+  if p_parcel.headers ? 'reply_to' then
+    p_parcel.headers := mbus._correlate(p_parcel.headers, '{queue}.' || v_number || '@{node}', p_parcel.expires);
+  end if;
 {recipients}
   loop
     v_generation := pg_sequence_last_value('mbus.{tail}');

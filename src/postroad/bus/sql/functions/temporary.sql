@@ -1,0 +1,160 @@
+-- Temporary queues and temporary consumers: rows of a session, gone when it is.  See internal/temporary.sql.
+
+-- Makes a queue that only this session takes from, and that anybody who knows its name may post to.
+-- It is there for others when the caller's transaction commits, and gone when the session ends.
+-- Errors: MB011 payload.
+create or replace function mbus.create_temporary_queue(payload regtype default 'hstore') returns text
+language plpgsql security definer set search_path from current as $$
+begin
+  perform mbus._check_payload(payload);
+  return mbus._add_temporary_queue(payload::text);
+end $$;
+
+-- Gives this session a copy of each message that is posted to a queue from now on and passes the selector.
+-- Returns the name of the temporary queue that the copies come to.
+-- A selector is evaluated in the producer's transaction with the rights of the owner of the bus, so only
+-- members of mbus_<db>_admin may give one.  One that raises does not fail the post: the copy comes, with the error
+-- in header selector_error.
+-- Errors: MB001, MB008 selector, MB013 role, MB017 busy.
+create or replace function mbus.create_temporary_consumer(qname text, selector text default null) returns text
+language plpgsql security definer set search_path from current set lock_timeout = '10s' as $$
+declare
+  v_queue mbus.queue := mbus._queue(qname);
+  v_name  text;
+begin
+  perform mbus._check_consume(v_queue, 'default');
+  if selector is not null then
+    perform mbus._check_admin('give a temporary consumer a selector');
+    perform mbus._check_selector(v_queue, selector);
+  end if;
+  if not v_queue.has_followers then
+    perform mbus._add_followers(v_queue.id);
+  end if;
+  v_name := mbus._add_temporary_queue(v_queue.payload);
+  insert into mbus.follower (queue_id, temporary_name, selector) values (v_queue.id, v_name, selector);
+  return v_name;
+exception when lock_not_available then
+  raise exception 'queue "%" is busy: somebody is changing its shape', qname
+    using errcode = 'MB017', hint = 'Try again.';
+end $$;
+
+-- Takes up to amt messages of a temporary queue in the caller's transaction, in order of posting.  With wait, looks
+-- until there is one or the time is over; a transaction that waits long keeps dead rows from being removed.
+-- For each payload its own function, because the row types differ.
+-- Errors: MB001 gone, MB012 argument, MB013 another session's, MB014 isolation, MB019 other payload.
+create or replace function mbus.consume_temporary(qname text, amt integer default 1, wait interval default '0')
+returns setof mbus.qt_model
+language plpgsql security definer set search_path from current rows 100 as $$
+begin
+  perform mbus._check_temporary(qname, 'hstore');
+  return query
+  select p.number, p.added, mbus._iid(qname, p.number), (p.trail ->> 'delayed_until')::timestamptz, p.expires,
+         null::integer[], mbus._deliver_temporary(qname, p), p.properties, p.data_hstore
+  from mbus._await_temporary(qname, amt, wait) p;
+end $$;
+
+create or replace function mbus.consume_temporary_jsonb(qname text, amt integer default 1, wait interval default '0')
+returns setof mbus.qt_model_jsonb
+language plpgsql security definer set search_path from current rows 100 as $$
+begin
+  perform mbus._check_temporary(qname, 'jsonb');
+  return query
+  select p.number, p.added, mbus._iid(qname, p.number), (p.trail ->> 'delayed_until')::timestamptz, p.expires,
+         null::integer[], mbus._deliver_temporary(qname, p), p.properties, p.data_jsonb
+  from mbus._await_temporary(qname, amt, wait) p;
+end $$;
+
+create or replace function mbus.consume_temporary_text(qname text, amt integer default 1, wait interval default '0')
+returns setof mbus.qt_model_text
+language plpgsql security definer set search_path from current rows 100 as $$
+begin
+  perform mbus._check_temporary(qname, 'text');
+  return query
+  select p.number, p.added, mbus._iid(qname, p.number), (p.trail ->> 'delayed_until')::timestamptz, p.expires,
+         null::integer[], mbus._deliver_temporary(qname, p), p.properties, p.data_text
+  from mbus._await_temporary(qname, amt, wait) p;
+end $$;
+
+create or replace function mbus.consume_temporary_bytea(qname text, amt integer default 1, wait interval default '0')
+returns setof mbus.qt_model_bytea
+language plpgsql security definer set search_path from current rows 100 as $$
+begin
+  perform mbus._check_temporary(qname, 'bytea');
+  return query
+  select p.number, p.added, mbus._iid(qname, p.number), (p.trail ->> 'delayed_until')::timestamptz, p.expires,
+         null::integer[], mbus._deliver_temporary(qname, p), p.properties, p.data_bytea
+  from mbus._await_temporary(qname, amt, wait) p;
+end $$;
+
+-- Removes what sessions that are gone have left, and returns how many queues that were.  Maintenance does
+-- the same unasked.
+create or replace function mbus.clear_tempq() returns bigint
+language plpgsql security definer set search_path from current as $$
+begin
+  return mbus._clear_temporary();
+end $$;
+
+create or replace function mbus._check_temporary(p_name text, p_payload text) returns void
+language plpgsql volatile set search_path from current as $$
+declare
+  v_queue mbus.temporary_queue := mbus._own_temporary_queue(p_name);
+begin
+  if v_queue.payload is distinct from p_payload then
+    raise exception 'temporary queue "%" carries %', p_name, coalesce(v_queue.payload, 'answers')
+      using errcode = 'MB019', hint = case v_queue.payload
+        when 'hstore' then 'Call mbus.consume_temporary.'
+        else 'Call mbus.' || coalesce('consume_temporary_' || v_queue.payload, 'replies') || '.' end;
+  end if;
+end $$;
+
+create or replace function mbus._deliver_temporary(p_name text, p_parcel mbus.parcel) returns hstore
+language sql stable set search_path from current as $$
+  select mbus._deliver(hstore(array['seenby', 'source_db', 'destination'],
+                              array[array[current_database()::text]::text, current_database()::text, p_name]),
+                       p_parcel.added, p_parcel.headers, null)
+$$;
+
+create or replace function mbus._check_admin(p_what text) returns void
+language plpgsql stable set search_path from current as $$
+begin
+  if not exists (
+    select from pg_roles r
+    where r.rolname in (mbus._role('admin'), (select pg_get_userbyid(nspowner) from pg_namespace where nspname = 'mbus'))
+      and pg_has_role(session_user, r.oid, 'usage'))
+  then
+    raise exception 'user "%" may not %', session_user, p_what
+      using errcode = 'MB013', hint = format('Grant role %I.', mbus._role('admin'));
+  end if;
+end $$;
+
+-- Posts to a temporary queue; called by mbus.post.  Exactly one of the four data is given, a text is read
+-- as what the queue carries.
+create or replace function mbus._post_temporary(
+  p_name text, p_given text, p_hstore hstore, p_jsonb jsonb, p_text text, p_bytea bytea, p_headers hstore,
+  p_properties hstore, p_delayed_until timestamptz, p_expires timestamptz, p_iid text) returns text
+language plpgsql security definer set search_path from current as $$
+declare
+  v_queue  mbus.temporary_queue := mbus._temporary_queue(p_name);
+  v_parcel mbus.parcel;
+begin
+  if v_queue.name is null then perform mbus._refuse_gone(p_name); end if;
+  if p_iid is not null then
+    raise exception 'iid "%" was not issued for queue "%"', p_iid, p_name
+      using errcode = 'MB009', hint = 'Messages of temporary queues get their iid when they are posted.';
+  end if;
+  perform mbus._check_expiry(p_delayed_until, p_expires);
+  if p_given = 'text' and v_queue.payload <> 'text' then
+    case v_queue.payload
+      when 'hstore' then p_hstore := mbus._read_hstore(p_text);
+      when 'jsonb' then p_jsonb := mbus._read_jsonb(p_text);
+      else p_bytea := mbus._read_bytea(p_text);
+    end case;
+    p_text := null;
+  elsif p_given <> v_queue.payload then
+    perform mbus._refuse_payload(p_name, v_queue.payload, p_given);
+  end if;
+  v_parcel := row(null, mbus.now(), p_expires, p_headers, p_properties,
+    case when p_delayed_until is not null then jsonb_build_object('delayed_until', p_delayed_until) end, null,
+    p_hstore, p_jsonb, p_text, p_bytea)::mbus.parcel;
+  return mbus._iid(p_name, (mbus._temporary_put(array[p_name], array[v_parcel]))[1]);
+end $$;

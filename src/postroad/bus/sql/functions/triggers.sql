@@ -1,0 +1,88 @@
+-- Copies what is posted to a queue from now on, and passes the selector, into another queue.  The copy keeps
+-- data, properties, headers, delay and expiry; header enqueue_time is that of the original, origin_iid names it.
+-- It is made in the producer's transaction and is then a message of its own.
+--
+-- Locks: all changes of triggers, one at a time; then the source queue's.
+-- Errors: MB001, MB008 selector, MB011 other payload, MB020 a message could come back to where it was, MB030 exists.
+create or replace function mbus.create_trigger(src_queue_name text, dst_queue_name text, selector text default null)
+returns void
+language plpgsql security definer set search_path from current as $$
+declare
+  v_source      mbus.queue;
+  v_destination mbus.queue;
+begin
+  perform mbus._lock_triggers();
+  v_source := mbus._alter((mbus._queue(src_queue_name)).id);
+  v_destination := mbus._queue(dst_queue_name);
+  if v_source.payload <> v_destination.payload then
+    raise exception 'queue "%" carries %, queue "%" carries %',
+        src_queue_name, v_source.payload, dst_queue_name, v_destination.payload
+      using errcode = 'MB011', hint = 'A trigger copies between queues of the same payload.';
+  end if;
+  if exists (select from mbus.follower f where f.queue_id = v_source.id and f.destination_id = v_destination.id) then
+    raise exception 'there is a trigger from "%" to "%" already', src_queue_name, dst_queue_name
+      using errcode = 'MB030', hint = 'Drop it first with mbus.drop_trigger.';
+  end if;
+  if mbus._leads_to(v_destination.id, v_source.id) then
+    raise exception 'a trigger from "%" to "%" would make a loop', src_queue_name, dst_queue_name
+      using errcode = 'MB020', hint = 'Messages would be copied without end. Look at the view mbus.followers.';
+  end if;
+  perform mbus._check_selector(v_source, selector);
+  insert into mbus.follower (queue_id, destination_id, selector) values (v_source.id, v_destination.id, create_trigger.selector);
+  update mbus.queue set has_followers = true where id = v_source.id returning * into v_source;
+  perform mbus._generate(v_source);
+end $$;
+
+-- Ends a trigger; copies made so far stay.
+-- Errors: MB001, MB031 no such trigger.
+create or replace function mbus.drop_trigger(src_queue_name text, dst_queue_name text) returns void
+language plpgsql security definer set search_path from current as $$
+declare
+  v_source mbus.queue;
+begin
+  perform mbus._lock_triggers();
+  v_source := mbus._alter((mbus._queue(src_queue_name)).id);
+  delete from mbus.follower f
+  where f.queue_id = v_source.id and f.destination_id = (mbus._queue(dst_queue_name)).id;
+  if not found then
+    raise exception 'there is no trigger from "%" to "%"', src_queue_name, dst_queue_name
+      using errcode = 'MB031', hint = 'Look at the view mbus.followers.';
+  end if;
+  perform mbus._refollow(v_source);
+end $$;
+
+create or replace function mbus._lock_triggers() returns void
+language sql set search_path from current as $$ select pg_advisory_xact_lock(mbus._lock_class(), 0) $$;
+
+-- True when what is posted to the one queue ends up, over any number of triggers, in the other.
+create or replace function mbus._leads_to(p_from integer, p_to integer) returns boolean
+language sql stable set search_path from current as $$
+  with recursive reached(id) as (
+    select p_from
+    union
+    select f.destination_id from reached r join mbus.follower f on f.queue_id = r.id where f.destination_id is not null)
+  select exists (select from reached where id = p_to)
+$$;
+
+-- Makes the functions of a queue anew after a follower has gone; without followers they are the plain ones again.
+create or replace function mbus._refollow(p_queue mbus.queue) returns void
+language plpgsql set search_path from current as $$
+begin
+  update mbus.queue set has_followers = exists (select from mbus.follower f where f.queue_id = p_queue.id)
+  where id = p_queue.id returning * into p_queue;
+  perform mbus._generate(p_queue);
+end $$;
+
+-- Before a queue is dropped: no other queue's functions may name it any more.
+create or replace function mbus._drop_triggers_to(p_queue_id integer) returns void
+language plpgsql set search_path from current as $$
+declare
+  v_source integer;
+begin
+  perform mbus._lock_triggers();
+  for v_source in
+    delete from mbus.follower f where f.destination_id = p_queue_id returning f.queue_id
+  loop
+    perform mbus._refollow(mbus._alter(v_source));
+  end loop;
+end $$;

@@ -1,0 +1,90 @@
+-- Copies of what is posted: for triggers, which the queue's own function mbus._follow_<q> knows, and for
+-- temporary consumers, which come and go and are therefore looked up.
+
+-- A message that asks for an answer is told its own iid and its deadline, for whoever answers.
+create or replace function mbus._correlate(p_headers hstore, p_iid text, p_expires timestamptz) returns hstore
+language sql immutable set search_path from current as $$
+  select case when p_headers ? 'correlation' then p_headers else p_headers || hstore('correlation', p_iid) end
+      || case when p_expires is null then ''::hstore else hstore('reply_by', p_expires::text) end
+$$;
+
+-- The headers of a copy: those of the message, when it was first posted, and which message it was.  What its key
+-- prevents was prevented already.
+create or replace function mbus._copy_headers(p_parcel mbus.parcel, p_iid text) returns hstore
+language sql stable set search_path from current as $$
+  select hstore('enqueue_time', p_parcel.added::text) || hstore('origin_iid', p_iid)
+      || case when p_parcel.headers ? 'reply_to' then mbus._correlate(p_parcel.headers, p_iid, p_parcel.expires)
+              else coalesce(p_parcel.headers, '') end - '{dedup_key,dedup_window}'::text[]
+$$;
+
+-- A copy whose selector raised: into the dmq of the destination's first consumer.
+create or replace function mbus._bury_copy(
+  p_destination_id integer, p_parcel mbus.parcel, p_headers hstore, p_error text) returns void
+language plpgsql set search_path from current as $$
+declare
+  v_consumer integer;
+begin
+  select c.id into v_consumer from mbus.consumer c where c.queue_id = p_destination_id
+  order by c.name <> 'default', c.id limit 1;
+  p_parcel.headers := p_headers;
+  perform mbus._bury(v_consumer, p_parcel,
+    (select nextval(q.position) from mbus.queue q where q.id = p_destination_id), p_error);
+end $$;
+
+-- Copies a message to the temporary consumers of its queue.  Their selectors are texts, run as such.
+create or replace function mbus._temporary_follow(
+  p_queue_id integer, p_message anyelement, p_parcel mbus.parcel, p_headers hstore) returns void
+language plpgsql set search_path from current as $$
+declare
+  v_follower mbus.follower;
+  v_is_hit   boolean;
+  v_error    text;
+  v_parcel   mbus.parcel := p_parcel;
+begin
+  for v_follower in
+    select * from mbus.follower f where f.queue_id = p_queue_id and f.temporary_name is not null
+  loop
+    v_is_hit := true;
+    v_error := null;
+    if v_follower.selector is not null then
+      begin
+        execute format(e'select (%s\n) from (select ($1).*) t', v_follower.selector) into v_is_hit using p_message;
+      exception when others then
+        v_error := sqlerrm;
+      end;
+    end if;
+    if v_is_hit then
+      v_parcel.headers := p_headers
+        || case when v_error is null then ''::hstore else hstore('selector_error', v_error) end;
+      perform mbus._temporary_put(array[v_follower.temporary_name], array[v_parcel]);
+    end if;
+  end loop;
+end $$;
+
+-- True when a post with a dedup_key is the one that the key stands for now, and not a repetition.
+create or replace function mbus._is_first(p_queue_id integer, p_parcel mbus.parcel) returns boolean
+language sql stable set search_path from current as $$
+  select p_parcel.headers -> 'dedup_key' is null or exists (
+    select from mbus.dedup d
+    where d.queue_id = p_queue_id and d.key = p_parcel.headers -> 'dedup_key'
+      and d.until = p_parcel.added + coalesce(p_parcel.headers -> 'dedup_window', '1 hour')::interval)
+$$;
+
+-- The first follower of a queue changes its functions; the last trigger that goes changes them back.
+create or replace function mbus._add_followers(p_queue_id integer) returns void
+language plpgsql set search_path from current as $$
+declare
+  v_queue mbus.queue := mbus._alter(p_queue_id);
+begin
+  if v_queue.has_followers then return; end if;
+  update mbus.queue set has_followers = true where id = p_queue_id returning * into v_queue;
+  perform mbus._generate(v_queue);
+end $$;
+
+-- The parts of mbus._follow_<q>, one per trigger.
+create or replace function mbus._trigger_parts(p_queue mbus.queue) returns text
+language sql stable set search_path from current as $$
+  select string_agg(mbus._fill('follow_trigger', mbus._queue_values(p_queue) || jsonb_build_object(
+    'destination', d.name, 'destination_id', d.id, 'selector', coalesce(f.selector, 'true'))), e'\n' order by f.id)
+  from mbus.follower f join mbus.queue d on d.id = f.destination_id where f.queue_id = p_queue.id
+$$;

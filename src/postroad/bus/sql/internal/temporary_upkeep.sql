@@ -1,0 +1,140 @@
+-- Keeping the ring of the temporary queues small.  Called by mbus.maintain; see also mbus.clear_tempq.
+--
+-- Life of a table: free (life 0, no pages) -> tail -> sealed -> empty (life 0) -> truncated -> free.
+
+-- A table that has grown to this is sealed; and any that has something in it, after a minute.
+create or replace function mbus._tempq_bytes() returns bigint
+language sql immutable parallel safe return 2097152;
+
+-- To be called before anything is written in the transaction: sequences do not roll back, so a table that is empty only
+-- because of our own deletes must not be given up.
+-- Locks: an advisory lock of its own, tried; then what the steps say.
+create or replace function mbus._maintain_temporary() returns bigint
+language plpgsql set search_path from current as $$
+declare
+  v_is_first constant boolean := pg_current_xact_id_if_assigned() is null;
+  v_sealed   integer[];
+begin
+  if not pg_try_advisory_xact_lock(mbus._session_class(), 0) then return 0; end if;
+  v_sealed := array(
+    select s from generate_series(0, 2) s
+    where s <> pg_sequence_last_value('mbus.tempq_tail') % 4 and pg_relation_size(format('mbus.tempq_%s', s)::regclass) > 0);
+  if v_is_first then
+    perform mbus._seal_off_tempq(s) from unnest(v_sealed) s where mbus._tempq_life(s) > 0;
+    perform mbus._truncate_tempq(s) from unnest(v_sealed) s where mbus._tempq_life(s) = 0;
+  end if;
+  perform mbus._rotate_tempq();
+  perform mbus._sweep_tempq(s) from unnest(v_sealed) s where mbus._tempq_life(s) > 0;
+  return case when exists (select from mbus.temporary_queue) then mbus._clear_temporary() else 0 end;
+end $$;
+
+create or replace function mbus._tempq_life(p_slot integer) returns bigint
+language sql volatile set search_path from current as $$
+  select pg_sequence_last_value(format('mbus.tempq_life_%s', p_slot)::regclass)
+$$;
+
+-- Removes the temporary queues of sessions that are gone, with their messages; their followers go with them.
+create or replace function mbus._clear_temporary() returns bigint
+language plpgsql set search_path from current as $$
+declare
+  v_names text[];
+  v_slot  integer;
+begin
+  with live as materialized (
+    select l.objid::bigint as pid from pg_locks l
+    where l.locktype = 'advisory' and l.granted and l.objsubid = 2
+      and l.classid::bigint = mbus._session_class() & 4294967295::bigint
+      and l.database = (select oid from pg_database where datname = current_database())),
+  gone as (
+    delete from mbus.temporary_queue q
+    where q.name in (select t.name from mbus.temporary_queue t
+                     where t.pid not in (select pid from live) limit 10000 for update skip locked)
+    returning q.name)
+  select array_agg(g.name) into v_names from gone g;
+  if v_names is null then return 0; end if;
+  for v_slot in select * from mbus._tempq_slots() loop
+    execute format('delete from mbus.tempq_%s s where s.destination = any ($1)', v_slot) using v_names;
+  end loop;
+  return cardinality(v_names);
+end $$;
+
+-- Gives the tail to a free table once the current one is full or old.
+create or replace function mbus._rotate_tempq() returns void
+language plpgsql set search_path from current as $$
+declare
+  v_tail constant bigint := pg_sequence_last_value('mbus.tempq_tail');
+  v_size constant bigint := pg_relation_size(format('mbus.tempq_%s', v_tail % 4)::regclass);
+  v_now  constant bigint := extract(epoch from mbus.now())::bigint;
+  v_free integer;
+begin
+  if v_size = 0 or v_size < mbus._tempq_bytes() and v_now - pg_sequence_last_value('mbus.tempq_opened') < 60 then
+    return;
+  end if;
+  select s into v_free from generate_series(0, 2) s
+  where mbus._tempq_life(s) = 0 and pg_relation_size(format('mbus.tempq_%s', s)::regclass) = 0 limit 1;
+  if v_free is null then
+    perform mbus._compact_tempq();
+    return;
+  end if;
+  -- Alive first: whoever sees the new tail must be able to write there, and to look there.
+  perform setval(format('mbus.tempq_life_%s', v_free)::regclass, v_tail / 4 + 1);
+  perform setval('mbus.tempq_tail', (v_tail / 4 + 1) * 4 + v_free);
+  perform setval('mbus.tempq_opened', v_now);
+end $$;
+
+-- With every table in use: moves the little that is left in the oldest into the next one.  From there on it
+-- is still the first to be taken.
+create or replace function mbus._compact_tempq() returns void
+language plpgsql set search_path from current as $$
+declare
+  v_slots constant integer[] := array(select * from mbus._tempq_slots());
+  v_count bigint;
+begin
+  if cardinality(v_slots) < 3 then return; end if;
+  execute format('select count(*) from (select from mbus.tempq_%s limit 5001) s', v_slots[1]) into v_count;
+  if v_count > 5000 then return; end if;
+  execute format('with gone as (delete from mbus.tempq_%s s where s.ctid = any (array(
+                    select r.ctid from mbus.tempq_%1$s r for update skip locked)) returning s.*)
+                  insert into mbus.tempq_%s select * from gone', v_slots[1], v_slots[2]);
+end $$;
+
+-- Deletes what has expired, and what came for a queue just when it went.
+create or replace function mbus._sweep_tempq(p_slot integer) returns void
+language plpgsql set search_path from current as $$
+begin
+  execute format('delete from mbus.tempq_%s s where s.ctid = any (array(
+                    select r.ctid from mbus.tempq_%1$s r
+                    where r.expires <= mbus.now()
+                       or not exists (select from mbus.temporary_queue q where q.name = r.destination)
+                    for update skip locked))', p_slot);
+end $$;
+
+-- Ends the life of a sealed table that is empty, so that nobody looks into it any more.
+-- Locks: share on the table, tried.  Under it nobody writes there, so what is not visible is not there; who
+-- waits to insert finds the life ended and goes to the tail.
+create or replace function mbus._seal_off_tempq(p_slot integer) returns void
+language plpgsql set search_path from current as $$
+declare
+  v_is_live boolean;
+begin
+  execute format('select exists (select from mbus.tempq_%s)', p_slot) into v_is_live;
+  if v_is_live then return; end if;
+  execute format('lock table mbus.tempq_%s in share mode nowait', p_slot);
+  execute format('select exists (select from mbus.tempq_%s)', p_slot) into v_is_live;
+  if v_is_live then
+    raise lock_not_available;    -- gives the lock back
+  end if;
+  perform setval(format('mbus.tempq_life_%s', p_slot)::regclass, 0);
+exception when lock_not_available then
+  return;
+end $$;
+
+-- Locks: access exclusive on the table, tried.  Only those who began to look before its life ended hold it.
+create or replace function mbus._truncate_tempq(p_slot integer) returns void
+language plpgsql set search_path from current as $$
+begin
+  execute format('lock table mbus.tempq_%s in access exclusive mode nowait', p_slot);
+  execute format('truncate mbus.tempq_%s', p_slot);
+exception when lock_not_available then
+  return;
+end $$;

@@ -1,0 +1,1 @@
+    null;    -- whoever follows gets copies, so every message goes the long way

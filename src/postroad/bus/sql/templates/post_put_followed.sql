@@ -1,0 +1,7 @@
+  if v_accepted.parcel is not null then
+    v_accepted.number := mbus._put_{queue}(v_accepted.parcel);
+    perform mbus._follow_{queue}(v_parcel, v_accepted.number, $4);
+  elsif mbus._is_first({queue_id}, v_parcel) then    -- set aside until it is due
+    perform mbus._follow_{queue}(v_parcel, v_accepted.number, $4);
+  end if;
+  return '{queue}.' || v_accepted.number || '@{node}';

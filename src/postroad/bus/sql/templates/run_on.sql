@@ -1,0 +1,29 @@
+-- Takes up to 100 messages of consumer default and runs a statement with each, as $1 of type mbus.{model}.
+-- Each runs in a subtransaction: an error undoes that one's work and sends the message to the dmq with the error, the
+-- others go on.  Returns how many ran well.  All in the caller's transaction, and with the caller's rights and search
+-- path: hence neither security definer nor a search path of its own.
+create or replace function mbus.run_on_{queue}(exec text) returns integer
+language plpgsql as $function$
+declare
+  v_iid     text;
+  v_message mbus.{model};
+  v_error   text;
+  v_count   integer := 0;
+begin
+  perform mbus._check_statement(exec, '{model}');
+  -- The messages are locked out here, so that one whose subtransaction is undone is still ours.
+  foreach v_iid in array mbus._claim_ready('{queue}', 'default', 100) loop
+    v_error := null;
+    begin
+      select * into v_message from mbus.take_from_{queue}_by_default(v_iid);
+      execute exec using v_message;
+      v_count := v_count + 1;
+    exception when others then
+      v_error := sqlerrm;
+    end;
+    if v_error is not null then
+      perform mbus.reject('{queue}', 'default', v_iid, null, v_error, true);
+    end if;
+  end loop;
+  return v_count;
+end $function$;
