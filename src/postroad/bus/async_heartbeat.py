@@ -10,6 +10,7 @@ from datetime import timedelta
 from postroad.bus.async_client import AsyncBus
 from postroad.bus.message import LeasedMessage
 from postroad.bus.reconnect import SURVIVABLE
+from postroad.bus.worker import lost_leases
 from postroad.service import Service
 
 __all__ = ["AsyncHeartbeat"]
@@ -26,20 +27,22 @@ class AsyncHeartbeat(Service):
     on this machine's clock.
     """
 
-    def __init__(self, bus: AsyncBus, ttl: timedelta, lost: Callable[[str], None]) -> None:
+    def __init__(
+        self, bus: AsyncBus, ttl: timedelta, lost: Callable[[LeasedMessage], None]
+    ) -> None:
         super().__init__("heartbeat")
         self._bus = bus
         self._ttl = ttl
         self._lost = lost
-        self._held: dict[str, tuple[LeasedMessage, float]] = {}
+        self._held: dict[int, tuple[LeasedMessage, float]] = {}
 
     def hold(self, message: LeasedMessage) -> None:
         """Keep extending this message's lease."""
-        self._held[message.iid] = (message, self._now() + self._ttl.total_seconds())
+        self._held[message.token] = (message, self._now() + self._ttl.total_seconds())
 
     def release(self, message: LeasedMessage) -> None:
         """Extend it no more; unknown messages are ignored."""
-        self._held.pop(message.iid, None)
+        self._held.pop(message.token, None)
 
     async def run(self) -> None:
         """Beat until stopped."""
@@ -52,20 +55,20 @@ class AsyncHeartbeat(Service):
         held = [message for message, _ in list(self._held.values())]
         deadline = self._now() + self._ttl.total_seconds()
         try:
-            lost = await self._bus.extend_many(held, self._ttl)
+            iids = await self._bus.extend_many(held, self._ttl)
         except SURVIVABLE as failure:
             logger.warning("heartbeat_failed", extra={"reason": str(failure).strip()})
-            lost = [iid for iid, (_, end) in list(self._held.items()) if end <= self._now()]
+            lost = [message for message, end in list(self._held.values()) if end <= self._now()]
         else:
+            lost = lost_leases(held, iids)
             for message in held:
-                if message.iid in self._held:
-                    self._held[message.iid] = (message, deadline)
-        self.signals.emit("beat", held)
-        for iid in lost:
+                if message.token in self._held:
+                    self._held[message.token] = (message, deadline)
+        for message in lost:
             # Done meanwhile, perhaps: then nobody misses it.
-            if self._held.pop(iid, None) is not None:
-                logger.warning("lease_lost", extra={"iid": iid})
-                self._lost(iid)
+            if self._held.pop(message.token, None) is not None:
+                logger.warning("lease_lost", extra={"iid": message.iid})
+                self._lost(message)
 
     @staticmethod
     def _now() -> float:

@@ -41,13 +41,13 @@ class AsyncLeaseLoop(Service):
         self._wakeup = wakeup
         self._facts = {"queue": handler.queue, "consumer": handler.consumer}
         self._waiting: asyncio.Queue[HeldMessage] = asyncio.Queue()
-        self._unfinished: dict[str, HeldMessage] = {}
+        self._unfinished: dict[int, HeldMessage] = {}
         self._room = asyncio.Event()
         self._heartbeat = AsyncHeartbeat(bus, handler.ttl, self._lost)
         self._acknowledger = AsyncAcknowledger(
             bus, settings.ack_delay, settings.ack_batch, self._heartbeat.release
         )
-        self._runners: dict[str, asyncio.Task[None]] = {}
+        self._runners: dict[int, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
         """Serve until stopped, then until all that was leased is finished or abandoned."""
@@ -111,7 +111,7 @@ class AsyncLeaseLoop(Service):
 
     def _accept(self, message: LeasedMessage) -> None:
         held = hold(message)
-        self._unfinished[held.iid] = held
+        self._unfinished[held.token] = held
         self._heartbeat.hold(held)
         self._waiting.put_nowait(held)
 
@@ -132,22 +132,22 @@ class AsyncLeaseLoop(Service):
                 # The handler was cancelled for its lost lease; the runner goes on.
                 runner.uncancel()
             finally:
-                self._runners.pop(message.iid, None)
+                self._runners.pop(message.token, None)
                 self._waiting.task_done()
             self._finished(message)
 
     async def _handle(self, runner: asyncio.Task[None], message: HeldMessage) -> None:
-        self._runners[message.iid] = runner
+        self._runners[message.token] = runner
         try:
             await self._handler.function(message)
         except Exception as error:  # noqa: BLE001 - whatever a handler raises is its message's
-            self._runners.pop(message.iid, None)
+            self._runners.pop(message.token, None)
             await self._fail(message, error)
         else:
             self._acknowledger.finish(message)
 
     def _finished(self, message: HeldMessage) -> None:
-        self._unfinished.pop(message.iid, None)
+        self._unfinished.pop(message.token, None)
         self._room.set()
 
     async def _fail(self, message: HeldMessage, error: Exception) -> None:
@@ -181,10 +181,10 @@ class AsyncLeaseLoop(Service):
             except SURVIVABLE as failure:
                 logger.warning("nack_failed", extra={"reason": str(failure).strip()})
 
-    def _lost(self, iid: str) -> None:
-        message = self._unfinished.get(iid)
-        if message is not None:
-            message.lost.set()
-        runner = self._runners.get(iid)
+    def _lost(self, message: LeasedMessage) -> None:
+        held = self._unfinished.get(message.token)
+        if held is not None:
+            held.lost.set()
+        runner = self._runners.get(message.token)
         if runner is not None:
             runner.cancel()

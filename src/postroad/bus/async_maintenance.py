@@ -21,9 +21,16 @@ MAINTENANCE_INTERVAL_DEFAULT = timedelta(milliseconds=500)
 class AsyncMaintenance(Service):
     """Calls mbus.maintain from one session, about twice a second, whatever happens to it."""
 
-    def __init__(self, dsn: str, interval: timedelta = MAINTENANCE_INTERVAL_DEFAULT) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        interval: timedelta = MAINTENANCE_INTERVAL_DEFAULT,
+        *,
+        is_pooled: bool = False,
+    ) -> None:
         super().__init__("maintenance")
         self._dsn = dsn
+        self._is_pooled = is_pooled
         self._interval_seconds = interval.total_seconds()
 
     async def run(self) -> None:
@@ -32,7 +39,10 @@ class AsyncMaintenance(Service):
         while not self.stopping.is_set():
             try:
                 async with await connect_async(
-                    self._dsn, application_name="postroad maintenance", autocommit=True
+                    self._dsn,
+                    application_name="postroad maintenance",
+                    autocommit=True,
+                    is_pooled=self._is_pooled,
                 ) as connection:
                     while not self.stopping.is_set():
                         done = await run_async(connection, calls.maintain(None))

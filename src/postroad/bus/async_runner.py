@@ -39,7 +39,7 @@ class AsyncRunner:
         self._connection = source if isinstance(source, AsyncConnection) else None
         self._pool: AsyncConnectionPool[Any] | None = None
         if isinstance(source, str):
-            self._pool = make_async_pool(source)
+            self._pool = make_async_pool(source, is_pooled=not listen)
         elif not isinstance(source, AsyncConnection):
             self._pool = source
         self._listens = listen

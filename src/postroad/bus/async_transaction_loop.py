@@ -16,8 +16,8 @@ from postroad.bus.errors import BusError, translate
 from postroad.bus.message import Message
 from postroad.bus.payload import Payload
 from postroad.bus.reconnect import SURVIVABLE, Backoff
-from postroad.bus.session import adapt, run_async
-from postroad.bus.worker import Handler, judge, log_verdict
+from postroad.bus.session import adapt, parameters, run_async
+from postroad.bus.worker import Handler, WorkerSettings, judge, log_verdict
 from postroad.service import Service
 
 __all__ = ["AsyncTransactionLoop"]
@@ -28,12 +28,22 @@ logger = logging.getLogger(__name__)
 class AsyncTransactionLoop(Service):
     """One connection that serves one handler; a handler's concurrency is a number of these."""
 
-    def __init__(self, dsn: str, handler: Handler, payload: Payload, wakeup: AsyncWakeup) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        handler: Handler,
+        payload: Payload,
+        wakeup: AsyncWakeup,
+        settings: WorkerSettings,
+    ) -> None:
         super().__init__(f"{handler.queue} by {handler.consumer}")
         self._dsn = dsn
         self._handler = handler
         self._read = rows.messages(payload)
         self._wakeup = wakeup
+        self._parameters = parameters(
+            is_pooled=not settings.listen, application_name="postroad worker"
+        )
         self._facts = {"queue": handler.queue, "consumer": handler.consumer}
 
     async def run(self) -> None:
@@ -42,9 +52,7 @@ class AsyncTransactionLoop(Service):
         while not self.stopping.is_set():
             connection = None
             try:
-                connection = await AsyncTransactionConnection.connect(
-                    self._dsn, autocommit=True, application_name="postroad worker"
-                )
+                connection = await AsyncTransactionConnection.connect(self._dsn, **self._parameters)
                 self.announce_ready()
                 await self._serve(connection, backoff)
             except SURVIVABLE as failure:

@@ -99,7 +99,7 @@ class AsyncWorker(Service):
 
     async def run(self) -> None:
         """Serve all handlers until stopped."""
-        async with AsyncBus(self._dsn, notify=False, listen=False) as bus:
+        async with AsyncBus(self._dsn, notify=False, listen=self._settings.listen) as bus:
             payloads = await self._prepare(bus)
             if payloads is None:
                 return
@@ -111,7 +111,13 @@ class AsyncWorker(Service):
             wakeup = self._make_wakeup(bus, hub)
             services.insert(0, wakeup)
             if self._settings.maintenance_interval is not None:
-                services.append(AsyncMaintenance(self._dsn, self._settings.maintenance_interval))
+                services.append(
+                    AsyncMaintenance(
+                        self._dsn,
+                        self._settings.maintenance_interval,
+                        is_pooled=not self._settings.listen,
+                    )
+                )
             self._loops = self._make_loops(bus, payloads, wakeup)
             for service in (*services, *self._loops):
                 await service.start()
@@ -160,7 +166,7 @@ class AsyncWorker(Service):
                 continue
             payload = payloads[handler.queue]
             loops.extend(
-                AsyncTransactionLoop(self._dsn, handler, payload, wakeup)
+                AsyncTransactionLoop(self._dsn, handler, payload, wakeup, self._settings)
                 for _ in range(handler.concurrency)
             )
         return loops

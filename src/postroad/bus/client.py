@@ -33,7 +33,8 @@ class Bus:
     former from the latter for the length of one transaction.
 
     `notify` wakes waiting workers after posts in the bus's own transactions. `listen` lets
-    `subscribe` be woken so; it needs a DSN, and is off behind a transaction-mode pooler.
+    `subscribe` be woken so; it needs a DSN. Turn it off behind a transaction-mode pooler: then
+    nothing is prepared on the server either.
     """
 
     def __init__(

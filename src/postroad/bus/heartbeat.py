@@ -11,6 +11,7 @@ from postroad.bus.client import Bus
 from postroad.bus.message import LeasedMessage
 from postroad.bus.reconnect import SURVIVABLE
 from postroad.bus.thread import ThreadService
+from postroad.bus.worker import lost_leases
 
 __all__ = ["Heartbeat"]
 
@@ -26,20 +27,20 @@ class Heartbeat(ThreadService):
     on this machine's clock.
     """
 
-    def __init__(self, bus: Bus, ttl: timedelta, lost: Callable[[str], None]) -> None:
+    def __init__(self, bus: Bus, ttl: timedelta, lost: Callable[[LeasedMessage], None]) -> None:
         super().__init__("heartbeat")
         self._bus = bus
         self._ttl = ttl
         self._lost = lost
-        self._held: dict[str, tuple[LeasedMessage, float]] = {}
+        self._held: dict[int, tuple[LeasedMessage, float]] = {}
 
     def hold(self, message: LeasedMessage) -> None:
         """Keep extending this message's lease."""
-        self._held[message.iid] = (message, self._now() + self._ttl.total_seconds())
+        self._held[message.token] = (message, self._now() + self._ttl.total_seconds())
 
     def release(self, message: LeasedMessage) -> None:
         """Extend it no more; unknown messages are ignored."""
-        self._held.pop(message.iid, None)
+        self._held.pop(message.token, None)
 
     def run(self) -> None:
         """Beat until stopped."""
@@ -52,19 +53,20 @@ class Heartbeat(ThreadService):
         held = [message for message, _ in list(self._held.values())]
         deadline = self._now() + self._ttl.total_seconds()
         try:
-            lost = self._bus.extend_many(held, self._ttl)
+            iids = self._bus.extend_many(held, self._ttl)
         except SURVIVABLE as failure:
             logger.warning("heartbeat_failed", extra={"reason": str(failure).strip()})
-            lost = [iid for iid, (_, end) in list(self._held.items()) if end <= self._now()]
+            lost = [message for message, end in list(self._held.values()) if end <= self._now()]
         else:
+            lost = lost_leases(held, iids)
             for message in held:
-                if message.iid in self._held:
-                    self._held[message.iid] = (message, deadline)
-        for iid in lost:
+                if message.token in self._held:
+                    self._held[message.token] = (message, deadline)
+        for message in lost:
             # Done meanwhile, perhaps: then nobody misses it.
-            if self._held.pop(iid, None) is not None:
-                logger.warning("lease_lost", extra={"iid": iid})
-                self._lost(iid)
+            if self._held.pop(message.token, None) is not None:
+                logger.warning("lease_lost", extra={"iid": message.iid})
+                self._lost(message)
 
     @staticmethod
     def _now() -> float:

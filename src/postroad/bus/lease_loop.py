@@ -44,7 +44,7 @@ class LeaseLoop(ThreadService):
         self._wakeup = wakeup
         self._facts = {"queue": handler.queue, "consumer": handler.consumer}
         self._waiting: queue.Queue[HeldMessage | None] = queue.Queue()
-        self._unfinished: dict[str, HeldMessage] = {}
+        self._unfinished: dict[int, HeldMessage] = {}
         self._room = threading.Event()
         self._heartbeat = Heartbeat(bus, handler.ttl, self._lost)
         self._acknowledger = Acknowledger(
@@ -118,7 +118,7 @@ class LeaseLoop(ThreadService):
 
     def _accept(self, message: LeasedMessage) -> None:
         held = hold(message)
-        self._unfinished[held.iid] = held
+        self._unfinished[held.token] = held
         self._heartbeat.hold(held)
         self._waiting.put(held)
 
@@ -142,7 +142,7 @@ class LeaseLoop(ThreadService):
                 self._acknowledger.finish(message)
 
     def _finished(self, message: HeldMessage) -> None:
-        self._unfinished.pop(message.iid, None)
+        self._unfinished.pop(message.token, None)
         self._room.set()
 
     def _fail(self, message: HeldMessage, error: Exception) -> None:
@@ -176,7 +176,7 @@ class LeaseLoop(ThreadService):
             except SURVIVABLE as failure:
                 logger.warning("nack_failed", extra={"reason": str(failure).strip()})
 
-    def _lost(self, iid: str) -> None:
-        message = self._unfinished.get(iid)
-        if message is not None:
-            message.lost.set()
+    def _lost(self, message: LeasedMessage) -> None:
+        held = self._unfinished.get(message.token)
+        if held is not None:
+            held.lost.set()

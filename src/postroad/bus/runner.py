@@ -38,7 +38,7 @@ class Runner:
         self._connection = source if isinstance(source, Connection) else None
         self._pool: ConnectionPool[Any] | None = None
         if isinstance(source, str):
-            self._pool = open_pool(source)
+            self._pool = open_pool(source, is_pooled=not listen)
         elif not isinstance(source, Connection):
             self._pool = source
         self._listens = listen

@@ -19,7 +19,7 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 from postroad.bus.calls import Call
 from postroad.bus.errors import translate
 
-__all__ = ["adapt", "make_async_pool", "open_pool", "run", "run_async"]
+__all__ = ["adapt", "make_async_pool", "open_pool", "parameters", "run", "run_async"]
 
 T = TypeVar("T")
 
@@ -29,11 +29,16 @@ POOL_TIMEOUT_SECONDS = 10.0
 # Each call is one statement, so autocommit makes it one transaction and one round trip.
 _PARAMETERS: dict[str, Any] = {
     "autocommit": True,
-    "application_name": "postroad bus",
     "keepalives_idle": 30,
     "keepalives_interval": 10,
     "keepalives_count": 3,
 }
+
+
+def parameters(*, is_pooled: bool, application_name: str = "postroad bus") -> dict[str, Any]:
+    """Give the connection parameters; behind a transaction-mode pooler nothing is prepared."""
+    pooled = {"prepare_threshold": None} if is_pooled else {}
+    return {**_PARAMETERS, "application_name": application_name, **pooled}
 
 
 def run(connection: Connection[Any], call: Call[T]) -> T:
@@ -63,11 +68,11 @@ async def run_async(connection: AsyncConnection[Any], call: Call[T]) -> T:
         raise translated from error
 
 
-def open_pool(dsn: str) -> ConnectionPool:
+def open_pool(dsn: str, *, is_pooled: bool = False) -> ConnectionPool:
     """Open a pool whose connections give each call its own transaction."""
     return ConnectionPool(
         dsn,
-        kwargs=_PARAMETERS,
+        kwargs=parameters(is_pooled=is_pooled),
         min_size=1,
         max_size=POOL_MAX_SIZE_DEFAULT,
         timeout=POOL_TIMEOUT_SECONDS,
@@ -77,11 +82,11 @@ def open_pool(dsn: str) -> ConnectionPool:
     )
 
 
-def make_async_pool(dsn: str) -> AsyncConnectionPool:
+def make_async_pool(dsn: str, *, is_pooled: bool = False) -> AsyncConnectionPool:
     """Make a pool whose connections give each call its own transaction; its user opens it."""
     return AsyncConnectionPool(
         dsn,
-        kwargs=_PARAMETERS,
+        kwargs=parameters(is_pooled=is_pooled),
         min_size=1,
         max_size=POOL_MAX_SIZE_DEFAULT,
         timeout=POOL_TIMEOUT_SECONDS,

@@ -95,14 +95,20 @@ class Worker(ThreadService):
 
     def run(self) -> None:
         """Serve all handlers until stopped."""
-        with Bus(self._dsn, notify=False, listen=False) as bus:
+        with Bus(self._dsn, notify=False, listen=self._settings.listen) as bus:
             payloads = self._prepare(bus)
             if payloads is None:
                 return
             wakeup = self._make_wakeup(bus)
             services: list[ThreadService] = [wakeup]
             if self._settings.maintenance_interval is not None:
-                services.append(Maintenance(self._dsn, self._settings.maintenance_interval))
+                services.append(
+                    Maintenance(
+                        self._dsn,
+                        self._settings.maintenance_interval,
+                        is_pooled=not self._settings.listen,
+                    )
+                )
             self._loops = self._make_loops(bus, payloads, wakeup)
             for service in (*services, *self._loops):
                 service.start()
@@ -151,7 +157,7 @@ class Worker(ThreadService):
                 continue
             payload = payloads[handler.queue]
             loops.extend(
-                TransactionLoop(self._dsn, handler, payload, wakeup)
+                TransactionLoop(self._dsn, handler, payload, wakeup, self._settings)
                 for _ in range(handler.concurrency)
             )
         return loops

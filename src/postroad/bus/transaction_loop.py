@@ -17,10 +17,10 @@ from postroad.bus.errors import BusError, translate
 from postroad.bus.message import Message
 from postroad.bus.payload import Payload
 from postroad.bus.reconnect import SURVIVABLE, Backoff
-from postroad.bus.session import adapt, run
+from postroad.bus.session import adapt, parameters, run
 from postroad.bus.thread import ThreadService
 from postroad.bus.wakeup import Wakeup
-from postroad.bus.worker import Handler, judge, log_verdict
+from postroad.bus.worker import Handler, WorkerSettings, judge, log_verdict
 
 __all__ = ["TransactionLoop"]
 
@@ -30,12 +30,22 @@ logger = logging.getLogger(__name__)
 class TransactionLoop(ThreadService):
     """One connection that serves one handler; a handler's concurrency is a number of these."""
 
-    def __init__(self, dsn: str, handler: Handler, payload: Payload, wakeup: Wakeup) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        handler: Handler,
+        payload: Payload,
+        wakeup: Wakeup,
+        settings: WorkerSettings,
+    ) -> None:
         super().__init__(f"{handler.queue} by {handler.consumer}")
         self._dsn = dsn
         self._handler = handler
         self._read = rows.messages(payload)
         self._wakeup = wakeup
+        self._parameters = parameters(
+            is_pooled=not settings.listen, application_name="postroad worker"
+        )
         self._facts = {"queue": handler.queue, "consumer": handler.consumer}
         self._connection: TransactionConnection | None = None
 
@@ -45,9 +55,7 @@ class TransactionLoop(ThreadService):
         while not self.stopping.is_set():
             connection = None
             try:
-                connection = TransactionConnection.connect(
-                    self._dsn, autocommit=True, application_name="postroad worker"
-                )
+                connection = TransactionConnection.connect(self._dsn, **self._parameters)
                 self._connection = connection
                 self.announce_ready()
                 self._serve(connection, backoff)

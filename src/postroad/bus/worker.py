@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
@@ -92,6 +93,21 @@ class HeldMessage(LeasedMessage):
 def hold(message: LeasedMessage) -> HeldMessage:
     """Put a leased message into a handler's hands."""
     return HeldMessage(*(getattr(message, column.name) for column in fields(LeasedMessage)))
+
+
+def lost_leases(held: Iterable[LeasedMessage], iids: Iterable[str]) -> list[LeasedMessage]:
+    """Tell which leases the database no longer knows, from the iids that it named.
+
+    A message whose lease was lost may have been leased again by the same worker; then the older
+    lease, the one with the smaller token, is the lost one.
+    """
+    missing = Counter(iids)
+    lost = []
+    for message in sorted(held, key=lambda each: each.token):
+        if missing[message.iid]:
+            missing[message.iid] -= 1
+            lost.append(message)
+    return lost
 
 
 class Handlers:

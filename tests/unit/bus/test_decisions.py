@@ -11,7 +11,7 @@ from postroad.bus import HeldMessage, LeasedMessage, Message, Park, Retry, Trans
 from postroad.bus.batch import Batch, is_open
 from postroad.bus.pace import Pace
 from postroad.bus.reconnect import Backoff
-from postroad.bus.worker import Handler, hold, judge
+from postroad.bus.worker import Handler, hold, judge, lost_leases
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -106,3 +106,14 @@ def test_a_held_message_is_the_leased_one_with_a_flag() -> None:
     assert (held.iid, held.token, held.attempt, held.attempts) == ("q.1@x", 7, 2, 1)
     assert held.headers is leased.headers
     assert not held.lost.is_set()
+
+
+def test_of_two_leases_of_one_message_the_older_is_lost() -> None:
+    def leased(number: int, token: int) -> LeasedMessage:
+        iid = f"q.{number}@x"
+        return LeasedMessage(number, NOW, iid, None, None, (), {}, {}, "data", token, 1, NOW)
+
+    held = [leased(1, 9), leased(1, 4), leased(2, 5)]
+    assert [each.token for each in lost_leases(held, ["q.1@x"])] == [4]
+    assert [each.token for each in lost_leases(held, ["q.1@x", "q.2@x", "q.1@x"])] == [4, 5, 9]
+    assert lost_leases(held, ["q.7@x"]) == []
