@@ -52,6 +52,8 @@ begin
   -- What is delayed was meant for the consumer that is there now, not for those to come.
   update mbus.delayed set recipients = array(select c.id from mbus.consumer c where c.queue_id = p_queue.id)
   where queue_id = p_queue.id and recipients is null;
+  update mbus.blocked set recipients = array(select c.id from mbus.consumer c where c.queue_id = p_queue.id)
+  where queue_id = p_queue.id and recipients is null;
   for v_old in select * from mbus._tables(p_queue) loop
     v_log := mbus._log_name(v_new, v_old.lane, v_old.slot);
     v_ready := mbus._ready_name(v_new, v_old.consumer, v_old.lane, v_old.slot);
@@ -89,8 +91,14 @@ begin
     execute format('drop sequence mbus.%I', v_table || '$hint');
   end loop;
   perform mbus._drop_functions(mbus._consumer_functions(qname, cname));
+  if v_queue.has_waiters then    -- nobody waits for a consumer that is no more
+    perform mbus._done(v_queue.id, v_consumer.id, array(
+      select distinct w.number from mbus.wait w where w.queue_id = v_queue.id and w.consumer_id = v_consumer.id));
+  end if;
   delete from mbus.consumer where id = v_consumer.id;
   update mbus.delayed set recipients = array_remove(recipients, v_consumer.id)
+  where queue_id = v_queue.id and v_consumer.id = any (recipients);
+  update mbus.blocked set recipients = array_remove(recipients, v_consumer.id)
   where queue_id = v_queue.id and v_consumer.id = any (recipients);
   perform mbus._generate(v_queue);
   perform mbus._drop_role(mbus._consume_role(qname, cname));

@@ -60,6 +60,9 @@ begin
   -- Ordering knows no queues: one session at a time works off what others left undecided.
   if pg_try_advisory_xact_lock(mbus._lock_class(), 0) then
     perform mbus._resolve(1000);
+    if v_since = '-infinity' then
+      perform mbus._forget_reserved();
+    end if;
   end if;
   perform mbus._keep_marks(v_marks);
 end $$;

@@ -91,6 +91,9 @@ declare
 begin
   perform mbus._drop_triggers_to((mbus._queue(qname)).id);
   v_queue := mbus._alter((mbus._queue(qname)).id);
+  if v_queue.has_waiters then
+    perform mbus._lost(v_queue.id, null, array(select distinct w.number from mbus.wait w where w.queue_id = v_queue.id));
+  end if;
   perform mbus._drop_tables(v_queue);
   for v_consumer in select name from mbus.consumer where queue_id = v_queue.id loop
     perform mbus._drop_functions(mbus._consumer_functions(qname, v_consumer));

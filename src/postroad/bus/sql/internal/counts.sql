@@ -1,7 +1,7 @@
--- Delayed, leased and dead messages of a consumer, counted up to 10,000.
+-- Delayed, blocked, leased and dead messages of a consumer, counted up to 10,000.
 create or replace function mbus._waiting(
   p_queue mbus.queue, p_consumer mbus.consumer,
-  out delayed bigint, out leased bigint, out dmq bigint, out is_estimate boolean)
+  out delayed bigint, out blocked bigint, out leased bigint, out dmq bigint, out is_estimate boolean)
 language plpgsql stable set search_path from current as $$
 begin
   select count(*) into delayed from (
@@ -10,10 +10,14 @@ begin
       and (d.consumer_id = p_consumer.id
            or d.consumer_id is null and (d.recipients is null or p_consumer.id = any (d.recipients)))
     limit 10000) w;
+  select count(*) into blocked from (
+    select from mbus.blocked b
+    where b.queue_id = p_queue.id and b.released_by is null and mbus._is_for(p_consumer.id, null, b.recipients)
+    limit 10000) w;
   select count(*) into leased from (
     select from mbus.leased l where l.queue_id = p_queue.id and l.consumer_id = p_consumer.id limit 10000) w;
   select count(*) into dmq from (select from mbus.dmq d where d.consumer_id = p_consumer.id limit 10000) w;
-  is_estimate := greatest(delayed, leased, dmq) = 10000;
+  is_estimate := greatest(delayed, blocked, leased, dmq) = 10000;
 end $$;
 
 -- Messages per second between the last two samples of a consumer, which are about ten seconds apart.

@@ -59,39 +59,72 @@ language sql immutable set search_path from current as $$
              p_row.data_hstore, p_row.data_jsonb, p_row.data_text, p_row.data_bytea)::mbus.parcel
 $$;
 
--- Deletes expired messages: ready, delayed, and those whose lease has ended.
+-- Deletes expired messages: ready, set aside, and those whose lease has ended.
 create or replace function mbus._expire(p_queue mbus.queue, p_limit integer) returns bigint
 language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
-  v_table record;
-  v_found bigint;
-  v_count bigint := 0;
+  v_table   record;
+  v_numbers bigint[];
+  v_count   bigint := 0;
 begin
   for v_table in
-    select distinct t.ready_table, t.payload_table from mbus._tables(p_queue) t
+    select t.ready_table, t.payload_table, t.consumer_id from mbus._tables(p_queue) t
     -- An index of one page has never had an entry: no message in this table expires.
     where pg_relation_size(format('mbus.%I', t.payload_table || '_ex')::regclass) > 8192
   loop
     execute format($query$
-      delete from mbus.%1$I s where s.ctid in (
-        select r.ctid from mbus.%2$I l join mbus.%1$I r on r.id = l.id
-        where l.expires is not null and l.expires <= $1
-        limit $2 for update of r skip locked)$query$, v_table.ready_table, v_table.payload_table)
-    using mbus.now(), p_limit;
-    get diagnostics v_found = row_count;
-    v_count := v_count + v_found;
+      with gone as (
+        delete from mbus.%1$I s where s.ctid in (
+          select r.ctid from mbus.%2$I l join mbus.%1$I r on r.id = l.id
+          where l.expires is not null and l.expires <= $1
+          limit $2 for update of r skip locked)
+        returning coalesce(s.origin, s.id) as number)
+      select array_agg(number) from gone$query$, v_table.ready_table, v_table.payload_table)
+    into v_numbers using mbus.now(), p_limit;
+    continue when v_numbers is null;
+    v_count := v_count + cardinality(v_numbers);
+    if p_queue.has_waiters then
+      perform mbus._lost(p_queue.id, v_table.consumer_id, v_numbers);
+    end if;
   end loop;
-  delete from mbus.delayed d where d.id in (
-    select w.id from mbus.delayed w where w.queue_id = p_queue.id and w.expires <= mbus.now()
-    limit p_limit for update skip locked);
-  get diagnostics v_found = row_count;
-  v_count := v_count + v_found;
-  delete from mbus.leased l where l.token in (
-    select w.token from mbus.leased w
-    where w.queue_id = p_queue.id and w.leased_until <= mbus.now() and w.expires <= mbus.now()
-    limit p_limit for update skip locked);
-  get diagnostics v_found = row_count;
-  return v_count + v_found;
+  return v_count + mbus._expire_aside(p_queue, p_limit);
+end $$;
+
+-- The same among the messages that are not on the ring.
+create or replace function mbus._expire_aside(p_queue mbus.queue, p_limit integer) returns bigint
+language plpgsql set search_path from current as $$
+declare
+  v_gone  record;
+  v_count bigint := 0;
+begin
+  for v_gone in
+    with delayed as (
+      delete from mbus.delayed d where d.id in (
+        select w.id from mbus.delayed w where w.queue_id = p_queue.id and w.expires <= mbus.now()
+        limit p_limit for update skip locked)
+      returning d.consumer_id, d.number)
+    , leased as (
+      delete from mbus.leased l where l.token in (
+        select w.token from mbus.leased w
+        where w.queue_id = p_queue.id and w.leased_until <= mbus.now() and w.expires <= mbus.now()
+        limit p_limit for update skip locked)
+      returning l.consumer_id, l.number)
+    , blocked as (
+      delete from mbus.blocked b where b.id in (
+        select w.id from mbus.blocked w
+        where w.queue_id = p_queue.id and w.expires <= mbus.now() and w.released_by is null
+        limit p_limit for update skip locked)
+      returning null::integer as consumer_id, b.number)
+    select g.consumer_id, array_agg(g.number) as numbers
+    from (select * from delayed union all select * from leased union all select * from blocked) g
+    group by g.consumer_id
+  loop
+    v_count := v_count + cardinality(v_gone.numbers);
+    if p_queue.has_waiters then
+      perform mbus._lost(p_queue.id, v_gone.consumer_id, v_gone.numbers);
+    end if;
+  end loop;
+  return v_count;
 end $$;
 
 -- Called by every take: when no maintenance has run for two seconds, the take itself moves on as many
@@ -103,10 +136,12 @@ declare
 begin
   if extract(epoch from mbus.now()) - pg_sequence_last_value('mbus.attended') < 2 then return; end if;
   if not exists (select from mbus.delayed d where d.queue_id = p_queue_id and d.due_at <= mbus.now())
-     and not exists (select from mbus.leased l where l.queue_id = p_queue_id and l.leased_until <= mbus.now()) then
+     and not exists (select from mbus.leased l where l.queue_id = p_queue_id and l.leased_until <= mbus.now())
+     and not exists (select from mbus.nudge) then
     return;
   end if;
   select * into v_queue from mbus.queue where id = p_queue_id;
   perform mbus._end_leases(v_queue, '-infinity', p_amount);
   perform mbus._release(v_queue, '-infinity', p_amount);
+  perform mbus._resolve(p_amount);
 end $$;

@@ -295,11 +295,25 @@ begin
     returning b.*
   loop
     perform mbus._bury(c.id, mbus._parcel(v_row), v_row.number,
-                       'lost: a message of queue ' || v_name || ' named in consume_after has expired')
+                       'lost: a message of queue ' || v_name || ' named in consume_after is gone without having been handled')
     from mbus.consumer c
     where c.queue_id = v_row.queue_id and (v_row.recipients is null or c.id = any (v_row.recipients));
   end loop;
   perform mbus._done(p_queue_id, p_consumer_id, p_numbers);
+end $$;
+
+-- An iid that was reserved a week ago and never posted will not be: who waits for it waits in vain.
+create or replace function mbus._forget_reserved() returns void
+language plpgsql set search_path from current as $$
+declare
+  v_old record;
+begin
+  for v_old in
+    with old as (delete from mbus.reserved r where r.reserved_at < mbus.now() - interval '7 days' returning r.*)
+    select o.queue_id, array_agg(o.number) as numbers from old o group by o.queue_id
+  loop
+    perform mbus._lost(v_old.queue_id, null, v_old.numbers);
+  end loop;
 end $$;
 
 -- Works off nudges, and forgets what is over.  Only committed work is seen here.
