@@ -1,0 +1,196 @@
+"""Commands of `postroad bus` that move messages: post, consume, peek, take, tail."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import UTC, datetime, timedelta
+from typing import TextIO
+
+import click
+
+from postroad.bus import Bus, QueueNotFound
+from postroad.bus.payload import of_queue
+from postroad.cli.bus_options import consumer_option, duration, pair, pairs, parse_payload
+from postroad.cli.bus_output import print_messages
+from postroad.cli.context import Application, pass_application
+from postroad.cli.exit_codes import EXIT_CODES
+from postroad.cli.output import dry_run_option, json_option, print_json
+
+__all__ = ["consume", "peek", "post", "tail", "take"]
+
+
+@click.command()
+@click.argument("queue")
+@click.argument("data", required=False)
+@click.option("--lines", type=click.File(), help="Post each line of this file; - is stdin.")
+@click.option(
+    "--header", "headers", type=pair, metavar="NAME=VALUE", multiple=True, help="May be repeated."
+)
+@click.option(
+    "--property",
+    "properties",
+    type=pair,
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="May be repeated.",
+)
+@click.option(
+    "--delay", type=duration, metavar="DURATION", help="Deliver after that time, such as 5m."
+)
+@click.option(
+    "--expires", type=duration, metavar="DURATION", help="Do not deliver after that time."
+)
+@click.option("--iid", help="A name reserved before; only for one message.")
+@dry_run_option
+@json_option
+@pass_application
+def post(
+    application: Application,
+    queue: str,
+    data: str | None,
+    lines: TextIO | None,
+    headers: tuple[tuple[str, str], ...],
+    properties: tuple[tuple[str, str], ...],
+    delay: timedelta | None,
+    expires: timedelta | None,
+    iid: str | None,
+    is_dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Post DATA: JSON for hstore and jsonb queues, otherwise the text itself.
+
+    Example: postroad bus post orders '{"number": "4711"}' --property STATE=DONE
+
+    Example: postroad bus post orders --lines orders.jsonl
+    """
+    if (data is None) == (lines is None):
+        raise click.UsageError("give DATA, or a file with --lines")
+    if lines is not None and iid is not None:
+        raise click.UsageError("--iid names one message, --lines posts many")
+    now = datetime.now(UTC)
+    delayed_until = None if delay is None else now + delay
+    expiry = None if expires is None else now + expires
+    with application.database() as dsn, Bus(dsn) as bus:
+        shape = {each.queue: each.payload for each in bus.queues()}
+        payload = of_queue(queue, shape.get(queue))
+        texts = [data or ""] if lines is None else lines.read().splitlines()
+        values = [parse_payload(payload, text) for text in texts]
+        shared = (pairs(headers), pairs(properties), delayed_until, expiry)
+        if is_dry_run:
+            iids: list[str] = []
+        elif iid is not None:
+            iids = [bus.post(queue, values[0], *shared, iid=iid)]
+        else:
+            iids = bus.post_many(queue, values, *shared)
+    if as_json:
+        print_json({"iids": iids, "is_dry_run": is_dry_run})
+    elif is_dry_run:
+        click.echo(f"{len(values)} would be posted")
+    else:
+        click.echo("\n".join(iids))
+
+
+@click.command()
+@click.argument("queue")
+@consumer_option
+@click.option("--amount", default=1, show_default=True, type=click.IntRange(min=1))
+@dry_run_option
+@json_option
+@pass_application
+def consume(
+    application: Application,
+    queue: str,
+    consumer: str,
+    amount: int,
+    is_dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Take messages and print them. With --dry-run they stay.
+
+    Example: postroad bus consume orders --consumer billing --amount 10
+    """
+    with application.connection() as connection:
+        messages = Bus(connection).consume(queue, consumer, amount)
+        # Printed before the commit: what could not be shown is not consumed.
+        print_messages(messages, as_json=as_json)
+        if is_dry_run:
+            connection.rollback()
+
+
+@click.command()
+@click.argument("queue")
+@click.argument("iid", required=False)
+@json_option
+@pass_application
+@click.pass_context
+def peek(
+    ctx: click.Context, application: Application, queue: str, iid: str | None, as_json: bool
+) -> None:
+    """Tell whether the queue has a message, or this one; exit code 3 if not.
+
+    Example: postroad bus peek orders && echo "there is work"
+    """
+    with application.connection() as connection:
+        is_there = Bus(connection).peek(queue, iid)
+    if as_json:
+        print_json({"queue": queue, "iid": iid, "is_there": is_there})
+    else:
+        click.echo("yes" if is_there else "no")
+    if not is_there:
+        ctx.exit(EXIT_CODES["not_found"][0])
+
+
+@click.command()
+@click.argument("iid")
+@click.option("--consumer", help="Take one consumer's copy only; default: all copies.")
+@dry_run_option
+@json_option
+@pass_application
+@click.pass_context
+def take(
+    ctx: click.Context,
+    application: Application,
+    iid: str,
+    consumer: str | None,
+    is_dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Take one message by its iid, wherever it waits, and print it; exit code 3 if it is gone.
+
+    Example: postroad bus take orders.4711@k3f9q2
+    """
+    with application.connection() as connection:
+        message = Bus(connection).take(iid, consumer)
+        print_messages([] if message is None else [message], as_json=as_json)
+        if is_dry_run:
+            connection.rollback()
+    if message is None:
+        ctx.exit(EXIT_CODES["not_found"][0])
+
+
+@click.command()
+@click.argument("queue")
+@click.argument("consumer")
+@click.option("--count", type=click.IntRange(min=1), help="Leave after so many.")
+@json_option
+@pass_application
+def tail(
+    application: Application, queue: str, consumer: str, count: int | None, as_json: bool
+) -> None:
+    """Print the messages of a consumer as they come, and consume what was printed.
+
+    Make a consumer for it first, so that nobody else misses what is shown here.
+
+    Example: postroad bus tail orders watching
+    """
+    with application.database() as dsn:
+        is_pooled = application.settings.database.is_pooled
+        with Bus(dsn, listen=not is_pooled) as bus:
+            if not any(each.queue == queue for each in bus.queues()):
+                raise QueueNotFound(
+                    f'queue "{queue}" does not exist', hint="see `postroad bus queues`"
+                )
+            poll_interval = application.settings.bus.poll_interval
+            with bus.subscribe(queue, consumer, poll_interval=poll_interval) as messages:
+                for message in itertools.islice(messages, count):
+                    print_messages([message], as_json=as_json, is_line=True)
