@@ -16,13 +16,22 @@ __all__ = ["close_run_folder", "name_run_folder", "run_folder", "sweep_run_folde
 
 _VARIABLE = "POSTROAD_TEST_RUN_FOLDER"
 _PREFIX = "postroad-test"
+MEMORY_LEAST_BYTES = 6_000_000_000
+
+
+def _temporary_folder() -> Path:
+    """Return where runs live: in memory where there is plenty, because disks are shared."""
+    memory = Path("/dev/shm")  # noqa: S108 - names in it are made by mkdir, owned by this user
+    if os.access(memory, os.W_OK) and shutil.disk_usage(memory).free >= MEMORY_LEAST_BYTES:
+        return memory
+    return Path(tempfile.gettempdir())
 
 
 def name_run_folder() -> None:
     """Choose the folder's name, in the process that starts the workers; they inherit it."""
     if _VARIABLE not in os.environ:
         name = f"{_PREFIX}-{os.getuid()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-        os.environ[_VARIABLE] = str(Path(tempfile.gettempdir()) / name)
+        os.environ[_VARIABLE] = str(_temporary_folder() / name)
 
 
 def run_folder() -> Path:
@@ -42,7 +51,7 @@ def close_run_folder() -> None:
 def sweep_run_folders() -> None:
     """Stop and remove what killed runs of this user have left behind."""
     pattern = re.compile(rf"{_PREFIX}-{os.getuid()}-(\d+)-[0-9a-f]+")
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}-*"):
+    for folder in _temporary_folder().glob(f"{_PREFIX}-*"):
         found = pattern.fullmatch(folder.name)
         if found and not Path(f"/proc/{found[1]}").exists():
             _remove(folder)

@@ -33,7 +33,7 @@ _WITHOUT_DURABILITY = {
     "full_page_writes": "off",
     "max_connections": "200",
     "shared_buffers": "128MB",
-    "max_wal_size": "2GB",
+    "max_wal_size": "512MB",
     "deadlock_timeout": "200ms",
 }
 
