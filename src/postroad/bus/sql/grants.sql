@@ -1,14 +1,18 @@
--- Nothing here is for everybody.  mbus_<db>_admin may do everything that is public, mbus_<db>_user may use the
--- dispatchers and look; what a user may post to or consume from is decided queue by queue.
+-- Nothing here is for everybody.  mbus_<db>_caller may use the dispatchers, and every role of the bus is a member
+-- of it; mbus_<db>_user may look as well, mbus_<db>_admin do everything that is public.  What somebody may post
+-- to or consume from is decided queue by queue.
 -- Without the right to make roles there are none, and only the owner uses the bus.
 do $grants$
 declare
   v_function regprocedure;
   v_view     text;
-  v_for_user constant text[] := '{post,consume,take,get_iid,ack,ackn,nack,extend,extendn,reject,notify,positions,maintain,now,
+  -- What the views call: functions of a view run with the rights of the one who looks.
+  v_for_views constant text[] := '{_ready,_waiting,_rates,_slot_exists,_log_name,_cell}';
+  v_for_caller constant text[] := '{post,consume,take,get_iid,ack,ackn,nack,extend,extendn,reject,notify,positions,maintain,now,
     create_temporary_queue,create_temporary_consumer,consume_temporary,consume_temporary_jsonb,consume_temporary_text,
     consume_temporary_bytea,clear_tempq,request,reply_queue,replies,reply,replyn,dyn_consume}';
 begin
+  perform mbus._create_role(mbus._role('caller'), false);
   perform mbus._create_role(mbus._role('admin'), false);
   perform mbus._create_role(mbus._role('user'), false);
   for v_function in
@@ -19,23 +23,32 @@ begin
     execute format('revoke execute on function %s from public', v_function);
   end loop;
   if exists (select from pg_roles where rolname = mbus._role('admin')) then
-    execute format('grant usage on schema mbus to %I, %I', mbus._role('admin'), mbus._role('user'));
+    execute format('grant usage on schema mbus to %I', mbus._role('caller'));
     for v_function in
       select p.oid from pg_proc p where p.pronamespace = 'mbus'::regnamespace and p.proname not like '\_%'
     loop
       execute format('grant execute on function %s to %I', v_function, mbus._role('admin'));
     end loop;
     for v_function in
-      select p.oid from pg_proc p where p.pronamespace = 'mbus'::regnamespace and p.proname = any (v_for_user)
+      select p.oid from pg_proc p where p.pronamespace = 'mbus'::regnamespace and p.proname = any (v_for_caller)
          or p.pronamespace = 'mbus'::regnamespace and p.proname in ('_check_post', '_check_dispatch',
            '_is_temporary', '_post_temporary', '_ask', '_show', '_claim', '_claim_ready', '_select', '_check_statement')
          or p.pronamespace = 'mbus'::regnamespace and p.proname like '\_read\_%'
          or p.pronamespace = 'mbus'::regnamespace and p.proname = '_refuse_payload'
     loop
+      execute format('grant execute on function %s to %I', v_function, mbus._role('caller'));
+    end loop;
+    for v_function in
+      select p.oid from pg_proc p where p.pronamespace = 'mbus'::regnamespace and p.proname = any (v_for_views)
+    loop
       execute format('grant execute on function %s to %I, %I', v_function, mbus._role('user'), mbus._role('admin'));
     end loop;
     foreach v_view in array '{queues,consumers,status,dead,followers}'::text[] loop
       execute format('grant select on mbus.%I to %I', v_view, mbus._role('admin'));
+    end loop;
+    -- The dead show what they carry, so they are for admins.
+    foreach v_view in array '{queues,consumers,status}'::text[] loop
+      execute format('grant select on mbus.%I to %I', v_view, mbus._role('user'));
     end loop;
   end if;
 end $grants$;

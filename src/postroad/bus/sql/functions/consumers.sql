@@ -66,6 +66,7 @@ begin
     perform setval(format('mbus.%I', v_ready || '$hint')::regclass, mbus._hint(v_old.payload_table));
     execute format('drop sequence mbus.%I', v_old.payload_table || '$hint');
   end loop;
+  perform mbus._rebuild_views(v_new);
   return v_new;
 end $$;
 

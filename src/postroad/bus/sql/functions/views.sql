@@ -13,18 +13,48 @@ begin
   if not exists (select from pg_namespace where nspname = sname) then
     raise exception 'schema "%" does not exist', sname using errcode = 'MB012', hint = 'Create it first.';
   end if;
-  -- All slots are made, so that the view covers those that rotation reaches later.
+  -- All lanes and slots are made now, so that the view covers those that are used later.
+  perform mbus._add_lane(v_queue.id, 'high');
+  perform mbus._add_lane(v_queue.id, 'low');
+  v_queue := mbus._queue(qname);
   for v_slot in 0 .. v_queue.slots - 1 loop
     perform mbus._create_slot(v_queue, v_slot);
   end loop;
-  execute format('create or replace view %s as ', v_view) || (
-    select string_agg(format(
-      'select mbus._iid(%L, coalesce(l.origin, l.id)) as iid, l.added, null::timestamptz as delayed_until, l.expires, '
-      || 'l.headers, l.properties, l.data from mbus.%I s join mbus.%I l on l.id = s.id',
-      qname, t.ready_table, t.payload_table), ' union all ')
-    from mbus._tables(v_queue) t where t.consumer_id = v_consumer.id);
+  perform mbus._build_view(v_queue, v_consumer, v_view);
   execute mbus._fill('view_trigger', mbus._queue_values(v_queue));
   execute format('revoke all on function mbus.%I() from public', '_view_' || qname);
-  execute format('create or replace trigger post instead of insert on %s for each row execute function mbus.%I()',
-    v_view, '_view_' || qname);
+  execute format('create or replace trigger post instead of insert on %s for each row execute function mbus.%I(%L)',
+    v_view, '_view_' || qname, cname);
+end $$;
+
+-- The view calls no function of the bus: it would run with the rights of the one who looks.
+create or replace function mbus._build_view(p_queue mbus.queue, p_consumer mbus.consumer, p_view text) returns void
+language plpgsql set search_path from current as $$
+begin
+  execute format('create or replace view %s as ', p_view) || (
+    select string_agg(format(
+      'select %L || coalesce(l.origin, l.id) || %L as iid, l.added, null::timestamptz as delayed_until, l.expires, '
+      || 'l.headers, l.properties, l.data from mbus.%I s join mbus.%I l on l.id = s.id '
+      || 'where l.expires is null or l.expires > clock_timestamp()',
+      p_queue.name || '.', '@' || n.name, t.ready_table, t.payload_table), ' union all ')
+    from mbus._tables(p_queue) t cross join mbus.node n where t.consumer_id = p_consumer.id);
+end $$;
+
+-- The views of a queue after it has become a fanout queue.  They are known by their trigger, whose argument is
+-- the consumer.
+create or replace function mbus._rebuild_views(p_queue mbus.queue) returns void
+language plpgsql set search_path from current as $$
+declare
+  v_view record;
+begin
+  for v_view in
+    select format('%I.%I', s.nspname, r.relname) as name, c as consumer
+    from pg_trigger t
+    join pg_class r on r.oid = t.tgrelid
+    join pg_namespace s on s.oid = r.relnamespace
+    join mbus.consumer c on c.queue_id = p_queue.id and convert_to(c.name, 'UTF8') || '\x00' = t.tgargs
+    where t.tgfoid = to_regproc(format('mbus.%I', '_view_' || p_queue.name))
+  loop
+    perform mbus._build_view(p_queue, v_view.consumer, v_view.name);
+  end loop;
 end $$;

@@ -2,7 +2,7 @@
 create or replace function mbus._waiting(
   p_queue mbus.queue, p_consumer mbus.consumer,
   out delayed bigint, out blocked bigint, out leased bigint, out dmq bigint, out is_estimate boolean)
-language plpgsql stable set search_path from current as $$
+language plpgsql stable security definer set search_path from current as $$
 begin
   select count(*) into delayed from (
     select from mbus.delayed d
@@ -23,7 +23,7 @@ end $$;
 -- Messages per second between the last two samples of a consumer, which are about ten seconds apart.
 create or replace function mbus._rates(
   p_consumer mbus.consumer, out posted_per_second double precision, out consumed_per_second double precision)
-language sql stable set search_path from current as $$
+language sql stable security definer set search_path from current as $$
   select greatest(b.posted - a.posted, 0) / s.seconds,
          greatest(b.posted - b.ready - a.posted + a.ready, 0) / s.seconds
   from (select * from mbus.sample where consumer_id = p_consumer.id order by taken_at desc limit 1) b

@@ -48,7 +48,7 @@ end $$;
 create or replace function mbus._ready(
   p_queue mbus.queue, p_consumer mbus.consumer,
   out ready bigint, out oldest timestamptz, out is_estimate boolean)
-language plpgsql set search_path from current set enable_seqscan = off as $$
+language plpgsql security definer set search_path from current set enable_seqscan = off as $$
 declare
   v_limit constant bigint := 10000;
   v_table record;

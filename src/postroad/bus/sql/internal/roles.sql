@@ -1,6 +1,7 @@
 -- Roles.  Every queue has a role that may post and, per consumer, one that may consume.  A plain
 -- queue is open to the members of mbus_<db>_user as well; a queue with is_roles_security_model is
--- not.  mbus_<db>_admin may do everything.
+-- not.  mbus_<db>_admin may do everything.  All of them are members of mbus_<db>_caller, which may enter
+-- the schema and call the functions that name their queue by an argument and check the rights themselves.
 
 create or replace function mbus._role(p_suffix text) returns text
 language sql stable set search_path from current as $$
@@ -19,16 +20,24 @@ $$;
 -- queue that relies on them is refused.
 create or replace function mbus._create_role(p_role text, p_is_required boolean) returns void
 language plpgsql set search_path from current as $$
+declare
+  v_caller constant text := mbus._role('caller');
 begin
-  if exists (select from pg_roles where rolname = p_role) then return; end if;
-  execute format('create role %I nologin', p_role);
-exception
-  when insufficient_privilege then
-    if p_is_required then
-      raise exception 'role "%" is missing and cannot be created', p_role
-        using errcode = 'MB013', hint = 'The owner of schema mbus needs CREATEROLE for queues with is_roles_security_model.';
-    end if;
-  when duplicate_object or unique_violation then null;    -- made by another session just now
+  if not exists (select from pg_roles where rolname = p_role) then
+    begin
+      execute format('create role %I nologin', p_role);
+    exception when duplicate_object or unique_violation then null;    -- made by another session just now
+    end;
+  end if;
+  if p_role <> v_caller and exists (select from pg_roles where rolname = v_caller)
+     and not pg_has_role(p_role, v_caller, 'member') then
+    execute format('grant %I to %I', v_caller, p_role);
+  end if;
+exception when insufficient_privilege then
+  if p_is_required then
+    raise exception 'role "%" is missing and cannot be created', p_role
+      using errcode = 'MB013', hint = 'The owner of schema mbus needs CREATEROLE for queues with is_roles_security_model.';
+  end if;
 end $$;
 
 create or replace function mbus._drop_role(p_role text) returns void

@@ -1,0 +1,358 @@
+"""consume_after: a message becomes available exactly when all its predecessors are done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from psycopg import Connection
+
+from postroad.testing import wait_until_blocked
+from tests.fixtures.postgres import Connect, InThread
+from tests.sql.calls import (
+    ack,
+    column,
+    lease,
+    maintain,
+    nack,
+    one,
+    post,
+    refused,
+    shift_clock,
+    status,
+    take,
+)
+
+
+def after(*iids: str) -> str:
+    return f'consume_after=>"{{{",".join(iids)}}}"'
+
+
+@pytest.fixture
+def two(bus: Connection) -> Connection:
+    """Give the rolled-back connection with the queues q and r."""
+    bus.execute("select mbus.create_queue('r')")
+    return bus
+
+
+@pytest.fixture
+def live_two(live: str, connect: Connect) -> str:
+    with connect(live) as connection:
+        connection.execute("select mbus.create_queue('r')")
+    return live
+
+
+def take_r(connection: Connection) -> list[str]:
+    return take(connection, 100, "r_by_default")
+
+
+def left_behind(connection: Connection) -> list[int]:
+    maintain(connection, None)
+    return column(
+        connection,
+        "select count(*) from mbus.blocked union all select count(*) from mbus.wait"
+        " union all select count(*) from mbus.nudge",
+    )
+
+
+def test_a_successor_waits_for_its_predecessor(two: Connection) -> None:
+    before = post(two, "first")
+    post(two, "second", after(before), queue="r")
+    assert take_r(two) == []
+    assert take(two) == ["first"]
+    assert take_r(two) == ["second"]
+    assert left_behind(two) == [0, 0, 0]
+
+
+def test_a_single_iid_needs_no_braces(two: Connection) -> None:
+    before = post(two, "first")
+    post(two, "second", f'consume_after=>"{before}"')
+    assert take(two) == ["first"]
+    assert take(two) == ["second"]
+
+
+def test_all_predecessors_must_be_done(two: Connection) -> None:
+    iids = [post(two, n) for n in range(3)]
+    post(two, "last", after(*iids), queue="r")
+    assert take(two, 2) == ["0", "1"]
+    assert take_r(two) == []
+    assert take(two) == ["2"]
+    assert take_r(two) == ["last"]
+
+
+def test_others_see_the_successor_from_the_commit_on(live_two: str, connect: Connect) -> None:
+    first, second = connect(live_two), connect(live_two, autocommit=True)
+    before = post(first, "first")
+    post(first, "second", after(before), queue="r")
+    first.commit()
+    assert take(first) == ["first"]
+    assert take_r(second) == []
+    first.commit()
+    assert take_r(second) == ["second"]
+
+
+def test_a_rollback_blocks_the_successor_again(live_two: str, connect: Connect) -> None:
+    first = connect(live_two)
+    before = post(first, "first")
+    post(first, "second", after(before), queue="r")
+    first.commit()
+    assert take(first) == ["first"]
+    assert take_r(first) == ["second"]
+    first.rollback()
+    assert take_r(first) == []
+    assert take(first) == ["first"]
+
+
+def test_every_subscriber_must_have_the_predecessor(two: Connection) -> None:
+    two.execute("select mbus.create_consumer('q', 'c2')")
+    before = post(two, "first")
+    post(two, "second", after(before), queue="r")
+    assert take(two) == ["first"]
+    assert take_r(two) == []
+    assert take(two, 1, "q_by_c2") == ["first"]
+    assert take_r(two) == ["second"]
+
+
+def test_a_subscriber_whose_selector_refused_it_is_not_waited_for(two: Connection) -> None:
+    two.execute("select mbus.create_consumer('q', 'c2', $$t.data->'n' = 'other'$$)")
+    before = post(two, "first")
+    post(two, "second", after(before), queue="r")
+    assert take(two) == ["first"]
+    assert take_r(two) == ["second"]
+
+
+def lease_and(answer: Callable[[Connection, str, int], object]) -> Callable[[Connection], None]:
+    def act(connection: Connection) -> None:
+        ((_, iid, token, _),) = lease(connection)
+        answer(connection, iid, token)
+
+    return act
+
+
+@pytest.mark.parametrize(
+    "not_done",
+    [
+        lease_and(lambda *_: None),
+        lease_and(lambda connection, iid, token: nack(connection, iid, token, delay="1 hour")),
+        lease_and(lambda connection, iid, token: nack(connection, iid, token, delay="0")),
+        lease_and(lambda connection, iid, token: nack(connection, iid, token, park=True)),
+    ],
+    ids=["leased", "delayed", "given back", "dead"],
+)
+def test_what_is_not_done_is_waited_for(
+    two: Connection, not_done: Callable[[Connection], None]
+) -> None:
+    before = post(two, "first")
+    not_done(two)
+    post(two, "second", after(before), queue="r")
+    maintain(two, None)
+    assert take_r(two) == []
+    one(two, "select count(*) from mbus.take(%s)", before)
+    assert take_r(two) == ["second"]
+
+
+def test_an_ack_and_many_acks_are_done(two: Connection) -> None:
+    iids = [post(two, n) for n in range(3)]
+    for iid in iids:
+        post(two, f"after {iid.split('@')[0]}", after(iid), queue="r")
+    (_, iid, token, _), *others = lease(two, 3)
+    ack(two, iid, token)
+    assert len(take_r(two)) == 1
+    two.execute("select mbus.ackn(%s, %s)", ([o[1] for o in others], [o[2] for o in others]))
+    assert len(take_r(two)) == 2
+
+
+def test_a_reserved_iid_is_waited_for_until_it_is_posted_and_done(two: Connection) -> None:
+    before = one(two, "select mbus.get_iid('q')")
+    post(two, "second", after(before), queue="r")
+    maintain(two, None)
+    assert take_r(two) == []
+    post(two, "first", iid=before)
+    assert take_r(two) == []
+    assert take(two) == ["first"]
+    assert take_r(two) == ["second"]
+
+
+def test_what_was_done_before_the_post_blocks_nothing(two: Connection) -> None:
+    before = post(two, "first")
+    assert take(two) == ["first"]
+    post(two, "second", after(before), queue="r")
+    assert take_r(two) == ["second"]
+    assert left_behind(two) == [0, 0, 0]
+
+
+def test_put_back_under_its_old_iid_it_is_not_done(live_two: str, connect: Connect) -> None:
+    connection = connect(live_two)
+    before = post(connection, "first")
+    post(connection, "second", after(before), queue="r")
+    connection.commit()
+    assert take(connection) == ["first"]
+    post(connection, "first again", iid=before)
+    connection.commit()
+    assert take_r(connection) == []
+    assert take(connection) == ["first again"]
+    assert take_r(connection) == ["second"]
+
+
+def test_rejected_it_is_not_done(live_two: str, connect: Connect) -> None:
+    connection = connect(live_two, autocommit=True)
+    before = post(connection, "first")
+    post(connection, "second", after(before), queue="r")
+    assert one(connection, "select mbus.reject('q', 'default', %s, '0')", before) == "ready"
+    assert take_r(connection) == []
+    assert take(connection) == ["first"]
+    assert take_r(connection) == ["second"]
+
+
+def test_a_blocked_message_can_be_taken_and_releases_its_own_successors(two: Connection) -> None:
+    first = post(two, "first")
+    second = post(two, "second", after(first))
+    post(two, "third", after(second), queue="r")
+    assert one(two, "select data->'n' from mbus.take(%s)", second) == "second"
+    assert take_r(two) == ["third"]
+
+
+def test_delay_counts_from_the_post_not_from_the_release(two: Connection) -> None:
+    before = post(two, "first")
+    post(
+        two,
+        "second",
+        after(before),
+        queue="r",
+        delayed_until=one(two, "select mbus.now() + interval '1 hour'"),
+    )
+    assert take(two) == ["first"]
+    assert take_r(two) == []
+    shift_clock(two, timedelta(hours=2))
+    assert take_r(two) == ["second"]
+
+
+@pytest.mark.parametrize("lost", ["dmq", "release", None])
+def test_an_expired_predecessor_is_lost(two: Connection, lost: str | None) -> None:
+    before = post(two, "first", expires=one(two, "select mbus.now() + interval '1 hour'"))
+    policy = f", consume_after_lost=>{lost}" if lost else ""
+    post(two, "second", after(before) + policy, queue="r")
+    shift_clock(two, timedelta(hours=2))
+    maintain(two, None)
+    assert take_r(two) == (["second"] if lost == "release" else [])
+    dead = column(two, "select error from mbus.dead where queue = 'r'")
+    assert len(dead) == (0 if lost == "release" else 1)
+    assert all(error.startswith("lost") for error in dead)
+    assert left_behind(two) == [0, 0, 0]
+
+
+def test_a_dropped_queue_loses_what_was_waited_for(two: Connection) -> None:
+    before = post(two, "first")
+    post(two, "second", after(before), queue="r")
+    two.execute("select mbus.drop_queue('q')")
+    assert column(two, "select queue from mbus.dead") == ["r"]
+
+
+def test_a_dropped_consumer_is_not_waited_for(two: Connection) -> None:
+    two.execute("select mbus.create_consumer('q', 'c2')")
+    before = post(two, "first")
+    post(two, "second", after(before), queue="r")
+    assert take(two) == ["first"]
+    two.execute("select mbus.drop_consumer('q', 'c2')")
+    assert take_r(two) == ["second"]
+
+
+def test_circles_are_refused(two: Connection) -> None:
+    reserved = one(two, "select mbus.get_iid('q')")
+    second = post(two, "second", after(reserved), queue="r")
+    third = post(two, "third", after(second), queue="r")
+    with refused(two, "MB021"):
+        post(two, "first", after(third), iid=reserved)
+    with refused(two, "MB021"):
+        post(two, "itself", after(reserved), iid=reserved)
+    post(two, "first", iid=reserved)
+    assert take(two) == ["first"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        ("consume_after=>nowhere.1@x", "MB001"),
+        ("consume_after=>q.999@abcdef", "MB009"),
+        ('consume_after=>"{q.1"', "MB012"),
+        ("consume_after=>IID, consume_after_lost=>perhaps", "MB012"),
+    ],
+)
+def test_bad_predecessors_are_refused(two: Connection, headers: str, code: str) -> None:
+    before = post(two, "first")
+    with refused(two, code):
+        post(two, "second", headers.replace("IID", f'"{before}"'))
+    assert one(two, "select count(*) from mbus.blocked") == 0
+    assert status(two, "depth") == 1
+
+
+def test_many_successors_are_released_by_maintenance(two: Connection) -> None:
+    before = post(two, "first")
+    two.execute(
+        "select count(mbus.post_r('n=>x', hstore('consume_after', %s)))"
+        " from generate_series(1, 250)",
+        (before,),
+    )
+    assert status(two, "blocked", "r") == 250
+    assert take(two) == ["first"]
+    inline = len(take(two, 1000, "r_by_default"))
+    assert 100 <= inline < 250, "the consumer of the predecessor pays for its share only"
+    maintain(two, None)
+    assert inline + len(take(two, 1000, "r_by_default")) == 250
+    assert left_behind(two) == [0, 0, 0]
+
+
+def test_two_last_predecessors_at_once_release_their_successor(
+    live_two: str, connect: Connect
+) -> None:
+    first, second, other = connect(live_two), connect(live_two), connect(live_two, autocommit=True)
+    iids = [post(other, 1), post(other, 2)]
+    post(other, "last", after(*iids), queue="r")
+    assert (take(first, 1), take(second, 1)) == (["1"], ["2"])
+    first.commit()
+    second.commit()
+    maintain(other, None)
+    assert take_r(other) == ["last"]
+    assert left_behind(other) == [0, 0, 0]
+
+
+def test_a_predecessor_in_somebodys_hands_at_the_post_is_not_forgotten(
+    live_two: str, connect: Connect
+) -> None:
+    holder, other = connect(live_two), connect(live_two, autocommit=True)
+    before = post(other, "first")
+    assert take(holder) == ["first"]
+    post(other, "second", after(before), queue="r")
+    maintain(other, None)
+    assert take_r(other) == [], "it may still come back"
+    holder.commit()
+    maintain(other, None)
+    assert take_r(other) == ["second"]
+
+
+def test_without_maintenance_a_plain_consume_decides(live_two: str, connect: Connect) -> None:
+    first, second, other = connect(live_two), connect(live_two), connect(live_two, autocommit=True)
+    iids = [post(other, 1), post(other, 2)]
+    post(other, "last", after(*iids), queue="r")
+    assert (take(first, 1), take(second, 1)) == (["1"], ["2"])
+    first.commit()
+    second.commit()
+    assert take_r(other) == ["last"]
+
+
+def test_who_waits_for_a_reserved_iid_waits_for_the_transaction_that_posts_it(
+    live_two: str, connect: Connect, in_thread: InThread
+) -> None:
+    poster, waiter, other = connect(live_two), connect(live_two), connect(live_two, autocommit=True)
+    reserved = one(other, "select mbus.get_iid('q')")
+    post(other, "warm", after(reserved), queue="r")
+    post(poster, "first", iid=reserved)
+    posted = in_thread(post, waiter, "second", after(reserved), queue="r")
+    wait_until_blocked(other, waiter.info.backend_pid)
+    poster.commit()
+    posted.result(timeout=10)
+    waiter.commit()
+    assert take_r(other) == []
+    assert take(other) == ["first"]
+    assert sorted(take_r(other)) == ["second", "warm"]

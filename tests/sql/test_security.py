@@ -1,0 +1,241 @@
+"""Who may do what: the plain model, the roles of the seed, and nothing for everybody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import psycopg
+import pytest
+from psycopg import Connection, sql
+
+from postroad.cli.rooms import SCHEMAS
+from postroad.postgres.migrator import install
+from tests.fixtures.postgres import Connect
+from tests.sql.calls import column, lease, one, post, refused, rows, take
+
+Login = Callable[..., Connection]
+
+
+@pytest.fixture
+def owned(empty_database: str) -> str:
+    """Give a database of its own install, because roles bear the database's name."""
+    with psycopg.connect(empty_database) as connection:
+        for schema in SCHEMAS:
+            install(connection, schema)
+    with psycopg.connect(empty_database) as connection:
+        connection.execute("select mbus.create_queue('open')")
+        connection.execute("select mbus.create_queue('closed', is_roles_security_model => true)")
+        connection.execute("select mbus.create_consumer('closed', 'second')")
+    return empty_database
+
+
+@pytest.fixture
+def login(owned: str, connect: Connect) -> Iterator[Login]:
+    """Give a function that opens a session of a new user with the named roles of the bus."""
+    owner = connect(owned, autocommit=True)
+    database = owner.info.dbname
+    users: list[str] = []
+
+    def open_session(*suffixes: str) -> Connection:
+        user = f"u{len(users)}_{database}"
+        owner.execute(sql.SQL("create role {} login").format(sql.Identifier(user)))
+        users.append(user)
+        for suffix in suffixes:
+            role = sql.Identifier(f"mbus_{database}_{suffix}")
+            owner.execute(sql.SQL("grant {} to {}").format(role, sql.Identifier(user)))
+        session = connect(owned, autocommit=True)
+        session.execute(sql.SQL("set session authorization {}").format(sql.Identifier(user)))
+        return session
+
+    yield open_session
+    for user in users:
+        owner.execute(sql.SQL("drop owned by {}").format(sql.Identifier(user)))
+        owner.execute(sql.SQL("drop role {}").format(sql.Identifier(user)))
+
+
+def test_no_function_is_for_everybody(owned: str, connect: Connect) -> None:
+    query = """
+        select p.oid::regprocedure::text from pg_proc p
+        where p.pronamespace = 'mbus'::regnamespace
+          and has_function_privilege('public', p.oid, 'execute') order by 1"""
+    assert column(connect(owned), query) == []
+
+
+def test_every_definer_function_has_a_pinned_search_path(owned: str, connect: Connect) -> None:
+    connection = connect(owned)
+    connection.execute("select mbus.create_view('open')")
+    post(connection, 1, "group=>a", queue="open")
+    definers = rows(
+        connection,
+        "select p.oid::regprocedure::text, p.proconfig from pg_proc p"
+        " where p.pronamespace = 'mbus'::regnamespace and p.prosecdef",
+    )
+    assert len(definers) > 20
+    for function, settings in definers:
+        paths = [entry for entry in settings or [] if entry.startswith("search_path=")]
+        assert paths, function
+        assert paths[0].startswith("search_path=pg_catalog, mbus, "), function
+        assert paths[0].endswith("pg_temp"), function
+
+
+def test_no_table_or_sequence_is_for_everybody(owned: str, connect: Connect) -> None:
+    query = """
+        select c.relname from pg_class c, aclexplode(c.relacl) a
+        where c.relnamespace = 'mbus'::regnamespace and a.grantee = 0"""
+    assert column(connect(owned), query) == []
+
+
+def test_a_stranger_may_do_nothing(login: Login) -> None:
+    stranger = login()
+    for call in ("post('open', 'n=>1')", "consume('open')", "post_open('n=>1')", "maintain()"):
+        with refused(stranger, "42501"):
+            stranger.execute(f"select mbus.{call}".encode())
+
+
+def test_a_user_may_use_plain_queues_and_no_others(login: Login) -> None:
+    user = login("user")
+    iid = one(user, "select mbus.post('open', 'n=>1')")
+    post(user, 2, queue="open")
+    assert one(user, "select data->'n' from mbus.take(%s)", iid) == "1"
+    ((_, iid, token, _),) = lease(user, whose="open_by_default")
+    assert one(user, "select mbus.nack(%s, %s, '0')", iid, token) == "ready"
+    assert take(user, whose="open_by_default") == ["2"]
+    user.execute("select mbus.maintain()")
+    for call in ("post('closed', 'n=>1')", "consume('closed')", "consume('closed', 'second')"):
+        with refused(user, "MB013"):
+            user.execute(f"select mbus.{call}".encode())
+    for call in ("post_closed('n=>1')", "consume_closed_by_default()", "lease_closed_by_second()"):
+        with refused(user, "42501"):
+            user.execute(f"select mbus.{call}".encode())
+    for call in ("create_queue('x')", "drop_queue('open')", "redrive('open')"):
+        with refused(user, "42501"):
+            user.execute(f"select mbus.{call}".encode())
+
+
+def test_a_user_cannot_touch_the_tables(login: Login) -> None:
+    user = login("user", "post_closed", "consume_closed_by_default")
+    for query in (
+        "select * from mbus.queue",
+        'select * from mbus."qt$open$0"',
+        "delete from mbus.leased",
+        "select * from mbus.dead",
+        "select nextval('mbus.\"qs$open$position\"')",
+        "select mbus._queue('open'::text)",
+    ):
+        with refused(user, "42501"):
+            user.execute(query.encode())
+
+
+def test_the_post_role_may_post_and_only_that(login: Login) -> None:
+    poster = login("post_closed")
+    iid = one(poster, "select mbus.get_iid('closed')")
+    assert one(poster, "select mbus.post('closed', 'n=>1', iid => %s)", iid) == iid
+    post(poster, 2, queue="closed")
+    poster.execute("select mbus.postn_closed(array['n=>3']::hstore[])")
+    with refused(poster, "MB013"):
+        poster.execute("select mbus.consume('closed')")
+    with refused(poster, "42501"):
+        poster.execute("select mbus.consume_closed_by_default()")
+    with refused(poster, "MB013"):
+        poster.execute("select mbus.post('open', 'n=>1')")
+
+
+def test_the_consume_role_may_consume_as_one_consumer(login: Login) -> None:
+    post(login("post_closed"), 1, queue="closed")
+    reader = login("consume_closed_by_second")
+    with refused(reader, "MB013"):
+        reader.execute("select mbus.consume('closed')")
+    with refused(reader, "MB013"):
+        reader.execute("select mbus.post('closed', 'n=>1')")
+    ((_, iid, token, _),) = lease(reader, whose="closed_by_second")
+    assert one(reader, "select mbus.extend(%s, %s) is not null", iid, token)
+    assert one(reader, "select mbus.nack(%s, %s, '0')", iid, token) == "ready"
+    assert one(reader, "select mbus.reject('closed', 'second', %s, '0')", iid) == "ready"
+    with refused(reader, "MB013"):
+        reader.execute("select mbus.reject('closed', 'default', %s)", (iid,))
+    assert column(reader, "select data->'n' from mbus.consume('closed', 'second')") == ["1"]
+
+
+def test_a_lease_cannot_be_answered_by_somebody_else(login: Login) -> None:
+    post(login("post_closed"), 1, queue="closed")
+    holder, other = login("consume_closed_by_second"), login("consume_closed_by_default", "user")
+    ((_, iid, token, _),) = lease(holder, whose="closed_by_second")
+    for call in ("ack(%s, %s)", "nack(%s, %s)", "extend(%s, %s)"):
+        with refused(other, "MB013"):
+            other.execute(f"select mbus.{call}".encode(), (iid, token))
+    for call in ("ackn(array[%s], array[%s::bigint])", "extendn(array[%s], array[%s::bigint])"):
+        with refused(other, "MB013"):
+            other.execute(f"select mbus.{call}".encode(), (iid, token))
+    holder.execute("select mbus.ack(%s, %s)", (iid, token))
+
+
+def test_an_admin_may_do_everything_and_see_everything(login: Login) -> None:
+    admin = login("admin")
+    admin.execute("select mbus.create_queue('q', is_roles_security_model => true)")
+    admin.execute("select mbus.create_consumer('q', 'second')")
+    iid = post(admin, 1)
+    post(admin, 2)
+    ((_, leased, token, _),) = lease(admin)
+    admin.execute("select mbus.nack(%s, %s, park => true)", (leased, token))
+    assert rows(admin, "select queue, dmq from mbus.status where queue = 'q' order by consumer") == [
+        ("q", 1),
+        ("q", 0),
+    ]
+    assert one(admin, "select iid from mbus.dead") == iid
+    assert len(rows(admin, "select * from mbus.queues")) == 3
+    assert len(rows(admin, "select * from mbus.consumers")) == 5
+    assert one(admin, "select mbus.redrive('q')") == 1
+    assert one(admin, "select data->'n' from mbus.take(%s)", iid) == "1"
+    assert one(admin, "select mbus.peek_q()")
+    admin.execute("select mbus.clear_queue_q()")
+    admin.execute("select mbus.maintain()")
+    admin.execute("select mbus.drop_queue('q')")
+
+
+def test_a_user_may_look_at_the_figures(login: Login) -> None:
+    user = login("user")
+    assert len(rows(user, "select * from mbus.queues")) == 2
+    assert len(rows(user, "select * from mbus.consumers")) == 3
+    assert len(rows(user, "select * from mbus.status")) == 3
+
+
+def test_a_queue_that_becomes_one_with_roles_is_closed_to_users(
+    owned: str, connect: Connect, login: Login
+) -> None:
+    owner, user = connect(owned, autocommit=True), login("user")
+    owner.execute("select mbus.create_queue('open', is_roles_security_model => true)")
+    with refused(user, "MB013"):
+        user.execute("select mbus.post('open', 'n=>1')")
+    with refused(user, "42501"):
+        user.execute("select mbus.consume_open_by_default()")
+
+
+def test_objects_of_the_caller_cannot_stand_in_for_those_of_the_bus(
+    owned: str, connect: Connect, login: Login
+) -> None:
+    owner, user = connect(owned, autocommit=True), login("user")
+    schema = sql.Identifier(f"s_{owner.info.dbname}")
+    owner.execute(
+        sql.SQL("create schema {} authorization {}").format(
+            schema, sql.Identifier(one(user, "select session_user::text"))
+        )
+    )
+    for statement in (
+        "create function {0}.now() returns timestamptz language sql as $$ select 1/0 is null, null $$",
+        "create table {0}.queue (id integer, name text)",
+        "create temporary table queue (id integer, name text)",
+        "create temporary table leased (token bigint)",
+        "create function {0}.nextval(regclass) returns bigint language sql as 'select -1::bigint'",
+        "create function {0}.evil(text, text) returns boolean language plpgsql as"
+        " $$ begin raise exception 'hijacked'; end $$",
+        "create operator {0}.= (leftarg = text, rightarg = text, function = {0}.evil)",
+    ):
+        try:
+            user.execute(sql.SQL(statement).format(schema))
+        except psycopg.errors.InvalidFunctionDefinition:
+            continue
+    user.execute(sql.SQL("set search_path = {}, pg_temp, pg_catalog, public").format(schema))
+    assert one(user, "select mbus.post('open', 'n=>1'::public.hstore)") is not None
+    ((iid, token),) = rows(user, "select iid, token from mbus.lease_open_by_default()")
+    user.execute("select mbus.ack(%s, %s)", (iid, token))
+    assert rows(user, "select * from mbus.consume('open')") == []
