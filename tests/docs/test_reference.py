@@ -10,7 +10,7 @@ from psycopg import Connection
 from tests.docs.snippets import DOCS
 from tools.docs import command_page, error_page, function_page, setting_page, table_page
 from tools.docs.pages import pages
-from tools.docs.sql_source import functions, public
+from tools.docs.sql_source import comment, errors, public
 
 
 def _reference(name: str) -> str:
@@ -26,6 +26,7 @@ def test_a_generated_page_is_fresh(page: object) -> None:
 def test_every_public_function_of_the_database_is_documented(connection: Connection) -> None:
     connection.execute("select mbus.create_queue('sampleq')")
     connection.execute("select mbus.create_consumer('sampleq', 'samplec')")
+    connection.execute("select mbus.create_run_function('sampleq')")
     rows = connection.execute(
         "select distinct p.proname from pg_proc p"
         " where p.pronamespace = 'mbus'::regnamespace and p.proname not like '\\_%'"
@@ -42,14 +43,14 @@ def test_every_public_function_of_the_database_is_documented(connection: Connect
 def test_every_public_function_has_a_comment_and_a_topic() -> None:
     listed = {name for names in function_page.TOPICS.values() for name in names}
     assert listed == set(public())
-    assert [name for name, overloads in public().items() if not overloads[0].comment] == []
+    assert [name for name in public() if not comment(name)] == []
 
 
 def test_every_column_of_a_view_is_explained(connection: Connection) -> None:
     rows = connection.execute(
         "select c.relname, a.attname from pg_class c join pg_attribute a on a.attrelid = c.oid"
         " where c.relnamespace = 'mbus'::regnamespace and a.attnum > 0 and not a.attisdropped"
-        " and (c.relkind = 'v' or c.relname in ('qt_model', 'lease_model'))"
+        " and (c.relkind = 'v' or c.relname in ('qt_model', 'lease_model', 'reply_model'))"
         " order by c.relname, a.attnum"
     ).fetchall()
     columns: dict[str, list[str]] = {}
@@ -90,9 +91,5 @@ def test_every_error_is_documented_with_what_to_do() -> None:
 
 
 def test_every_code_that_the_sql_raises_has_a_class() -> None:
-    raised = {
-        code
-        for function in functions()
-        for code in re.findall(r"errcode = '(\w{5})'", function.body)
-    }
+    raised = {code for name in public() for code in errors(name)}
     assert raised <= {leaf.code for leaf in error_page.leaves()}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from tools.docs.error_page import leaves
 from tools.docs.markdown import anchor, head, prose
-from tools.docs.sql_source import Function, errors, public
+from tools.docs.sql_source import Function, comment, errors, public
 
 INTRODUCTION = """
 Every public function of schema `mbus`: its signature, what it promises, and the
@@ -29,6 +30,14 @@ TOPICS: dict[str, tuple[str, ...]] = {
         "take_from_<q>_by_<c>", "peek_<q>",
     ),
     "Leases": ("lease_<q>_by_<c>", "ack", "ackn", "nack", "extend", "extendn"),
+    "Request and reply": ("request", "replies", "reply", "replyn", "reply_queue"),
+    "Temporary queues and consumers": (
+        "create_temporary_queue", "create_temporary_consumer", "consume_temporary",
+        "consume_temporary_jsonb", "consume_temporary_text", "consume_temporary_bytea",
+        "clear_tempq",
+    ),
+    "From queue to queue": ("create_trigger", "drop_trigger"),
+    "Ad hoc": ("dyn_consume", "create_run_function", "run_on_<q>"),
     "Failures": ("reject", "redrive"),
     "Operating": ("maintain", "clear_queue_<q>", "notify", "positions", "now"),
 }  # fmt: skip
@@ -62,10 +71,11 @@ def _signature(overloads: list[Function]) -> str:
 def _entry(overloads: list[Function]) -> str:
     first = overloads[0]
     lines = [f"### `{first.name}`\n", "```text", _signature(overloads), "```\n"]
-    comment = [line for line in first.comment if not line.startswith("Errors:")]
-    text = prose(comment).strip().replace("see README.md", f"see {STORAGE}")
+    said = [line for line in comment(first.name) if not line.startswith("Errors:")]
+    text = prose(said).strip().replace("see README.md", f"see {STORAGE}")
     lines.append(text + "\n")
     if codes := errors(first.name):
-        links = (f"[`{code}`](errors.md#{anchor(code)})" for code in codes)
+        known = {leaf.code for leaf in leaves()}
+        links = (f"[`{one}`](errors.md#{anchor(one)})" if one in known else one for one in codes)
         lines.append(f"Errors: {', '.join(links)}.\n")
     return "\n".join(lines)

@@ -25,7 +25,8 @@ PLACEHOLDERS = {
 }
 
 _FUNCTION = re.compile(
-    r"(?P<comment>(?:^--[^\n]*\n)*)"
+    # A comment that opens a file may stand a blank line above its first function.
+    r"(?P<comment>(?:(?:\A(?:--[^\n]*\n)+\n)|(?:^--[^\n]*\n)*))"
     r"^create or replace function mbus\.(?P<name>[\w<>]+)\s*\((?P<arguments>.*?)\)\s*"
     r"(?:returns\s+(?P<returns>.*?)\s+)?language\s(?P<body>.*?)(?=^--|^create or replace |\Z)",
     re.MULTILINE | re.DOTALL,
@@ -34,7 +35,8 @@ _CALL = re.compile(r"mbus\.([\w<>]+)\s*\(")
 # A queue's own function called by a name made at run time: 'post_' || qname.
 _CALL_BY_NAME = re.compile(r"'(_?[a-z]+(?:_from)?)_' \|\| ")
 _IS_CALL_BY_NAME = re.compile(r"select (?:\* from )?mbus\.%I\(")
-_CODE = re.compile(r"errcode = '(MB\d{3})'")
+# MB000 never leaves the function that raises it.
+_CODE = re.compile(r"errcode = '(MB(?!000)\d{3})'")
 # Taking is generated twice from one template: as messages, and as parcels for leases.
 _ALIAS = {"_take_<q>_by_<c>": "consumen_<q>_by_<c>"}
 
@@ -112,6 +114,15 @@ def public() -> dict[str, list[Function]]:
         if function.is_public:
             found.setdefault(function.name, []).append(function)
     return found
+
+
+def comment(name: str) -> tuple[str, ...]:
+    """Return what is said about a function; a twin for another payload refers to its first."""
+    overloads = public()[name]
+    if overloads[0].comment:
+        return overloads[0].comment
+    first = next((one for one in public() if one != name and name.startswith(f"{one}_")), None)
+    return (f"The same as mbus.{first}() for another payload.",) if first else ()
 
 
 def _of_queue(prefix: str) -> list[str]:

@@ -68,7 +68,7 @@ def page() -> str:
     )
     parts.extend(
         f"### `mbus.{name}`\n\n" + table(("column", "meaning"), _meant(name))
-        for name in ("qt_model", "lease_model")
+        for name in ("qt_model", "lease_model", "reply_model")
     )
     parts.append("## Tables\n")
     for file in sorted((SQL / "tables").glob("*.sql")):
@@ -100,6 +100,11 @@ def _tables(file: Path) -> list[str]:
             continue
         comment = _comment_above(text, node.relation.relname)
         rows = [_column(one) for one in node.tableElts if isinstance(one, ast.ColumnDef)]
+        rows += [
+            (f"those of `mbus.{one.relation.relname}`", "", "")
+            for one in node.tableElts
+            if isinstance(one, ast.TableLikeClause)
+        ]
         found.append(
             f"### `mbus.{node.relation.relname}`\n\n{prose(comment).replace(README, STORAGE)}\n\n"
             + table(("column", "type", "rules"), rows)
