@@ -109,6 +109,7 @@ def _write(file: Path, stored: dict[str, Any]) -> None:
     order = [scenario.name for scenario in SCENARIOS]
     known = {name: each for name, each in stored["scenarios"].items() if name in order}
     stored["scenarios"] = dict(sorted(known.items(), key=lambda item: order.index(item[0])))
+    stored["missing"] = [name for name in order if name not in known]
     store.write(file, stored)
     for name, scenario in stored["scenarios"].items():
         plots.draw(file.parent, name, scenario)

@@ -7,6 +7,9 @@ from typing import Any
 
 __all__ = ["summary", "write_report"]
 
+# More other work than this, and a figure says more about the machine than about the bus.
+BUSY_PERCENT_MOST = 20
+
 _INTRODUCTION = """\
 # Benchmarks
 
@@ -25,8 +28,9 @@ statements. Raw numbers of all rounds: [results.json](results.json).
 
 def write_report(folder: Path, results: dict[str, Any]) -> None:
     """Write README.md beside results.json."""
-    parts = [_INTRODUCTION, _machine(results), _table(results), _methods(results, folder)]
-    text = "\n".join(parts).rstrip() + "\n"
+    parts = [_INTRODUCTION, _warning(results), _machine(results), _table(results)]
+    parts.append(_methods(results, folder))
+    text = "\n".join(filter(None, parts)).rstrip() + "\n"
     (folder / "README.md").write_text(text, encoding="utf-8")
 
 
@@ -43,6 +47,26 @@ def summary(results: dict[str, Any]) -> list[tuple[str, str, str, str, str]]:
         for scenario in results["scenarios"].values()
         for figure in scenario["figures"]
     ]
+
+
+def _warning(results: dict[str, Any]) -> str:
+    """Say plainly which scenarios were disturbed, and which have not been measured at all."""
+    scenarios = results["scenarios"]
+    disturbed = [
+        f"`{name}` ({each['busy_percent']} %)"
+        for name, each in scenarios.items()
+        if each["busy_percent"] > BUSY_PERCENT_MOST
+    ]
+    missing = [f"`{name}`" for name in results["missing"]]
+    text = ""
+    if disturbed:
+        text += (
+            "**Disturbed**: other work kept the machine busy just before "
+            f"{', '.join(disturbed)}: rates are too low, and ratios less certain than on a quiet machine.\n"
+        )
+    if missing:
+        text += f"**Not measured yet**: {', '.join(missing)}.\n"
+    return text
 
 
 def _machine(results: dict[str, Any]) -> str:
