@@ -7,6 +7,7 @@ in by the name that the kernel vouches for (peer), every other role by its passw
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -77,6 +78,12 @@ class Cluster:
                 f"the user {self.user.name} cannot enter {self.home}",
                 hint="choose another data folder: POSTROAD_DATA_FOLDER",
             )
+
+    def remove_socket_folder(self) -> None:
+        """Remove the short folder of a stopped server's socket, which nobody else would."""
+        if not self.socket_folder.is_relative_to(self.home):
+            with contextlib.suppress(OSError):
+                self.socket_folder.rmdir()
 
     def create(self, *, must_sync: bool) -> None:
         """Make the data directory unless it is there. One that was interrupted is never used."""

@@ -256,6 +256,7 @@ class EmbeddedServer:
                 cwd=cluster.home,
             )  # fmt: skip
             if stopped.returncode == 0:
+                cluster.remove_socket_folder()
                 return
             # Immediate mode loses nothing that was committed; the next start recovers.
             logger.warning("embedded_server_stop_slow", extra={"mode": mode})

@@ -51,10 +51,11 @@ def close_run_folder() -> None:
 def sweep_run_folders() -> None:
     """Stop and remove what killed runs of this user have left behind."""
     pattern = re.compile(rf"{_PREFIX}-{os.getuid()}-(\d+)-[0-9a-f]+")
-    for folder in _temporary_folder().glob(f"{_PREFIX}-*"):
-        found = pattern.fullmatch(folder.name)
-        if found and not Path(f"/proc/{found[1]}").exists():
-            _remove(folder)
+    for temporary in {_temporary_folder(), Path(tempfile.gettempdir())}:
+        for folder in temporary.glob(f"{_PREFIX}-*"):
+            found = pattern.fullmatch(folder.name)
+            if found and not Path(f"/proc/{found[1]}").exists():
+                _remove(folder)
 
 
 def _remove(folder: Path) -> None:
