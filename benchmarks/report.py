@@ -62,7 +62,8 @@ def _warning(results: dict[str, Any]) -> str:
     if disturbed:
         text += (
             "**Disturbed**: other work kept the machine busy just before "
-            f"{', '.join(disturbed)}: rates are too low, and ratios less certain than on a quiet machine.\n"
+            f"{', '.join(disturbed)}: rates are too low, and "
+            "ratios less certain than on a quiet machine.\n"
         )
     if missing:
         text += f"**Not measured yet**: {', '.join(missing)}.\n"
