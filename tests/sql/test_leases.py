@@ -185,7 +185,10 @@ def test_backoff_doubles_up_to_its_maximum(bus: Connection) -> None:
         assert take(bus) == []
         passed += timedelta(seconds=int(wait) + 1)
         shift_clock(bus, passed)
-    assert waits == [10, 20, 40, 60, 60]
+    # Half of each is left to chance.
+    assert all(
+        most / 2 <= wait <= most for wait, most in zip(waits, [10, 20, 40, 60, 60], strict=True)
+    ), waits
 
 
 def test_backoff_never_overflows(bus: Connection) -> None:

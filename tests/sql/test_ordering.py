@@ -52,7 +52,8 @@ def left_behind(connection: Connection) -> list[int]:
     return column(
         connection,
         "select count(*) from mbus.blocked union all select count(*) from mbus.wait"
-        " union all select count(*) from mbus.nudge",
+        # The look two seconds after the first successor of a queue finds nothing to do.
+        " union all select count(*) from mbus.nudge where not_before is null",
     )
 
 
@@ -295,6 +296,7 @@ def test_many_successors_are_released_by_maintenance(two: Connection) -> None:
         (before,),
     )
     assert status(two, "blocked", "r") == 250
+    maintain(two, None)
     assert take(two) == ["first"]
     inline = len(take(two, 1000, "r_by_default"))
     assert 100 <= inline < 250, "the consumer of the predecessor pays for its share only"

@@ -10,7 +10,7 @@
 --   gone   it is done
 -- Locks: key share on the row, so that nobody deals with it before our own notes can be seen.
 create or replace function mbus._state(p_queue mbus.queue, p_consumer_id integer, p_number bigint) returns text
-language plpgsql set search_path from current set enable_seqscan = off as $$
+language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
 declare
   v_table record;
   v_rows  constant text := 'from mbus.%I s where s.id = $1 and s.origin is null or s.origin = $1';

@@ -68,7 +68,7 @@ language sql immutable parallel safe return 4611686018427387904;
 --   p_tail   the newest generation, read before p_bound.  A post draws its id first and then reads the
 --            tail, so ids above p_bound never come into an older generation
 create or replace function mbus._settle(p_queue mbus.queue, p_bound bigint, p_tail bigint) returns bigint
-language plpgsql set search_path from current set enable_seqscan = off as $$
+language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
 declare
   v_table record;
   v_hint  bigint;
@@ -145,7 +145,7 @@ end $$;
 -- Locks: access exclusive on the slot's tables, never waited for.  Under it nobody has an open post or
 -- take there, so "no visible row" is "no row", because the look has a snapshot of its own (READ COMMITTED).
 create or replace function mbus._truncate(p_queue mbus.queue, p_slot bigint) returns boolean
-language plpgsql set search_path from current set enable_seqscan = off as $$
+language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
 declare
   v_tables text[];
   v_ready  text;

@@ -49,7 +49,7 @@ language sql set search_path from current as $$
 $$;
 
 -- What becomes of a message that one consumer could not handle: ready again, delayed, or dead.
--- p_delay null: the consumer's backoff, doubled with each attempt.
+-- p_delay null: the consumer's backoff, doubled with each attempt, of which half is left to chance.
 create or replace function mbus._give_back(
   p_consumer_id integer, p_parcel mbus.parcel, p_delay interval, p_error text, p_is_parked boolean)
 returns text
@@ -65,8 +65,9 @@ begin
     perform mbus._bury(p_consumer_id, p_parcel, p_parcel.number, coalesce(p_error, 'gave up'));
     return 'dmq';
   end if;
-  -- In seconds, because an interval of many days doubled many times overflows.
-  v_delay := coalesce(p_delay, make_interval(secs => least(
+  -- In seconds, because an interval of many days doubled many times overflows.  Spread over the upper
+  -- half, so that failures that came together do not come back together.
+  v_delay := coalesce(p_delay, make_interval(secs => (1 - random() / 2) * least(
     extract(epoch from v_consumer.backoff) * power(2, least(greatest(v_attempts - 1, 0), 30)),
     extract(epoch from v_consumer.backoff_max))::double precision));
   if p_error is not null then

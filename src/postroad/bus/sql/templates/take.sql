@@ -6,7 +6,7 @@
 -- The hint of a table is a settled mark: no message with a smaller id is in it or can still appear.
 create or replace function mbus.{function}(amt integer) returns setof mbus.{returns}
 language plpgsql security definer rows 100
-set search_path from current set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
+set search_path from current set enable_seqscan = off set jit = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
 as $function$
 declare
   v_missing    integer := amt;
