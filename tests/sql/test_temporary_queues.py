@@ -31,6 +31,24 @@ def take(connection: Connection, name: str, amount: int = 100, wait: str = "0") 
     )
 
 
+def until_gone(connection: Connection, pid: int) -> None:
+    wait_until(
+        lambda: one(connection, "select mbus._is_session_gone(%s)", pid), what="the session's end"
+    )
+
+
+def until_sleeping(connection: Connection, pid: int) -> None:
+    wait_until(
+        lambda: rows(
+            connection,
+            "select from pg_stat_activity where pid = %s and wait_event = 'PgSleep'",
+            pid,
+        )
+        != [],
+        what="the consumer's pause",
+    )
+
+
 def test_messages_come_in_order_of_posting_with_their_headers(bus: Connection) -> None:
     name = make(bus)
     iids = [post(bus, name, number) for number in range(3)]
@@ -143,11 +161,11 @@ def test_the_transaction_decides(live: str, connect: Connect) -> None:
 def test_a_queue_is_gone_with_its_session(live: str, connect: Connect) -> None:
     owner, other = (connect(live, autocommit=True) for _ in range(2))
     name, kept = make(owner), make(other)
+    pid = owner.info.backend_pid
     post(other, name, 1)
     post(other, kept, 1)
     owner.close()
-    wait_until(lambda: one(other, "select mbus._is_session_gone(pid) from mbus.temporary_queue"
-                                  " where name = %s", name))
+    until_gone(other, pid)
     with refused(other, "MB001"):
         post(other, name, 2)
     assert one(other, "select mbus.clear_tempq()") == 1
@@ -161,7 +179,7 @@ def test_maintenance_clears_as_well(live: str, connect: Connect) -> None:
     make(owner)
     pid = owner.info.backend_pid
     other.execute("select pg_terminate_backend(%s)", (pid,))
-    wait_until(lambda: one(other, "select mbus._is_session_gone(%s)", pid))
+    until_gone(other, pid)
     assert one(other, "select mbus._maintain_temporary()") == 1
     assert column(other, "select name from mbus.temporary_queue") == []
 
@@ -191,14 +209,7 @@ def test_consuming_waits_for_a_message(live: str, connect: Connect, in_thread: I
     owner, other = (connect(live, autocommit=True) for _ in range(2))
     name = make(owner)
     waiting = in_thread(take, owner, name, 10, "1 minute")
-    wait_until(
-        lambda: one(
-            other,
-            "select count(*) from pg_stat_activity where pid = %s and wait_event = 'PgSleep'",
-            owner.info.backend_pid,
-        )
-        == 1
-    )
+    until_sleeping(other, owner.info.backend_pid)
     post(other, name, 1)
     assert waiting.result(timeout=10) == ["1"]
     assert take(owner, name, 1, "10 milliseconds") == []
@@ -208,14 +219,7 @@ def test_waiting_can_be_cancelled(live: str, connect: Connect, in_thread: InThre
     owner, other = (connect(live, autocommit=True) for _ in range(2))
     name = make(owner)
     waiting = in_thread(take, owner, name, 10, "1 hour")
-    wait_until(
-        lambda: one(
-            other,
-            "select count(*) from pg_stat_activity where pid = %s and wait_event = 'PgSleep'",
-            owner.info.backend_pid,
-        )
-        == 1
-    )
+    until_sleeping(other, owner.info.backend_pid)
     owner.cancel()
     with pytest.raises(psycopg.errors.QueryCanceled):
         waiting.result(timeout=10)
@@ -265,13 +269,13 @@ def test_the_ring_turns_and_is_truncated(
     for turn in range(12):
         post(owner, name, turn)
         expected.append(str(turn))
-        clock.shift(timedelta(minutes=2))
+        clock.advance(timedelta(minutes=2))
         maintainer.execute("select mbus._maintain_temporary()")
         if turn % 3 == 2:
             assert take(owner, name) == expected
             expected = []
     for _ in range(4):
-        clock.shift(timedelta(minutes=2))
+        clock.advance(timedelta(minutes=2))
         maintainer.execute("select mbus._maintain_temporary()")
     assert max(lives(owner)) > 3
     assert size(owner) == 0
@@ -285,7 +289,7 @@ def test_what_lies_long_is_moved_on_in_order(
     for turn in range(20):
         post(owner, patient, turn)
         post(owner, busy, turn)
-        clock.shift(timedelta(minutes=2))
+        clock.advance(timedelta(minutes=2))
         maintainer.execute("select mbus._maintain_temporary()")
         assert take(owner, busy) == [str(turn)]
     assert max(lives(owner)) > 6
@@ -304,7 +308,7 @@ def test_a_held_snapshot_does_not_let_the_ring_grow(
             "select mbus.post(%s, hstore('n', n::text)) from generate_series(1, 200) n", (name,)
         )
         assert len(take(owner, name, 1000)) == 200
-        clock.shift(timedelta(minutes=2))
+        clock.advance(timedelta(minutes=2))
         maintainer.execute("select mbus._maintain_temporary()")
     assert size(owner) < 200_000
     holder.execute("rollback")
@@ -319,7 +323,7 @@ def test_what_expired_or_came_too_late_is_swept(
         "select mbus.post(%s, 'n=>1', expires => mbus.now() + '1 second')", (name,)
     )
     for _ in range(4):
-        clock.shift(timedelta(minutes=2))
+        clock.advance(timedelta(minutes=2))
         maintainer.execute("select mbus._maintain_temporary()")
     assert size(owner) == 0
 
@@ -331,7 +335,7 @@ def test_a_roll_back_of_maintenance_hides_nothing(
     name = make(owner)
     for turn in range(8):
         post(owner, name, turn)
-        clock.shift(timedelta(minutes=2))
+        clock.advance(timedelta(minutes=2))
         maintainer.execute("select mbus._maintain_temporary()")
         if turn % 2:
             maintainer.rollback()
@@ -343,7 +347,7 @@ def test_a_roll_back_of_maintenance_hides_nothing(
     owner.execute("select mbus._maintain_temporary()")
     owner.rollback()
     for _ in range(3):
-        clock.shift(timedelta(minutes=2))
+        clock.advance(timedelta(minutes=2))
         maintainer.execute("select mbus._maintain_temporary()")
         maintainer.commit()
     assert take(owner, name) == [str(turn) for turn in range(8)]
