@@ -9,9 +9,11 @@ BusError
 ├── InvalidName        MB005   ├── LeaseLost          MB015
 ├── NameTooLong        MB006   ├── LastConsumer       MB016
 ├── NameCollision      MB007   ├── QueueBusy          MB017   retryable
-├── InvalidSelector    MB008   ├── PayloadTooLarge    MB018
-├── ForeignIid         MB009   ├── Unsupported        MB019
-├── DuplicateIid       MB010   ├── NotInstalled       bus_not_installed
+├── InvalidSelector    MB008   ├── Unsupported        MB019
+├── ForeignIid         MB009   ├── TriggerLoop        MB020
+├── DuplicateIid       MB010   ├── OrderCircle        MB021
+├── TriggerExists      MB030   ├── SagaPastPivot      MB022
+├── TriggerNotFound    MB031   ├── NotInstalled       bus_not_installed
 ├── TransactionFailed          └── TransactionOwned
 ```
 
@@ -41,13 +43,17 @@ __all__ = [
     "NameCollision",
     "NameTooLong",
     "NotInstalled",
-    "PayloadTooLarge",
+    "OrderCircle",
     "QueueBusy",
     "QueueExists",
     "QueueNotFound",
     "RoleMissing",
+    "SagaPastPivot",
     "TransactionFailed",
     "TransactionOwned",
+    "TriggerExists",
+    "TriggerLoop",
+    "TriggerNotFound",
     "Unsupported",
     "WrongIsolation",
     "WrongPayload",
@@ -76,7 +82,7 @@ class ConsumerNotFound(BusError):
 
 
 class QueueExists(BusError):
-    """The queue exists in another shape (payload or security model)."""
+    """The queue exists in another shape (ncons or payload)."""
 
     code = "MB003"
     kind = "refused"
@@ -181,18 +187,46 @@ class QueueBusy(BusError):
     kind = "unavailable"
 
 
-class PayloadTooLarge(BusError):
-    """The payload is larger than PostgreSQL can carry."""
-
-    code = "MB018"
-    kind = "refused"
-
-
 class Unsupported(BusError):
     """The call does not exist for this kind of queue."""
 
     code = "MB019"
     kind = "usage"
+
+
+class TriggerLoop(BusError):
+    """The trigger would copy messages round in a circle."""
+
+    code = "MB020"
+    kind = "refused"
+
+
+class OrderCircle(BusError):
+    """The message would wait for itself."""
+
+    code = "MB021"
+    kind = "refused"
+
+
+class SagaPastPivot(BusError):
+    """The saga has passed its point of no return."""
+
+    code = "MB022"
+    kind = "refused"
+
+
+class TriggerExists(BusError):
+    """There is a trigger between these queues already."""
+
+    code = "MB030"
+    kind = "refused"
+
+
+class TriggerNotFound(BusError):
+    """There is no trigger between these queues."""
+
+    code = "MB031"
+    kind = "not_found"
 
 
 class NotInstalled(BusError):
