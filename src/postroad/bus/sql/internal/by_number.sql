@@ -3,7 +3,7 @@
 
 -- True when a live message is ready, delayed or leased; p_number null: any message.
 create or replace function mbus._has(p_queue_id integer, p_number bigint) returns boolean
-language plpgsql set search_path from current set enable_seqscan = off as $$
+language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
 declare
   v_queue mbus.queue;
   v_table record;
@@ -13,10 +13,11 @@ begin
   for v_table in select distinct ready_table, payload_table from mbus._tables(v_queue) loop
     execute format($query$
       select exists (
-        select from mbus.%1$I s join mbus.%2$I l on l.id = s.id
-        where s.id >= $2 and (l.expires is null or l.expires > mbus.now()) %3$s)$query$,
+        select from mbus.%1$I s
+        cross join lateral (select e.expires from mbus.%2$I e where e.id = s.id offset 0) l
+        where (%3$s) and (l.expires is null or l.expires > mbus.now()))$query$,
       v_table.ready_table, v_table.payload_table,
-      case when p_number is not null then 'and (s.id = $1 and s.origin is null or s.origin = $1)' end)
+      case when p_number is null then 's.id >= $2' else 's.id = $1 and s.origin is null or s.origin = $1' end)
     into v_has using p_number, mbus._hint(v_table.ready_table);
     if v_has then return true; end if;
   end loop;
@@ -33,7 +34,7 @@ end $$;
 -- next round: one consumer has one copy at most, for all of them a round must find nothing.
 create or replace function mbus._take_number(p_queue_id integer, p_consumer_id integer, p_number bigint)
 returns setof mbus.parcel
-language plpgsql set search_path from current set enable_seqscan = off as $$
+language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
 declare
   v_queue mbus.queue;
   v_table record;

@@ -104,7 +104,7 @@ declare
   v_parts text[] := regexp_match(p_iid, '^([a-z0-9_]+)\.([0-9]{1,18})@([a-z0-9]+)$');
 begin
   if v_parts is null or v_parts[1] <> p_queue
-     or v_parts[3] <> (select name from mbus.node)
+     or v_parts[3] <> (select name from mbus.node where is_only)
      or v_parts[2]::bigint > mbus._figure(p_queue, 'position') then
     raise exception 'iid "%" was not issued for queue "%"', coalesce(p_iid, 'null'), p_queue
       using errcode = 'MB009', hint = format('Get one with mbus.get_iid(%L).', p_queue);

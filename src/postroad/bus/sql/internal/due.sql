@@ -1,5 +1,6 @@
 -- Moving on what time has made ready: delays that are over, leases that have ended, messages that
 -- have expired.  Each takes only rows that nobody holds, so any number of sessions may do it at once.
+-- The time is a sub-select, because a volatile function cannot be the condition of an index scan.
 --
 -- p_since bounds the look into the past: what came due earlier was moved by earlier runs and has left
 -- dead index entries, which a held snapshot keeps; walking over them each time would cost more and more.
@@ -14,11 +15,11 @@ begin
   for v_row in
     with gone as (
       delete from mbus.delayed d
-      where d.id in (
+      where d.id = any (array(
         select w.id from mbus.delayed w
-        where w.queue_id = p_queue.id and w.due_at > p_since and w.due_at <= mbus.now() and w.group_name is null
+        where w.queue_id = p_queue.id and w.due_at > p_since and w.due_at <= (select mbus.now()) and w.group_name is null
           and (w.expires is null or w.expires > mbus.now())
-        order by w.due_at limit p_limit for update skip locked)
+        order by w.due_at limit p_limit for update skip locked))
       returning d.*)
     select * from gone g order by g.due_at, g.number
   loop
@@ -39,11 +40,11 @@ begin
   for v_row in
     with gone as (
       delete from mbus.leased l
-      where l.token in (
+      where l.token = any (array(
         select w.token from mbus.leased w
-        where w.queue_id = p_queue.id and w.leased_until > p_since and w.leased_until <= mbus.now()
+        where w.queue_id = p_queue.id and w.leased_until > p_since and w.leased_until <= (select mbus.now())
           and (w.expires is null or w.expires > mbus.now())
-        order by w.leased_until limit p_limit for update skip locked)
+        order by w.leased_until limit p_limit for update skip locked))
       returning l.*)
     select * from gone g order by g.number
   loop
@@ -61,7 +62,7 @@ $$;
 
 -- Deletes expired messages: ready, set aside, and those whose lease has ended.
 create or replace function mbus._expire(p_queue mbus.queue, p_limit integer) returns bigint
-language plpgsql set search_path from current set enable_seqscan = off as $$
+language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
 declare
   v_table   record;
   v_numbers bigint[];
@@ -100,19 +101,19 @@ begin
   for v_gone in
     with delayed as (
       delete from mbus.delayed d where d.id in (
-        select w.id from mbus.delayed w where w.queue_id = p_queue.id and w.expires <= mbus.now()
+        select w.id from mbus.delayed w where w.queue_id = p_queue.id and w.expires <= (select mbus.now())
         limit p_limit for update skip locked)
       returning d.consumer_id, d.number)
     , leased as (
       delete from mbus.leased l where l.token in (
         select w.token from mbus.leased w
-        where w.queue_id = p_queue.id and w.leased_until <= mbus.now() and w.expires <= mbus.now()
+        where w.queue_id = p_queue.id and w.leased_until <= (select mbus.now()) and w.expires <= (select mbus.now())
         limit p_limit for update skip locked)
       returning l.consumer_id, l.number)
     , blocked as (
       delete from mbus.blocked b where b.id in (
         select w.id from mbus.blocked w
-        where w.queue_id = p_queue.id and w.expires <= mbus.now() and w.released_by is null
+        where w.queue_id = p_queue.id and w.expires <= (select mbus.now()) and w.released_by is null
         limit p_limit for update skip locked)
       returning null::integer as consumer_id, b.number)
     select g.consumer_id, array_agg(g.number) as numbers
@@ -135,8 +136,8 @@ declare
   v_queue mbus.queue;
 begin
   if extract(epoch from mbus.now()) - pg_sequence_last_value('mbus.attended') < 2 then return; end if;
-  if not exists (select from mbus.delayed d where d.queue_id = p_queue_id and d.due_at <= mbus.now())
-     and not exists (select from mbus.leased l where l.queue_id = p_queue_id and l.leased_until <= mbus.now())
+  if not exists (select from mbus.delayed d where d.queue_id = p_queue_id and d.due_at <= (select mbus.now()))
+     and not exists (select from mbus.leased l where l.queue_id = p_queue_id and l.leased_until <= (select mbus.now()))
      and not exists (select from mbus.nudge) then
     return;
   end if;

@@ -57,7 +57,7 @@ language sql stable set search_path from current as $$
        select array_agg(array_position('{normal,high,low}', lane) - 1
                         order by array_position('{high,normal,low}', lane))
        from unnest(p_queue.lanes) lane)::text),
-    'node', (select name from mbus.node),
+    'node', (select name from mbus.node where is_only),
     'parameters', (select string_agg(case when t = p_queue.payload then '$1' else 'null' end, ', ' order by n)
                    from unnest('{hstore,jsonb,text,bytea}'::text[]) with ordinality u(t, n)),
     'columns', (select string_agg(case when t = p_queue.payload then 'g.data' else 'null::' || t end, ', ' order by n)

@@ -16,7 +16,7 @@ begin
   v_ids := array(
     select d.id from mbus.delayed d
     where d.queue_id = p_queue_id and d.consumer_id = p_consumer_id and d.group_name is not null
-      and d.due_at <= mbus.now()
+      and d.due_at <= (select mbus.now())
       and pg_try_advisory_xact_lock(p_consumer_id, hashtext(d.group_name))
     order by d.number limit p_amount);
   return query

@@ -32,7 +32,7 @@ return pg_sequence_last_value(format('mbus.%I', 'qs$' || p_queue || '$' || p_whi
 
 create or replace function mbus._iid(p_queue text, p_number bigint) returns text
 language sql stable parallel safe set search_path from current as $$
-  select p_queue || '.' || p_number || '@' || name from mbus.node
+  select p_queue || '.' || p_number || '@' || name from mbus.node where is_only
 $$;
 
 -- The settled mark of a table: no live row has a smaller id, and none will.

@@ -5,8 +5,8 @@ create or replace function mbus._restless(p_name text, p_tick bigint, p_since ti
 language sql volatile set search_path from current as $$
   with due as materialized (
     select q.id from mbus.queue q
-    where exists (select from mbus.delayed d where d.queue_id = q.id and d.due_at > p_since and d.due_at <= mbus.now() and d.group_name is null)
-       or exists (select from mbus.leased l where l.queue_id = q.id and l.leased_until > p_since and l.leased_until <= mbus.now())),
+    where exists (select from mbus.delayed d where d.queue_id = q.id and d.due_at > p_since and d.due_at <= (select mbus.now()) and d.group_name is null)
+       or exists (select from mbus.leased l where l.queue_id = q.id and l.leased_until > p_since and l.leased_until <= (select mbus.now()))),
   chosen as materialized (
     select q from mbus.queue q
     where q.name = p_name
@@ -48,7 +48,7 @@ end $$;
 create or replace function mbus._ready(
   p_queue mbus.queue, p_consumer mbus.consumer,
   out ready bigint, out oldest timestamptz, out is_estimate boolean)
-language plpgsql security definer set search_path from current set enable_seqscan = off as $$
+language plpgsql security definer set search_path from current set enable_seqscan = off set jit = off as $$
 declare
   v_limit constant bigint := 10000;
   v_table record;

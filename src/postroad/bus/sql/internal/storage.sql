@@ -75,13 +75,14 @@ language sql stable
 return to_regclass(format('mbus.%I', mbus._log_name(p_queue, 'normal', p_slot))) is not null;
 
 -- The tables that exist of a queue: per slot and lane the payload table, with it each reading side.
+-- The slots are unnested, because the planner takes a series for 1,000 rows and then compiles the query.
 create or replace function mbus._tables(p_queue mbus.queue)
 returns table (slot bigint, lane text, payload_table text, consumer_id integer, consumer text, ready_table text)
 language sql stable
 begin atomic
   select s.slot, l.lane, mbus._log_name(p_queue, l.lane, s.slot), c.id, c.name,
          mbus._ready_name(p_queue, c.name, l.lane, s.slot)
-  from generate_series(0, (p_queue).slots - 1::bigint) s(slot)
+  from unnest(array(select generate_series(0, (p_queue).slots - 1::bigint))) s(slot)
   cross join unnest((p_queue).lanes) l(lane)
   join mbus.consumer c on c.queue_id = (p_queue).id
   where to_regclass(format('mbus.%I', mbus._log_name(p_queue, l.lane, s.slot))) is not null;

@@ -6,7 +6,7 @@
 -- sees all that the last holder of the group has done.
 create or replace function mbus.{function}(amt integer) returns setof mbus.{returns}
 language plpgsql security definer rows 100
-set search_path from current set enable_seqscan = off set plan_cache_mode = force_generic_plan
+set search_path from current set enable_seqscan = off set jit = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
 as $function$
 declare
   v_missing    integer;

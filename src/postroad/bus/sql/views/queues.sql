@@ -2,7 +2,7 @@ create or replace view mbus.queues as
 select q.name as queue, q.payload, q.slots as ncons,
        (select array_agg(c.name order by c.id) from mbus.consumer c where c.queue_id = q.id) as consumers,
        q.mode, q.lanes, q.has_groups,
-       (select count(*) from generate_series(0, q.slots - 1) s where mbus._slot_exists(q, s)) as segments,
+       (select count(*) from unnest(array(select generate_series(0, q.slots - 1))) s where mbus._slot_exists(q, s)) as segments,
        q.is_roles_security_model, q.created_at
 from mbus.queue q;
 comment on view mbus.queues is 'Every queue and its shape.';
