@@ -135,7 +135,7 @@ def test_a_handler_that_rolls_back_changes_nothing(tour: Connection) -> None:
         tour.execute("select mbus.take(%s)", (headers["bung"],))
     assert saga_state(tour, saga) == "running"
     assert ready(tour) == ["rooms_reservations"]
-    maintain(tour)
+    maintain(tour, None)
     for step in FORWARD:
         consume_step(tour, step)
     assert saga_state(tour, saga) == "completed"

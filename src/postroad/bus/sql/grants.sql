@@ -10,7 +10,8 @@ declare
   v_for_views constant text[] := '{_ready,_waiting,_rates,_slot_exists,_log_name,_cell}';
   v_for_caller constant text[] := '{post,consume,take,get_iid,ack,ackn,nack,extend,extendn,reject,notify,positions,maintain,now,
     create_temporary_queue,create_temporary_consumer,consume_temporary,consume_temporary_jsonb,consume_temporary_text,
-    consume_temporary_bytea,clear_tempq,request,reply_queue,replies,reply,replyn,dyn_consume}';
+    consume_temporary_bytea,clear_tempq,request,reply_queue,replies,reply,replyn,dyn_consume,
+    create_saga,cancel_saga,abort_saga}';
 begin
   perform mbus._create_role(mbus._role('caller'), false);
   perform mbus._create_role(mbus._role('admin'), false);
@@ -43,7 +44,7 @@ begin
     loop
       execute format('grant execute on function %s to %I, %I', v_function, mbus._role('user'), mbus._role('admin'));
     end loop;
-    foreach v_view in array '{queues,consumers,status,dead,followers}'::text[] loop
+    foreach v_view in array '{queues,consumers,status,dead,followers,saga_status}'::text[] loop
       execute format('grant select on mbus.%I to %I', v_view, mbus._role('admin'));
     end loop;
     -- The dead show what they carry, so they are for admins.

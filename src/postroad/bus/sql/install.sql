@@ -8,6 +8,7 @@ tables/delayed.sql
 tables/leased.sql
 tables/dmq.sql
 tables/blocked.sql
+tables/saga.sql
 tables/dedup.sql
 tables/temporary.sql
 tables/follower.sql
@@ -24,6 +25,10 @@ internal/generate.sql
 internal/by_number.sql
 internal/due.sql
 internal/order.sql
+internal/saga_post.sql
+internal/saga.sql
+internal/saga_back.sql
+internal/saga_hooks.sql
 internal/ring.sql
 internal/restless.sql
 internal/counts.sql
@@ -45,6 +50,7 @@ functions/triggers.sql
 functions/request.sql
 functions/reply.sql
 functions/run.sql
+functions/sagas.sql
 functions/maintain.sql
 templates/bulk_delivery.sql
 templates/choice.sql
@@ -88,6 +94,7 @@ views/consumers.sql
 views/dead.sql
 views/followers.sql
 views/queues.sql
+views/saga_status.sql
 views/status.sql
 grants.sql
 after.sql

@@ -60,8 +60,10 @@ begin
   -- Ordering knows no queues: one session at a time works off what others left undecided.
   if pg_try_advisory_xact_lock(mbus._lock_class(), 0) then
     perform mbus._resolve(1000);
+    perform mbus._saga_check(100);
     if v_since = '-infinity' then
       perform mbus._forget_reserved();
+      perform mbus._forget_sagas();
     end if;
   end if;
   perform mbus._keep_marks(v_marks);

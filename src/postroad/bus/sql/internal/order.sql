@@ -179,6 +179,7 @@ language plpgsql set search_path from current as $$
 declare
   v_blocked bigint[];
 begin
+  perform mbus._saga_done(p_queue_id, p_consumer_id, p_numbers);
   with chosen as (
     select w.ctid as at from mbus.wait w
     where w.queue_id = p_queue_id and w.number = any (p_numbers) and w.done_by is null
@@ -285,6 +286,7 @@ declare
   v_row  mbus.blocked;
   v_name text;
 begin
+  perform mbus._saga_lost(p_queue_id, p_consumer_id, p_numbers);
   select name into v_name from mbus.queue where id = p_queue_id;
   for v_row in
     delete from mbus.blocked b

@@ -61,6 +61,9 @@ declare
   v_delay    interval;
 begin
   select * into v_consumer from mbus.consumer where id = p_consumer_id;
+  if p_parcel.headers ? 'saga' then
+    perform mbus._saga_tried(v_consumer.queue_id, p_consumer_id, p_parcel.number, v_attempts, p_error);
+  end if;
   if p_is_parked or v_attempts >= v_consumer.max_attempts then
     perform mbus._bury(p_consumer_id, p_parcel, p_parcel.number, coalesce(p_error, 'gave up'));
     return 'dmq';

@@ -1,0 +1,173 @@
+-- Moving a saga on.  Every function here is called with the saga's row locked, and waits for nobody: what is in
+-- somebody's hands is left for the next look, which comes with that transaction's own commit or by maintenance.
+
+-- Takes a message away that is set aside, unless somebody has it or what it waits for in hand.
+-- True when it is not (or no longer) there.
+create or replace function mbus._saga_drop(p_queue_id integer, p_number bigint) returns boolean
+language plpgsql set search_path from current as $$
+declare
+  v_blocked bigint;
+  v_waits   bigint;
+  v_free    bigint;
+begin
+  select b.id into v_blocked from mbus.blocked b
+  where b.queue_id = p_queue_id and b.number = p_number and b.released_by is null for update skip locked;
+  if v_blocked is null then
+    return not exists (select from mbus.blocked b
+                       where b.queue_id = p_queue_id and b.number = p_number and b.released_by is null);
+  end if;
+  -- Handlers of its predecessors hold these rows, and the delete would wait for them.
+  select count(*) into v_waits from mbus.wait w where w.blocked_id = v_blocked;
+  perform from mbus.wait w where w.blocked_id = v_blocked for update skip locked;
+  get diagnostics v_free = row_count;
+  if v_free < v_waits then return false; end if;
+  delete from mbus.blocked b where b.id = v_blocked;
+  return true;
+end $$;
+
+-- Opens the gate of a message.  False when it is not set aside.
+create or replace function mbus._saga_open(p_saga mbus.saga, p_queue_id integer, p_number bigint) returns boolean
+language plpgsql set search_path from current as $$
+declare
+  v_blocked bigint;
+begin
+  select b.id into v_blocked from mbus.blocked b
+  where b.queue_id = p_queue_id and b.number = p_number and b.released_by is null;
+  if v_blocked is null then return false; end if;
+  update mbus.wait w set done_by = pg_current_xact_id()
+  where w.blocked_id = v_blocked and w.queue_id = p_saga.queue_id and w.number = p_saga.gate_number and w.done_by is null;
+  perform mbus._unblock(array[v_blocked]);
+  return true;
+end $$;
+
+-- Where a consumer's copy is: there, held (by a transaction or a lease) or gone.  A message may move while one
+-- looks, so gone is believed when it was not found three times.
+create or replace function mbus._saga_find(p_queue_id integer, p_consumer_id integer, p_number bigint) returns text
+language plpgsql set search_path from current as $$
+declare
+  v_queue mbus.queue;
+  v_state text;
+begin
+  select * into v_queue from mbus.queue where id = p_queue_id;
+  if not found then return 'gone'; end if;
+  for v_round in 1 .. 3 loop
+    v_state := mbus._state(v_queue, p_consumer_id, p_number);
+    exit when v_state <> 'gone';
+  end loop;
+  -- It is locked by us now and cannot move.
+  if v_state = 'there' and exists (select from mbus.leased l where l.queue_id = p_queue_id and l.number = p_number
+                                     and l.consumer_id = p_consumer_id) then
+    return 'held';
+  end if;
+  return v_state;
+end $$;
+
+-- Takes a forward message away from wherever it waits: removed, held or gone.
+create or replace function mbus._saga_remove(p_queue_id integer, p_consumer_id integer, p_number bigint) returns text
+language plpgsql set search_path from current as $$
+declare
+  v_state text := mbus._saga_find(p_queue_id, p_consumer_id, p_number);
+begin
+  if v_state <> 'there' then return v_state; end if;
+  if exists (select from mbus.blocked b where b.queue_id = p_queue_id and b.number = p_number and b.released_by is null) then
+    return case when mbus._saga_drop(p_queue_id, p_number) then 'removed' else 'held' end;
+  end if;
+  perform from mbus._take_number(p_queue_id, p_consumer_id, p_number);
+  -- Copies of other consumers, as far as nobody works on them.
+  perform mbus._take_number(p_queue_id, c.id, p_number) from mbus.consumer c
+  where c.queue_id = p_queue_id and c.id <> p_consumer_id and mbus._saga_find(p_queue_id, c.id, p_number) = 'there';
+  return 'removed';
+end $$;
+
+-- Starts the rollback.
+create or replace function mbus._saga_cancel(p_saga mbus.saga, p_reason text) returns void
+language plpgsql set search_path from current as $$
+begin
+  update mbus.saga g set state = 'compensating', cancelled_at = mbus.now(), error = p_reason
+  where g.id = p_saga.id returning * into p_saga;
+  perform mbus._saga_advance(p_saga, false);
+end $$;
+
+-- Does what can be done now.  p_is_check: look also for messages whose handling nobody noted.
+create or replace function mbus._saga_advance(p_saga mbus.saga, p_is_check boolean) returns void
+language plpgsql set search_path from current as $$
+begin
+  perform mbus._check_isolation();
+  if p_saga.finished_at is not null then return; end if;
+  if p_saga.cancelled_at is null then
+    perform mbus._saga_forward(p_saga, p_is_check);
+  else
+    perform mbus._saga_back(p_saga, p_is_check);
+  end if;
+end $$;
+
+-- Forwards: all steps done completes the saga, unless somebody has the bung in hand.
+create or replace function mbus._saga_forward(p_saga mbus.saga, p_is_check boolean) returns void
+language plpgsql set search_path from current as $$
+declare
+  v_step  mbus.saga_step;
+  v_again timestamptz := p_saga.deadline;
+  v_find  text;
+begin
+  if p_is_check then
+    for v_step in select * from mbus.saga_step s where s.saga_id = p_saga.id and s.state = 'waiting' for no key update skip locked loop
+      v_find := mbus._saga_find(v_step.do_queue_id, v_step.do_consumer_id, v_step.do_number);
+      if v_find = 'gone' then
+        update mbus.saga_step s set state = 'done', done_at = mbus.now()
+        where s.saga_id = p_saga.id and s.name = v_step.name;
+      elsif v_find = 'held' then
+        v_again := least(v_again, mbus.now() + interval '1 second');
+      end if;
+    end loop;
+    if p_saga.deadline <= mbus.now() then v_again := nullif(v_again, p_saga.deadline); end if;
+  else
+    v_again := p_saga.check_at;
+  end if;
+  if not exists (select from mbus.saga_step s where s.saga_id = p_saga.id and s.state <> 'done') then
+    if mbus._saga_drop(p_saga.queue_id, p_saga.bung_number) then
+      perform mbus._saga_complete(p_saga);
+      return;
+    end if;
+    v_again := mbus.now() + interval '1 second';
+  end if;
+  update mbus.saga g
+  set check_at = v_again,
+      state = case when exists (select from mbus.saga_step s where s.saga_id = g.id and s.state = 'failed')
+                   then 'stuck' else 'running' end
+  where g.id = p_saga.id;
+end $$;
+
+create or replace function mbus._saga_complete(p_saga mbus.saga) returns void
+language plpgsql set search_path from current as $$
+declare
+  v_step mbus.saga_step;
+begin
+  update mbus.saga_step s set is_settled = true where s.saga_id = p_saga.id;
+  for v_step in select * from mbus.saga_step s where s.saga_id = p_saga.id and s.undo_number is not null order by s.position loop
+    -- Nobody but the saga has a hand on it while its gate is closed.
+    delete from mbus.blocked b where b.queue_id = v_step.undo_queue_id and b.number = v_step.undo_number and b.released_by is null;
+    perform mbus._done(v_step.undo_queue_id, null, array[v_step.undo_number]);
+  end loop;
+  perform mbus._saga_finish(p_saga, 'completed');
+end $$;
+
+-- Ends the saga with its closing message: kept for whoever asked for it, taken away otherwise.
+create or replace function mbus._saga_finish(p_saga mbus.saga, p_state text) returns void
+language plpgsql set search_path from current as $$
+begin
+  update mbus.saga g set state = p_state, finished_at = mbus.now(), check_at = null
+  where g.id = p_saga.id returning * into p_saga;
+  delete from mbus.blocked b
+  where b.released_by is null
+    and (b.queue_id = p_saga.completed_queue_id and b.number = p_saga.completed_number
+           and (p_state = 'compensated' or b.queue_id = p_saga.queue_id)
+         or b.queue_id = p_saga.compensated_queue_id and b.number = p_saga.compensated_number
+           and (p_state = 'completed' or b.queue_id = p_saga.queue_id));
+  if p_state = 'completed' then
+    perform mbus._saga_open(p_saga, p_saga.completed_queue_id, p_saga.completed_number);
+  else
+    perform mbus._saga_open(p_saga, p_saga.compensated_queue_id, p_saga.compensated_number);
+  end if;
+  -- Messages of others that wait for the bung.
+  perform mbus._done(p_saga.queue_id, null, array[p_saga.bung_number]);
+end $$;

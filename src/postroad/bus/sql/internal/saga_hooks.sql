@@ -1,0 +1,180 @@
+-- What happens to the messages of sagas, noticed where it happens.  A note is written, and the transaction works
+-- its notes off when it commits: a handler that runs for minutes holds up neither the other steps nor a cancel.
+--
+-- Locks: the step's row, from the moment its message is dealt with to the end of that transaction.  That is the
+-- barrier: who cannot lock the row knows that the step is in somebody's hands.
+
+-- Called by mbus._done: messages were consumed, acked or taken.
+create or replace function mbus._saga_done(p_queue_id integer, p_consumer_id integer, p_numbers bigint[]) returns void
+language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
+declare
+  v_saga mbus.saga;
+begin
+  if cardinality(p_numbers) = 0 then return; end if;
+  with done as (
+    update mbus.saga_step s
+    set state = case when s.is_aborted then s.state else 'done' end, done_by = pg_current_xact_id(),
+        attempts = s.attempts + 1, done_at = mbus.now()
+    where s.do_queue_id = p_queue_id and s.do_number = any (p_numbers) and s.state in ('waiting', 'failed')
+      and not s.is_settled and (p_consumer_id is null or s.do_consumer_id = p_consumer_id)
+    returning s.saga_id, s.name)
+  insert into mbus.saga_note (saga_id, kind, step)
+  select d.saga_id, case when p_consumer_id is null then 'taken' else 'done' end, d.name from done d;
+  with undone as (
+    update mbus.saga_step s
+    set state = case when s.state in ('compensating', 'parked') then 'compensated' else s.state end,
+        undo_attempts = s.undo_attempts + 1, undone_at = mbus.now()
+    where s.undo_queue_id = p_queue_id and s.undo_number = any (p_numbers) and s.undone_at is null
+      and not s.is_settled and (p_consumer_id is null or s.undo_consumer_id = p_consumer_id)
+    returning s.saga_id, s.name)
+  insert into mbus.saga_note (saga_id, kind, step) select u.saga_id, 'undone', u.name from undone u;
+  for v_saga in
+    select * from mbus.saga g
+    where g.queue_id = p_queue_id and g.bung_number = any (p_numbers) and g.cancelled_at is null and g.finished_at is null
+  loop
+    perform mbus._check_pivot(v_saga);
+    insert into mbus.saga_note (saga_id, kind, error) values (v_saga.id, 'bung', 'the bung was taken');
+  end loop;
+end $$;
+
+-- Called by mbus._lost: messages are gone without having been dealt with.
+create or replace function mbus._saga_lost(p_queue_id integer, p_consumer_id integer, p_numbers bigint[]) returns void
+language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
+begin
+  with lost as (
+    update mbus.saga_step s set state = 'failed', is_aborted = true, error = 'its message is lost'
+    where s.do_queue_id = p_queue_id and s.do_number = any (p_numbers) and s.state = 'waiting' and not s.is_settled
+      and (p_consumer_id is null or s.do_consumer_id = p_consumer_id)
+    returning s.saga_id, s.name, s.error)
+  insert into mbus.saga_note (saga_id, kind, step, error) select l.saga_id, 'died', l.name, l.error from lost l;
+  with lost as (
+    update mbus.saga_step s
+    set state = case s.state when 'compensating' then 'parked' else s.state end, undo_error = 'its message is lost'
+    where s.undo_queue_id = p_queue_id and s.undo_number = any (p_numbers) and s.undone_at is null and not s.is_settled
+      and (p_consumer_id is null or s.undo_consumer_id = p_consumer_id)
+    returning s.saga_id, s.name, s.state, s.undo_error)
+  insert into mbus.saga_note (saga_id, kind, step, error)
+  select l.saga_id, 'died', l.name, l.undo_error from lost l where l.state = 'parked';
+end $$;
+
+-- Called by mbus._give_back: an attempt failed.
+create or replace function mbus._saga_tried(
+  p_queue_id integer, p_consumer_id integer, p_number bigint, p_attempts integer, p_error text) returns void
+language sql set search_path from current as $$
+  update mbus.saga_step s set attempts = p_attempts, error = coalesce(p_error, s.error)
+  where s.do_queue_id = p_queue_id and s.do_number = p_number and s.do_consumer_id = p_consumer_id;
+  update mbus.saga_step s set undo_attempts = p_attempts, undo_error = coalesce(p_error, s.undo_error)
+  where s.undo_queue_id = p_queue_id and s.undo_number = p_number and s.undo_consumer_id = p_consumer_id;
+$$;
+
+-- A message of a saga died.  A forward step that died ends the saga; a compensation is parked.
+create or replace function mbus._saga_died() returns trigger
+language plpgsql security definer set search_path from current as $$
+begin
+  with died as (
+    update mbus.saga_step s set state = 'failed', error = new.error
+    where s.do_queue_id = new.queue_id and s.do_number = new.number and s.do_consumer_id = new.consumer_id
+      and s.state in ('waiting', 'failed') and not s.is_settled
+    returning s.saga_id, s.name, s.error)
+  insert into mbus.saga_note (saga_id, kind, step, error) select d.saga_id, 'died', d.name, d.error from died d;
+  with parked as (
+    update mbus.saga_step s set state = 'parked', undo_error = new.error
+    where s.undo_queue_id = new.queue_id and s.undo_number = new.number and s.undo_consumer_id = new.consumer_id
+      and s.state = 'compensating'
+    returning s.saga_id, s.name, s.undo_error)
+  insert into mbus.saga_note (saga_id, kind, step, error) select p.saga_id, 'died', p.name, p.undo_error from parked p;
+  return null;
+end $$;
+
+create or replace trigger saga_message_died after insert on mbus.dmq
+for each row when (new.headers ? 'saga') execute function mbus._saga_died();
+
+-- Raises MB022 when the point of no return is behind.
+create or replace function mbus._check_pivot(p_saga mbus.saga) returns void
+language plpgsql set search_path from current as $$
+begin
+  if mbus._is_past_pivot(p_saga) then
+    raise exception 'saga % is past its pivot "%"', p_saga.id, p_saga.pivot
+      using errcode = 'MB022', hint = 'It can only go on. Repeat the step until it succeeds.';
+  end if;
+end $$;
+
+create or replace function mbus._is_past_pivot(p_saga mbus.saga) returns boolean
+language sql stable set search_path from current as $$
+  select exists (select from mbus.saga_step s where s.saga_id = p_saga.id and s.name = p_saga.pivot and s.state = 'done')
+$$;
+
+-- Works off what this transaction noted.  At its commit, or earlier when it asks for it.
+-- Locks: the rows of the sagas, in the order of their ids.
+create or replace function mbus._saga_work() returns void
+language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
+declare
+  v_sagas bigint[];
+  v_note  record;
+begin
+  if not exists (select from mbus.saga_note n where n.written_by = pg_current_xact_id()) then return; end if;
+  v_sagas := array(select g.id from mbus.saga g
+                   where g.id in (select n.saga_id from mbus.saga_note n where n.written_by = pg_current_xact_id())
+                   order by g.id for no key update);
+  for v_note in
+    with mine as (delete from mbus.saga_note n where n.written_by = pg_current_xact_id() returning n.*)
+    select m.saga_id, bool_or(m.kind = 'bung') as is_bung, bool_or(m.kind in ('bung', 'aborted')) as is_asked,
+           bool_or(m.kind = 'died') as has_died,
+           array_agg(m.step) filter (where m.kind = 'done') as done,
+           array_agg(m.step) filter (where m.kind = 'taken') as taken,
+           (array_agg(m.error order by m.kind, m.id) filter (where m.kind in ('aborted', 'bung', 'died'))) [1] as error,
+           (array_agg(m.step order by m.kind, m.id) filter (where m.kind in ('aborted', 'died'))) [1] as culprit
+    from mine m group by m.saga_id order by m.saga_id
+  loop
+    continue when v_note.saga_id <> all (v_sagas);
+    if v_note.is_bung then
+      v_note.culprit := coalesce(v_note.culprit, mbus._saga_blame(v_note.saga_id, v_note.done, v_note.taken));
+    end if;
+    perform mbus._saga_apply(v_note.saga_id, v_note.is_asked, v_note.has_died, concat_ws(': ', v_note.culprit, v_note.error));
+  end loop;
+end $$;
+
+create or replace function mbus._saga_work_now() returns trigger
+language plpgsql security definer set search_path from current as $$
+begin
+  perform mbus._saga_work();
+  return null;
+end $$;
+
+drop trigger if exists saga_is_worked_off on mbus.saga_note;
+create constraint trigger saga_is_worked_off after insert on mbus.saga_note
+deferrable initially deferred for each row execute function mbus._saga_work_now();
+
+-- A handler that takes the bung says that its step has failed.  With one step in its hands it is clear which; of
+-- several (a batch) all count as done, because to compensate in vain is the smaller evil.  Messages that it took
+-- away by iid, as the bung tells, never ran.
+create or replace function mbus._saga_blame(p_saga_id bigint, p_done text[], p_taken text[]) returns text
+language plpgsql set search_path from current as $$
+begin
+  update mbus.saga_step s set state = 'skipped', done_at = null, attempts = s.attempts - 1
+  where s.saga_id = p_saga_id and s.name = any (p_taken) and s.state = 'done';
+  if cardinality(p_done) = 1 then
+    update mbus.saga_step s set state = 'failed', is_aborted = true, done_at = null, error = 'took the bung'
+    where s.saga_id = p_saga_id and s.name = p_done[1] and s.state = 'done';
+    return p_done[1];
+  end if;
+  return null;
+end $$;
+
+create or replace function mbus._saga_apply(p_saga_id bigint, p_is_asked boolean, p_has_died boolean, p_error text) returns void
+language plpgsql set search_path from current as $$
+declare
+  v_saga mbus.saga;
+begin
+  select * into v_saga from mbus.saga g where g.id = p_saga_id;
+  if (p_is_asked or p_has_died) and v_saga.cancelled_at is null and v_saga.finished_at is null then
+    if p_is_asked then
+      perform mbus._check_pivot(v_saga);
+    end if;
+    if not mbus._is_past_pivot(v_saga) then
+      perform mbus._saga_cancel(v_saga, p_error);
+      return;
+    end if;
+  end if;
+  perform mbus._saga_advance(v_saga, false);
+end $$;
