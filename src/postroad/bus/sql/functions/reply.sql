@@ -31,40 +31,45 @@ begin
   return (mbus._reply(array[request], array[mbus._answer(request, headers, properties, null, null, null, data)]))[1];
 end $$;
 
--- Many answers at once, one per request; null in the result where one was dropped.
-create or replace function mbus.replyn(requests hstore[], data text[]) returns text[]
+-- Many answers at once, one per request; null in the result where one was dropped.  headers and properties are for all.
+-- A function per payload, so that a client need not name the type.
+create or replace function mbus.replyn_text(
+  requests hstore[], data text[], headers hstore default null, properties hstore default null) returns text[]
 language plpgsql security definer set search_path from current as $$
 begin
   perform mbus._check_answers(cardinality(requests), cardinality(data));
   return mbus._reply(requests, array(
-    select mbus._answer(r.request, null, null, null, null, r.data, null)
+    select mbus._answer(r.request, headers, properties, null, null, r.data, null)
     from unnest(requests, data) with ordinality r(request, data, place) order by r.place));
 end $$;
 
-create or replace function mbus.replyn(requests hstore[], data hstore[]) returns text[]
+create or replace function mbus.replyn_hstore(
+  requests hstore[], data hstore[], headers hstore default null, properties hstore default null) returns text[]
 language plpgsql security definer set search_path from current as $$
 begin
   perform mbus._check_answers(cardinality(requests), cardinality(data));
   return mbus._reply(requests, array(
-    select mbus._answer(r.request, null, null, r.data, null, null, null)
+    select mbus._answer(r.request, headers, properties, r.data, null, null, null)
     from unnest(requests, data) with ordinality r(request, data, place) order by r.place));
 end $$;
 
-create or replace function mbus.replyn(requests hstore[], data jsonb[]) returns text[]
+create or replace function mbus.replyn_jsonb(
+  requests hstore[], data jsonb[], headers hstore default null, properties hstore default null) returns text[]
 language plpgsql security definer set search_path from current as $$
 begin
   perform mbus._check_answers(cardinality(requests), cardinality(data));
   return mbus._reply(requests, array(
-    select mbus._answer(r.request, null, null, null, r.data, null, null)
+    select mbus._answer(r.request, headers, properties, null, r.data, null, null)
     from unnest(requests, data) with ordinality r(request, data, place) order by r.place));
 end $$;
 
-create or replace function mbus.replyn(requests hstore[], data bytea[]) returns text[]
+create or replace function mbus.replyn_bytea(
+  requests hstore[], data bytea[], headers hstore default null, properties hstore default null) returns text[]
 language plpgsql security definer set search_path from current as $$
 begin
   perform mbus._check_answers(cardinality(requests), cardinality(data));
   return mbus._reply(requests, array(
-    select mbus._answer(r.request, null, null, null, null, null, r.data)
+    select mbus._answer(r.request, headers, properties, null, null, null, r.data)
     from unnest(requests, data) with ordinality r(request, data, place) order by r.place));
 end $$;
 

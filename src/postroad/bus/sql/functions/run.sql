@@ -63,6 +63,11 @@ begin
     raise syntax_error using message = 'there is no statement';
   end if;
   execute pg_catalog.format('prepare mbus_run_on (mbus.%I) as %s', p_model, p_statement);
+  if exists (select from pg_catalog.pg_prepared_statements s
+             where s.name = 'mbus_run_on' and pg_catalog.cardinality(s.parameter_types) > 1) then
+    deallocate mbus_run_on;
+    raise syntax_error using message = 'there is no parameter but $1';
+  end if;
   raise exception using errcode = 'MB000';
 exception
   when sqlstate 'MB000' then

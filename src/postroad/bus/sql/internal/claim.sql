@@ -29,7 +29,7 @@ $$;
 
 -- The first ready messages of a consumer, in order, as parcels.  Some may be in other transactions' hands.
 create or replace function mbus._look(p_queue mbus.queue, p_consumer text, p_amount integer) returns setof mbus.parcel
-language plpgsql rows 100 set search_path from current set enable_seqscan = off as $$
+language plpgsql rows 100 set search_path from current set enable_seqscan = off set jit = off as $$
 declare
   v_table   record;
   v_missing bigint := p_amount;
@@ -55,7 +55,7 @@ end $$;
 -- Locks: the group's advisory lock, then the row, both without waiting.
 create or replace function mbus._claim_number(p_queue mbus.queue, p_consumer_id integer, p_number bigint, p_group text)
 returns boolean
-language plpgsql set search_path from current set enable_seqscan = off as $$
+language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
 declare
   v_table record;
   v_id    bigint;

@@ -28,7 +28,7 @@ begin
     execute format($file$
       create or replace function mbus._tempq_take_%1$s(p_name text, p_amount integer) returns setof mbus.parcel
       language plpgsql rows 100 set search_path from current
-      set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan as $function$
+      set enable_seqscan = off set jit = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan as $function$
       declare
         v_now  constant timestamptz := mbus.now();
         v_rows constant tid[] := array(
@@ -101,7 +101,7 @@ language plpgsql rows 100 set search_path from current as $$
 declare
   v_until constant timestamptz := clock_timestamp() + coalesce(p_wait, '0');
   v_left  double precision;
-  v_pause double precision := 0.005;
+  v_pause double precision := 0.001;
 begin
   perform mbus._check_amount(p_amount);
   perform mbus._check_isolation();
