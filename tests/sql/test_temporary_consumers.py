@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import psycopg
 import pytest
-from psycopg import Connection, sql
+from psycopg import Connection
 
 from postroad.testing import wait_until
 from tests.fixtures.postgres import Connect
@@ -12,9 +11,7 @@ from tests.sql.calls import column, one, post, post_many, refused, rows, take
 
 
 def subscribe(connection: Connection, selector: str | None = None, queue: str = "q") -> str:
-    return one(
-        connection, "select mbus.create_temporary_consumer(%s, %s)", queue, selector
-    )
+    return one(connection, "select mbus.create_temporary_consumer(%s, %s)", queue, selector)
 
 
 def receive(connection: Connection, name: str) -> list[str]:
@@ -125,25 +122,3 @@ def test_they_come_and_go_without_a_trace_in_the_catalogue(live: str, connect: C
     before = rows(owner, count)
     owner.execute("select mbus.create_temporary_consumer('q') from generate_series(1, 50)")
     assert rows(owner, count) == before
-
-
-def test_a_selector_runs_as_the_owner_so_only_an_admin_gives_one(
-    live: str, connect: Connect
-) -> None:
-    owner = connect(live, autocommit=True)
-    database = owner.info.dbname
-    role = f"mbus_{database}_someone"
-    name = sql.Identifier(role)
-    owner.execute(sql.SQL("create role {} login").format(name))
-    owner.execute(
-        sql.SQL("grant {} to {}").format(sql.Identifier(f"mbus_{database}_user"), name)
-    )
-    someone = connect(psycopg.conninfo.make_conninfo(live, user=role), autocommit=True)
-    with refused(someone, "MB013"):
-        subscribe(someone, "true")
-    queue = subscribe(someone)
-    someone.execute("select mbus.post('q', 'n=>1')")
-    assert receive(someone, queue) == ["1"]
-    owner.execute("select mbus.create_queue('closed', 8, true)")
-    with refused(someone, "MB013"):
-        subscribe(someone, queue="closed")

@@ -39,12 +39,14 @@ def until_gone(connection: Connection, pid: int) -> None:
 
 def until_sleeping(connection: Connection, pid: int) -> None:
     wait_until(
-        lambda: rows(
-            connection,
-            "select from pg_stat_activity where pid = %s and wait_event = 'PgSleep'",
-            pid,
-        )
-        != [],
+        lambda: (
+            rows(
+                connection,
+                "select from pg_stat_activity where pid = %s and wait_event = 'PgSleep'",
+                pid,
+            )
+            != []
+        ),
         what="the consumer's pause",
     )
 
@@ -256,14 +258,13 @@ def lives(connection: Connection) -> list[int]:
 
 def size(connection: Connection) -> int:
     return one(
-        connection, "select sum(pg_relation_size(format('mbus.tempq_%s', n)::regclass))"
-        "::bigint from generate_series(0, 2) n"
+        connection,
+        "select sum(pg_relation_size(format('mbus.tempq_%s', n)::regclass))"
+        "::bigint from generate_series(0, 2) n",
     )
 
 
-def test_the_ring_turns_and_is_truncated(
-    live: str, connect: Connect, clock: DatabaseClock
-) -> None:
+def test_the_ring_turns_and_is_truncated(live: str, connect: Connect, clock: DatabaseClock) -> None:
     owner, maintainer = (connect(live, autocommit=True) for _ in range(2))
     name, expected = make(owner), []
     for turn in range(12):
@@ -319,9 +320,7 @@ def test_what_expired_or_came_too_late_is_swept(
 ) -> None:
     owner, maintainer = (connect(live, autocommit=True) for _ in range(2))
     name = make(owner)
-    owner.execute(
-        "select mbus.post(%s, 'n=>1', expires => mbus.now() + '1 second')", (name,)
-    )
+    owner.execute("select mbus.post(%s, 'n=>1', expires => mbus.now() + '1 second')", (name,))
     for _ in range(4):
         clock.advance(timedelta(minutes=2))
         maintainer.execute("select mbus._maintain_temporary()")

@@ -134,9 +134,7 @@ def test_fan_out_and_triggers_go_together(pair: Connection) -> None:
 @pytest.mark.parametrize("payload", ["jsonb", "text", "bytea"])
 def test_other_payloads_are_copied(connection: Connection, payload: str) -> None:
     for name in ("q", "r"):
-        connection.execute(
-            "select mbus.create_queue(%s, payload => %s::regtype)", (name, payload)
-        )
+        connection.execute("select mbus.create_queue(%s, payload => %s::regtype)", (name, payload))
     follow(connection, "q", "r", "t.data is not null")
     text = {"jsonb": '{"a": 1}', "text": "abc", "bytea": "\\x61"}[payload]
     connection.execute("select mbus.post('q', %s::text)", (text,))
