@@ -74,6 +74,7 @@ from postroad.bus.errors import (
     QueueBusy,
     QueueExists,
     QueueNotFound,
+    RequestTimedOut,
     RoleMissing,
     SagaPastPivot,
     TransactionFailed,
@@ -88,6 +89,7 @@ from postroad.bus.errors import (
 from postroad.bus.maintenance import Maintenance
 from postroad.bus.message import Lease, LeasedMessage, Message
 from postroad.bus.outcome import Park, Retry
+from postroad.bus.request import Reply
 from postroad.bus.status import Consumer, ConsumerStatus, DeadMessage, Maintained, Queue
 from postroad.bus.subscription import Subscription
 from postroad.bus.sync_worker import Worker
@@ -127,6 +129,8 @@ __all__ = [
     "QueueBusy",
     "QueueExists",
     "QueueNotFound",
+    "Reply",
+    "RequestTimedOut",
     "Retry",
     "RoleMissing",
     "SagaPastPivot",

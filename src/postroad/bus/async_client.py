@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool
 
-from postroad.bus import calls, views
+from postroad.bus import calls, request, views
 from postroad.bus.async_runner import AsyncRunner
 from postroad.bus.async_subscription import AsyncSubscription
 from postroad.bus.calls import LEASE_DEFAULT, Call
@@ -18,6 +18,7 @@ from postroad.bus.message import Leased, LeasedMessage, Message
 from postroad.bus.pace import POLL_INTERVAL_DEFAULT
 from postroad.bus.parameters import Hstores, queue_of
 from postroad.bus.payload import Payload
+from postroad.bus.request import REQUEST_TIMEOUT_DEFAULT, Reply
 from postroad.bus.status import Consumer, ConsumerStatus, DeadMessage, Maintained, Queue
 
 __all__ = ["AsyncBus"]
@@ -158,6 +159,40 @@ class AsyncBus:
             queue, payload, list(data), headers, properties, delayed_until, expires
         )
         return [iid for chunk in await self._runner.post(queue, many) for iid in chunk]
+
+    async def request(
+        self,
+        queue: str,
+        data: object,
+        headers: Hstore | None = None,
+        properties: Hstore | None = None,
+        timeout: timedelta = REQUEST_TIMEOUT_DEFAULT,
+    ) -> Reply:
+        """Post a message and wait for the answer of whoever handles it.
+
+        A transaction of its own, over connections of the bus's own. The request expires with the
+        timeout and a later answer is dropped. Raises RequestTimedOut, and what `post` raises.
+        """
+        payload = await self._runner.payload(queue)
+        requester = self._runner.requester()
+        return await requester.ask(queue, payload, data, headers, properties, timeout)
+
+    async def reply(
+        self,
+        message: Message,
+        data: object,
+        headers: Hstore | None = None,
+        properties: Hstore | None = None,
+    ) -> str | None:
+        """Answer a message that was posted with `request`; the data is of its queue's payload.
+
+        In the caller's transaction when the bus has the caller's connection. Returns the answer's
+        iid, None when nobody waits for it any more. Raises InvalidArgument if nobody asked.
+        """
+        payload = await self._runner.payload(queue_of(message.iid))
+        call = request.reply_many([message], payload, [data], headers, properties)
+        [iid] = await self._run(call)
+        return iid
 
     # Taking.
 

@@ -13,6 +13,7 @@ from postroad.bus.async_wakeup import AsyncWakeup
 from postroad.bus.errors import LeaseLost
 from postroad.bus.message import LeasedMessage
 from postroad.bus.reconnect import SURVIVABLE, Backoff
+from postroad.bus.request import asks
 from postroad.bus.worker import (
     Handler,
     HeldMessage,
@@ -139,7 +140,9 @@ class AsyncLeaseLoop(Service):
     async def _handle(self, runner: asyncio.Task[None], message: HeldMessage) -> None:
         self._runners[message.token] = runner
         try:
-            await self._handler.function(message)
+            answer = await self._handler.function(message)
+            if answer is not None and asks(message):
+                await self._bus.reply(message, answer)
         except Exception as error:  # noqa: BLE001 - whatever a handler raises is its message's
             self._runners.pop(message.token, None)
             await self._fail(message, error)

@@ -11,6 +11,7 @@ from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool
 
 from postroad.bus import calls
+from postroad.bus.async_requester import AsyncRequester
 from postroad.bus.async_wakeup import AsyncWakeup
 from postroad.bus.calls import Call
 from postroad.bus.errors import BusError, InvalidArgument
@@ -44,6 +45,7 @@ class AsyncRunner:
             self._pool = source
         self._listens = listen
         self._notifier = AsyncNotifier(self._send) if notify and self._pool else None
+        self._requester: AsyncRequester | None = None
         self._is_open = self._dsn is None
         self._hub: ListenHub | None = None
 
@@ -53,6 +55,8 @@ class AsyncRunner:
             await self._notifier.close()
         if self._hub is not None:
             await self._hub.stop()
+        if self._requester is not None:
+            await self._requester.close()
         if self._dsn is not None and self._pool is not None:
             await self._pool.close()
 
@@ -82,9 +86,24 @@ class AsyncRunner:
             else:
                 async with connection.transaction():
                     results = [await run_async(connection, call) for call in posts]
+        self.announce(queue)
+        return results
+
+    def requester(self) -> AsyncRequester:
+        """Give what asks and waits for answers. Raises InvalidArgument without a DSN."""
+        if self._dsn is None:
+            raise InvalidArgument(
+                "answers come to a session that waits for them",
+                hint="make the bus from a DSN; in a transaction of yours call mbus.request",
+            )
+        if self._requester is None:
+            self._requester = AsyncRequester(self._dsn, self.announce)
+        return self._requester
+
+    def announce(self, queue: str) -> None:
+        """Wake who waits for this queue, soon; whoever has no notifier relies on polling."""
         if self._notifier is not None:
             self._notifier.announce(queue)
-        return results
 
     def wakeup(self, queue: str, poll_interval: timedelta) -> AsyncWakeup:
         """Give what wakes a waiter for this queue. Raises InvalidArgument without a pool."""

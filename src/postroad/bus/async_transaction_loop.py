@@ -10,6 +10,7 @@ from psycopg import AsyncCursor
 from psycopg.rows import tuple_row
 
 from postroad.bus import calls, rows
+from postroad.bus.answers import Answers
 from postroad.bus.async_wakeup import AsyncWakeup
 from postroad.bus.batch import AsyncTransactionConnection, Batch, is_open
 from postroad.bus.errors import BusError, translate
@@ -39,6 +40,7 @@ class AsyncTransactionLoop(Service):
         super().__init__(f"{handler.queue} by {handler.consumer}")
         self._dsn = dsn
         self._handler = handler
+        self._payload = payload
         self._read = rows.messages(payload)
         self._wakeup = wakeup
         self._parameters = parameters(
@@ -102,15 +104,21 @@ class AsyncTransactionLoop(Service):
 
     async def _handle(self, connection: AsyncTransactionConnection, batch: Batch) -> None:
         function, pgconn = self._handler.function, connection.pgconn
+        answers = Answers(self._payload)
         for message in batch.taken:
             try:
-                await function(message, connection)
+                answers.add(message, await function(message, connection))
                 if not is_open(pgconn.transaction_status):
                     logger.error("handler_ended_transaction", extra=self._facts)
                     await connection.execute("begin")
             except Exception as error:  # noqa: BLE001 - whatever a handler raises is its message's
                 await self._undo(connection, batch, message, error)
                 return
+        if answers.asked:
+            try:
+                await run_async(connection, answers.call())
+            except BusError as error:
+                await self._undo(connection, batch, None, error)
 
     async def _undo(
         self,

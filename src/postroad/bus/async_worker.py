@@ -69,7 +69,9 @@ class AsyncWorker(Service):
         consumes it; up to `prefetch` messages share a transaction. In mode `lease` it is called
         with the message, which is leased for `ttl` and extended while the function runs;
         `prefetch` more wait leased. `concurrency` of them run at once. What the function raises
-        counts as a failed attempt; `Retry` and `Park` say more. Raises InvalidArgument.
+        counts as a failed attempt; `Retry` and `Park` say more. What it returns, unless None,
+        answers a message that was posted with `request`: in its transaction, or before its ack.
+        Raises InvalidArgument.
         """
 
         def register(function: F) -> F:

@@ -14,6 +14,7 @@ BusError
 ├── DuplicateIid       MB010   ├── OrderCircle        MB021
 ├── TriggerExists      MB030   ├── SagaPastPivot      MB022
 ├── TriggerNotFound    MB031   ├── NotInstalled       bus_not_installed
+├── RequestTimedOut    bus_request_timed_out   retryable
 ├── TransactionFailed          └── TransactionOwned
 ```
 
@@ -47,6 +48,7 @@ __all__ = [
     "QueueBusy",
     "QueueExists",
     "QueueNotFound",
+    "RequestTimedOut",
     "RoleMissing",
     "SagaPastPivot",
     "TransactionFailed",
@@ -233,6 +235,14 @@ class NotInstalled(BusError):
     """The database has no schema mbus, or one older than this client."""
 
     code = "bus_not_installed"
+    kind = "unavailable"
+
+
+class RequestTimedOut(BusError):
+    """Nobody answered a request in time; it has expired, so asking again does no harm."""
+
+    code = "bus_request_timed_out"
+    retryable = True
     kind = "unavailable"
 
 

@@ -13,6 +13,7 @@ from postroad.bus.errors import LeaseLost
 from postroad.bus.heartbeat import Heartbeat
 from postroad.bus.message import LeasedMessage
 from postroad.bus.reconnect import SURVIVABLE, Backoff
+from postroad.bus.request import asks
 from postroad.bus.thread import ThreadService
 from postroad.bus.wakeup import Wakeup
 from postroad.bus.worker import (
@@ -134,7 +135,9 @@ class LeaseLoop(ThreadService):
 
     def _handle(self, message: HeldMessage) -> None:
         try:
-            self._handler.function(message)
+            answer = self._handler.function(message)
+            if answer is not None and asks(message):
+                self._bus.reply(message, answer)
         except Exception as error:  # noqa: BLE001 - whatever a handler raises is its message's
             self._fail(message, error)
         else:

@@ -15,6 +15,7 @@ from postroad.bus.calls import Call
 from postroad.bus.errors import BusError, InvalidArgument
 from postroad.bus.notifier import Notifier
 from postroad.bus.payload import Payload, of_queue
+from postroad.bus.requester import Requester
 from postroad.bus.session import open_pool, run
 from postroad.bus.wakeup import Wakeup
 
@@ -43,11 +44,14 @@ class Runner:
             self._pool = source
         self._listens = listen
         self._notifier = Notifier(self._send) if notify and self._pool else None
+        self._requester: Requester | None = None
 
     def close(self) -> None:
         """Send pending notices and close what was opened here; a second call does nothing."""
         if self._notifier is not None:
             self._notifier.close()
+        if self._requester is not None:
+            self._requester.close()
         if self._dsn is not None and self._pool is not None:
             self._pool.close()
 
@@ -77,9 +81,24 @@ class Runner:
             else:
                 with connection.transaction():
                     results = [run(connection, call) for call in posts]
+        self.announce(queue)
+        return results
+
+    def requester(self) -> Requester:
+        """Give what asks and waits for answers. Raises InvalidArgument without a DSN."""
+        if self._dsn is None:
+            raise InvalidArgument(
+                "answers come to a session that waits for them",
+                hint="make the bus from a DSN; in a transaction of yours call mbus.request",
+            )
+        if self._requester is None:
+            self._requester = Requester(self._dsn, self.announce)
+        return self._requester
+
+    def announce(self, queue: str) -> None:
+        """Wake who waits for this queue, soon; whoever has no notifier relies on polling."""
         if self._notifier is not None:
             self._notifier.announce(queue)
-        return results
 
     def wakeup(self, queue: str, poll_interval: timedelta) -> Wakeup:
         """Give what wakes a waiter for this queue. Raises InvalidArgument without a pool."""

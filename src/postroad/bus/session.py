@@ -19,7 +19,7 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 from postroad.bus.calls import Call
 from postroad.bus.errors import translate
 
-__all__ = ["adapt", "make_async_pool", "open_pool", "parameters", "run", "run_async"]
+__all__ = ["adapt", "has_word", "make_async_pool", "open_pool", "parameters", "run", "run_async"]
 
 T = TypeVar("T")
 
@@ -102,7 +102,8 @@ def adapt(cursor: Cursor[Any] | AsyncCursor[Any]) -> None:
     cursor.adapters.register_loader("jsonb", JsonbLoader)
 
 
-def _has_word(connection: Connection[Any] | AsyncConnection[Any]) -> bool:
+def has_word(connection: Connection[Any] | AsyncConnection[Any]) -> bool:
+    """Tell, without asking it, whether an idle server has said something: that it goes away."""
     # An idle server says nothing until it goes away. Looking at the socket finds a restarted
     # server without the round trip that asking would cost each call.
     poll = select.poll()
@@ -111,10 +112,10 @@ def _has_word(connection: Connection[Any] | AsyncConnection[Any]) -> bool:
 
 
 def _check(connection: Connection[Any]) -> None:
-    if _has_word(connection):
+    if has_word(connection):
         ConnectionPool.check_connection(connection)
 
 
 async def _check_async(connection: AsyncConnection[Any]) -> None:
-    if _has_word(connection):
+    if has_word(connection):
         await AsyncConnectionPool.check_connection(connection)

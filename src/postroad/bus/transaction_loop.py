@@ -12,6 +12,7 @@ from psycopg import Cursor
 from psycopg.rows import tuple_row
 
 from postroad.bus import calls, rows
+from postroad.bus.answers import Answers
 from postroad.bus.batch import Batch, TransactionConnection, is_open
 from postroad.bus.errors import BusError, translate
 from postroad.bus.message import Message
@@ -41,6 +42,7 @@ class TransactionLoop(ThreadService):
         super().__init__(f"{handler.queue} by {handler.consumer}")
         self._dsn = dsn
         self._handler = handler
+        self._payload = payload
         self._read = rows.messages(payload)
         self._wakeup = wakeup
         self._parameters = parameters(
@@ -104,15 +106,21 @@ class TransactionLoop(ThreadService):
 
     def _handle(self, connection: TransactionConnection, batch: Batch) -> None:
         function, pgconn = self._handler.function, connection.pgconn
+        answers = Answers(self._payload)
         for message in batch.taken:
             try:
-                function(message, connection)
+                answers.add(message, function(message, connection))
                 if not is_open(pgconn.transaction_status):
                     logger.error("handler_ended_transaction", extra=self._facts)
                     connection.execute("begin")
             except Exception as error:  # noqa: BLE001 - whatever a handler raises is its message's
                 self._undo(connection, batch, message, error)
                 return
+        if answers.asked:
+            try:
+                run(connection, answers.call())
+            except BusError as error:
+                self._undo(connection, batch, None, error)
 
     def _undo(
         self,

@@ -68,9 +68,9 @@ begin
     deallocate mbus_run_on;
     raise syntax_error using message = 'there is no parameter but $1';
   end if;
-  raise exception using errcode = 'MB000';
+  raise triggered_action_exception;    -- undoes what came after the statement, if anything did
 exception
-  when sqlstate 'MB000' then
+  when triggered_action_exception then
     deallocate mbus_run_on;
   when syntax_error_or_access_rule_violation then
     raise exception 'the statement cannot be run: %', sqlerrm

@@ -1,0 +1,161 @@
+"""Request and reply as calls: what is asked, what is answered, and how answers are read. Pure.
+
+```
+request ──post with reply_to──> queue ──handler returns──> answer ──> the asker's reply queue
+   └── nothing came in time: RequestTimedOut; the request expires, a late answer is dropped
+```
+
+A reply queue belongs to a session, so whoever asks keeps a connection of its own for the answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from postroad.bus import parameters, rows
+from postroad.bus import payload as payloads
+from postroad.bus.calls import Call
+from postroad.bus.errors import InvalidArgument, RequestTimedOut
+from postroad.bus.hstore import Hstore, array_literal
+from postroad.bus.message import Message
+from postroad.bus.parameters import function
+from postroad.bus.payload import Payload
+from postroad.bus.rows import Row
+
+__all__ = ["REQUEST_TIMEOUT_DEFAULT", "Reply", "asks"]
+
+REQUEST_TIMEOUT_DEFAULT = timedelta(seconds=5)
+TEMPORARY_PREFIX = "temp."
+
+_REPLY_COLUMNS = (
+    "correlation, iid, added, headers, properties, payload,"
+    " data_hstore, data_jsonb, data_text, data_bytea"
+)
+_NAMED_IN_REQUEST = ("reply_to", "correlation", "reply_by")
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The answer to a request.
+
+    Attributes:
+        correlation: the iid of the request.
+        iid: the answer's own.
+        added: when it was sent.
+        headers: as of any message, and what the answerer added.
+        properties: what the answerer added.
+        data: the payload, of whatever type the answerer chose.
+    """
+
+    correlation: str
+    iid: str
+    added: datetime
+    headers: Hstore
+    properties: Hstore
+    data: Any
+
+
+def asks(message: Message) -> bool:
+    """Tell whether somebody waits for an answer to this message."""
+    reply_to = message.headers.get("reply_to")
+    return reply_to is not None and reply_to.startswith(TEMPORARY_PREFIX)
+
+
+def check_timeout(timeout: timedelta) -> float:
+    """Give the seconds of a timeout. Raises InvalidArgument when there are none."""
+    if timeout <= timedelta(0):
+        raise InvalidArgument(f"invalid timeout: {timeout}", hint="give a timedelta above zero")
+    return timeout.total_seconds()
+
+
+def timed_out(queue: str, iid: str | None, timeout: timedelta) -> RequestTimedOut:
+    """Make the error of a request without an answer."""
+    return RequestTimedOut(
+        f"no answer from queue {queue} within {timeout.total_seconds():g} s",
+        hint="is a worker running for it? ask again, or allow more time",
+        queue=queue,
+        iid=iid,
+    )
+
+
+def reply_queue() -> Call[str]:
+    """Build the call of mbus.reply_queue."""
+    return Call("select mbus.reply_queue()", (), rows.value)
+
+
+def ask_many(
+    queue: str,
+    payload: Payload,
+    data: Sequence[object],
+    headers: Sequence[Hstore | None],
+    properties: Sequence[Hstore | None],
+    timeout: timedelta,
+    reply_to: str,
+) -> Call[list[str]]:
+    """Build the call of mbus.postn_<queue> that asks for answers; the server counts the time."""
+    asking = [{**(each or {}), "reply_to": reply_to} for each in headers]
+    return Call(
+        f"select {function('postn', queue)}(data => %s, headers => %s, properties => %s,"
+        " expires => mbus.now() + %s)",
+        (
+            payloads.array(payload, data),
+            array_literal(parameters.hstore("headers", each) for each in asking),
+            array_literal(parameters.hstore("properties", each) for each in properties),
+            timeout,
+        ),
+        rows.values,
+        queue,
+    )
+
+
+def replies(amount: int, wait: timedelta) -> Call[list[Reply]]:
+    """Build the call of mbus.replies."""
+    text = f"select {_REPLY_COLUMNS} from mbus.replies(amt => %s, wait => %s)"  # noqa: S608
+    return Call(text, (amount, wait), _read_replies)
+
+
+def reply_many(
+    requests: Iterable[Message],
+    payload: Payload,
+    data: Sequence[object],
+    headers: Hstore | None = None,
+    properties: Hstore | None = None,
+) -> Call[list[str | None]]:
+    """Build the call of mbus.replyn_<payload>; None is read for each answer that was dropped."""
+    asked = [
+        {name: each.headers[name] for name in _NAMED_IN_REQUEST if name in each.headers}
+        for each in requests
+    ]
+    return Call(
+        f"select mbus.replyn_{payload}"
+        "(requests => %s, data => %s, headers => %s, properties => %s)",
+        (
+            array_literal(parameters.hstore("headers", each) for each in asked),
+            payloads.array(payload, data),
+            parameters.hstore("headers", headers),
+            parameters.hstore("properties", properties),
+        ),
+        rows.values,
+    )
+
+
+def _read_replies(found: list[Row]) -> list[Reply]:
+    mapping = payloads.mapping
+    return [
+        Reply(
+            correlation,
+            iid,
+            added,
+            mapping(headers),
+            mapping(properties),
+            None if payload is None else payloads.load(payload, _only(data)),
+        )
+        for correlation, iid, added, headers, properties, payload, *data in found
+    ]
+
+
+def _only(data: list[Any]) -> Any:
+    return next((each for each in data if each is not None), None)

@@ -1,0 +1,90 @@
+"""Asking and waiting in threads: each request that is under way has a connection of its own.
+
+Connections are kept for the next request. An answer that comes after its request was given up is
+dropped by whoever uses its connection next.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from psycopg import Connection
+
+from postroad.bus import request
+from postroad.bus.hstore import Hstore
+from postroad.bus.payload import Payload
+from postroad.bus.request import Reply
+from postroad.bus.session import has_word, parameters, run
+
+__all__ = ["Requester"]
+
+# The server looks for this long within one call, so that closing the bus need not wait for more.
+LOOK_SECONDS = 1.0
+AMOUNT = 100
+
+
+class Requester:
+    """Sends requests over connections that it opens as needed."""
+
+    def __init__(self, dsn: str, announce: Callable[[str], None]) -> None:
+        self._dsn = dsn
+        self._announce = announce
+        self._idle: list[Connection[Any]] = []
+        self._lock = threading.Lock()
+
+    def ask(
+        self,
+        queue: str,
+        payload: Payload,
+        data: object,
+        headers: Hstore | None,
+        properties: Hstore | None,
+        timeout: timedelta,
+    ) -> Reply:
+        """Post a request and wait for its answer. Raises RequestTimedOut."""
+        deadline = time.monotonic() + request.check_timeout(timeout)
+        connection = self._take()
+        try:
+            reply_to = run(connection, request.reply_queue())
+            call = request.ask_many(
+                queue, payload, [data], [headers], [properties], timeout, reply_to
+            )
+            [iid] = run(connection, call)
+            self._announce(queue)
+            reply = self._wait(connection, iid, deadline)
+        except BaseException:
+            connection.close()
+            raise
+        with self._lock:
+            self._idle.append(connection)
+        if reply is None:
+            raise request.timed_out(queue, iid, timeout)
+        return reply
+
+    def close(self) -> None:
+        """Close the connections that nobody uses; a second call does nothing."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def _take(self) -> Connection[Any]:
+        with self._lock:
+            while self._idle:
+                connection = self._idle.pop()
+                if not connection.closed and not has_word(connection):
+                    return connection
+                connection.close()
+        return Connection.connect(self._dsn, **parameters(is_pooled=False))
+
+    def _wait(self, connection: Connection[Any], iid: str, deadline: float) -> Reply | None:
+        while (left := deadline - time.monotonic()) > 0:
+            look = timedelta(seconds=min(left, LOOK_SECONDS))
+            for reply in run(connection, request.replies(AMOUNT, look)):
+                if reply.correlation == iid:
+                    return reply
+        return None
