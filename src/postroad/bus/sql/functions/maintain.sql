@@ -31,6 +31,9 @@ begin
     select k.queue_id, k.key from mbus.dedup k where k.until <= v_now limit 1000 for update skip locked);
 
   for v_queue in select * from unnest(mbus._restless(qname, v_tick, v_since)) loop
+    -- Seen again under its lock: it may have been dropped or altered meanwhile.
+    select * into v_queue from mbus.queue q where q.id = v_queue.id;
+    continue when not found;
     queue := v_queue.name;
     v_fresh := mbus._mark(v_queue);
     -- A run that could not move all there was leaves word of where it began.

@@ -20,7 +20,8 @@ returns text
 language sql stable set search_path from current as $$
   select string_agg(
     mbus._fill(p_template, jsonb_build_object('consumer_id', c.id,
-      'hit', case when c.selector is null then 'true' else 'i.hit_' || c.id end,
+      'source', case when c.selector is null then 'unnest(v_ids) i(id)'
+                     else 'unnest(v_ids, v_hits_' || c.id || ') i(id, hit) where i.hit' end,
       'ready', quote_ident(mbus._ready_name(p_queue, c.name, p_lane, p_slot)))), '' order by c.id)
   from mbus.consumer c where c.queue_id = p_queue.id and p_queue.mode = 'fanout'
 $$;

@@ -2,7 +2,10 @@
 -- those with something due, and each of the others once in 16 runs.  At most 100 at a time, in another
 -- order each time.
 create or replace function mbus._restless(p_name text, p_tick bigint, p_since timestamptz) returns mbus.queue[]
-language sql volatile set search_path from current as $$
+language plpgsql volatile set search_path from current as $$
+declare
+  v_queues mbus.queue[];
+begin
   with due as materialized (
     select q.id from mbus.queue q
     where exists (select from mbus.delayed d where d.queue_id = q.id and d.due_at > p_since and d.due_at <= (select mbus.now()) and d.group_name is null)
@@ -16,8 +19,11 @@ language sql volatile set search_path from current as $$
                or (p_tick + q.id) % 16 = 0)
     order by (q.id + p_tick * 7919) % 1000003
     limit 100)
-  select coalesce(array_agg(c.q), '{}') from chosen c where pg_try_advisory_xact_lock(mbus._lock_class(), (c.q).id)
-$$;
+  select coalesce(array_agg(c.q), '{}') into v_queues from chosen c where pg_try_advisory_xact_lock(mbus._lock_class(), (c.q).id);
+  return v_queues;
+exception when internal_error or undefined_table then
+  return '{}';    -- a queue was dropped while we looked at its sequences; the next run sees the others
+end $$;
 
 -- True when no message is ready up to the given id.
 create or replace function mbus._is_quiet(p_queue mbus.queue, p_bound bigint) returns boolean

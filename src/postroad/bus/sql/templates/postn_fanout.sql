@@ -1,9 +1,9 @@
     when {cell} then
-      with incoming as materialized (
-        select m.* from unnest(v_ids, $1, v_headers, v_properties{hit_arrays}) m(id, data, headers, properties{hit_columns})
-        where pg_sequence_last_value('mbus.{head}') <= v_generation)
-      , stored as (
-        insert into mbus.{log} (id, added, data, headers, properties, expires)
-        select i.id, v_now, i.data, i.headers, i.properties, $5 from incoming i where {any_hit})
-{bulk_deliveries}
-      select i.id into v_generation from incoming i limit 1;
+      insert into mbus.{log} (id, added, data, headers, properties, expires)
+      select i.id, v_now, i.data, i.headers, i.properties, $5
+      from unnest(v_ids, $1, v_headers, v_properties{hit_arrays}) i(id, data, headers, properties{hit_columns})
+      where pg_sequence_last_value('mbus.{head}') <= v_generation and ({any_hit});
+      -- The slot is locked now, whether or not anything was stored: what the head says stays true.
+      if pg_sequence_last_value('mbus.{head}') <= v_generation then
+{bulk_deliveries}        exit;
+      end if;
