@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import groupby
@@ -18,7 +17,7 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
-from postroad.bus import request
+from postroad.bus import calls, request
 from postroad.bus.calls import CHUNK_MESSAGES
 from postroad.bus.errors import BusError
 from postroad.bus.hstore import Hstore
@@ -53,9 +52,9 @@ class Question:
 class AsyncRequester:
     """Sends requests over one connection, which it opens with the first one."""
 
-    def __init__(self, dsn: str, announce: Callable[[str], None]) -> None:
+    def __init__(self, dsn: str, *, notify: bool) -> None:
         self._dsn = dsn
-        self._announce = announce
+        self._notifies = notify
         self._asked: list[Question] = []
         self._open: dict[str, Question] = {}
         self._woken = asyncio.Event()
@@ -103,6 +102,7 @@ class AsyncRequester:
             connection: AsyncConnection[Any] | None = None
             try:
                 connection = await AsyncConnection.connect(self._dsn, **parameters(is_pooled=False))
+                await connection.execute(request.PREPARE_SESSION)
                 reply_to = await run_async(connection, request.reply_queue())
                 await self._converse(connection, reply_to)
             except SURVIVABLE as failure:
@@ -167,7 +167,10 @@ class AsyncRequester:
             for question, iid in zip(questions, iids, strict=True):
                 question.iid = iid
                 self._open[iid] = question
-            self._announce(queue)
+            if self._notifies:
+                # At once and not when the notifier has its turn, because somebody waits. A batch
+                # is one notice, and the more is asked the larger are the batches.
+                await run_async(connection, calls.notify([queue]))
 
     async def _receive(self, connection: AsyncConnection[Any]) -> bool:
         found = await run_async(connection, request.replies(CHUNK_MESSAGES, timedelta(0)))

@@ -97,7 +97,7 @@ class AsyncRunner:
                 hint="make the bus from a DSN; in a transaction of yours call mbus.request",
             )
         if self._requester is None:
-            self._requester = AsyncRequester(self._dsn, self.announce)
+            self._requester = AsyncRequester(self._dsn, notify=self._notifier is not None)
         return self._requester
 
     def announce(self, queue: str) -> None:

@@ -30,6 +30,11 @@ __all__ = ["REQUEST_TIMEOUT_DEFAULT", "Reply", "asks"]
 REQUEST_TIMEOUT_DEFAULT = timedelta(seconds=5)
 TEMPORARY_PREFIX = "temp."
 
+# For the connections of those who ask. A crash of the server ends their sessions, and with them the
+# wait for an answer, so nothing is gained by waiting for the disk at each step. An answer that was
+# received is durable: the answerer's commit flushed it, and the request before it.
+PREPARE_SESSION = "set synchronous_commit = off"
+
 _REPLY_COLUMNS = (
     "correlation, iid, added, headers, properties, payload,"
     " data_hstore, data_jsonb, data_text, data_bytea"

@@ -14,7 +14,7 @@ from typing import Any
 
 from psycopg import Connection
 
-from postroad.bus import request
+from postroad.bus import calls, request
 from postroad.bus.hstore import Hstore
 from postroad.bus.payload import Payload
 from postroad.bus.request import Reply
@@ -25,14 +25,18 @@ __all__ = ["Requester"]
 # The server looks for this long within one call, so that closing the bus need not wait for more.
 LOOK_SECONDS = 1.0
 AMOUNT = 100
+# Between two notices of one queue that are sent at once.
+NOTIFY_SECONDS = 0.002
 
 
 class Requester:
     """Sends requests over connections that it opens as needed."""
 
-    def __init__(self, dsn: str, announce: Callable[[str], None]) -> None:
+    def __init__(self, dsn: str, announce: Callable[[str], None], *, notify: bool) -> None:
         self._dsn = dsn
         self._announce = announce
+        self._notifies = notify
+        self._notified_at: dict[str, float] = {}
         self._idle: list[Connection[Any]] = []
         self._lock = threading.Lock()
 
@@ -54,7 +58,7 @@ class Requester:
                 queue, payload, [data], [headers], [properties], timeout, reply_to
             )
             [iid] = run(connection, call)
-            self._announce(queue)
+            self._wake(connection, queue)
             reply = self._wait(connection, iid, deadline)
         except BaseException:
             connection.close()
@@ -79,7 +83,18 @@ class Requester:
                 if not connection.closed and not has_word(connection):
                     return connection
                 connection.close()
-        return Connection.connect(self._dsn, **parameters(is_pooled=False))
+        connection = Connection.connect(self._dsn, **parameters(is_pooled=False))
+        connection.execute(request.PREPARE_SESSION)
+        return connection
+
+    def _wake(self, connection: Connection[Any], queue: str) -> None:
+        """Notify at once, because somebody waits; where many ask, leave it to the notifier."""
+        now = time.monotonic()
+        if self._notifies and now - self._notified_at.get(queue, 0.0) > NOTIFY_SECONDS:
+            self._notified_at[queue] = now
+            run(connection, calls.notify([queue]))
+        else:
+            self._announce(queue)
 
     def _wait(self, connection: Connection[Any], iid: str, deadline: float) -> Reply | None:
         while (left := deadline - time.monotonic()) > 0:

@@ -92,7 +92,7 @@ class Runner:
                 hint="make the bus from a DSN; in a transaction of yours call mbus.request",
             )
         if self._requester is None:
-            self._requester = Requester(self._dsn, self.announce)
+            self._requester = Requester(self._dsn, self.announce, notify=self._notifier is not None)
         return self._requester
 
     def announce(self, queue: str) -> None:
