@@ -9,6 +9,7 @@ from benchmarks.scenarios import (
     many_queues,
     post_bulk,
     post_single,
+    request,
     snapshot,
     take,
     wal,
@@ -27,4 +28,5 @@ SCENARIOS: tuple[Scenario, ...] = (
     worker.SCENARIO,
     fanout.SCENARIO,
     many_queues.SCENARIO,
+    request.SCENARIO,
 )
