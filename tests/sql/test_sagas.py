@@ -54,7 +54,7 @@ def test_the_picture_of_the_seed_is_there(tour: Connection) -> None:
                    " join mbus.queue q on q.id = b.queue_id where q.name like 'cancel%'")
     )  # fmt: skip
     bung = one(tour, "select distinct bung from mbus.saga_status")
-    assert after == {queue: f"{{{bung}}}" for queue in UNDO.values()}
+    assert after == dict.fromkeys(UNDO.values(), f"{{{bung}}}")
 
 
 def test_taking_the_bung_compensates_what_was_done_in_reverse(tour: Connection) -> None:

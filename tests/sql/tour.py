@@ -57,10 +57,9 @@ def consume_step(connection: Connection, step: str, saga: int | None = None) -> 
     queue = FORWARD[step][0]
     iid = one(
         connection,
-        "select do_iid from mbus.saga_status where step = %s and (%s::bigint is null or saga_id = %s)"
+        "select do_iid from mbus.saga_status where step = %s and saga_id = coalesce(%s, saga_id)"
         " order by saga_id desc limit 1",
         step,
-        saga,
         saga,
     )
     found = connection.execute(

@@ -76,6 +76,8 @@ from postroad.bus.errors import (
     QueueNotFound,
     RequestTimedOut,
     RoleMissing,
+    SagaFinished,
+    SagaNotFound,
     SagaPastPivot,
     TransactionFailed,
     TransactionOwned,
@@ -90,6 +92,8 @@ from postroad.bus.maintenance import Maintenance
 from postroad.bus.message import Lease, LeasedMessage, Message
 from postroad.bus.outcome import Park, Retry
 from postroad.bus.request import Reply
+from postroad.bus.saga import AsyncSagas, Saga, Sagas
+from postroad.bus.saga_status import SagaStep
 from postroad.bus.status import Consumer, ConsumerStatus, DeadMessage, Maintained, Queue
 from postroad.bus.subscription import Subscription
 from postroad.bus.sync_worker import Worker
@@ -98,6 +102,7 @@ from postroad.bus.worker import HeldMessage, WorkerSettings
 __all__ = [
     "AsyncBus",
     "AsyncMaintenance",
+    "AsyncSagas",
     "AsyncSubscription",
     "AsyncWorker",
     "Bus",
@@ -133,7 +138,12 @@ __all__ = [
     "RequestTimedOut",
     "Retry",
     "RoleMissing",
+    "Saga",
+    "SagaFinished",
+    "SagaNotFound",
     "SagaPastPivot",
+    "SagaStep",
+    "Sagas",
     "Subscription",
     "TransactionFailed",
     "TransactionOwned",

@@ -13,7 +13,8 @@ BusError
 ├── ForeignIid         MB009   ├── TriggerLoop        MB020
 ├── DuplicateIid       MB010   ├── OrderCircle        MB021
 ├── TriggerExists      MB030   ├── SagaPastPivot      MB022
-├── TriggerNotFound    MB031   ├── NotInstalled       bus_not_installed
+├── TriggerNotFound    MB031   ├── SagaNotFound       MB023
+├── SagaFinished       MB024   ├── NotInstalled       bus_not_installed
 ├── RequestTimedOut    bus_request_timed_out   retryable
 ├── TransactionFailed          └── TransactionOwned
 ```
@@ -50,6 +51,8 @@ __all__ = [
     "QueueNotFound",
     "RequestTimedOut",
     "RoleMissing",
+    "SagaFinished",
+    "SagaNotFound",
     "SagaPastPivot",
     "TransactionFailed",
     "TransactionOwned",
@@ -214,6 +217,20 @@ class SagaPastPivot(BusError):
     """The saga has passed its point of no return."""
 
     code = "MB022"
+    kind = "refused"
+
+
+class SagaNotFound(BusError):
+    """No saga has this id, or the message is no step of one."""
+
+    code = "MB023"
+    kind = "not_found"
+
+
+class SagaFinished(BusError):
+    """The saga is completed and cannot be rolled back any more."""
+
+    code = "MB024"
     kind = "refused"
 
 

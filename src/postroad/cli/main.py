@@ -28,6 +28,7 @@ GROUPS: dict[str, tuple[str, str, str]] = {
     "up": ("postroad.cli.up", "up", "Run everything on the embedded PostgreSQL."),
     "db": ("postroad.cli.db", "db", "Install and upgrade the schemas."),
     "bus": ("postroad.cli.bus", "bus", "Queues, consumers and messages."),
+    "saga": ("postroad.cli.saga", "saga", "Sagas: what they do, cancel and retry."),
     "config": ("postroad.cli.config", "config", "Show the effective settings."),
     "doctor": ("postroad.cli.doctor", "doctor", "Say what is installed and what is missing."),
 }
