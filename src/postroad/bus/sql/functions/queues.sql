@@ -73,10 +73,8 @@ declare
 begin
   if not exists (select from pg_roles where rolname = mbus._role('user')) then return; end if;
   for v_function in
-    select p.oid from pg_proc p where p.pronamespace = 'mbus'::regnamespace
-      and (p.proname = any (mbus._queue_functions(p_queue.name))
-           or exists (select from mbus.consumer c where c.queue_id = p_queue.id
-                        and p.proname = any (mbus._consumer_functions(p_queue.name, c.name))))
+    select p.oid from mbus._functions(p_queue) n
+    join pg_proc p on p.proname = n.name and p.pronamespace = 'mbus'::regnamespace
   loop
     execute format('revoke all on function %s from %I', v_function, mbus._role('user'));
   end loop;

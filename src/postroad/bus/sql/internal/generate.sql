@@ -37,8 +37,8 @@ language sql stable set search_path from current as $$
       'log',   quote_ident(mbus._log_name(p_queue, l.lane, s.slot)),
       'ready', quote_ident(mbus._ready_name(p_queue, p_consumer.name, l.lane, s.slot)),
       'hint',  quote_ident(mbus._ready_name(p_queue, p_consumer.name, l.lane, s.slot) || '$hint'),
-      'deliveries', mbus._deliveries('delivery', p_queue, l.lane, s.slot),
-      'bulk_deliveries', mbus._deliveries('bulk_delivery', p_queue, l.lane, s.slot))),
+      'deliveries', case when p_template = 'put_fanout' then mbus._deliveries('delivery', p_queue, l.lane, s.slot) end,
+      'bulk_deliveries', case when p_template = 'postn_fanout' then mbus._deliveries('bulk_delivery', p_queue, l.lane, s.slot) end)),
     e'\n' order by l.lane, s.slot)
   from generate_series(0, p_queue.slots - 1::bigint) s(slot) cross join unnest(p_queue.lanes) l(lane)
 $$;
@@ -78,6 +78,14 @@ create or replace function mbus._consumer_functions(p_queue text, p_consumer tex
 language sql immutable set search_path from current as $$
   select array_agg(prefix || p_queue || '_by_' || p_consumer)
   from unnest('{consume_,consumen_,take_from_,lease_,_take_}'::text[]) prefix
+$$;
+
+-- The names of all functions of a queue.  Looked up one by one: with many queues there are many functions.
+create or replace function mbus._functions(p_queue mbus.queue) returns table (name text, consumer text)
+language sql stable set search_path from current as $$
+  select unnest(mbus._queue_functions(p_queue.name)), null
+  union all
+  select unnest(mbus._consumer_functions(p_queue.name, c.name)), c.name from mbus.consumer c where c.queue_id = p_queue.id
 $$;
 
 -- (Re)creates every function of a queue.  Messages are not touched.
@@ -186,12 +194,9 @@ declare
   v_function record;
 begin
   for v_function in
-    select p.oid::regprocedure as signature, p.proname as name, c.name as consumer
-    from pg_proc p
-    left join mbus.consumer c on c.queue_id = p_queue.id
-                             and p.proname = any (mbus._consumer_functions(p_queue.name, c.name))
-    where p.pronamespace = 'mbus'::regnamespace
-      and (c.name is not null or p.proname = any (mbus._queue_functions(p_queue.name)))
+    select p.oid::regprocedure as signature, p.proname as name, n.consumer
+    from mbus._functions(p_queue) n
+    join pg_proc p on p.proname = n.name and p.pronamespace = 'mbus'::regnamespace
   loop
     perform mbus._allow(v_function.signature, case
       when v_function.name like '\_%' then '{}'

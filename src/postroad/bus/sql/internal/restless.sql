@@ -1,9 +1,12 @@
 -- The queues that a maintenance run should visit, locked for it: those that are not known to be empty,
--- those with something due, and each of the others once in 16 runs.  At most 100 at a time, in another
+-- those with something due, and each of the others every few minutes.  At most 100 at a time, in another
 -- order each time.
 create or replace function mbus._restless(p_name text, p_tick bigint, p_since timestamptz) returns mbus.queue[]
 language plpgsql volatile set search_path from current as $$
 declare
+  -- Reading a sequence locks it until the end of the transaction, and the server has room for some
+  -- thousands of locks: of very many queues each run looks at a part.
+  v_parts  constant bigint := 1 + (select count(*) from mbus.queue) / 1000;
   v_queues mbus.queue[];
 begin
   with due as materialized (
@@ -13,10 +16,10 @@ begin
   chosen as materialized (
     select q from mbus.queue q
     where q.name = p_name
-       or p_name is null
+       or p_name is null and q.id % v_parts = p_tick % v_parts
           and (pg_sequence_last_value(q.position) <> pg_sequence_last_value(q.swept)
                or q.id in (select id from due)
-               or (p_tick + q.id) % 16 = 0)
+               or (p_tick + q.id) % 1024 = 0)
     order by (q.id + p_tick * 7919) % 1000003
     limit 100)
   select coalesce(array_agg(c.q), '{}') into v_queues from chosen c where pg_try_advisory_xact_lock(mbus._lock_class(), (c.q).id);
