@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 FIRST_LOOK_SECONDS = 0.001
 LAST_LOOK_SECONDS = 0.025
-LOOK_GROWTH = 1.3
+LOOK_GROWTH = 1.1
 
 
 @dataclass(eq=False, slots=True)
@@ -124,9 +124,13 @@ class AsyncRequester:
             if self._asked:
                 if not self._open and has_word(connection):
                     return  # the server has closed it meanwhile; the next one is opened
+                was_quiet = not self._open
                 await self._post(connection, reply_to)
                 pace = FIRST_LOOK_SECONDS
-            if self._open and await self._receive(connection):
+            else:
+                was_quiet = False
+            # Nobody can have answered what was asked a moment ago.
+            if self._open and not was_quiet and await self._receive(connection):
                 pace = FIRST_LOOK_SECONDS
                 continue
             self._woken.clear()
