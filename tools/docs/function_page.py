@@ -30,7 +30,8 @@ TOPICS: dict[str, tuple[str, ...]] = {
         "take_from_<q>_by_<c>", "peek_<q>",
     ),
     "Leases": ("lease_<q>_by_<c>", "ack", "ackn", "nack", "extend", "extendn"),
-    "Request and reply": ("request", "replies", "reply", "replyn", "reply_queue"),
+    "Request and reply": ("request", "replies", "reply", "replyn_hstore", "replyn_jsonb",
+                          "replyn_text", "replyn_bytea", "reply_queue"),
     "Temporary queues and consumers": (
         "create_temporary_queue", "create_temporary_consumer", "consume_temporary",
         "consume_temporary_jsonb", "consume_temporary_text", "consume_temporary_bytea",
