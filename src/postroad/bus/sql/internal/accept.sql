@@ -178,7 +178,7 @@ declare
   v_queue mbus.queue;
 begin
   perform pg_advisory_xact_lock(mbus._lock_class(), p_queue_id);
-  select * into v_queue from mbus.queue where id = p_queue_id for update;
+  select * into v_queue from mbus.queue where id = p_queue_id for no key update;
   return v_queue;
 end $$;
 
