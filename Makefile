@@ -31,6 +31,9 @@ servers: ## install the real servers that tests need, where they are missing
 test: .venv/.installed-dev servers ## run every test on both PostgreSQL versions, in parallel
 	@$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
+stress: .venv/.installed-dev servers ## run the chaos tests with their full numbers
+	@POSTROAD_STRESS=1 $(BIN)/python -m pytest -n 1 tests/chaos $(ARGS)
+
 test-fast: .venv/.installed-dev servers ## run the quick tests only
 	@$(BIN)/python -m pytest -n $(JOBS) -m "not slow" $(ARGS)
 

@@ -64,9 +64,9 @@ class Load:
         """Take random batches, three in ten rolled back, until the queue stays empty."""
         dice = random.Random(f"{self.seed} consume {worker}")
         function = sql.Identifier("mbus", f"consumen_{self.queue}_by_{consumer}")
-        statement = sql.SQL(
-            "insert into consumed select %s, iid from {}(%s) returning iid"
-        ).format(function)
+        statement = sql.SQL("insert into consumed select %s, iid from {}(%s) returning iid").format(
+            function
+        )
 
         def one(connection: Connection) -> None:
             connection.execute(statement, (consumer, dice.choice((1, 7, 100, 300))))
@@ -123,7 +123,7 @@ class Load:
                     connection = psycopg.connect(self.dsn, connect_timeout=10)
                 one(connection)
             except psycopg.OperationalError:
-                # Killed, or the server is away. Whether the last commit came through is in the ledger.
+                # Killed, or the server is away. Whether the commit came through is in the ledger.
                 with self._lock:
                     self.retried += 1
                 connection = None
