@@ -6,6 +6,7 @@ import logging
 from datetime import timedelta
 
 from postroad.bus import calls
+from postroad.bus.pace import maintenance_pause_seconds
 from postroad.bus.reconnect import SURVIVABLE, Backoff
 from postroad.bus.session import run_async
 from postroad.postgres.connections import connect_async
@@ -19,7 +20,7 @@ MAINTENANCE_INTERVAL_DEFAULT = timedelta(milliseconds=500)
 
 
 class AsyncMaintenance(Service):
-    """Calls mbus.maintain from one session, about twice a second, whatever happens to it."""
+    """Calls mbus.maintain from one session, twice a second or more often, whatever happens to it."""
 
     def __init__(
         self,
@@ -49,7 +50,9 @@ class AsyncMaintenance(Service):
                         backoff.reset()
                         self.announce_ready()
                         logger.debug("maintained", extra={"queues": [each.queue for each in done]})
-                        await self.pause(self._interval_seconds)
+                        await self.pause(
+                            maintenance_pause_seconds(self._interval_seconds, len(done))
+                        )
             except SURVIVABLE as failure:
                 logger.warning("maintenance_failed", extra={"reason": str(failure).strip()})
                 await self.pause(backoff.next_seconds())

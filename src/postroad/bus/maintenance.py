@@ -6,6 +6,7 @@ import logging
 from datetime import timedelta
 
 from postroad.bus import calls
+from postroad.bus.pace import maintenance_pause_seconds
 from postroad.bus.reconnect import SURVIVABLE, Backoff
 from postroad.bus.session import run
 from postroad.bus.thread import ThreadService
@@ -19,7 +20,7 @@ MAINTENANCE_INTERVAL_DEFAULT = timedelta(milliseconds=500)
 
 
 class Maintenance(ThreadService):
-    """Calls mbus.maintain from one session, about twice a second, whatever happens to it."""
+    """Calls mbus.maintain from one session, twice a second or more often, whatever happens to it."""
 
     def __init__(
         self,
@@ -49,7 +50,7 @@ class Maintenance(ThreadService):
                         backoff.reset()
                         self.announce_ready()
                         logger.debug("maintained", extra={"queues": [each.queue for each in done]})
-                        self.pause(self._interval_seconds)
+                        self.pause(maintenance_pause_seconds(self._interval_seconds, len(done)))
             except SURVIVABLE as failure:
                 logger.warning("maintenance_failed", extra={"reason": str(failure).strip()})
                 self.pause(backoff.next_seconds())
