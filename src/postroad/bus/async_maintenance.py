@@ -20,7 +20,7 @@ MAINTENANCE_INTERVAL_DEFAULT = timedelta(milliseconds=500)
 
 
 class AsyncMaintenance(Service):
-    """Calls mbus.maintain from one session, twice a second or more often, whatever happens to it."""
+    """Calls mbus.maintain from one session, twice a second or oftener, whatever happens to it."""
 
     def __init__(
         self,
