@@ -12,7 +12,7 @@ create or replace function mbus.create_saga(
   name text, steps jsonb, data jsonb default '{}', deadline timestamptz default null, pivot text default null,
   is_parallel boolean default false, on_completed text default null, on_compensated text default null)
 returns bigint
-language plpgsql security definer set search_path from current as $$
+language plpgsql security definer set search_path from current set enable_seqscan = off as $$
 declare
   v_saga    mbus.saga;
   v_service mbus.queue;
@@ -61,7 +61,7 @@ end $$;
 -- The closing messages of both directions: numbers in the queues that asked for them, else in the service queue.
 create or replace function mbus._saga_number_closings(p_saga mbus.saga, p_on_completed text, p_on_compensated text)
 returns mbus.saga
-language plpgsql set search_path from current as $$
+language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
   v_completed   mbus.queue := mbus._queue(coalesce(p_on_completed, 'sagas'));
   v_compensated mbus.queue := mbus._queue(coalesce(p_on_compensated, 'sagas'));
@@ -75,7 +75,7 @@ end $$;
 
 -- Posts every message of a new saga: the bung first, because the compensations wait for it.
 create or replace function mbus._saga_post_all(p_saga mbus.saga, p_steps jsonb, p_data jsonb) returns void
-language plpgsql set search_path from current as $$
+language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
   v_step   record;
   v_all    text[];
@@ -119,7 +119,7 @@ $$;
 
 -- The saga, locked.  Raises MB023.
 create or replace function mbus._saga_locked(p_id bigint) returns mbus.saga
-language plpgsql set search_path from current as $$
+language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
   v_saga mbus.saga;
 begin
@@ -135,7 +135,7 @@ end $$;
 -- What is in somebody's hands is left there: if it commits, it is compensated.
 -- Errors: MB022 past the pivot, MB023 no such saga, MB024 completed.
 create or replace function mbus.cancel_saga(id bigint, reason text default null) returns boolean
-language plpgsql security definer set search_path from current as $$
+language plpgsql security definer set search_path from current set enable_seqscan = off as $$
 declare
   v_saga mbus.saga;
 begin
@@ -156,7 +156,7 @@ end $$;
 -- True when this began the rollback, false when it had begun already.
 -- Errors: MB009 foreign iid, MB012 the step was done before, MB022 past the pivot, MB023 no message of a saga.
 create or replace function mbus.abort_saga(iid text, reason text default null) returns boolean
-language plpgsql security definer set search_path from current as $$
+language plpgsql security definer set search_path from current set enable_seqscan = off as $$
 declare
   v_queue constant mbus.queue := mbus._queue(split_part(coalesce(iid, ''), '.', 1));
   v_step  mbus.saga_step;
@@ -184,7 +184,7 @@ end $$;
 -- Gives the dead messages of a stuck saga back to their consumers and returns how many.
 -- Errors: MB023 no such saga.
 create or replace function mbus.retry_saga(id bigint) returns bigint
-language plpgsql security definer set search_path from current as $$
+language plpgsql security definer set search_path from current set enable_seqscan = off as $$
 declare
   v_saga  mbus.saga := mbus._saga_locked(id);
   v_step  record;

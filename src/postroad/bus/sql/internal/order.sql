@@ -30,7 +30,7 @@ end $$;
 
 -- The same among the messages that are not on the ring.
 create or replace function mbus._state_aside(p_queue_id integer, p_consumer_id integer, p_number bigint) returns text
-language plpgsql set search_path from current as $$
+language plpgsql set search_path from current set enable_seqscan = off as $$
 begin
   if exists (select from mbus.dmq d where d.queue_id = p_queue_id and d.number = p_number and d.consumer_id = p_consumer_id) then
     perform from mbus.dmq d where d.queue_id = p_queue_id and d.number = p_number and d.consumer_id = p_consumer_id
@@ -77,7 +77,7 @@ end $$;
 -- Locks: for a message under a reserved iid that others wait for, one advisory lock for all such posts,
 -- because two of them could close a circle together.
 create or replace function mbus._block(p_queue mbus.queue, p_parcel mbus.parcel, p_due_at timestamptz) returns boolean
-language plpgsql set search_path from current as $$
+language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
   v_lost     constant text := coalesce(p_parcel.headers -> 'consume_after_lost', 'dmq');
   v_iids     constant text[] := mbus._predecessors(p_parcel.headers -> 'consume_after');
@@ -120,7 +120,7 @@ end $$;
 
 -- Notes what is still to be done of one predecessor.
 create or replace function mbus._await(p_blocked bigint, p_queue mbus.queue, p_number bigint) returns void
-language plpgsql set search_path from current as $$
+language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
   v_consumer integer;
   v_state    text;
@@ -143,7 +143,7 @@ begin
 end $$;
 
 create or replace function mbus._check_circle(p_queue mbus.queue, p_number bigint, p_blocked bigint) returns void
-language plpgsql set search_path from current as $$
+language plpgsql set search_path from current set enable_seqscan = off as $$
 begin
   if not exists (select from mbus.wait w where w.queue_id = p_queue.id and w.number = p_number) then return; end if;
   perform pg_advisory_xact_lock(hashtextextended('mbus.wait', 0));
@@ -175,7 +175,7 @@ end $$;
 -- consumes, acks or takes them.  Beyond 100 the rest is left to maintenance, so that a consumer does not
 -- pay for thousands of successors.
 create or replace function mbus._done(p_queue_id integer, p_consumer_id integer, p_numbers bigint[]) returns void
-language plpgsql set search_path from current as $$
+language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
   v_blocked bigint[];
 begin
@@ -215,7 +215,7 @@ $$;
 
 -- Releases those of the given messages that wait for nothing any more.
 create or replace function mbus._unblock(p_blocked bigint[]) returns bigint
-language plpgsql set search_path from current as $$
+language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
   v_free  record;
   v_held  bigint[];
@@ -252,7 +252,7 @@ end $$;
 -- A message comes (back) under an iid that others may wait for: what this transaction has released because
 -- of it is blocked again, and who waited for the reserved iid now waits for the consumers.
 create or replace function mbus._posted(p_queue mbus.queue, p_number bigint, p_recipients integer[]) returns void
-language plpgsql set search_path from current as $$
+language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
   v_row mbus.blocked;
 begin
@@ -281,7 +281,7 @@ end $$;
 -- Messages are gone without having been dealt with: those that wait for them are released or die, as
 -- their header consume_after_lost says.
 create or replace function mbus._lost(p_queue_id integer, p_consumer_id integer, p_numbers bigint[]) returns void
-language plpgsql set search_path from current as $$
+language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
   v_row  mbus.blocked;
   v_name text;
@@ -306,7 +306,7 @@ end $$;
 
 -- An iid that was reserved a week ago and never posted will not be: who waits for it waits in vain.
 create or replace function mbus._forget_reserved() returns void
-language plpgsql set search_path from current as $$
+language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
   v_old record;
 begin
@@ -320,7 +320,7 @@ end $$;
 
 -- Works off nudges, and forgets what is over.  Only committed work is seen here.
 create or replace function mbus._resolve(p_limit integer) returns bigint
-language plpgsql set search_path from current as $$
+language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
   v_nudge   mbus.nudge;
   v_blocked bigint[];
@@ -354,7 +354,7 @@ end $$;
 
 -- Marks predecessors that are done.  While one of them is in somebody's hands there is a next look.
 create or replace function mbus._look_again(p_blocked bigint[]) returns void
-language plpgsql set search_path from current as $$
+language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
   v_before record;
   v_state  text;

@@ -4,7 +4,7 @@
 -- Takes a message away that is set aside, unless somebody has it or what it waits for in hand.
 -- True when it is not (or no longer) there.
 create or replace function mbus._saga_drop(p_queue_id integer, p_number bigint) returns boolean
-language plpgsql set search_path from current as $$
+language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
   v_blocked bigint;
   v_waits   bigint;
@@ -27,7 +27,7 @@ end $$;
 
 -- Opens the gate of a message.  False when it is not set aside.
 create or replace function mbus._saga_open(p_saga mbus.saga, p_queue_id integer, p_number bigint) returns boolean
-language plpgsql set search_path from current as $$
+language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
   v_blocked bigint;
 begin
@@ -43,7 +43,7 @@ end $$;
 -- Where a consumer's copy is: there, held (by a transaction or a lease) or gone.  A message may move while one
 -- looks, so gone is believed when it was not found three times.
 create or replace function mbus._saga_find(p_queue_id integer, p_consumer_id integer, p_number bigint) returns text
-language plpgsql set search_path from current as $$
+language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
   v_queue mbus.queue;
   v_state text;
@@ -64,7 +64,7 @@ end $$;
 
 -- Takes a forward message away from wherever it waits: removed, held or gone.
 create or replace function mbus._saga_remove(p_queue_id integer, p_consumer_id integer, p_number bigint) returns text
-language plpgsql set search_path from current as $$
+language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
   v_state text := mbus._saga_find(p_queue_id, p_consumer_id, p_number);
 begin
@@ -81,7 +81,7 @@ end $$;
 
 -- Starts the rollback.
 create or replace function mbus._saga_cancel(p_saga mbus.saga, p_reason text) returns void
-language plpgsql set search_path from current as $$
+language plpgsql set search_path from current set enable_seqscan = off as $$
 begin
   update mbus.saga g set state = 'compensating', cancelled_at = mbus.now(), error = p_reason
   where g.id = p_saga.id returning * into p_saga;
@@ -103,7 +103,7 @@ end $$;
 
 -- Forwards: all steps done completes the saga, unless somebody has the bung in hand.
 create or replace function mbus._saga_forward(p_saga mbus.saga, p_is_check boolean) returns void
-language plpgsql set search_path from current as $$
+language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
   v_step  mbus.saga_step;
   v_again timestamptz := p_saga.deadline;
@@ -138,7 +138,7 @@ begin
 end $$;
 
 create or replace function mbus._saga_complete(p_saga mbus.saga) returns void
-language plpgsql set search_path from current as $$
+language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
   v_step mbus.saga_step;
 begin
@@ -153,7 +153,7 @@ end $$;
 
 -- Ends the saga with its closing message: kept for whoever asked for it, taken away otherwise.
 create or replace function mbus._saga_finish(p_saga mbus.saga, p_state text) returns void
-language plpgsql set search_path from current as $$
+language plpgsql set search_path from current set enable_seqscan = off as $$
 begin
   update mbus.saga g set state = p_state, finished_at = mbus.now(), check_at = null
   where g.id = p_saga.id returning * into p_saga;

@@ -2,7 +2,7 @@
 -- Called with the saga's row locked; waits for nobody.
 
 create or replace function mbus._saga_back(p_saga mbus.saga, p_is_check boolean) returns void
-language plpgsql set search_path from current as $$
+language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
   v_step    mbus.saga_step;
   v_is_open boolean;
@@ -51,7 +51,7 @@ end $$;
 
 -- A step that is not done: its message is taken away, and its compensation with it.
 create or replace function mbus._saga_withdraw(p_step mbus.saga_step) returns mbus.saga_step
-language plpgsql set search_path from current as $$
+language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
   v_fate text;
 begin
@@ -75,7 +75,7 @@ end $$;
 
 -- A step that is done: its compensation is released when all that came after it is settled.
 create or replace function mbus._saga_undo(p_saga mbus.saga, p_step mbus.saga_step) returns mbus.saga_step
-language plpgsql set search_path from current as $$
+language plpgsql set search_path from current set enable_seqscan = off as $$
 begin
   if p_step.undo_number is null then
     p_step.is_settled := true;
@@ -108,7 +108,7 @@ end $$;
 
 -- Called by maintenance: deadlines, and whatever was in somebody's hands.
 create or replace function mbus._saga_check(p_limit integer) returns bigint
-language plpgsql set search_path from current as $$
+language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
   v_saga  mbus.saga;
   v_count bigint := 0;

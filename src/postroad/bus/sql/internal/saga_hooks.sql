@@ -60,7 +60,7 @@ end $$;
 -- Called by mbus._give_back: an attempt failed.
 create or replace function mbus._saga_tried(
   p_queue_id integer, p_consumer_id integer, p_number bigint, p_attempts integer, p_error text) returns void
-language sql set search_path from current as $$
+language sql set search_path from current set enable_seqscan = off as $$
   update mbus.saga_step s set attempts = p_attempts, error = coalesce(p_error, s.error)
   where s.do_queue_id = p_queue_id and s.do_number = p_number and s.do_consumer_id = p_consumer_id;
   update mbus.saga_step s set undo_attempts = p_attempts, undo_error = coalesce(p_error, s.undo_error)
@@ -69,7 +69,7 @@ $$;
 
 -- A message of a saga died.  A forward step that died ends the saga; a compensation is parked.
 create or replace function mbus._saga_died() returns trigger
-language plpgsql security definer set search_path from current as $$
+language plpgsql security definer set search_path from current set enable_seqscan = off as $$
 begin
   with died as (
     update mbus.saga_step s set state = 'failed', error = new.error
@@ -149,7 +149,7 @@ deferrable initially deferred for each row execute function mbus._saga_work_now(
 -- several (a batch) all count as done, because to compensate in vain is the smaller evil.  Messages that it took
 -- away by iid, as the bung tells, never ran.
 create or replace function mbus._saga_blame(p_saga_id bigint, p_done text[], p_taken text[]) returns text
-language plpgsql set search_path from current as $$
+language plpgsql set search_path from current set enable_seqscan = off as $$
 begin
   update mbus.saga_step s set state = 'skipped', done_at = null, attempts = s.attempts - 1
   where s.saga_id = p_saga_id and s.name = any (p_taken) and s.state = 'done';
@@ -162,7 +162,7 @@ begin
 end $$;
 
 create or replace function mbus._saga_apply(p_saga_id bigint, p_is_asked boolean, p_has_died boolean, p_error text) returns void
-language plpgsql set search_path from current as $$
+language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
   v_saga mbus.saga;
 begin

@@ -78,7 +78,7 @@ begin
 end $$;
 
 create or replace function mbus._saga_block(p_queue mbus.queue, p_parcel mbus.parcel, p_after text[]) returns bigint
-language plpgsql set search_path from current as $$
+language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
   v_blocked bigint;
 begin
