@@ -74,7 +74,8 @@ def _described(step: SagaStep) -> str:
         parts.append("pivot")
     if len(step.after) > 1:
         parts.append(f"after {', '.join(step.after)}")
-    if step.attempts + step.undo_attempts > 1:
-        parts.append(f"{step.attempts} + {step.undo_attempts} attempts")
+    for kind, attempts in (("", step.attempts), ("undo ", step.undo_attempts)):
+        if attempts > 1:
+            parts.append(f"{attempts} {kind}attempts")
     error = step.undo_error or step.step_error
     return "  ".join(parts) + (f"  ({error})" if error else "")
