@@ -50,9 +50,7 @@ def post_many(connection: Connection, count: int, queue: str = "q") -> list[str]
 
 def take(connection: Connection, amount: int = 100, whose: str = "q_by_default") -> list[str]:
     """Consume up to so many messages and return their `n`."""
-    return column(
-        connection, f"select data->'n' from mbus.consumen_{whose}(%s::integer)", amount
-    )
+    return column(connection, f"select data->'n' from mbus.consumen_{whose}(%s::integer)", amount)
 
 
 def lease(
@@ -87,9 +85,7 @@ def maintain(connection: Connection, queue: str | None = "q") -> dict[str, dict[
         return {row[0]: dict(zip(names[1:], row[1:], strict=True)) for row in cursor}
 
 
-def status(
-    connection: Connection, what: str, queue: str = "q", consumer: str = "default"
-) -> Any:
+def status(connection: Connection, what: str, queue: str = "q", consumer: str = "default") -> Any:
     return one(
         connection,
         f"select {what} from mbus.status where queue = %s and consumer = %s",

@@ -71,9 +71,9 @@ def test_rollback_gives_the_message_back_at_once_and_in_its_place(
 
 def test_a_savepoint_gives_the_message_back_as_well(bus: Connection) -> None:
     post_many(bus, 2)
-    with pytest.raises(ZeroDivisionError), bus.transaction():
-        take(bus, 1)
-        raise ZeroDivisionError
+    bus.execute("savepoint before")
+    assert take(bus, 1) == ["1"]
+    bus.execute("rollback to before")
     assert take(bus) == ["1", "2"]
 
 
@@ -102,7 +102,8 @@ def test_the_headers_tell_where_the_message_has_been(bus: Connection) -> None:
     assert rows(
         bus,
         "select headers->'seenby', (headers->'seenby')::text[], headers->'source_db',"
-        " headers->'destination', (headers->'enqueue_time')::timestamptz = added, headers ? 'attempts'"
+        " headers->'destination', (headers->'enqueue_time')::timestamptz = added,"
+        " headers ? 'attempts'"
         " from mbus.consume('q')",
     ) == [(f"{{{database}}}", [database], database, "q", True, False)]
 
@@ -110,7 +111,7 @@ def test_the_headers_tell_where_the_message_has_been(bus: Connection) -> None:
 def test_a_forwarded_message_keeps_its_origin_and_gets_a_new_destination(bus: Connection) -> None:
     bus.execute("select mbus.create_queue('further')")
     headers = (
-        "seenby=>\"{erp}\", source_db=>erp, enqueue_time=>\"2020-01-01 00:00:00+00\","
+        'seenby=>"{erp}", source_db=>erp, enqueue_time=>"2020-01-01 00:00:00+00",'
         " destination=>elsewhere, attempts=>7"
     )
     post(bus, 1, headers, queue="further")
@@ -158,7 +159,9 @@ def test_the_refusal_names_the_isolation_that_is_needed(live: str, connect: Conn
     connection = connect(live)
     connection.execute("set default_transaction_isolation = 'repeatable read'")
     connection.commit()
-    with pytest.raises(Exception, match="needs READ COMMITTED, this transaction is REPEATABLE READ"):
+    with pytest.raises(
+        Exception, match="needs READ COMMITTED, this transaction is REPEATABLE READ"
+    ):
         take(connection)
     connection.rollback()
     post(connection, 1)

@@ -40,7 +40,7 @@ def test_keys_belong_to_their_queue(bus: Connection) -> None:
 
 def test_after_the_window_the_key_is_free(bus: Connection) -> None:
     first = post(bus, 1, "dedup_key=>k")
-    short = post(bus, 1, "dedup_key=>s, dedup_window=>\"1 minute\"")
+    short = post(bus, 1, 'dedup_key=>s, dedup_window=>"1 minute"')
     shift_clock(bus, timedelta(minutes=2))
     assert post(bus, 2, "dedup_key=>k") == first
     assert post(bus, 2, "dedup_key=>s") != short

@@ -73,9 +73,9 @@ def test_messages_come_in_order_of_their_delays(bus: Connection) -> None:
 def test_a_delayed_message_keeps_its_iid_and_headers(bus: Connection) -> None:
     iid = post(bus, 1, "trace=>x", delayed_until=later(bus))
     shift_clock(bus, 2 * HOUR)
-    assert rows(bus, "select iid, headers->'trace', headers ? 'attempts' from mbus.consume('q')") == [
-        (iid, "x", False)
-    ]
+    assert rows(
+        bus, "select iid, headers->'trace', headers ? 'attempts' from mbus.consume('q')"
+    ) == [(iid, "x", False)]
 
 
 def test_an_expired_message_is_never_delivered(bus: Connection) -> None:
@@ -111,9 +111,9 @@ def test_maintenance_removes_expired_messages_unasked(bus: Connection, has_secon
     assert maintain(bus).get("q", {}).get("expired", 0) == 0
     shift_clock(bus, 2 * HOUR)
     assert maintain(bus)["q"]["expired"] == (3 if has_second else 2)
-    assert rows(bus, "select depth, ready, delayed from mbus.status where consumer = 'default'") == [
-        (1, 1, 0)
-    ]
+    assert rows(
+        bus, "select depth, ready, delayed from mbus.status where consumer = 'default'"
+    ) == [(1, 1, 0)]
 
 
 def test_clear_queue_deletes_the_expired_and_nothing_else(bus: Connection) -> None:

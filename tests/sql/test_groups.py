@@ -1,4 +1,4 @@
-"""FIFO per group: one message in flight per group and consumer, in order, whatever happens to it."""
+"""FIFO per group: one message in flight per group and consumer, in order, whatever happens."""
 
 from __future__ import annotations
 

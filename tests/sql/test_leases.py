@@ -180,7 +180,9 @@ def test_backoff_doubles_up_to_its_maximum(bus: Connection) -> None:
     for _ in range(5):
         ((_, iid, token, _),) = lease(bus)
         assert nack(bus, iid, token) == "delayed"
-        ((wait,),) = rows(bus, "select round(extract(epoch from due_at - mbus.now())) from mbus.delayed")
+        ((wait,),) = rows(
+            bus, "select round(extract(epoch from due_at - mbus.now())) from mbus.delayed"
+        )
         waits.append(int(wait))
         assert take(bus) == []
         passed += timedelta(seconds=int(wait) + 1)
@@ -194,7 +196,7 @@ def test_backoff_doubles_up_to_its_maximum(bus: Connection) -> None:
 def test_backoff_never_overflows(bus: Connection) -> None:
     bus.execute("select mbus.alter_consumer('q', 'default', 1000, '10000 days', '20000 days')")
     post(bus, 1)
-    bus.execute("update mbus.\"qt$q$0\" set trail = '{\"attempts\": 900}'")
+    bus.execute('update mbus."qt$q$0" set trail = \'{"attempts": 900}\'')
     ((_, iid, token, attempt),) = lease(bus)
     assert attempt == 901
     assert nack(bus, iid, token) == "delayed"

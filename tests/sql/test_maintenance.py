@@ -22,9 +22,8 @@ from tests.sql.calls import (
 )
 
 MINUTE = timedelta(minutes=1)
-FIGURES = (
-    "select pg_sequence_last_value('mbus.\"qs$q$head\"'), pg_sequence_last_value('mbus.\"qs$q$tail\"')"
-)
+FIGURES = """
+    select pg_sequence_last_value('mbus."qs$q$head"'), pg_sequence_last_value('mbus."qs$q$tail"')"""
 
 
 @pytest.fixture

@@ -67,7 +67,9 @@ def test_no_call_scans_or_sorts_a_long_table(long: Connection, is_analyzed: bool
         long.execute("analyze")
     for name, (call, amount) in CALLS.items():
         long.execute("savepoint before")
-        iid = one(long, "select mbus._iid('q', pg_sequence_last_value(position) - 50) from mbus.queue")
+        iid = one(
+            long, "select mbus._iid('q', pg_sequence_last_value(position) - 50) from mbus.queue"
+        )
         filled = call.replace("%(iid)s", f"'{iid}'").replace("%(leased)s", f"'{leased}'")
         for plan in used_plans(long, filled.replace("%(token)s", str(token))):
             for kind, table, count, removed in touched(plan):

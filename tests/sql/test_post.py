@@ -63,9 +63,7 @@ def test_an_iid_names_queue_number_and_node(bus: Connection) -> None:
 
 
 def test_a_message_carries_all_it_was_given(bus: Connection) -> None:
-    bus.execute(
-        "select mbus.post_q('n=>1', 'trace=>x', 'STATE=>DONE', '2020-01-01', '2100-01-01')"
-    )
+    bus.execute("select mbus.post_q('n=>1', 'trace=>x', 'STATE=>DONE', '2020-01-01', '2100-01-01')")
     assert rows(
         bus,
         "select headers->'trace', properties->'STATE', delayed_until, expires, added <= mbus.now(),"
@@ -77,7 +75,9 @@ def test_a_message_carries_all_it_was_given(bus: Connection) -> None:
     )
 
 
-@pytest.mark.parametrize("call", ["post_q('n=>1', ", "post('q', 'n=>1', ", "post('q', 'n=>1'::hstore, "])
+@pytest.mark.parametrize(
+    "call", ["post_q('n=>1', ", "post('q', 'n=>1', ", "post('q', 'n=>1'::hstore, "]
+)
 def test_a_reserved_iid_is_honoured(bus: Connection, call: str) -> None:
     iid = one(bus, "select mbus.get_iid('q')")
     post(bus, 2)
@@ -153,7 +153,8 @@ def test_many_messages_share_or_have_their_own_headers(bus: Connection) -> None:
         " array['p=>1', 'p=>2']::hstore[], expires => '2100-01-01')"
     )
     assert rows(
-        bus, "select headers->'a', properties->'p', expires is null from mbus.consumen_q_by_default(9)"
+        bus,
+        "select headers->'a', properties->'p', expires is null from mbus.consumen_q_by_default(9)",
     ) == [("1", "1", False), ("1", "2", False)]
 
 

@@ -12,15 +12,16 @@ from tests.sql.calls import column, lease, one, post, post_many, refused, rows, 
 RELATIONS = "select count(*) from pg_class where relnamespace = 'mbus'::regnamespace"
 # The table, its index of long values and the index of those belong to one table.
 RELATIONS_WITH_TOAST = """
+    with named as (select * from pg_class where relnamespace = 'mbus'::regnamespace)
     select count(*) from pg_class c
-    where c.relnamespace = 'mbus'::regnamespace
-       or c.oid in (select t.reltoastrelid from pg_class t where t.relnamespace = 'mbus'::regnamespace)
-       or c.oid in (select i.indexrelid from pg_index i join pg_class t on i.indrelid = t.reltoastrelid
-                    where t.relnamespace = 'mbus'::regnamespace)"""
+    where c.oid in (select oid from named)
+       or c.oid in (select reltoastrelid from named)
+       or c.oid in (select i.indexrelid from pg_index i join named on i.indrelid = reltoastrelid)"""
 LEFT_OVERS = """
     select relname::text from pg_class where relnamespace = 'mbus'::regnamespace
     union all select proname::text from pg_proc where pronamespace = 'mbus'::regnamespace
-    union all select rolname::text from pg_roles where starts_with(rolname, 'mbus_' || current_database())
+    union all select rolname::text from pg_roles
+              where starts_with(rolname, 'mbus_' || current_database())
     order by 1"""
 
 
@@ -109,7 +110,8 @@ def test_every_queue_and_consumer_has_its_roles(
     connection.execute("select mbus.create_consumer('q', 'second')")
     roles = (
         "select replace(rolname, 'mbus_' || current_database() || '_', '') from pg_roles"
-        " where starts_with(rolname, 'mbus_' || current_database()) and rolname like '%\\_q%' order by 1"
+        " where starts_with(rolname, 'mbus_' || current_database()) and rolname like '%\\_q%'"
+        " order by 1"
     )
     assert column(connection, roles) == ["consume_q_by_default", "consume_q_by_second", "post_q"]
     connection.execute("select mbus.drop_consumer('q', 'second')")
@@ -129,9 +131,9 @@ def test_names_may_begin_with_a_digit(connection: Connection) -> None:
 
 def test_the_views_show_queues_and_consumers(bus: Connection) -> None:
     bus.execute("select mbus.create_consumer('q', 'second', $$t.data->'n' = '1'$$)")
-    assert rows(bus, "select queue, payload, ncons, consumers, mode, segments from mbus.queues") == [
-        ("q", "hstore", 8, ["default", "second"], "fanout", 1)
-    ]
+    assert rows(
+        bus, "select queue, payload, ncons, consumers, mode, segments from mbus.queues"
+    ) == [("q", "hstore", 8, ["default", "second"], "fanout", 1)]
     assert rows(
         bus, "select consumer, selector, max_attempts, backoff::text from mbus.consumers order by 1"
     ) == [("default", None, 10, "00:00:01"), ("second", "t.data->'n' = '1'", 10, "00:00:01")]

@@ -177,7 +177,9 @@ def test_an_admin_may_do_everything_and_see_everything(login: Login) -> None:
     post(admin, 2)
     ((_, leased, token, _),) = lease(admin)
     admin.execute("select mbus.nack(%s, %s, park => true)", (leased, token))
-    assert rows(admin, "select queue, dmq from mbus.status where queue = 'q' order by consumer") == [
+    assert rows(
+        admin, "select queue, dmq from mbus.status where queue = 'q' order by consumer"
+    ) == [
         ("q", 1),
         ("q", 0),
     ]
@@ -221,7 +223,7 @@ def test_objects_of_the_caller_cannot_stand_in_for_those_of_the_bus(
         )
     )
     for statement in (
-        "create function {0}.now() returns timestamptz language sql as $$ select 1/0 is null, null $$",
+        "create function {0}.now() returns timestamptz language sql as 'select null::timestamptz'",
         "create table {0}.queue (id integer, name text)",
         "create temporary table queue (id integer, name text)",
         "create temporary table leased (token bigint)",
@@ -230,10 +232,7 @@ def test_objects_of_the_caller_cannot_stand_in_for_those_of_the_bus(
         " $$ begin raise exception 'hijacked'; end $$",
         "create operator {0}.= (leftarg = text, rightarg = text, function = {0}.evil)",
     ):
-        try:
-            user.execute(sql.SQL(statement).format(schema))
-        except psycopg.errors.InvalidFunctionDefinition:
-            continue
+        user.execute(sql.SQL(statement).format(schema))
     user.execute(sql.SQL("set search_path = {}, pg_temp, pg_catalog, public").format(schema))
     assert one(user, "select mbus.post('open', 'n=>1'::public.hstore)") is not None
     ((iid, token),) = rows(user, "select iid, token from mbus.lease_open_by_default()")

@@ -11,9 +11,7 @@ DONE = "(t.properties->'STATE')='DONE'"
 
 
 def add(connection: Connection, name: str, selector: str, noindex: bool = False) -> None:
-    connection.execute(
-        "select mbus.create_consumer('q', %s, %s, %s)", (name, selector, noindex)
-    )
+    connection.execute("select mbus.create_consumer('q', %s, %s, %s)", (name, selector, noindex))
 
 
 def post_state(connection: Connection, number: int, state: str | None) -> str:
@@ -88,7 +86,7 @@ def test_a_message_that_nobody_wants_is_not_kept(bus: Connection) -> None:
     bus.execute("select mbus.postn_q(array['n=>2']::hstore[])")
     assert not one(bus, "select mbus.peek_q(%s)", iid)
     assert take(bus, whose="q_by_done") == []
-    assert one(bus, "select count(*) from mbus.\"ql$q$0\"") == 0
+    assert one(bus, 'select count(*) from mbus."ql$q$0"') == 0
 
 
 def test_a_delayed_message_is_matched_when_it_is_posted(bus: Connection) -> None:

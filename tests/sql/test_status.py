@@ -9,15 +9,24 @@ from psycopg import Connection
 
 from postroad.testing import DatabaseClock
 from tests.fixtures.postgres import Connect
-from tests.sql.calls import lease, maintain, nack, one, post, post_many, rows, shift_clock, status, take
+from tests.sql.calls import (
+    lease,
+    maintain,
+    nack,
+    one,
+    post,
+    post_many,
+    rows,
+    shift_clock,
+    status,
+    take,
+)
 
 COUNTS = "depth, ready, delayed, leased, dmq, is_estimate"
 
 
 def counts(connection: Connection, consumer: str = "default") -> tuple[object, ...]:
-    return rows(
-        connection, f"select {COUNTS} from mbus.status where consumer = %s", consumer
-    )[0]
+    return rows(connection, f"select {COUNTS} from mbus.status where consumer = %s", consumer)[0]
 
 
 def test_an_empty_queue_shows_zeros(bus: Connection) -> None:
@@ -41,7 +50,9 @@ def test_every_message_is_counted_where_it_waits(bus: Connection, has_second: bo
 
 
 def test_a_selector_counts_only_what_it_lets_pass(bus: Connection) -> None:
-    bus.execute("select mbus.create_consumer('q', 'odd', $$(t.data->'n')::integer in (1, 3, 5, 7, 9)$$)")
+    bus.execute(
+        "select mbus.create_consumer('q', 'odd', $$(t.data->'n')::integer in (1, 3, 5, 7, 9)$$)"
+    )
     post_many(bus, 9)
     assert counts(bus, "odd")[1] == 5
     assert counts(bus)[1] == 9

@@ -34,7 +34,9 @@ def test_inserting_posts(bus: Connection) -> None:
     )
     bus.execute("insert into public.q_q (data, delayed_until) values ('n=>2', '2100-01-01')")
     assert rows(
-        bus, "select data->'n', headers->'priority', properties->'p', expires is null from mbus.consume('q')"
+        bus,
+        "select data->'n', headers->'priority', properties->'p', expires is null"
+        " from mbus.consume('q')",
     ) == [("1", "high", "1", False)]
     assert one(bus, "select count(*) from mbus.delayed") == 1
 

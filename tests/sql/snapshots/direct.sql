@@ -1,0 +1,407 @@
+CREATE OR REPLACE FUNCTION mbus._match_sample(p_parcel mbus.parcel, p_number bigint)
+ RETURNS integer[]
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+declare
+  v_recipients integer[] := '{8000}';
+  t mbus.qt_model;
+begin
+  t.id := p_number;
+  t.iid := 'sample.' || p_number || '@node';
+  t.added := p_parcel.added;
+  t.delayed_until := (p_parcel.trail ->> 'delayed_until')::timestamptz;
+  t.expires := p_parcel.expires;
+  t.headers := p_parcel.headers;
+  t.properties := p_parcel.properties;
+  t.data := p_parcel.data_hstore;
+
+  return v_recipients;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus._put_sample(p_parcel mbus.parcel)
+ RETURNS bigint
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+declare
+  v_id         constant bigint := nextval('mbus."qs$sample$position"');
+  v_number     constant bigint := coalesce(p_parcel.number, v_id);
+  v_origin     constant bigint := nullif(v_number, v_id);
+  v_lane       constant integer := case p_parcel.headers -> 'priority' when 'high' then 1 when 'low' then 2 else 0 end;
+  v_recipients integer[];
+  v_generation bigint;
+begin
+  if p_parcel.headers ? 'reply_to' then
+    p_parcel.headers := mbus._correlate(p_parcel.headers, 'sample.' || v_number || '@node', p_parcel.expires);
+  end if;
+
+  loop
+    v_generation := pg_sequence_last_value('mbus."qs$sample$tail"');
+    case v_generation % 2 + 2 * v_lane
+    when 0 then
+      insert into mbus."qt$sample$0" (id, added, data, headers, properties, expires, origin, trail)
+      select v_id, p_parcel.added, p_parcel.data_hstore, p_parcel.headers, p_parcel.properties,
+             p_parcel.expires, v_origin, p_parcel.trail
+      where pg_sequence_last_value('mbus."qs$sample$head"') <= v_generation;
+
+    when 1 then
+      insert into mbus."qt$sample$1" (id, added, data, headers, properties, expires, origin, trail)
+      select v_id, p_parcel.added, p_parcel.data_hstore, p_parcel.headers, p_parcel.properties,
+             p_parcel.expires, v_origin, p_parcel.trail
+      where pg_sequence_last_value('mbus."qs$sample$head"') <= v_generation;
+
+    end case;
+    exit when found;
+  end loop;
+  return v_number;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus._sample(p_queue mbus.queue, p_now timestamp with time zone)
+ RETURNS void
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+begin
+  insert into mbus.sample (consumer_id, taken_at, posted, ready)
+  select c.id, p_now, pg_sequence_last_value(p_queue.position), r.ready
+  from mbus.consumer c cross join lateral mbus._ready(p_queue, c) r
+  where c.queue_id = p_queue.id
+    and not exists (select from mbus.sample s where s.consumer_id = c.id and s.taken_at > p_now - interval '10 seconds')
+  on conflict do nothing;
+  if found then
+    delete from mbus.sample s using mbus.consumer c
+    where c.queue_id = p_queue.id and s.consumer_id = c.id and s.taken_at < p_now - interval '10 minutes';
+  end if;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus._take_sample_by_default(amt integer)
+ RETURNS SETOF mbus.parcel
+ LANGUAGE plpgsql
+ SECURITY DEFINER ROWS 100
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET jit TO 'off'
+ SET enable_bitmapscan TO 'off'
+ SET plan_cache_mode TO 'force_generic_plan'
+AS $function$
+declare
+  v_missing    integer := amt;
+  v_now        constant timestamptz := mbus.now();
+  v_lane       integer;
+  v_tail       bigint;
+  v_hint       bigint;
+  v_found      bigint;
+begin
+  -- The checks are called only to refuse, and the queue is attended only when nobody else does it.
+  if amt is null or amt < 0 then
+    perform mbus._check_amount(amt);
+  end if;
+  if current_setting('transaction_isolation') <> 'read committed' then
+    perform mbus._check_isolation();
+  end if;
+  if extract(epoch from v_now) - pg_sequence_last_value('mbus.attended') >= 2 then
+    perform mbus._attend(7000, amt);
+  end if;
+  foreach v_lane in array '{0}'::integer[] loop
+    v_tail := pg_sequence_last_value('mbus."qs$sample$tail"');
+    for v_generation in pg_sequence_last_value('mbus."qs$sample$head"') .. v_tail loop
+      exit when v_missing <= 0;
+      case v_generation % 2 + 2 * v_lane
+      when 0 then
+        v_hint := pg_sequence_last_value('mbus."qt$sample$0$hint"');
+        continue when v_hint = 4611686018427387904;    -- drained, see mbus._drained
+        return query
+        with gone as (
+          delete from mbus."qt$sample$0" s
+          where s.ctid = any (array(
+            select r.ctid from mbus."qt$sample$0" r
+            where r.id >= v_hint and (r.expires is null or r.expires > v_now)
+            order by r.id limit v_missing for update skip locked))
+          returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
+        select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], g.data, null::jsonb, null::text, null::bytea
+        from gone g order by g.id;
+
+      when 1 then
+        v_hint := pg_sequence_last_value('mbus."qt$sample$1$hint"');
+        continue when v_hint = 4611686018427387904;    -- drained, see mbus._drained
+        return query
+        with gone as (
+          delete from mbus."qt$sample$1" s
+          where s.ctid = any (array(
+            select r.ctid from mbus."qt$sample$1" r
+            where r.id >= v_hint and (r.expires is null or r.expires > v_now)
+            order by r.id limit v_missing for update skip locked))
+          returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
+        select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], g.data, null::jsonb, null::text, null::bytea
+        from gone g order by g.id;
+
+      end case;
+      get diagnostics v_found = row_count;
+      v_missing := v_missing - v_found;
+    end loop;
+  end loop;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.clear_queue_sample()
+ RETURNS bigint
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+begin
+  -- The cast matters: with a bare literal, mbus._queue(…) would be read as a cast to the array type.
+  return mbus._expire(mbus._queue('sample'::text), 1000000);
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.consume_sample_by_default()
+ RETURNS SETOF mbus.qt_model
+ LANGUAGE plpgsql
+ SECURITY DEFINER ROWS 1
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+begin
+  return query select * from mbus.consumen_sample_by_default(1);
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.consumen_sample_by_default(amt integer)
+ RETURNS SETOF mbus.qt_model
+ LANGUAGE plpgsql
+ SECURITY DEFINER ROWS 100
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET jit TO 'off'
+ SET enable_bitmapscan TO 'off'
+ SET plan_cache_mode TO 'force_generic_plan'
+AS $function$
+declare
+  v_missing    integer := amt;
+  v_now        constant timestamptz := mbus.now();
+  v_lane       integer;
+  v_tail       bigint;
+  v_hint       bigint;
+  v_found      bigint;
+begin
+  -- The checks are called only to refuse, and the queue is attended only when nobody else does it.
+  if amt is null or amt < 0 then
+    perform mbus._check_amount(amt);
+  end if;
+  if current_setting('transaction_isolation') <> 'read committed' then
+    perform mbus._check_isolation();
+  end if;
+  if extract(epoch from v_now) - pg_sequence_last_value('mbus.attended') >= 2 then
+    perform mbus._attend(7000, amt);
+  end if;
+  foreach v_lane in array '{0}'::integer[] loop
+    v_tail := pg_sequence_last_value('mbus."qs$sample$tail"');
+    for v_generation in pg_sequence_last_value('mbus."qs$sample$head"') .. v_tail loop
+      exit when v_missing <= 0;
+      case v_generation % 2 + 2 * v_lane
+      when 0 then
+        v_hint := pg_sequence_last_value('mbus."qt$sample$0$hint"');
+        continue when v_hint = 4611686018427387904;    -- drained, see mbus._drained
+        return query
+        with gone as (
+          delete from mbus."qt$sample$0" s
+          where s.ctid = any (array(
+            select r.ctid from mbus."qt$sample$0" r
+            where r.id >= v_hint and (r.expires is null or r.expires > v_now)
+            order by r.id limit v_missing for update skip locked))
+          returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
+        select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
+               (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
+               mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail), g.properties, g.data
+        from gone g order by g.id;
+
+      when 1 then
+        v_hint := pg_sequence_last_value('mbus."qt$sample$1$hint"');
+        continue when v_hint = 4611686018427387904;    -- drained, see mbus._drained
+        return query
+        with gone as (
+          delete from mbus."qt$sample$1" s
+          where s.ctid = any (array(
+            select r.ctid from mbus."qt$sample$1" r
+            where r.id >= v_hint and (r.expires is null or r.expires > v_now)
+            order by r.id limit v_missing for update skip locked))
+          returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
+        select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
+               (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
+               mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail), g.properties, g.data
+        from gone g order by g.id;
+
+      end case;
+      get diagnostics v_found = row_count;
+      v_missing := v_missing - v_found;
+    end loop;
+  end loop;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.lease_sample_by_default(amt integer DEFAULT 1, ttl interval DEFAULT '00:00:30'::interval)
+ RETURNS SETOF mbus.lease_model
+ LANGUAGE plpgsql
+ SECURITY DEFINER ROWS 100
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+declare
+  v_until constant timestamptz := mbus.now() + mbus._check_ttl(ttl);
+begin
+  return query
+  with held as (
+    insert into mbus.leased as h
+      (queue_id, consumer_id, group_name, leased_until, number, added, expires, headers, properties, trail, data_hstore)
+    select 7000, 8000, p.headers -> 'group', v_until, p.number, p.added, p.expires, p.headers,
+           p.properties, mbus._tried(p.trail), p.data_hstore
+    from mbus._take_sample_by_default($1) p
+    returning h.*)
+  select h.number, h.added, 'sample.' || h.number || '@node', (h.trail ->> 'delayed_until')::timestamptz,
+         h.expires, null::integer[], mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, h.added, h.headers,
+           h.trail || jsonb_build_object('attempts', mbus._attempts(h.trail) - 1)),
+         h.properties, h.data_hstore, h.token, (h.trail ->> 'attempts')::integer, h.leased_until
+  from held h order by h.token;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.peek_sample(msgid text DEFAULT NULL::text)
+ RETURNS boolean
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+begin
+  return mbus._has(7000, case when $1 is not null then mbus._number('sample', $1) end);
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.post_sample(data hstore, headers hstore DEFAULT NULL::hstore, properties hstore DEFAULT NULL::hstore, delayed_until timestamp with time zone DEFAULT NULL::timestamp with time zone, expires timestamp with time zone DEFAULT NULL::timestamp with time zone, iid text DEFAULT NULL::text)
+ RETURNS text
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+declare
+  v_parcel     mbus.parcel;
+  v_accepted   record;
+  v_generation bigint;
+  v_id         bigint;
+begin
+  if $2 is null and $4 is null and $5 is null and $6 is null then
+    -- The common case without a detour; see mbus._put_sample for why the insert looks at the head.
+    v_id := nextval('mbus."qs$sample$position"');
+    loop
+      v_generation := pg_sequence_last_value('mbus."qs$sample$tail"');
+      case v_generation % 2
+      when 0 then
+        insert into mbus."qt$sample$0" (id, added, data, properties)
+        select v_id, mbus.now(), $1, $3 where pg_sequence_last_value('mbus."qs$sample$head"') <= v_generation;
+
+      when 1 then
+        insert into mbus."qt$sample$1" (id, added, data, properties)
+        select v_id, mbus.now(), $1, $3 where pg_sequence_last_value('mbus."qs$sample$head"') <= v_generation;
+
+      end case;
+      exit when found;
+    end loop;
+    return 'sample.' || v_id || '@node';
+
+  end if;
+  v_parcel := row(null, mbus.now(), $5, $2, $3, null, null, $1, null, null, null)::mbus.parcel;
+  select * into v_accepted from mbus._accept(7000, v_parcel, $4, $6);
+  if v_accepted.parcel is null then    -- delayed, or a message with this key is there already
+    return 'sample.' || v_accepted.number || '@node';
+  end if;
+  return 'sample.' || mbus._put_sample(v_accepted.parcel) || '@node';
+
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.postn_sample(data hstore[], headers hstore[] DEFAULT NULL::hstore[], properties hstore[] DEFAULT NULL::hstore[], delayed_until timestamp with time zone DEFAULT NULL::timestamp with time zone, expires timestamp with time zone DEFAULT NULL::timestamp with time zone)
+ RETURNS text[]
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+declare
+  v_count      constant integer := coalesce(cardinality($1), 0);
+  v_headers    hstore[] := mbus._spread('headers', $2, v_count);
+  v_properties constant hstore[] := mbus._spread('properties', $3, v_count);
+  v_now        constant timestamptz := mbus.now();
+  v_one_by_one boolean;
+  v_generation bigint;
+  v_ids        bigint[];
+
+begin
+  perform mbus._check_expiry($4, $5);
+  -- What needs a decision per message is posted message by message.
+  v_one_by_one := $4 is not null or exists (
+    select from unnest($2) h where h ?| '{priority,group,dedup_key,consume_after,seenby,source_db,enqueue_time}');
+  if not v_one_by_one then
+    v_ids := array(select nextval('mbus."qs$sample$position"') from generate_series(1, v_count));
+    if exists (select from unnest($2) h where h ? 'reply_to') then
+      v_headers := array(
+        select case when m.headers ? 'reply_to'
+                    then mbus._correlate(m.headers, 'sample.' || m.id || '@node', $5) else m.headers end
+        from unnest(v_ids, v_headers) with ordinality m(id, headers, place) order by m.place);
+    end if;
+
+  end if;
+  if v_one_by_one then
+    return array(
+      select mbus.post_sample(m.data, m.headers, m.properties, $4, $5)
+      from unnest($1, v_headers, v_properties) with ordinality m(data, headers, properties, place)
+      order by m.place);
+  end if;
+  loop
+    exit when v_count = 0;
+    v_generation := pg_sequence_last_value('mbus."qs$sample$tail"');
+    case v_generation % 2
+    when 0 then
+      insert into mbus."qt$sample$0" (id, added, data, headers, properties, expires)
+      select m.id, v_now, m.data, m.headers, m.properties, $5
+      from unnest(v_ids, $1, v_headers, v_properties) m(id, data, headers, properties)
+      where pg_sequence_last_value('mbus."qs$sample$head"') <= v_generation;
+
+    when 1 then
+      insert into mbus."qt$sample$1" (id, added, data, headers, properties, expires)
+      select m.id, v_now, m.data, m.headers, m.properties, $5
+      from unnest(v_ids, $1, v_headers, v_properties) m(id, data, headers, properties)
+      where pg_sequence_last_value('mbus."qs$sample$head"') <= v_generation;
+
+    end case;
+    exit when found;
+  end loop;
+  return array(select 'sample.' || id || '@node' from unnest(v_ids) id);
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.take_from_sample_by_default(iid text)
+ RETURNS SETOF mbus.qt_model
+ LANGUAGE plpgsql
+ SECURITY DEFINER ROWS 1
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+begin
+  return query
+  select p.number, p.added, $1, (p.trail ->> 'delayed_until')::timestamptz,
+         p.expires, null::integer[], mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, p.added, p.headers, p.trail),
+         p.properties, p.data_hstore
+  from mbus._take_number(7000, 8000, mbus._number('sample', $1)) p;
+  if found then
+    perform mbus._taken(7000, 8000, mbus._number('sample', $1));
+  end if;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.take_sample(iid text)
+ RETURNS SETOF mbus.qt_model
+ LANGUAGE plpgsql
+ SECURITY DEFINER ROWS 1
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+begin
+  return query
+  select p.number, p.added, $1, (p.trail ->> 'delayed_until')::timestamptz,
+         p.expires, null::integer[], mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, p.added, p.headers, p.trail),
+         p.properties, p.data_hstore
+  from mbus._take_number(7000, null, mbus._number('sample', $1)) p
+  limit 1;
+  if found then
+    perform mbus._taken(7000, null, mbus._number('sample', $1));
+  end if;
+end $function$

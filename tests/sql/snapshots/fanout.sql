@@ -1,0 +1,655 @@
+CREATE OR REPLACE FUNCTION mbus._match_sample(p_parcel mbus.parcel, p_number bigint)
+ RETURNS integer[]
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+declare
+  v_recipients integer[] := '{8000}';
+  t mbus.qt_model_jsonb;
+begin
+  t.id := p_number;
+  t.iid := 'sample.' || p_number || '@node';
+  t.added := p_parcel.added;
+  t.delayed_until := (p_parcel.trail ->> 'delayed_until')::timestamptz;
+  t.expires := p_parcel.expires;
+  t.headers := p_parcel.headers;
+  t.properties := p_parcel.properties;
+  t.data := p_parcel.data_jsonb;
+  begin
+    if ((t.properties->'STATE')='DONE'
+    ) then
+      v_recipients := v_recipients || 8001;
+    end if;
+  exception when others then
+    perform mbus._bury(8001, p_parcel, p_number, 'selector: ' || sqlerrm);
+  end;
+
+  return v_recipients;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus._put_sample(p_parcel mbus.parcel)
+ RETURNS bigint
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+declare
+  v_id         constant bigint := nextval('mbus."qs$sample$position"');
+  v_number     constant bigint := coalesce(p_parcel.number, v_id);
+  v_origin     constant bigint := nullif(v_number, v_id);
+  v_lane       constant integer := case p_parcel.headers -> 'priority' when 'high' then 1 when 'low' then 2 else 0 end;
+  v_recipients integer[];
+  v_generation bigint;
+begin
+  if p_parcel.headers ? 'reply_to' then
+    p_parcel.headers := mbus._correlate(p_parcel.headers, 'sample.' || v_number || '@node', p_parcel.expires);
+  end if;
+  v_recipients := coalesce(p_parcel.recipients, mbus._match_sample(p_parcel, v_number));
+  if v_recipients = '{}' then
+    return v_number;
+  end if;
+
+  loop
+    v_generation := pg_sequence_last_value('mbus."qs$sample$tail"');
+    case v_generation % 2 + 2 * v_lane
+    when 0 then
+      with stored as (
+        insert into mbus."ql$sample$0" (id, added, data, headers, properties, expires, origin, trail)
+        select v_id, p_parcel.added, p_parcel.data_jsonb, p_parcel.headers, p_parcel.properties,
+               p_parcel.expires, v_origin, p_parcel.trail
+        where pg_sequence_last_value('mbus."qs$sample$head"') <= v_generation
+        returning id, v_origin as origin, v_recipients as recipients)
+      , to_8000 as (
+        insert into mbus."qc$sample$default$0" (id, origin)
+        select s.id, s.origin from stored s where 8000 = any (s.recipients))
+      , to_8001 as (
+        insert into mbus."qc$sample$done$0" (id, origin)
+        select s.id, s.origin from stored s where 8001 = any (s.recipients))
+
+      select s.id into v_generation from stored s;
+
+    when 1 then
+      with stored as (
+        insert into mbus."ql$sample$1" (id, added, data, headers, properties, expires, origin, trail)
+        select v_id, p_parcel.added, p_parcel.data_jsonb, p_parcel.headers, p_parcel.properties,
+               p_parcel.expires, v_origin, p_parcel.trail
+        where pg_sequence_last_value('mbus."qs$sample$head"') <= v_generation
+        returning id, v_origin as origin, v_recipients as recipients)
+      , to_8000 as (
+        insert into mbus."qc$sample$default$1" (id, origin)
+        select s.id, s.origin from stored s where 8000 = any (s.recipients))
+      , to_8001 as (
+        insert into mbus."qc$sample$done$1" (id, origin)
+        select s.id, s.origin from stored s where 8001 = any (s.recipients))
+
+      select s.id into v_generation from stored s;
+
+    end case;
+    exit when found;
+  end loop;
+  return v_number;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus._sample(p_queue mbus.queue, p_now timestamp with time zone)
+ RETURNS void
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+begin
+  insert into mbus.sample (consumer_id, taken_at, posted, ready)
+  select c.id, p_now, pg_sequence_last_value(p_queue.position), r.ready
+  from mbus.consumer c cross join lateral mbus._ready(p_queue, c) r
+  where c.queue_id = p_queue.id
+    and not exists (select from mbus.sample s where s.consumer_id = c.id and s.taken_at > p_now - interval '10 seconds')
+  on conflict do nothing;
+  if found then
+    delete from mbus.sample s using mbus.consumer c
+    where c.queue_id = p_queue.id and s.consumer_id = c.id and s.taken_at < p_now - interval '10 minutes';
+  end if;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus._take_sample_by_default(amt integer)
+ RETURNS SETOF mbus.parcel
+ LANGUAGE plpgsql
+ SECURITY DEFINER ROWS 100
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET jit TO 'off'
+ SET enable_bitmapscan TO 'off'
+ SET plan_cache_mode TO 'force_generic_plan'
+AS $function$
+declare
+  v_missing    integer := amt;
+  v_now        constant timestamptz := mbus.now();
+  v_lane       integer;
+  v_tail       bigint;
+  v_hint       bigint;
+  v_found      bigint;
+begin
+  -- The checks are called only to refuse, and the queue is attended only when nobody else does it.
+  if amt is null or amt < 0 then
+    perform mbus._check_amount(amt);
+  end if;
+  if current_setting('transaction_isolation') <> 'read committed' then
+    perform mbus._check_isolation();
+  end if;
+  if extract(epoch from v_now) - pg_sequence_last_value('mbus.attended') >= 2 then
+    perform mbus._attend(7000, amt);
+  end if;
+  foreach v_lane in array '{0}'::integer[] loop
+    v_tail := pg_sequence_last_value('mbus."qs$sample$tail"');
+    for v_generation in pg_sequence_last_value('mbus."qs$sample$head"') .. v_tail loop
+      exit when v_missing <= 0;
+      case v_generation % 2 + 2 * v_lane
+      when 0 then
+        v_hint := pg_sequence_last_value('mbus."qc$sample$default$0$hint"');
+        continue when v_hint = 4611686018427387904;    -- drained, see mbus._drained
+        return query
+        with gone as (
+          delete from mbus."qc$sample$default$0" s
+          where s.ctid = any (array(
+            -- offset 0 keeps the planner from walking along the log, which holds what was consumed long ago.
+            select r.ctid from mbus."qc$sample$default$0" r
+            cross join lateral (select e.expires from mbus."ql$sample$0" e where e.id = r.id offset 0) l
+            where r.id >= v_hint and (l.expires is null or l.expires > v_now)
+            order by r.id limit v_missing for update of r skip locked))
+          returning s.id)
+        select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], null::hstore, g.data, null::text, null::bytea
+        from gone d join mbus."ql$sample$0" g on g.id = d.id order by g.id;
+
+      when 1 then
+        v_hint := pg_sequence_last_value('mbus."qc$sample$default$1$hint"');
+        continue when v_hint = 4611686018427387904;    -- drained, see mbus._drained
+        return query
+        with gone as (
+          delete from mbus."qc$sample$default$1" s
+          where s.ctid = any (array(
+            -- offset 0 keeps the planner from walking along the log, which holds what was consumed long ago.
+            select r.ctid from mbus."qc$sample$default$1" r
+            cross join lateral (select e.expires from mbus."ql$sample$1" e where e.id = r.id offset 0) l
+            where r.id >= v_hint and (l.expires is null or l.expires > v_now)
+            order by r.id limit v_missing for update of r skip locked))
+          returning s.id)
+        select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], null::hstore, g.data, null::text, null::bytea
+        from gone d join mbus."ql$sample$1" g on g.id = d.id order by g.id;
+
+      end case;
+      get diagnostics v_found = row_count;
+      v_missing := v_missing - v_found;
+    end loop;
+  end loop;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus._take_sample_by_done(amt integer)
+ RETURNS SETOF mbus.parcel
+ LANGUAGE plpgsql
+ SECURITY DEFINER ROWS 100
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET jit TO 'off'
+ SET enable_bitmapscan TO 'off'
+ SET plan_cache_mode TO 'force_generic_plan'
+AS $function$
+declare
+  v_missing    integer := amt;
+  v_now        constant timestamptz := mbus.now();
+  v_lane       integer;
+  v_tail       bigint;
+  v_hint       bigint;
+  v_found      bigint;
+begin
+  -- The checks are called only to refuse, and the queue is attended only when nobody else does it.
+  if amt is null or amt < 0 then
+    perform mbus._check_amount(amt);
+  end if;
+  if current_setting('transaction_isolation') <> 'read committed' then
+    perform mbus._check_isolation();
+  end if;
+  if extract(epoch from v_now) - pg_sequence_last_value('mbus.attended') >= 2 then
+    perform mbus._attend(7000, amt);
+  end if;
+  foreach v_lane in array '{0}'::integer[] loop
+    v_tail := pg_sequence_last_value('mbus."qs$sample$tail"');
+    for v_generation in pg_sequence_last_value('mbus."qs$sample$head"') .. v_tail loop
+      exit when v_missing <= 0;
+      case v_generation % 2 + 2 * v_lane
+      when 0 then
+        v_hint := pg_sequence_last_value('mbus."qc$sample$done$0$hint"');
+        continue when v_hint = 4611686018427387904;    -- drained, see mbus._drained
+        return query
+        with gone as (
+          delete from mbus."qc$sample$done$0" s
+          where s.ctid = any (array(
+            -- offset 0 keeps the planner from walking along the log, which holds what was consumed long ago.
+            select r.ctid from mbus."qc$sample$done$0" r
+            cross join lateral (select e.expires from mbus."ql$sample$0" e where e.id = r.id offset 0) l
+            where r.id >= v_hint and (l.expires is null or l.expires > v_now)
+            order by r.id limit v_missing for update of r skip locked))
+          returning s.id)
+        select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], null::hstore, g.data, null::text, null::bytea
+        from gone d join mbus."ql$sample$0" g on g.id = d.id order by g.id;
+
+      when 1 then
+        v_hint := pg_sequence_last_value('mbus."qc$sample$done$1$hint"');
+        continue when v_hint = 4611686018427387904;    -- drained, see mbus._drained
+        return query
+        with gone as (
+          delete from mbus."qc$sample$done$1" s
+          where s.ctid = any (array(
+            -- offset 0 keeps the planner from walking along the log, which holds what was consumed long ago.
+            select r.ctid from mbus."qc$sample$done$1" r
+            cross join lateral (select e.expires from mbus."ql$sample$1" e where e.id = r.id offset 0) l
+            where r.id >= v_hint and (l.expires is null or l.expires > v_now)
+            order by r.id limit v_missing for update of r skip locked))
+          returning s.id)
+        select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], null::hstore, g.data, null::text, null::bytea
+        from gone d join mbus."ql$sample$1" g on g.id = d.id order by g.id;
+
+      end case;
+      get diagnostics v_found = row_count;
+      v_missing := v_missing - v_found;
+    end loop;
+  end loop;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.clear_queue_sample()
+ RETURNS bigint
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+begin
+  -- The cast matters: with a bare literal, mbus._queue(…) would be read as a cast to the array type.
+  return mbus._expire(mbus._queue('sample'::text), 1000000);
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.consume_sample_by_default()
+ RETURNS SETOF mbus.qt_model_jsonb
+ LANGUAGE plpgsql
+ SECURITY DEFINER ROWS 1
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+begin
+  return query select * from mbus.consumen_sample_by_default(1);
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.consume_sample_by_done()
+ RETURNS SETOF mbus.qt_model_jsonb
+ LANGUAGE plpgsql
+ SECURITY DEFINER ROWS 1
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+begin
+  return query select * from mbus.consumen_sample_by_done(1);
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.consumen_sample_by_default(amt integer)
+ RETURNS SETOF mbus.qt_model_jsonb
+ LANGUAGE plpgsql
+ SECURITY DEFINER ROWS 100
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET jit TO 'off'
+ SET enable_bitmapscan TO 'off'
+ SET plan_cache_mode TO 'force_generic_plan'
+AS $function$
+declare
+  v_missing    integer := amt;
+  v_now        constant timestamptz := mbus.now();
+  v_lane       integer;
+  v_tail       bigint;
+  v_hint       bigint;
+  v_found      bigint;
+begin
+  -- The checks are called only to refuse, and the queue is attended only when nobody else does it.
+  if amt is null or amt < 0 then
+    perform mbus._check_amount(amt);
+  end if;
+  if current_setting('transaction_isolation') <> 'read committed' then
+    perform mbus._check_isolation();
+  end if;
+  if extract(epoch from v_now) - pg_sequence_last_value('mbus.attended') >= 2 then
+    perform mbus._attend(7000, amt);
+  end if;
+  foreach v_lane in array '{0}'::integer[] loop
+    v_tail := pg_sequence_last_value('mbus."qs$sample$tail"');
+    for v_generation in pg_sequence_last_value('mbus."qs$sample$head"') .. v_tail loop
+      exit when v_missing <= 0;
+      case v_generation % 2 + 2 * v_lane
+      when 0 then
+        v_hint := pg_sequence_last_value('mbus."qc$sample$default$0$hint"');
+        continue when v_hint = 4611686018427387904;    -- drained, see mbus._drained
+        return query
+        with gone as (
+          delete from mbus."qc$sample$default$0" s
+          where s.ctid = any (array(
+            -- offset 0 keeps the planner from walking along the log, which holds what was consumed long ago.
+            select r.ctid from mbus."qc$sample$default$0" r
+            cross join lateral (select e.expires from mbus."ql$sample$0" e where e.id = r.id offset 0) l
+            where r.id >= v_hint and (l.expires is null or l.expires > v_now)
+            order by r.id limit v_missing for update of r skip locked))
+          returning s.id)
+        select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
+               (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
+               mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail), g.properties, g.data
+        from gone d join mbus."ql$sample$0" g on g.id = d.id order by g.id;
+
+      when 1 then
+        v_hint := pg_sequence_last_value('mbus."qc$sample$default$1$hint"');
+        continue when v_hint = 4611686018427387904;    -- drained, see mbus._drained
+        return query
+        with gone as (
+          delete from mbus."qc$sample$default$1" s
+          where s.ctid = any (array(
+            -- offset 0 keeps the planner from walking along the log, which holds what was consumed long ago.
+            select r.ctid from mbus."qc$sample$default$1" r
+            cross join lateral (select e.expires from mbus."ql$sample$1" e where e.id = r.id offset 0) l
+            where r.id >= v_hint and (l.expires is null or l.expires > v_now)
+            order by r.id limit v_missing for update of r skip locked))
+          returning s.id)
+        select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
+               (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
+               mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail), g.properties, g.data
+        from gone d join mbus."ql$sample$1" g on g.id = d.id order by g.id;
+
+      end case;
+      get diagnostics v_found = row_count;
+      v_missing := v_missing - v_found;
+    end loop;
+  end loop;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.consumen_sample_by_done(amt integer)
+ RETURNS SETOF mbus.qt_model_jsonb
+ LANGUAGE plpgsql
+ SECURITY DEFINER ROWS 100
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET jit TO 'off'
+ SET enable_bitmapscan TO 'off'
+ SET plan_cache_mode TO 'force_generic_plan'
+AS $function$
+declare
+  v_missing    integer := amt;
+  v_now        constant timestamptz := mbus.now();
+  v_lane       integer;
+  v_tail       bigint;
+  v_hint       bigint;
+  v_found      bigint;
+begin
+  -- The checks are called only to refuse, and the queue is attended only when nobody else does it.
+  if amt is null or amt < 0 then
+    perform mbus._check_amount(amt);
+  end if;
+  if current_setting('transaction_isolation') <> 'read committed' then
+    perform mbus._check_isolation();
+  end if;
+  if extract(epoch from v_now) - pg_sequence_last_value('mbus.attended') >= 2 then
+    perform mbus._attend(7000, amt);
+  end if;
+  foreach v_lane in array '{0}'::integer[] loop
+    v_tail := pg_sequence_last_value('mbus."qs$sample$tail"');
+    for v_generation in pg_sequence_last_value('mbus."qs$sample$head"') .. v_tail loop
+      exit when v_missing <= 0;
+      case v_generation % 2 + 2 * v_lane
+      when 0 then
+        v_hint := pg_sequence_last_value('mbus."qc$sample$done$0$hint"');
+        continue when v_hint = 4611686018427387904;    -- drained, see mbus._drained
+        return query
+        with gone as (
+          delete from mbus."qc$sample$done$0" s
+          where s.ctid = any (array(
+            -- offset 0 keeps the planner from walking along the log, which holds what was consumed long ago.
+            select r.ctid from mbus."qc$sample$done$0" r
+            cross join lateral (select e.expires from mbus."ql$sample$0" e where e.id = r.id offset 0) l
+            where r.id >= v_hint and (l.expires is null or l.expires > v_now)
+            order by r.id limit v_missing for update of r skip locked))
+          returning s.id)
+        select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
+               (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
+               mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail), g.properties, g.data
+        from gone d join mbus."ql$sample$0" g on g.id = d.id order by g.id;
+
+      when 1 then
+        v_hint := pg_sequence_last_value('mbus."qc$sample$done$1$hint"');
+        continue when v_hint = 4611686018427387904;    -- drained, see mbus._drained
+        return query
+        with gone as (
+          delete from mbus."qc$sample$done$1" s
+          where s.ctid = any (array(
+            -- offset 0 keeps the planner from walking along the log, which holds what was consumed long ago.
+            select r.ctid from mbus."qc$sample$done$1" r
+            cross join lateral (select e.expires from mbus."ql$sample$1" e where e.id = r.id offset 0) l
+            where r.id >= v_hint and (l.expires is null or l.expires > v_now)
+            order by r.id limit v_missing for update of r skip locked))
+          returning s.id)
+        select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
+               (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
+               mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail), g.properties, g.data
+        from gone d join mbus."ql$sample$1" g on g.id = d.id order by g.id;
+
+      end case;
+      get diagnostics v_found = row_count;
+      v_missing := v_missing - v_found;
+    end loop;
+  end loop;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.lease_sample_by_default(amt integer DEFAULT 1, ttl interval DEFAULT '00:00:30'::interval)
+ RETURNS SETOF mbus.lease_model_jsonb
+ LANGUAGE plpgsql
+ SECURITY DEFINER ROWS 100
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+declare
+  v_until constant timestamptz := mbus.now() + mbus._check_ttl(ttl);
+begin
+  return query
+  with held as (
+    insert into mbus.leased as h
+      (queue_id, consumer_id, group_name, leased_until, number, added, expires, headers, properties, trail, data_jsonb)
+    select 7000, 8000, p.headers -> 'group', v_until, p.number, p.added, p.expires, p.headers,
+           p.properties, mbus._tried(p.trail), p.data_jsonb
+    from mbus._take_sample_by_default($1) p
+    returning h.*)
+  select h.number, h.added, 'sample.' || h.number || '@node', (h.trail ->> 'delayed_until')::timestamptz,
+         h.expires, null::integer[], mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, h.added, h.headers,
+           h.trail || jsonb_build_object('attempts', mbus._attempts(h.trail) - 1)),
+         h.properties, h.data_jsonb, h.token, (h.trail ->> 'attempts')::integer, h.leased_until
+  from held h order by h.token;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.lease_sample_by_done(amt integer DEFAULT 1, ttl interval DEFAULT '00:00:30'::interval)
+ RETURNS SETOF mbus.lease_model_jsonb
+ LANGUAGE plpgsql
+ SECURITY DEFINER ROWS 100
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+declare
+  v_until constant timestamptz := mbus.now() + mbus._check_ttl(ttl);
+begin
+  return query
+  with held as (
+    insert into mbus.leased as h
+      (queue_id, consumer_id, group_name, leased_until, number, added, expires, headers, properties, trail, data_jsonb)
+    select 7000, 8001, p.headers -> 'group', v_until, p.number, p.added, p.expires, p.headers,
+           p.properties, mbus._tried(p.trail), p.data_jsonb
+    from mbus._take_sample_by_done($1) p
+    returning h.*)
+  select h.number, h.added, 'sample.' || h.number || '@node', (h.trail ->> 'delayed_until')::timestamptz,
+         h.expires, null::integer[], mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, h.added, h.headers,
+           h.trail || jsonb_build_object('attempts', mbus._attempts(h.trail) - 1)),
+         h.properties, h.data_jsonb, h.token, (h.trail ->> 'attempts')::integer, h.leased_until
+  from held h order by h.token;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.peek_sample(msgid text DEFAULT NULL::text)
+ RETURNS boolean
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+begin
+  return mbus._has(7000, case when $1 is not null then mbus._number('sample', $1) end);
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.post_sample(data jsonb, headers hstore DEFAULT NULL::hstore, properties hstore DEFAULT NULL::hstore, delayed_until timestamp with time zone DEFAULT NULL::timestamp with time zone, expires timestamp with time zone DEFAULT NULL::timestamp with time zone, iid text DEFAULT NULL::text)
+ RETURNS text
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+declare
+  v_parcel     mbus.parcel;
+  v_accepted   record;
+  v_generation bigint;
+  v_id         bigint;
+begin
+  if $2 is null and $4 is null and $5 is null and $6 is null then
+    v_parcel := row(null, mbus.now(), null, null, $3, null, null, null, $1, null, null)::mbus.parcel;
+    return 'sample.' || mbus._put_sample(v_parcel) || '@node';
+
+  end if;
+  v_parcel := row(null, mbus.now(), $5, $2, $3, null, null, null, $1, null, null)::mbus.parcel;
+  select * into v_accepted from mbus._accept(7000, v_parcel, $4, $6);
+  if v_accepted.parcel is null then    -- delayed, or a message with this key is there already
+    return 'sample.' || v_accepted.number || '@node';
+  end if;
+  return 'sample.' || mbus._put_sample(v_accepted.parcel) || '@node';
+
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.postn_sample(data jsonb[], headers hstore[] DEFAULT NULL::hstore[], properties hstore[] DEFAULT NULL::hstore[], delayed_until timestamp with time zone DEFAULT NULL::timestamp with time zone, expires timestamp with time zone DEFAULT NULL::timestamp with time zone)
+ RETURNS text[]
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+declare
+  v_count      constant integer := coalesce(cardinality($1), 0);
+  v_headers    hstore[] := mbus._spread('headers', $2, v_count);
+  v_properties constant hstore[] := mbus._spread('properties', $3, v_count);
+  v_now        constant timestamptz := mbus.now();
+  v_one_by_one boolean;
+  v_generation bigint;
+  v_ids        bigint[];
+  v_hits_8001 boolean[];
+begin
+  perform mbus._check_expiry($4, $5);
+  -- What needs a decision per message is posted message by message.
+  v_one_by_one := $4 is not null or exists (
+    select from unnest($2) h where h ?| '{priority,group,dedup_key,consume_after,seenby,source_db,enqueue_time}');
+  if not v_one_by_one then
+    v_ids := array(select nextval('mbus."qs$sample$position"') from generate_series(1, v_count));
+    if exists (select from unnest($2) h where h ? 'reply_to') then
+      v_headers := array(
+        select case when m.headers ? 'reply_to'
+                    then mbus._correlate(m.headers, 'sample.' || m.id || '@node', $5) else m.headers end
+        from unnest(v_ids, v_headers) with ordinality m(id, headers, place) order by m.place);
+    end if;
+    begin
+      v_hits_8001 := array(
+        select coalesce(((t.properties->'STATE')='DONE'
+        ), false)
+        from (
+          select m.id, v_now as added, 'sample.' || m.id || '@node' as iid, null::timestamptz as delayed_until,
+                 $5 as expires, null::integer[] as received, m.headers, m.properties, m.data
+          from unnest(v_ids, $1, v_headers, v_properties) with ordinality m(id, data, headers, properties, place)
+          order by m.place) t);
+    exception when others then
+      v_one_by_one := true;    -- one of them raises: find out which
+    end;
+
+  end if;
+  if v_one_by_one then
+    return array(
+      select mbus.post_sample(m.data, m.headers, m.properties, $4, $5)
+      from unnest($1, v_headers, v_properties) with ordinality m(data, headers, properties, place)
+      order by m.place);
+  end if;
+  loop
+    exit when v_count = 0;
+    v_generation := pg_sequence_last_value('mbus."qs$sample$tail"');
+    case v_generation % 2
+    when 0 then
+      insert into mbus."ql$sample$0" (id, added, data, headers, properties, expires)
+      select i.id, v_now, i.data, i.headers, i.properties, $5
+      from unnest(v_ids, $1, v_headers, v_properties, v_hits_8001) i(id, data, headers, properties, hit_8001)
+      where pg_sequence_last_value('mbus."qs$sample$head"') <= v_generation and (true);
+      -- The slot is locked now, whether or not anything was stored: what the head says stays true.
+      if pg_sequence_last_value('mbus."qs$sample$head"') <= v_generation then
+        insert into mbus."qc$sample$default$0" (id) select i.id from unnest(v_ids) i(id);
+        insert into mbus."qc$sample$done$0" (id) select i.id from unnest(v_ids, v_hits_8001) i(id, hit) where i.hit;
+        exit;
+      end if;
+
+    when 1 then
+      insert into mbus."ql$sample$1" (id, added, data, headers, properties, expires)
+      select i.id, v_now, i.data, i.headers, i.properties, $5
+      from unnest(v_ids, $1, v_headers, v_properties, v_hits_8001) i(id, data, headers, properties, hit_8001)
+      where pg_sequence_last_value('mbus."qs$sample$head"') <= v_generation and (true);
+      -- The slot is locked now, whether or not anything was stored: what the head says stays true.
+      if pg_sequence_last_value('mbus."qs$sample$head"') <= v_generation then
+        insert into mbus."qc$sample$default$1" (id) select i.id from unnest(v_ids) i(id);
+        insert into mbus."qc$sample$done$1" (id) select i.id from unnest(v_ids, v_hits_8001) i(id, hit) where i.hit;
+        exit;
+      end if;
+
+    end case;
+    exit when found;
+  end loop;
+  return array(select 'sample.' || id || '@node' from unnest(v_ids) id);
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.take_from_sample_by_default(iid text)
+ RETURNS SETOF mbus.qt_model_jsonb
+ LANGUAGE plpgsql
+ SECURITY DEFINER ROWS 1
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+begin
+  return query
+  select p.number, p.added, $1, (p.trail ->> 'delayed_until')::timestamptz,
+         p.expires, null::integer[], mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, p.added, p.headers, p.trail),
+         p.properties, p.data_jsonb
+  from mbus._take_number(7000, 8000, mbus._number('sample', $1)) p;
+  if found then
+    perform mbus._taken(7000, 8000, mbus._number('sample', $1));
+  end if;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.take_from_sample_by_done(iid text)
+ RETURNS SETOF mbus.qt_model_jsonb
+ LANGUAGE plpgsql
+ SECURITY DEFINER ROWS 1
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+begin
+  return query
+  select p.number, p.added, $1, (p.trail ->> 'delayed_until')::timestamptz,
+         p.expires, null::integer[], mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, p.added, p.headers, p.trail),
+         p.properties, p.data_jsonb
+  from mbus._take_number(7000, 8001, mbus._number('sample', $1)) p;
+  if found then
+    perform mbus._taken(7000, 8001, mbus._number('sample', $1));
+  end if;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.take_sample(iid text)
+ RETURNS SETOF mbus.qt_model_jsonb
+ LANGUAGE plpgsql
+ SECURITY DEFINER ROWS 1
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+begin
+  return query
+  select p.number, p.added, $1, (p.trail ->> 'delayed_until')::timestamptz,
+         p.expires, null::integer[], mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, p.added, p.headers, p.trail),
+         p.properties, p.data_jsonb
+  from mbus._take_number(7000, null, mbus._number('sample', $1)) p
+  limit 1;
+  if found then
+    perform mbus._taken(7000, null, mbus._number('sample', $1));
+  end if;
+end $function$
