@@ -74,7 +74,8 @@ language sql volatile set search_path from current as $$
   where life > 0 order by life
 $$;
 
--- Takes up to so many messages of a temporary queue, in order of posting.
+-- Takes up to so many messages of a temporary queue, in order of posting.  Each table is looked at with a snapshot of its
+-- own, so what is committed between two looks may come after its successor, once, where the ring turns.
 create or replace function mbus._temporary_take(p_name text, p_amount integer) returns setof mbus.parcel
 language plpgsql rows 100 set search_path from current as $$
 declare
