@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import psycopg
+import pytest
 from psycopg import Connection
 
 from postroad.testing import wait_until_blocked
@@ -93,3 +95,17 @@ def test_consumers_go_on_while_a_class_is_being_added(live: str, connect: Connec
     assert take(second) == ["3"]
     first.commit()
     assert take(second) == ["2"]
+
+
+def test_a_transaction_older_than_the_lane_is_told_to_begin_again(
+    live: str, connect: Connect
+) -> None:
+    older, other = connect(live), connect(live, autocommit=True)
+    post(older, 1, "kind=>a")
+    post(other, 2, "priority=>high")
+    with pytest.raises(psycopg.Error) as caught:
+        post(older, 3, "priority=>high")
+    assert caught.value.sqlstate == "MB017"
+    older.rollback()
+    post(older, 3, "priority=>high")
+    assert take(older) == ["2", "3"]

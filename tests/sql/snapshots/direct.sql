@@ -53,6 +53,10 @@ begin
              p_parcel.expires, v_origin, p_parcel.trail
       where pg_sequence_last_value('mbus."qs$sample$head"') <= v_generation;
 
+    else
+      -- This transaction began before the queue got that lane and still runs the functions of then.
+      raise exception 'queue "sample" has changed since this transaction began'
+        using errcode = 'MB017', hint = 'Roll back and do it again.';
     end case;
     exit when found;
   end loop;

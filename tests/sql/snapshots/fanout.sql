@@ -85,6 +85,10 @@ begin
 
       select s.id into v_generation from stored s;
 
+    else
+      -- This transaction began before the queue got that lane and still runs the functions of then.
+      raise exception 'queue "sample" has changed since this transaction began'
+        using errcode = 'MB017', hint = 'Roll back and do it again.';
     end case;
     exit when found;
   end loop;

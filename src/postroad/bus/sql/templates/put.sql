@@ -21,6 +21,10 @@ begin
     v_generation := pg_sequence_last_value('mbus.{tail}');
     case v_generation % {slots} + {slots} * v_lane
 {branches}
+    else
+      -- This transaction began before the queue got that lane and still runs the functions of then.
+      raise exception 'queue "{queue}" has changed since this transaction began'
+        using errcode = 'MB017', hint = 'Roll back and do it again.';
     end case;
     exit when found;
   end loop;
