@@ -133,7 +133,7 @@ end $$;
 
 -- Rolls a saga back.  True when this call began it, false when it is being or was rolled back already.
 -- What is in somebody's hands is left there: if it commits, it is compensated.
--- Errors: MB022 past the pivot, MB023 no such saga, MB024 completed.
+-- Errors: MB013 role, MB022 past the pivot, MB023 no such saga, MB024 completed.
 create or replace function mbus.cancel_saga(id bigint, reason text default null) returns boolean
 language plpgsql security definer set search_path from current set enable_seqscan = off as $$
 declare
@@ -141,6 +141,7 @@ declare
 begin
   perform mbus._check_isolation();
   v_saga := mbus._saga_locked(id);
+  perform mbus._check_saga_right(v_saga);
   if v_saga.cancelled_at is not null then return false; end if;
   if v_saga.finished_at is not null then
     raise exception 'saga % is completed', v_saga.id
@@ -154,7 +155,7 @@ end $$;
 -- For the handler of a step: what the message asks for cannot be done and nothing was done.  The saga is rolled back
 -- when the handler's transaction commits, and this step is not compensated.  iid is the message's own.
 -- True when this began the rollback, false when it had begun already.
--- Errors: MB009 foreign iid, MB012 the step was done before, MB022 past the pivot, MB023 no message of a saga.
+-- Errors: MB009 foreign iid, MB012 the step was done before, MB013 role, MB022 past the pivot, MB023 no message of a saga.
 create or replace function mbus.abort_saga(iid text, reason text default null) returns boolean
 language plpgsql security definer set search_path from current set enable_seqscan = off as $$
 declare
@@ -168,6 +169,7 @@ begin
     raise exception 'message "%" is no step of a saga', iid
       using errcode = 'MB023', hint = 'Give the iid of the message that the handler got.';
   end if;
+  perform mbus._check_consume(v_queue, (select c.name from mbus.consumer c where c.id = v_step.do_consumer_id));
   if v_step.state not in ('waiting', 'failed') and v_step.done_by is distinct from pg_current_xact_id_if_assigned() then
     perform mbus._refuse_saga(format('step "%s" is %s', v_step.name, v_step.state),
                               'Roll the saga back with mbus.cancel_saga.');

@@ -32,6 +32,7 @@ begin
     select * from mbus.saga g
     where g.queue_id = p_queue_id and g.bung_number = any (p_numbers) and g.cancelled_at is null and g.finished_at is null
   loop
+    perform mbus._check_saga_right(v_saga);
     perform mbus._check_pivot(v_saga);
     insert into mbus.saga_note (saga_id, kind, error) values (v_saga.id, 'bung', 'the bung was taken');
   end loop;
@@ -88,6 +89,22 @@ end $$;
 
 create or replace trigger saga_message_died after insert on mbus.dmq
 for each row when (new.headers ? 'saga') execute function mbus._saga_died();
+
+-- A saga is rolled back by those who may start or do one of its steps.  Raises MB013.
+create or replace function mbus._check_saga_right(p_saga mbus.saga) returns void
+language plpgsql set search_path from current set enable_seqscan = off as $$
+begin
+  if not exists (
+    select from mbus.saga_step s
+    join mbus.queue q on q.id = s.do_queue_id
+    join mbus.consumer c on c.id = s.do_consumer_id
+    join pg_proc p on p.pronamespace = 'mbus'::regnamespace and p.proname = 'post_' || q.name
+    where s.saga_id = p_saga.id
+      and (mbus._may_consume(q, c.name) or has_function_privilege(session_user, p.oid, 'execute'))) then
+    raise exception 'user "%" may not roll back saga %', session_user, p_saga.id
+      using errcode = 'MB013', hint = 'Grant the role to post to or to consume from a queue of one of its steps.';
+  end if;
+end $$;
 
 -- Raises MB022 when the point of no return is behind.
 create or replace function mbus._check_pivot(p_saga mbus.saga) returns void

@@ -16,6 +16,11 @@ begin
     raise exception 'queue "sagas" carries %', v_queue.payload
       using errcode = 'MB003', hint = 'Sagas keep their bungs in a queue of this name, which carries hstore. Rename yours.';
   end if;
+  -- Also the bung of a saga without compensations tells when it is taken.
+  if not v_queue.has_waiters then
+    perform mbus._add_waiters(v_queue.id);
+    select * into v_queue from mbus.queue where name = 'sagas';
+  end if;
   return v_queue;
 end $$;
 
