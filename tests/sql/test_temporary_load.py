@@ -1,4 +1,4 @@
-"""Temporary queues under load: the ring turns all the time, nothing is lost, nothing comes twice."""
+"""Temporary queues under load: the ring turns all the time, and each message comes once."""
 
 from __future__ import annotations
 
