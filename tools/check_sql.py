@@ -17,7 +17,9 @@ ROOT = Path(__file__).parents[1]
 def _files() -> list[Path]:
     found = [*ROOT.glob("src/postroad/*/sql/**/*.sql"), *ROOT.glob("tests/**/sql/**/*.sql")]
     return sorted(
-        file for file in found if file.name != "install.sql" and file.parent.name != "templates"
+        file
+        for file in found
+        if file.name != "install.sql" and file.parent.name not in {"templates", "snapshots"}
     )
 
 

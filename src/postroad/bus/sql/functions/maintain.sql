@@ -25,6 +25,7 @@ declare
   v_queue   mbus.queue;
 begin
   perform mbus._check_isolation();
+  perform mbus._maintain_temporary();
   if qname is not null then perform mbus._queue(qname); end if;
   perform setval('mbus.attended', extract(epoch from v_now)::bigint);
   delete from mbus.dedup d where (d.queue_id, d.key) in (
