@@ -72,7 +72,8 @@ def test_any_payload_asks_and_answers(connection: Connection, payload: str) -> N
     assert (
         rows(
             connection,
-            f"select payload, data_{payload}::text, headers->'a', properties::text from mbus.replies()",
+            f"select payload, data_{payload}::text, headers->'a', properties::text"
+            " from mbus.replies()",
         )
         == [(payload, text, "b", '"p"=>"1"')] * 2
     )
