@@ -10,7 +10,8 @@ language plpgsql set search_path from current set enable_seqscan = off set jit =
 declare
   v_saga mbus.saga;
 begin
-  if cardinality(p_numbers) = 0 then return; end if;
+  -- Ordering without sagas does not pay for them.
+  if cardinality(p_numbers) = 0 or not exists (select from mbus.saga) then return; end if;
   with done as (
     update mbus.saga_step s
     set state = case when s.is_aborted then s.state else 'done' end, done_by = pg_current_xact_id(),
@@ -25,7 +26,7 @@ begin
     set state = case when s.state in ('compensating', 'parked') then 'compensated' else s.state end,
         undo_attempts = s.undo_attempts + 1, undone_at = mbus.now()
     where s.undo_queue_id = p_queue_id and s.undo_number = any (p_numbers) and s.undone_at is null
-      and not s.is_settled and (p_consumer_id is null or s.undo_consumer_id = p_consumer_id)
+      and not s.is_undo_lost and not s.is_settled and (p_consumer_id is null or s.undo_consumer_id = p_consumer_id)
     returning s.saga_id, s.name)
   insert into mbus.saga_note (saga_id, kind, step) select u.saga_id, 'undone', u.name from undone u;
   for v_saga in
@@ -50,7 +51,8 @@ begin
   insert into mbus.saga_note (saga_id, kind, step, error) select l.saga_id, 'died', l.name, l.error from lost l;
   with lost as (
     update mbus.saga_step s
-    set state = case s.state when 'compensating' then 'parked' else s.state end, undo_error = 'its message is lost'
+    set state = case s.state when 'compensating' then 'parked' else s.state end, is_undo_lost = true,
+        undo_error = 'its message is lost'
     where s.undo_queue_id = p_queue_id and s.undo_number = any (p_numbers) and s.undone_at is null and not s.is_settled
       and (p_consumer_id is null or s.undo_consumer_id = p_consumer_id)
     returning s.saga_id, s.name, s.state, s.undo_error)

@@ -67,7 +67,9 @@ begin
     hstore(array['saga', 'bung', 'idempotency_key'],
            array[p_saga.id::text, mbus._iid('sagas', p_saga.bung_number), v_iid])
     || case when p_step is null then ''::hstore else hstore('step', p_step) end
-    || case when cardinality(p_after) > 0 then hstore('consume_after', p_after::text) else ''::hstore end);
+    || case when cardinality(p_after) > 0 then hstore('consume_after', p_after::text) else ''::hstore end
+    -- Behind a gate it is for the saga to say what a lost predecessor means.
+    || case when p_is_gated then hstore('consume_after_lost', 'release') else ''::hstore end);
   if p_queue.mode = 'fanout' then
     execute format('select mbus.%I($1, $2)', '_match_' || p_queue.name) into v_parcel.recipients using v_parcel, p_number;
   end if;

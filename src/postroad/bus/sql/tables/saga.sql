@@ -35,6 +35,7 @@ create index saga_finished_idx on mbus.saga (finished_at) where finished_at is n
 --               compensating: its compensation is released; compensated; parked: its compensation died
 --   done_by     the transaction that handled the message
 --   is_aborted  its handler said that it did nothing, so a later ack of its message does not make it done
+--   is_undo_lost  its compensation is gone unhandled, because its queue was dropped
 --   is_settled  both its messages are gone, and nothing is left to do
 create table mbus.saga_step (
   saga_id       bigint not null references mbus.saga (id) on delete cascade,
@@ -51,6 +52,7 @@ create table mbus.saga_step (
   undo_number   bigint,
   done_by       xid8,
   is_aborted    boolean not null default false,
+  is_undo_lost  boolean not null default false,
   is_settled    boolean not null default false,
   attempts      integer not null default 0,
   undo_attempts integer not null default 0,
