@@ -65,7 +65,7 @@ class Run:
         found: list[Event] = []
         for hand in self.hands:
             found.append(("ok", hand))
-            if hand in FORWARD and self._is_running():
+            if hand in FORWARD:
                 found.append(("fails", hand))
             if not self.has_crashed:
                 found.append(("crashes", hand))

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from psycopg import Connection
 
-from postroad.testing import DatabaseClock
-from tests.fixtures.postgres import Connect
+from postroad.testing import DatabaseClock, wait_until_blocked
+from tests.fixtures.postgres import Connect, InThread
 from tests.sql.calls import maintain, one, refused, rows
 from tests.sql.tour import consume, left, saga_state, steps
 
@@ -163,6 +163,46 @@ def test_only_one_of_two_rollbacks_wins(pair: Connection, database: str, connect
     assert rows(pair, "select distinct state, error from mbus.saga_status") == [
         ("compensated", "from outside")
     ]
+    assert left(pair) == {}
+
+
+def test_who_comes_too_late_for_the_bung_is_not_compensated(
+    pair: Connection, database: str, connect: Connect
+) -> None:
+    saga = start(pair)
+    handler = connect(database)
+    headers = consume(handler, "do_first")
+    assert headers is not None
+    pair.execute("select mbus.cancel_saga(%s)", (saga,))
+    assert rows(handler, "select * from mbus.take(%s)", headers["bung"]) == []
+    handler.commit()
+    assert steps(pair, saga) == {"first": "failed", "second": "skipped"}
+    assert saga_state(pair, saga) == "compensated"
+    assert left(pair) == {}
+
+
+def test_two_handlers_that_fail_at_once_are_both_not_compensated(
+    pair: Connection, database: str, connect: Connect, in_thread: InThread
+) -> None:
+    plan = [{"name": "base", "do": "do_first", "undo": "undo_first"}] + [
+        {"name": name, "do": "do_second", "undo": "undo_second", "after": ["base"]}
+        for name in ("left", "right")
+    ]
+    saga = one(pair, "select mbus.create_saga('fork', %s)", json.dumps(plan))
+    consume(pair, "do_first")
+    one_hand, other_hand = connect(database), connect(database)
+    headers = consume(one_hand, "do_second")
+    assert headers is not None
+    consume(other_hand, "do_second")
+    one_hand.execute("select mbus.take(%s)", (headers["bung"],))
+    late = in_thread(rows, other_hand, "select * from mbus.take(%s)", headers["bung"])
+    wait_until_blocked(pair, other_hand.info.backend_pid)
+    one_hand.commit()
+    assert late.result(timeout=20) == []
+    other_hand.commit()
+    assert steps(pair, saga) == {"base": "compensating", "left": "failed", "right": "failed"}
+    consume(pair, "undo_first")
+    assert saga_state(pair, saga) == "compensated"
     assert left(pair) == {}
 
 

@@ -669,5 +669,7 @@ begin
   limit 1;
   if found then
     perform mbus._taken(7000, null, mbus._number('sample', $1));
+  else
+    perform mbus._saga_missed(7000, mbus._number('sample', $1));
   end if;
 end $function$

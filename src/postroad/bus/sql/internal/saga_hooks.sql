@@ -39,6 +39,15 @@ begin
   end loop;
 end $$;
 
+-- Called by mbus.take of a message that is not there.  Who comes too late for the bung wanted to give up as well.
+create or replace function mbus._saga_missed(p_queue_id integer, p_number bigint) returns void
+language plpgsql set search_path from current set enable_seqscan = off as $$
+begin
+  insert into mbus.saga_note (saga_id, kind, error)
+  select g.id, 'bung', 'the bung was taken' from mbus.saga g
+  where g.queue_id = p_queue_id and g.bung_number = p_number and g.cancelled_at is not null and g.finished_at is null;
+end $$;
+
 -- Called by mbus._lost: messages are gone without having been dealt with.
 create or replace function mbus._saga_lost(p_queue_id integer, p_consumer_id integer, p_numbers bigint[]) returns void
 language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$

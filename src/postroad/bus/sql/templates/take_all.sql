@@ -11,5 +11,7 @@ begin
   limit 1;
   if found then
     perform mbus._taken({queue_id}, null, mbus._number('{queue}', $1));
+  else
+    perform mbus._saga_missed({queue_id}, mbus._number('{queue}', $1));
   end if;
 end $function$;
