@@ -182,6 +182,9 @@ class Queue(RuleBasedStateMachine):
 
     @rule()
     def pass_time(self) -> None:
+        # An open transaction goes on with the functions it began with, the old clock among them.
+        for holder in range(len(self.sessions)):
+            self.end(holder, is_committed=False)
         self.clock.advance(timedelta(seconds=WAIT))
         self.model.now += WAIT
         maintain(self.keeper)

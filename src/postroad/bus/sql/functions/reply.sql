@@ -43,6 +43,7 @@ begin
     from unnest(requests, data) with ordinality r(request, data, place) order by r.place));
 end $$;
 
+-- As mbus.replyn_text, for requests to queues that carry hstore.
 create or replace function mbus.replyn_hstore(
   requests hstore[], data hstore[], headers hstore default null, properties hstore default null) returns text[]
 language plpgsql security definer set search_path from current as $$
@@ -53,6 +54,7 @@ begin
     from unnest(requests, data) with ordinality r(request, data, place) order by r.place));
 end $$;
 
+-- As mbus.replyn_text, for requests to queues that carry jsonb.
 create or replace function mbus.replyn_jsonb(
   requests hstore[], data jsonb[], headers hstore default null, properties hstore default null) returns text[]
 language plpgsql security definer set search_path from current as $$
@@ -63,6 +65,7 @@ begin
     from unnest(requests, data) with ordinality r(request, data, place) order by r.place));
 end $$;
 
+-- As mbus.replyn_text, for requests to queues that carry bytea.
 create or replace function mbus.replyn_bytea(
   requests hstore[], data bytea[], headers hstore default null, properties hstore default null) returns text[]
 language plpgsql security definer set search_path from current as $$

@@ -311,7 +311,7 @@ declare
   v_old record;
 begin
   for v_old in
-    with old as (delete from mbus.reserved r where r.reserved_at < mbus.now() - interval '7 days' returning r.*)
+    with old as (delete from mbus.reserved r where r.reserved_at < (select mbus.now()) - interval '7 days' returning r.*)
     select o.queue_id, array_agg(o.number) as numbers from old o group by o.queue_id
   loop
     perform mbus._lost(v_old.queue_id, null, v_old.numbers);

@@ -53,3 +53,4 @@ create table mbus.reserved (
   reserved_at timestamptz not null,
   primary key (queue_id, number)
 );
+create index reserved_long_ago_idx on mbus.reserved (reserved_at);
