@@ -7,6 +7,7 @@ from benchmarks.scenarios import (
     backlog,
     fanout,
     many_queues,
+    ordering,
     post_bulk,
     post_single,
     request,
@@ -28,5 +29,6 @@ SCENARIOS: tuple[Scenario, ...] = (
     worker.SCENARIO,
     fanout.SCENARIO,
     many_queues.SCENARIO,
+    ordering.SCENARIO,
     request.SCENARIO,
 )
