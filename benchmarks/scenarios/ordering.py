@@ -68,7 +68,7 @@ def run(lab: Lab) -> Findings:
                 at_most(1),
             ),
         ],
-        {"median_ms": {"free": middle[free], "burdened": middle[burdened]}, "freed_s": freed},
+        {"take_ms": {"free": middle[free], "burdened": middle[burdened]}, "freed_s": freed},
     )
 
 
