@@ -29,6 +29,9 @@ end $$;
 
 -- Posts one message in the caller's transaction and returns its iid.  A text given to a queue of another
 -- payload is read as that type.
+-- Headers with a meaning: priority (high, normal, low), group, dedup_key and dedup_window (default 1 hour),
+-- consume_after and consume_after_lost, reply_to; seenby, source_db and enqueue_time of a forwarded message.
+-- Others are carried as they are.
 -- Errors: MB001, MB009 foreign iid, MB010 duplicate iid, MB011 payload, MB012 argument, MB013 role.
 create or replace function mbus.post(
   qname text, data text, headers hstore default null, properties hstore default null,

@@ -13,6 +13,10 @@ begin
   if not exists (select from pg_namespace where nspname = sname) then
     raise exception 'schema "%" does not exist', sname using errcode = 'MB012', hint = 'Create it first.';
   end if;
+  if exists (select from pg_class c where c.oid = to_regclass(v_view) and c.relkind <> 'v') then
+    raise exception '% exists and is no view', v_view
+      using errcode = 'MB012', hint = 'Give the view another name: the fourth argument.';
+  end if;
   -- All lanes and slots are made now, so that the view covers those that are used later.
   perform mbus._add_lane(v_queue.id, 'high');
   perform mbus._add_lane(v_queue.id, 'low');
