@@ -126,6 +126,8 @@ class Load:
                 # Killed, or the server is away. Whether the commit came through is in the ledger.
                 with self._lock:
                     self.retried += 1
+                if connection is not None:
+                    connection.close()
                 connection = None
                 self.stop.wait(0.02)
         if connection is not None:

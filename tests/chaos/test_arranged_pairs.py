@@ -108,6 +108,8 @@ class Pairs:
                     connection = psycopg.connect(self.dsn)
                 goes_on = one(connection)
             except psycopg.OperationalError:
+                if connection is not None:
+                    connection.close()
                 connection = None
         if connection is not None:
             connection.close()
