@@ -226,7 +226,7 @@ def take_one(connection: Connection, iid: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("server_bin_folder", [None], indirect=True, ids=["pg18"])
 def test_every_sequence_of_calls_agrees_with_the_model(
     database: str, server_bin_folder: Path | None
@@ -235,7 +235,7 @@ def test_every_sequence_of_calls_agrees_with_the_model(
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=40,
+            max_examples=20,
             stateful_step_count=30,
             deadline=None,
             database=None,
