@@ -1,16 +1,42 @@
 #!/bin/sh
-# Makes sure that a PostgreSQL of the system is there beside the embedded one, so that tests run on
-# two major versions. Installs only what is missing; POSTROAD_TEST_SYSTEM_BIN names one elsewhere.
+# Makes sure that the real servers and programs that tests need are there beside the embedded
+# PostgreSQL. Installs only what is missing, starts nothing: each test runs its own instance in a
+# temporary folder. POSTROAD_TEST_SYSTEM_BIN names a PostgreSQL that lies elsewhere.
 set -eu
 
-[ -z "${POSTROAD_TEST_SYSTEM_BIN:-}" ] || exit 0
-for initdb in /usr/lib/postgresql/*/bin/initdb; do
-    [ -x "$initdb" ] && exit 0
-done
+# A program that shows that a package is there, and the package. Some lie outside an ordinary PATH.
+NEEDED="
+pgbouncer        pgbouncer
+rabbitmq-server  rabbitmq-server
+sshd             openssh-server
+firebird         firebird3.0-server
+faketime         faketime
+strace           strace
+chromium         chromium
+"
+
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
+missing=
+
+has_postgresql() {
+    [ -z "${POSTROAD_TEST_SYSTEM_BIN:-}" ] || return 0
+    for initdb in /usr/lib/postgresql/*/bin/initdb; do
+        [ -x "$initdb" ] && return 0
+    done
+    return 1
+}
+
+has_postgresql || missing=postgresql
+while read -r program package; do
+    [ -z "$program" ] || command -v "$program" >/dev/null 2>&1 || missing="$missing $package"
+done <<LIST
+$NEEDED
+LIST
+[ -n "$missing" ] || exit 0
 
 if ! command -v apt-get >/dev/null 2>&1; then
-    echo "No PostgreSQL server of the system under /usr/lib/postgresql, and no apt-get to install it." >&2
-    echo "hint: install PostgreSQL 15 or newer and set POSTROAD_TEST_SYSTEM_BIN to the folder of its initdb" >&2
+    echo "Tests need these Debian packages or their like, and there is no apt-get:$missing" >&2
+    echo "hint: install them; POSTROAD_TEST_SYSTEM_BIN names the folder of another PostgreSQL's initdb" >&2
     exit 1
 fi
 if [ "$(id -u)" = 0 ]; then
@@ -18,16 +44,25 @@ if [ "$(id -u)" = 0 ]; then
 elif command -v sudo >/dev/null 2>&1; then
     as_root=sudo
 else
-    echo "No PostgreSQL server of the system, and neither root nor sudo to install it." >&2
-    echo "hint: ask an administrator for: apt-get install postgresql" >&2
-    echo "hint: or set POSTROAD_TEST_SYSTEM_BIN to the folder of another PostgreSQL's initdb" >&2
+    echo "Tests need packages that are missing, and neither root nor sudo is there to install them." >&2
+    echo "hint: ask an administrator for: apt-get install --no-install-recommends $missing" >&2
     exit 1
 fi
 
-echo "installing PostgreSQL with apt-get (needed by tests only)"
+echo "installing with apt-get (needed by tests only): $missing"
 # Without a cluster of its own: tests run their own servers in temporary folders.
 $as_root mkdir -p /etc/postgresql-common
 [ -e /etc/postgresql-common/createcluster.conf ] ||
     echo "create_main_cluster = false" | $as_root tee /etc/postgresql-common/createcluster.conf >/dev/null
+# Nor are the services of the other packages started: a policy that says so, for this call only.
+policy=/usr/sbin/policy-rc.d
+made_policy=
+if [ ! -e "$policy" ]; then
+    printf '#!/bin/sh\nexit 101\n' | $as_root tee "$policy" >/dev/null
+    $as_root chmod +x "$policy"
+    made_policy=yes
+fi
+trap '[ -z "$made_policy" ] || $as_root rm -f "$policy"' EXIT
 $as_root apt-get update -qq
-$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends postgresql
+# shellcheck disable=SC2086 # a list of words on purpose
+$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing

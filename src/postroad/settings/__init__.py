@@ -1,0 +1,52 @@
+"""Settings: one frozen model, filled from flags, environment, TOML file, defaults, in that order.
+
+Environment names are `POSTROAD_` and the path of the setting, levels parted by two underscores:
+`POSTROAD_DATABASE_URL`, `POSTROAD_BUS__LEASE=30s`. An unknown name is refused, in the environment
+as in the file, because a misspelt setting that is silently ignored is found only in production.
+The variables `PG*` of libpq are not ours and pass through. Nothing here is read at import.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from postroad.settings.house import (
+    BusSettings,
+    DatabaseSettings,
+    EmbeddedSettings,
+    LogSettings,
+)
+from postroad.settings.values import (
+    DatabaseUrl,
+    Duration,
+    Section,
+    masked_database_url,
+    shown_duration,
+)
+
+__all__ = [
+    "BusSettings",
+    "DatabaseSettings",
+    "Duration",
+    "EmbeddedSettings",
+    "LogSettings",
+    "Section",
+    "Settings",
+    "masked_database_url",
+    "shown_duration",
+]
+
+
+class Settings(Section):
+    """Everything that can be set."""
+
+    data_folder: Path | None = None
+    """Where the embedded server lives. Default: /var/lib/postroad for root, else the XDG folder."""
+
+    database_url: DatabaseUrl | None = None
+    """The database, as URL or libpq string, or `file:/path` of one. Default: the embedded one."""
+
+    database: DatabaseSettings = DatabaseSettings()
+    embedded: EmbeddedSettings = EmbeddedSettings()
+    bus: BusSettings = BusSettings()
+    logs: LogSettings = LogSettings()

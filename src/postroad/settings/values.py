@@ -1,0 +1,81 @@
+"""The kinds of value that a setting can have, and the model that every section is made from."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+from psycopg import ProgrammingError
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, SecretStr
+
+__all__ = ["DatabaseUrl", "Duration", "Section", "masked_database_url", "shown_duration"]
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def _duration(value: Any) -> Any:
+    """Read `500ms`, `30s`, `5m`, `2h`, `1d`; a bare number is refused: its unit is a guess."""
+    if isinstance(value, str):
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)", value.strip())
+        if found:
+            return timedelta(seconds=float(found[1]) * _UNITS[found[2]])
+    elif isinstance(value, timedelta):
+        return value
+    raise ValueError("give a number with its unit, such as 500ms, 30s, 5m or 2h")
+
+
+def shown_duration(value: timedelta) -> str:
+    """Write a duration the way it is read."""
+    seconds = value.total_seconds()
+    for unit, size in sorted(_UNITS.items(), key=lambda unit: -unit[1]):
+        if seconds >= size and (seconds / size).is_integer():
+            return f"{seconds / size:.0f}{unit}"
+    return f"{seconds:g}s"
+
+
+def _positive(value: timedelta) -> timedelta:
+    if value <= timedelta(0):
+        raise ValueError("must be longer than nothing")
+    return value
+
+
+Duration = Annotated[timedelta, BeforeValidator(_duration), AfterValidator(_positive)]
+
+
+def _database_url(value: Any) -> Any:
+    """Accept whatever libpq does, and `file:/path` for a secret kept in a file."""
+    text = value.get_secret_value() if isinstance(value, SecretStr) else value
+    if isinstance(text, str) and text.startswith("file:"):
+        path = Path(text.removeprefix("file:"))
+        try:
+            text = path.read_text(encoding="utf-8").strip()
+        except OSError as failure:
+            raise ValueError(f"cannot read {path}: {failure.strerror}") from failure
+    if isinstance(text, str):
+        try:
+            conninfo_to_dict(text)
+        except ProgrammingError:
+            # libpq repeats the text it could not read, and that text may hold a password.
+            raise ValueError("not a connection string that libpq understands") from None
+    return text
+
+
+def masked_database_url(url: str) -> str:
+    """Return a connection string fit for people's eyes: without its password."""
+    parts = conninfo_to_dict(url)
+    for secret in ("password", "sslpassword", "oauth_client_secret"):
+        if secret in parts:
+            parts[secret] = "***"
+    return make_conninfo("", **parts)
+
+
+DatabaseUrl = Annotated[SecretStr, BeforeValidator(_database_url)]
+
+
+class Section(BaseModel):
+    """One group of settings: frozen, unknown names refused, described by its docstrings."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
