@@ -22,11 +22,13 @@ __all__ = [
     "BrowsedMessage",
     "DeadReason",
     "Page",
+    "SagaRow",
     "State",
     "Wait",
     "browse",
     "dead_reasons",
     "find",
+    "sagas",
     "waits",
 ]
 
@@ -82,6 +84,21 @@ class DeadReason:
     messages: int
     first_at: datetime
     last_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SagaRow:
+    """A saga in a list (function mbus.sagas)."""
+
+    saga_id: int
+    saga: str
+    saga_state: str
+    steps: int
+    steps_done: int
+    error: str | None
+    created_at: datetime
+    finished_at: datetime | None
+    deadline: datetime | None
 
 
 async def browse(
@@ -159,6 +176,14 @@ async def dead_reasons(bus: AsyncBus, queue: str | None = None) -> list[DeadReas
     """Count the latest 10,000 dead messages by their errors. Read-only."""
     text = rows.select(DeadReason, "mbus.dead_reasons(qname => %s)")
     return await bus._run(Call(text, (queue,), rows.facts(DeadReason)))
+
+
+async def sagas(
+    bus: AsyncBus, state: str | None = None, before: int | None = None, limit: int = 50
+) -> list[SagaRow]:
+    """List sagas, the latest first, from before an id. Read-only."""
+    text = rows.select(SagaRow, "mbus.sagas(state => %s, before => %s, amt => %s)")
+    return await bus._run(Call(text, (state, before, limit), rows.facts(SagaRow)))
 
 
 def _messages(found: list[Row]) -> list[BrowsedMessage]:

@@ -1,6 +1,6 @@
 """What an operator may do with messages and sagas, besides looking (see `browse` and `status`).
 
-Each of these is one transaction, or repeats one until nothing is left; called twice they do no harm.
+Each of these is one transaction, or repeats one until nothing is left.
 """
 
 from __future__ import annotations
@@ -55,7 +55,10 @@ async def move(
 
     Raises QueueNotFound, ConsumerNotFound, WrongPayload, InvalidArgument.
     """
-    text = "select mbus.move(qname => %s, destination => %s, cname => %s, state => %s, iid => %s, amt => %s)"
+    text = (
+        "select mbus.move(qname => %s, destination => %s, cname => %s, state => %s, iid => %s,"
+        " amt => %s)"
+    )
     moved: int = await bus._run(
         Call(text, (queue, destination, consumer, state, iid, amount), rows.value, queue, consumer)
     )

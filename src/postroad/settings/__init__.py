@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from postroad.settings.console import ConsoleSettings, HttpSettings
 from postroad.settings.house import (
     BusSettings,
     DatabaseSettings,
@@ -27,9 +28,11 @@ from postroad.settings.vault import VaultSettings
 
 __all__ = [
     "BusSettings",
+    "ConsoleSettings",
     "DatabaseSettings",
     "Duration",
     "EmbeddedSettings",
+    "HttpSettings",
     "LogSettings",
     "Section",
     "Settings",
@@ -52,4 +55,6 @@ class Settings(Section):
     embedded: EmbeddedSettings = EmbeddedSettings()
     bus: BusSettings = BusSettings()
     logs: LogSettings = LogSettings()
+    http: HttpSettings = HttpSettings()
+    console: ConsoleSettings = ConsoleSettings()
     vault: VaultSettings = VaultSettings()

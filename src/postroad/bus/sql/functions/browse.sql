@@ -116,3 +116,22 @@ language sql stable security definer set search_path from current as $$
   join mbus.consumer c on c.id = d.consumer_id
   group by 1, 2, 3 order by 4 desc, 1, 2, 3
 $$;
+
+-- Sagas, the latest first: those before an id, in a state or in all, with how many of their steps are done.  With a
+-- state at most 100,000 are read per call.
+create or replace function mbus.sagas(state text default null, before bigint default null, amt integer default 50)
+returns table (saga_id bigint, saga text, saga_state text, steps bigint, steps_done bigint, error text,
+               created_at timestamptz, finished_at timestamptz, deadline timestamptz)
+language sql stable security definer set search_path from current as $$
+  select g.id, g.name, g.state, c.steps, c.done, g.error, g.created_at, g.finished_at, g.deadline
+  from (select r.* from (
+          select s.* from mbus.saga s
+          where sagas.before is null or s.id < sagas.before
+          order by s.id desc limit case when sagas.state is null then sagas.amt else 100000 end) r
+        where sagas.state is null or r.state = sagas.state
+        order by r.id desc limit sagas.amt) g
+  cross join lateral (
+    select count(*) as steps, count(*) filter (where t.state in ('done', 'compensated')) as done
+    from mbus.saga_step t where t.saga_id = g.id) c
+  order by g.id desc
+$$;

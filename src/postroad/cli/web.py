@@ -1,0 +1,113 @@
+"""The one HTTP application: the console, the interfaces of all rooms, metrics, health.
+
+A room gets its mount by one line in `MOUNTS`: the path, and the function that makes its routes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import FastAPI
+
+from postroad import __version__
+from postroad.bus import AsyncBus
+from postroad.cli.parts import PartContext
+from postroad.console.accounts import Accounts
+from postroad.console.application import add_console, add_health
+from postroad.console.database import DatabaseFacts
+from postroad.console.history import History
+from postroad.console.house import House
+from postroad.console.looks import Looks
+from postroad.console.rooms import Rooms
+from postroad.console.services import ServiceBoard
+from postroad.postgres.connections import open_async_pool
+from postroad.service import Service
+from postroad.web import WebServer, prepare
+
+__all__ = ["MOUNTS", "Mount", "WebService", "web"]
+
+POOL_SIZE = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A room's part of the application: `make(context)` returns an ASGI application."""
+
+    path: str
+    make: str
+
+
+MOUNTS: tuple[Mount, ...] = ()
+
+
+def web(context: PartContext) -> Service:
+    """Make the HTTP server."""
+    return WebService(context)
+
+
+class WebService(Service):
+    """Opens what the pages stand on, serves, closes it."""
+
+    def __init__(self, context: PartContext) -> None:
+        super().__init__("web")
+        self._context = context
+        self.answer: dict[str, Any] = {}
+
+    async def run(self) -> None:
+        """Serve until stopped."""
+        http = self._context.application.settings.http
+        wishes = self._context.wishes
+        async with self._house() as house:
+            app = _application(self._context, house)
+            server = WebServer(
+                app,
+                host=wishes.get("host") or http.host,
+                port=http.port if wishes.get("port") is None else wishes["port"],
+            )
+            async with server:
+                self.answer = {"url": server.url}
+                self.announce_ready()
+                await self.stopping.wait()
+
+    @contextlib.asynccontextmanager
+    async def _house(self) -> AsyncIterator[House]:
+        loaded, dsn = self._context.application.loaded, self._context.dsn
+        settings = loaded.settings
+        is_pooled = settings.database.is_pooled
+        pool = await open_async_pool(
+            dsn, max_size=POOL_SIZE, application_name="postroad console", is_pooled=is_pooled
+        )
+        looks = Looks()
+        try:
+            async with AsyncBus(dsn, listen=not is_pooled) as bus:
+                yield House(
+                    bus=bus,
+                    accounts=Accounts(pool),
+                    settings=settings.console,
+                    http=settings.http,
+                    history=History(bus, looks),
+                    services=ServiceBoard(pool),
+                    database=DatabaseFacts(pool),
+                    rooms=Rooms(),
+                    effective=loaded.effective(),
+                    looks=looks,
+                )
+        finally:
+            await pool.close()
+
+
+def _application(context: PartContext, house: House) -> FastAPI:
+    app = FastAPI(title="Postroad", version=__version__, redoc_url=None)
+    prepare(app)
+    add_health(app, house)
+    for mount in MOUNTS:
+        module, _, function = mount.make.partition(":")
+        if importlib.util.find_spec(module):
+            app.mount(mount.path, getattr(importlib.import_module(module), function)(context))
+    add_console(app, house)
+    return app
