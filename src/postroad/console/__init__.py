@@ -14,8 +14,8 @@ browser ──> Gate: host, origin, session ──> pages (NiceGUI, one websocke
 viewer: look · operator: act on messages, processes, files · admin: accounts, settings, audit
 ```
 
-**What happens when it dies half-way.** The console keeps nothing but minutes of charts. A page whose
-server went reconnects by itself. An action that was cut off stands in the audit as begun; the
+**What happens when it dies half-way.** It keeps nothing but minutes of charts. A page whose server
+went reconnects by itself. An action that was cut off stands in the audit as begun; the
 action itself is one transaction of the room, done or not done.
 """
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.resources import files
+from pathlib import Path
 
 import psycopg
 from fastapi import FastAPI
@@ -42,7 +43,7 @@ def add_console(app: FastAPI, house: House) -> None:
         title="Postroad",
         dark=None,
         tailwind=False,
-        favicon=_FAVICON,
+        favicon=Path(folder) / "favicon.svg",
         show_welcome_message=False,
         binding_refresh_interval=1.0,
         reconnect_timeout=10.0,
@@ -93,9 +94,3 @@ def _run_history(app: FastAPI, house: House) -> None:
             yield
 
     app.router.lifespan_context = lifespan
-
-
-_FAVICON = (
-    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24" fill="none" stroke="#0b7285" '
-    'stroke-width="2.4" stroke-linecap="round"><path d="M3 18c4 0 4-12 9-12s5 12 9 12"/></svg>'
-)

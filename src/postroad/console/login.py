@@ -171,6 +171,7 @@ def _page(house: House, t: Texts, wanted: str, error: str = "", status: int = 20
         (
             Markup('<meta charset="utf-8"><meta name="viewport" content="width=device-width">'),
             element("title", f"{t('login.sign_in')} · Postroad"),
+            Markup(f'<link rel="icon" href="{PREFIX}/static/favicon.svg">'),
             Markup(
                 f'<link rel="stylesheet" href="{PREFIX}/static/console.css?v={asset_version()}">'
             ),
@@ -178,4 +179,4 @@ def _page(house: House, t: Texts, wanted: str, error: str = "", status: int = 20
         )
     )
     page = element("html", element("head", head), element("body", body), lang=t.language)
-    return HTMLResponse("<!doctype html>" + page, status_code=status)
+    return HTMLResponse(Markup("<!doctype html>") + page, status_code=status)

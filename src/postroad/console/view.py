@@ -74,7 +74,7 @@ class View:
         self._refreshers.append(refresh)
 
     def start_refreshing(self, banner: ui.label) -> None:
-        """Begin to refresh while the browser is there; the banner is for a database that is away."""
+        """Begin to refresh while the browser is there; the banner tells of an absent database."""
         self._banner = banner
         ui.timer(self.house.settings.refresh.total_seconds(), self._refresh, immediate=False)
 

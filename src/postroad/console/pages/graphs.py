@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from nicegui import ui
@@ -52,6 +53,11 @@ def live_graph(first: str, label: str) -> ui.mermaid:
     )
     graph.props(f'role="img" aria-label="{label}"')
     return graph
+
+
+def _saga_graph(view: View, steps: Sequence[SagaStep]) -> str:
+    """Draw a saga, its states in the language of who looks."""
+    return re.sub(r'<br/>(\w+)"', lambda word: f'<br/>{view.t.state(word[1])}"', mermaid(steps))
 
 
 def _waiting_graph(waits: Sequence[Wait]) -> str:
@@ -285,10 +291,10 @@ async def _saga(view: View) -> None:
         action_button(view, t("saga.retry"), retry, test="retry-saga")
     await view.live(head)
     with ui.element("section").classes("card"):
-        graph = live_graph(mermaid(steps), t("saga.graph"))
+        graph = live_graph(_saga_graph(view, steps), t("saga.graph"))
 
         async def again() -> None:
-            text = mermaid(await found())
+            text = _saga_graph(view, await found())
             if text != graph.content:
                 graph.set_content(text)
 

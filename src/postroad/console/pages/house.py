@@ -27,7 +27,7 @@ from postroad.console.parts.lists import empty, filter_form, pager
 from postroad.console.passwords import check_password, new_password
 from postroad.console.view import View
 
-__all__ = ["add_house_pages", "service_table"]
+__all__ = ["add_house_pages", "service_summary", "service_table"]
 
 PAGE_ROWS = 50
 
@@ -38,6 +38,31 @@ def add_house_pages(house: House) -> None:
     add_page(house, "/settings", "settings", "nav.settings", _settings, role="admin")
     add_page(house, "/accounts", "accounts", "nav.accounts", _accounts, role="admin")
     add_page(house, "/audit", "audit", "nav.audit", _audit, role="admin")
+
+
+async def service_summary(view: View) -> Markup:
+    """Show how every service stands, in few words."""
+    t = view.t
+    found = await view.look("services", view.house.services.read)
+    return table(
+        [
+            Column(t("worker.service"), "nowrap"),
+            Column(t("common.state")),
+            Column(t("worker.restarts"), "num"),
+            Column(t("worker.since"), "nowrap"),
+        ],
+        [
+            (
+                one.name,
+                badge(t.state(one.state), one.state),
+                number(one.restarts),
+                moment(one.since),
+            )
+            for one in found
+        ],
+        label=t("worker.services"),
+        empty=empty(t("worker.none"), element("code", "postroad up")),
+    )
 
 
 async def service_table(view: View) -> Markup:

@@ -23,7 +23,7 @@ from postroad.console.markup import (
     number,
     rate,
 )
-from postroad.console.pages.house import service_table
+from postroad.console.pages.house import service_summary
 from postroad.console.parts.lists import empty, figures
 from postroad.console.roadmap import Edge, Map, Node, draw
 from postroad.console.roadmap import figures as map_figures
@@ -54,7 +54,7 @@ async def _overview(view: View) -> None:
         return _trouble_card(view, await troubles(view))
 
     async def services() -> Markup:
-        return card(t("overview.health"), await service_table(view))
+        return card(t("overview.health"), await service_summary(view))
 
     await view.live(totals)
     first = await road()
