@@ -18,7 +18,7 @@ declare
   v_first   timestamptz;
   v_notice  bigint;
 begin
-  perform alerts._fold();
+  perform alerts.fold();
   select c.* into v_channel from alerts.channel c where c.name = p_channel and c.is_active for update;
   if not found or exists (
       select from alerts.notice n
