@@ -25,10 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["Channel"]
 
 PUBLISH = (
-    "select broker.publish(exchange => %s, routing_key => %s, data => %s, level => %s,"
-    " delayed_until => %s, expires => %s)"
+    "select broker.publish(exchange => $1, routing_key => $2, data => $3, level => $4,"
+    " delayed_until => $5, expires => $6)"
 )
-WAKE = "select broker.wake(%s)"
 
 
 class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
@@ -198,41 +197,38 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
             if not route.is_temporary:
                 self._post(route, message, level, due)
                 return
-        link = self.connection.link
-        [[numbers]] = link.run(
+        expires = codec.expires_at(message, None, due)
+        self.connection.link.run_prepared(
             PUBLISH,
-            (
-                exchange,
-                routing_key,
-                codec.encode(message),
-                level,
-                due,
-                codec.expires_at(message, None, due),
-            ),
+            exchange,
+            routing_key,
+            codec.encode(message),
+            str(level),
+            codec.moment(due),
+            codec.moment(expires),
         )
-        if numbers:
-            link.run(WAKE, (numbers,))
 
     def _post(
         self, route: Route, message: dict[str, Any], level: int, due: datetime | None
     ) -> None:
+        text = codec.encode(message)
         for is_last in (False, True):
             if level and level not in route.levels:
                 route = self.connection.add_level(route, level)
             expires = codec.expires_at(message, route.message_ttl, due)
-            name = route.level_name(level)
-            if due is None and expires is None:
-                post = f"select mbus.post_{name}(%s)", (codec.encode(message),)
-            else:
-                post = (
-                    f"select mbus.post_{name}(data => %s, delayed_until => %s, expires => %s)",
-                    (codec.encode(message), due, expires),
-                )
+            post = f"select mbus.post_{route.level_name(level)}"
+            link = self.connection.link
             try:
-                if due is None:
-                    self.connection.link.run_apart((post, (WAKE, ([route.id],))))
+                if due is not None or expires is not None:
+                    link.run_prepared(
+                        f"{post}(data => $1, delayed_until => $2, expires => $3), broker.wake($4)",
+                        text,
+                        codec.moment(due),
+                        codec.moment(expires),
+                        str(route.id),
+                    )
                 else:
-                    self.connection.link.run(*post)
+                    link.run_prepared(f"{post}($1), broker.wake($2)", text, str(route.id))
             except psycopg.errors.UndefinedFunction:
                 # Somebody has deleted the queue, and perhaps made it again.
                 self.connection.forget(route.name)

@@ -7,7 +7,7 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-__all__ = ["Delivery", "decode", "due_at", "encode", "expires_at", "level_of"]
+__all__ = ["Delivery", "decode", "due_at", "encode", "expires_at", "level_of", "moment"]
 
 LEVEL_MOST = 9
 
@@ -65,3 +65,8 @@ def expires_at(message: Delivery, ttl: timedelta | None, due: datetime | None) -
     if expiration not in (None, ""):
         ends.append(begin + timedelta(milliseconds=int(expiration)))
     return min(ends) if ends else None
+
+
+def moment(value: datetime | None) -> str | None:
+    """Give a moment as the text that PostgreSQL reads."""
+    return value.isoformat() if value is not None else None

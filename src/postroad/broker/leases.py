@@ -37,7 +37,6 @@ ACK_DELAY_SECONDS = 0.1
 Statement = tuple[str, Sequence[object]]
 Lease = tuple[str, int]  # iid, token
 
-ACK = "select mbus.ackn(iids => %s, tokens => %s)"
 EXTEND = "select mbus.extendn(iids => %s, tokens => %s, ttl => %s)"
 NACK = "select mbus.nack(iid => %s, token => %s, delay => '0')"
 PARK = "select mbus.nack(iid => %s, token => %s, error => %s, park => true)"
@@ -101,7 +100,7 @@ class Leases(ThreadService):
         if not settled:
             return
         try:
-            [[late]] = link.run(ACK, columns(settled))
+            [[late]] = link.run("select mbus.ackn(iids => %s, tokens => %s)", columns(settled))
         except BaseException:
             self.unsettled(settled)
             raise
@@ -174,6 +173,12 @@ class Leases(ThreadService):
         for iid, token in held:
             if iid in gone and self.release(token) is not None:
                 logger.warning("lease_lost", extra={"iid": iid})
+
+
+def arrays(leases: Sequence[Lease]) -> tuple[str, str]:
+    """Give the same as the texts of arrays; nothing in an iid needs quotes."""
+    iids, tokens = columns(leases)
+    return "{" + ",".join(iids) + "}", "{" + ",".join(map(str, tokens)) + "}"
 
 
 def columns(leases: Sequence[Lease]) -> tuple[list[str], list[int]]:

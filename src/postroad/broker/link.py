@@ -20,14 +20,18 @@ from typing import Any
 
 import psycopg
 from psycopg import Connection, Notify
+from psycopg.pq import ExecStatus
+from psycopg.pq.abc import PGresult
 from psycopg.rows import TupleRow
 
 from postroad.broker.installation import ensure_installed
 from postroad.postgres.connections import connect
 
-__all__ = ["CHANNEL", "Link"]
+__all__ = ["CHANNEL", "Link", "Texts"]
 
 CHANNEL = "mbus"
+
+Texts = tuple[str | None, ...]
 
 _links: weakref.WeakSet[Link] = weakref.WeakSet()
 
@@ -43,6 +47,7 @@ class Link:
         # Pipelines of two threads must not mix.
         self._guard = threading.RLock()
         self._callbacks: list[Callable[[str], None]] = []
+        self._prepared: dict[str, bytes] = {}
         try:
             ensure_installed(dsn, self.connection)
         except BaseException:
@@ -61,17 +66,9 @@ class Link:
             cursor = self._mine().execute(text, parameters)
             return cursor.fetchall() if cursor.description else []
 
-    def run_together(
+    def run_apart(
         self, statements: Iterable[tuple[str, Sequence[object]]]
     ) -> list[list[TupleRow]]:
-        """Run statements in one round trip and one transaction; give the rows of each."""
-        connection = self._mine()
-        # Until its end a pipeline is one transaction by itself.
-        with self._guard, connection.pipeline():
-            cursors = [connection.execute(text, parameters) for text, parameters in statements]
-        return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
-
-    def run_apart(self, statements: Iterable[tuple[str, Sequence[object]]]) -> list[list[TupleRow]]:
         """Run statements in one round trip, each in a transaction of its own."""
         connection = self._mine()
         with self._guard, connection.pipeline() as pipeline:
@@ -80,6 +77,28 @@ class Link:
                 cursors.append(connection.execute(text, parameters))
                 pipeline.sync()
         return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
+
+    def run_prepared(self, text: str, *parameters: str | None) -> list[Texts]:
+        """Run a statement that is run again and again: everything is text, `$1` a parameter.
+
+        It goes straight to libpq, at a third of what a cursor costs.
+        """
+        with self._guard:
+            raw = self._mine().pgconn
+            name = self._prepared.get(text)
+            if name is None:
+                name = f"b{len(self._prepared)}".encode()
+                _check(raw.prepare(name, text.encode()))
+                self._prepared[text] = name
+            values = [value.encode() if value is not None else None for value in parameters]
+            result = _check(raw.exec_prepared(name, values))
+            # Notices that came with the answer are no longer on the wire to be waited for.
+            if self._callbacks:
+                self._tell()
+            return [
+                tuple(_text(result.get_value(row, column)) for column in range(result.nfields))
+                for row in range(result.ntuples)
+            ]
 
     def listen(self, channel: str, callback: Callable[[str], None]) -> None:
         """Be told what is notified, during any call and by `hear`."""
@@ -96,11 +115,13 @@ class Link:
     def hear(self) -> None:
         """Read what has come while nobody called; raises when it was the end."""
         with self._guard:
-            raw = self._mine().pgconn
-            raw.consume_input()
-            while (notice := raw.notifies()) is not None:
-                for callback in self._callbacks:
-                    callback(notice.extra.decode())
+            self._mine().pgconn.consume_input()
+            self._tell()
+
+    def _tell(self) -> None:
+        while (notice := self.connection.pgconn.notifies()) is not None:
+            for callback in self._callbacks:
+                callback(notice.extra.decode())
 
     def fileno(self) -> int:
         """Give the descriptor to wait on."""
@@ -120,6 +141,16 @@ class Link:
     def _abandon(self) -> None:
         with contextlib.suppress(OSError, psycopg.Error):
             os.close(self.connection.fileno())
+
+
+def _check(result: PGresult) -> PGresult:
+    if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
+        raise psycopg.errors.error_from_result(result)
+    return result
+
+
+def _text(value: bytes | None) -> str | None:
+    return value.decode() if value is not None else None
 
 
 def _abandon_all() -> None:

@@ -25,12 +25,11 @@ from typing import Any
 
 import psycopg
 from kombu.transport import base, virtual
-from psycopg.rows import TupleRow
 
 from postroad.broker import codec
 from postroad.broker.address import database_of, masked
 from postroad.broker.channel import Channel
-from postroad.broker.leases import ACK, LEASE_DEFAULT, NACK, PARK, Leases, Statement, columns
+from postroad.broker.leases import LEASE_DEFAULT, NACK, PARK, Leases, arrays
 from postroad.broker.link import CHANNEL, Link
 from postroad.broker.routes import COLUMNS, Route, route_of
 from postroad.broker.upkeep import Upkeep
@@ -44,12 +43,14 @@ logger = logging.getLogger(__name__)
 
 # Nothing depends on it but what a lost notice would leave lying.
 RECHECK_SECONDS = 5.0
+# The loop of a worker waits no longer than this.
+LOOP_SECONDS = 1.0
 TEMPORARY_PORTION = 100
 
-# A lease or an ack that a crash of the server forgets is done again; no need to wait for the disk.
-RELAXED: Statement = ("select set_config('synchronous_commit', 'off', true)", ())
-AWAIT = "select broker.await(%s)"
-UNAWAIT = "select broker.unawait(%s)"
+# In looks the commit does not wait for the disk: a lease or an ack that a crash of the server
+# forgets is done again.
+Taken = tuple[str, str, int, bool]
+UNAWAIT = "select broker.unawait($1)"
 
 
 class Transport(virtual.Transport):  # type: ignore[misc]  # Kombu has no types
@@ -87,10 +88,12 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # Kombu has no types
         self._refused: list[tuple[int, bool]] = []
         self._guard = threading.Lock()
         self._rechecked = 0.0
+        self._reminder = 0.0
         self._loop: Any = None
         self._is_looking = False
         lease = client.transport_options.get("lease_seconds")
         self._ttl = timedelta(seconds=float(lease)) if lease else LEASE_DEFAULT
+        self._lease_text = f"{self._ttl.total_seconds()} seconds"
 
     # Kombu's side.
 
@@ -142,15 +145,15 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # Kombu has no types
         """Deliver what is there, or wait for it. Raises TimeoutError when nothing came."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self.tick():
-            if any(watch.is_due and self._room(watch) for watch in self._watches.values()):
-                continue
-            left = RECHECK_SECONDS if deadline is None else deadline - time.monotonic()
-            if left <= 0:
-                raise TimeoutError
-            readable, _, _ = select.select(
-                [self.link.fileno(), self._waker], [], [], min(left, RECHECK_SECONDS)
-            )
-            self._hear(readable)
+            wait = self._next_look()
+            if deadline is not None:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise TimeoutError
+                wait = min(wait, left)
+            if wait > 0:
+                descriptors = [self.link.fileno(), self._waker]
+                self._hear(select.select(descriptors, [], [], wait)[0])
 
     def register_with_event_loop(self, connection: Transport, loop: Any) -> None:
         """Live in the event loop of a worker."""
@@ -237,7 +240,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # Kombu has no types
         """Take no more."""
         watch = self._watches.pop(consumer_tag, None)
         if watch is not None and watch.is_awaited and not self.link.is_closed:
-            self.link.run(UNAWAIT, (watch.route.id,))
+            self.link.run_prepared(UNAWAIT, str(watch.route.id))
 
     def _heard(self, payload: str) -> None:
         name = payload.removesuffix("!")
@@ -268,27 +271,45 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # Kombu has no types
             has_come = self._look()
         finally:
             self._is_looking = False
-        if has_come and self._loop is not None:
-            # The loop has reckoned its wait before the consumers set their timers.
-            self._wake()
+        if self._loop is not None:
+            self._remind_loop(has_come)
         return has_come
+
+    def _remind_loop(self, has_come: bool) -> None:
+        """See to it that the loop comes by again in time; it has reckoned its wait before us."""
+        wait = self._next_look()
+        if has_come or not wait:
+            self._wake()
+        elif wait < LOOP_SECONDS and self._reminder < time.monotonic():
+            self._reminder = time.monotonic() + wait
+            self._loop.call_later(wait, self._wake)
+            self._wake()
 
     def _look(self) -> bool:
         if self._refused:
             self._refuse_all()
         if time.monotonic() - self._rechecked > RECHECK_SECONDS:
             self._recheck()
-        has_come = False
+        has_come, now = False, time.monotonic()
         for watch in list(self._watches.values()):
             if watch.is_stale:
                 self._refresh(watch)
             room = self._room(watch)
-            if watch.is_due and room:
+            if room and (watch.is_due or watch.look_at <= now):
                 has_come = self._look_into(watch, room) or has_come
             elif watch.is_awaited and not room:
-                self.link.run(UNAWAIT, (watch.route.id,))
-                watch.is_awaited, watch.is_due = False, True
+                self.link.run_prepared(UNAWAIT, str(watch.route.id))
+                watch.rests_not()
         return has_come
+
+    def _next_look(self) -> float:
+        """Tell in how many seconds somebody is due for a look without being told."""
+        now = time.monotonic()
+        looks = [self._rechecked + RECHECK_SECONDS - now]
+        for watch in self._watches.values():
+            if self._room(watch):
+                looks.append(0.0 if watch.is_due else watch.look_at - now)
+        return max(min(looks), 0.0)
 
     def _room(self, watch: Watch) -> int:
         if watch.route.is_temporary:
@@ -297,6 +318,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # Kombu has no types
 
     def _look_into(self, watch: Watch, room: int) -> bool:
         found = 0
+        watch.looks()
         for name in watch.route.bus_names:
             rows = self._take(watch, name, room - found)
             found += len(rows)
@@ -306,17 +328,23 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # Kombu has no types
         watch.found(found, room)
         return found > 0
 
-    def _take(self, watch: Watch, name: str, amount: int) -> list[TupleRow]:
+    def _take(self, watch: Watch, name: str, amount: int) -> list[Taken]:
+        """Acknowledge, say that we wait, and take, all in one call."""
         assert self._leases is not None  # noqa: S101 - watch() has made it
-        statements = [RELAXED]
         settled = self._leases.take_settled()
+        must_await = watch.is_short and not watch.is_awaited
+        text, parameters = self._taking(watch, name, amount)
+        before, count = "null, set_config('synchronous_commit', 'off', true)", len(parameters)
         if settled:
-            statements.append((ACK, columns(settled)))
-        if watch.is_short and not watch.is_awaited:
-            statements.append((AWAIT, (watch.route.id,)))
-        statements.append(self._taking(watch, name, amount))
+            before = f"mbus.ackn(${count + 1}, ${count + 2}), {before}"
+            parameters += arrays(settled)
+        if must_await:
+            before = f"{before}, broker.await({watch.route.id})"
         try:
-            answers = self.link.run_together(statements)
+            rows = self.link.run_prepared(
+                f"select l.*, a.* from (select {before}) a left join lateral {text} l on true",
+                *parameters,
+            )
         except psycopg.errors.UndefinedFunction:
             # The queue was deleted under us; the acks are told again.
             self._leases.unsettled(settled)
@@ -326,27 +354,34 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # Kombu has no types
             self._leases.unsettled(settled)
             raise
         if settled:
-            self._leases.acknowledged(settled, answers[1][0][0])
-        watch.is_awaited = watch.is_awaited or watch.is_short
+            late = rows[0][4]
+            self._leases.acknowledged(settled, late if late != "{}" else None)
+        if must_await:
+            watch.awaits()
+        taken = [
+            (iid, data, int(token or 0), attempt != "1")
+            for iid, data, token, attempt, *_ in rows
+            if iid is not None and data is not None
+        ]
         if not watch.route.is_temporary:
-            self._leases.hold((iid, token) for iid, _, token, _ in answers[-1])
-        return answers[-1]
+            self._leases.hold((iid, token) for iid, _, token, _ in taken)
+        return taken
 
-    def _taking(self, watch: Watch, name: str, amount: int) -> Statement:
+    def _taking(self, watch: Watch, name: str, amount: int) -> tuple[str, list[str]]:
         if watch.route.is_temporary:
             return (
-                "select iid, data, 0, 1 from mbus.consume_temporary_text(%s, %s)",
-                (name, amount),
+                "(select iid, data, 0, 1 from mbus.consume_temporary_text($1, $2))",
+                [name, str(amount)],
             )
         return (
-            f"select iid, data, token, attempt from mbus.lease_{name}_by_default(%s, %s)",
-            (amount, self._ttl),
+            f"(select iid, data, token, attempt from mbus.lease_{name}_by_default($1, $2))",
+            [str(amount), self._lease_text],
         )
 
-    def _deliver(self, watch: Watch, rows: list[TupleRow]) -> None:
-        for iid, data, token, attempt in rows:
+    def _deliver(self, watch: Watch, taken: list[Taken]) -> None:
+        for iid, data, token, is_redelivered in taken:
             tag = str(token) if token else iid
-            watch.deliver(codec.decode(data, watch.queue, tag, attempt > 1))
+            watch.deliver(codec.decode(data, watch.queue, tag, is_redelivered))
 
     def take_one(self, queue: str) -> dict[str, Any] | None:
         """Take one message without consuming for good."""

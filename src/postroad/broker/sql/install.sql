@@ -6,8 +6,8 @@ internal/queues.sql
 internal/wake.sql
 functions/queues.sql
 functions/exchanges.sql
-functions/publish.sql
 functions/wake.sql
+functions/publish.sql
 functions/results.sql
 functions/chords.sql
 functions/maintain.sql

@@ -1,13 +1,13 @@
--- Posts a message to every queue that an exchange and a routing key lead to, and returns their numbers for
--- broker.wake.  Queues of sessions that are gone are passed over.
+-- Posts a message to every queue that an exchange and a routing key lead to, wakes those who wait for it, and
+-- returns to how many queues it went.  Queues of sessions that are gone are passed over.
 create or replace function broker.publish(
   exchange text, routing_key text, data text, level integer default 0, delayed_until timestamptz default null,
   expires timestamptz default null)
-returns integer[]
+returns integer
 language plpgsql security definer set search_path from current as $$
 declare
   v_queue   broker.queue;
-  v_ids     integer[] := '{}';
+  v_count   integer := 0;
   v_expires timestamptz;
 begin
   for v_queue in select * from broker._route($1, $2) loop
@@ -21,9 +21,10 @@ begin
       end if;
       perform mbus.post(broker._level_name(v_queue.bus_name, $4), $3, null, null, $5, v_expires);
     end if;
-    v_ids := v_ids || v_queue.id;
+    perform broker.wake(v_queue.id);
+    v_count := v_count + 1;
   end loop;
-  return v_ids;
+  return v_count;
 end $$;
 
 create or replace function broker._route(p_exchange text, p_routing_key text) returns setof broker.queue
