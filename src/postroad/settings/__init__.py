@@ -23,6 +23,7 @@ from postroad.settings.values import (
     masked_database_url,
     shown_duration,
 )
+from postroad.settings.vault import VaultSettings
 
 __all__ = [
     "BusSettings",
@@ -32,6 +33,7 @@ __all__ = [
     "LogSettings",
     "Section",
     "Settings",
+    "VaultSettings",
     "masked_database_url",
     "shown_duration",
 ]
@@ -50,3 +52,4 @@ class Settings(Section):
     embedded: EmbeddedSettings = EmbeddedSettings()
     bus: BusSettings = BusSettings()
     logs: LogSettings = LogSettings()
+    vault: VaultSettings = VaultSettings()
