@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from postroad.postgres.manifest import Schema
 
-__all__ = ["BUS", "SCHEMAS"]
+__all__ = ["BRIDGE", "BUS", "SCHEMAS"]
 
 BUS = Schema("mbus", "postroad.bus", ("hstore",))
-SCHEMAS: tuple[Schema, ...] = (BUS,)
+BRIDGE = Schema("bridge", "postroad.bridge", ("hstore",))
+SCHEMAS: tuple[Schema, ...] = (BUS, BRIDGE)
