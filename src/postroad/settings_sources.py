@@ -174,6 +174,8 @@ def _leaves(model: pydantic.BaseModel, prefix: str = "") -> Iterator[tuple[str, 
         value = getattr(model, name)
         if isinstance(value, pydantic.BaseModel):
             yield from _leaves(value, f"{prefix}{name}.")
+        elif isinstance(value, dict) and value:
+            yield from ((f"{prefix}{name}.{key}", one) for key, one in value.items())
         else:
             yield f"{prefix}{name}", value
 
@@ -186,6 +188,8 @@ def _shown(name: str, value: Any) -> Any:
         return "***"
     if isinstance(value, timedelta):
         return shown_duration(value)
-    if value is None or isinstance(value, bool | int | str):
+    if isinstance(value, dict | tuple) and not value:
+        return None
+    if value is None or isinstance(value, bool | int | float | str):
         return value
     return str(value)

@@ -31,6 +31,7 @@ GROUPS: dict[str, tuple[str, str, str]] = {
     "bus": ("postroad.cli.bus", "bus", "Queues, consumers and messages."),
     "saga": ("postroad.cli.saga", "saga", "Sagas: what they do, cancel and retry."),
     "console": ("postroad.cli.console", "console", "Accounts of the console."),
+    "alerts": ("postroad.cli.alerts", "alerts", "Alerts: what is wrong, and who was told."),
     "config": ("postroad.cli.config", "config", "Show the effective settings."),
     "doctor": ("postroad.cli.doctor", "doctor", "Say what is installed and what is missing."),
 }

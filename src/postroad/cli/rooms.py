@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from postroad.postgres.manifest import Schema
 
-__all__ = ["BUS", "CONSOLE", "SCHEMAS"]
+__all__ = ["ALERTS", "BRIDGE", "BROKER", "BUS", "CONSOLE", "SCHEMAS"]
 
 BUS = Schema("mbus", "postroad.bus", ("hstore",))
+ALERTS = Schema("alerts", "postroad.alerts")
+BROKER = Schema("broker", "postroad.broker", ("hstore",))
+BRIDGE = Schema("bridge", "postroad.bridge", ("hstore",))
 CONSOLE = Schema("console", "postroad.console")
-SCHEMAS: tuple[Schema, ...] = (BUS, CONSOLE)
+SCHEMAS: tuple[Schema, ...] = (
+    BUS,
+    ALERTS,
+    BROKER,
+    BRIDGE,
+    CONSOLE,
+)
