@@ -21,7 +21,7 @@ def bus(console: RunningConsole) -> Iterator[Bus]:
 
 @pytest.fixture
 def queue(bus: Bus, request: pytest.FixtureRequest) -> Iterator[str]:
-    name = "q_" + re.sub(r"\W+", "_", request.node.name.lower())[-30:]
+    name = "q_" + re.sub(r"\W+", "_", request.node.name.lower())[-22:].strip("_")
     bus.create_queue(name, payload="jsonb")
     yield name
     bus.drop_queue(name)
