@@ -180,7 +180,9 @@ async def open_batches(connection: AsyncConnection[Any], inlet: str, source: str
     return list((await _row(connection, "select bridge.open_batches(%s, %s)", (inlet, source)))[0])
 
 
-async def committed(connection: AsyncConnection[Any], outlet: str, batches: list[int]) -> list[int]:
+async def committed(
+    connection: AsyncConnection[Any], outlet: str, batches: list[int]
+) -> list[int]:
     """At the source: which of these batches it has committed."""
     text = "select bridge.committed(%s, %s::bigint[])"
     return list((await _row(connection, text, (outlet, batches)))[0])

@@ -213,7 +213,9 @@ class Pump(Service):
             self.refused += len(delivery.refused)
             self.signals.emit("committed", batch.number)
 
-    async def _take_or_wait(self, hand: AsyncConnection[Any], wakeup: AsyncWakeup) -> Batch | None:
+    async def _take_or_wait(
+        self, hand: AsyncConnection[Any], wakeup: AsyncWakeup
+    ) -> Batch | None:
         if self._state in ("paused", "drained"):
             self._state_changed.clear()
             if not self.stopping.is_set():
