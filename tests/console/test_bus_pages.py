@@ -153,7 +153,9 @@ def test_a_role_that_was_taken_away_is_refused_and_written_down(
         assert outcome == "refused"
     finally:
         with psycopg.connect(console.dsn) as connection:
-            connection.execute("update console.account set role = 'operator' where name = 'operator'")
+            connection.execute(
+                "update console.account set role = 'operator' where name = 'operator'"
+            )
 
 
 @pytest.fixture
