@@ -185,7 +185,8 @@ def test_a_saga_is_shown_as_a_graph_and_cancelled(
     assert {step.state for step in Sagas(bus).status(saga_id)} == {"compensating"}
     with psycopg.connect(console.dsn) as connection:
         row = connection.execute(
-            "select account, outcome from console.audit where action = 'saga.cancel' and target = %s",
+            "select account, outcome from console.audit"
+            " where action = 'saga.cancel' and target = %s",
             (str(saga_id),),
         ).fetchone()
     assert row == ("operator", "done")

@@ -41,7 +41,10 @@ class Part:
 
     def is_there(self) -> bool:
         """Tell whether the part's packages are installed."""
-        return all(importlib.util.find_spec(name) for name in (self.needs, self.module))
+        try:
+            return all(importlib.util.find_spec(name) for name in (self.needs, self.module))
+        except ModuleNotFoundError:
+            return False
 
     @property
     def module(self) -> str:
@@ -58,6 +61,7 @@ class Part:
 
 PARTS: tuple[Part, ...] = (
     Part("maintenance", "postroad.cli.parts_bus:maintenance", "housekeeping of the bus"),
+    Part("alerts", "postroad.cli.parts_alerts:alerts", "tells people", needs="postroad.alerts"),
     Part("web", "postroad.cli.web:web", "console, interfaces, metrics", needs="nicegui"),
     Part(
         "sample-orders", "postroad.cli.sample:orders", "orders and who bills them", is_sample=True

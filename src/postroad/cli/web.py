@@ -20,12 +20,13 @@ from postroad.cli.parts import PartContext
 from postroad.console.accounts import Accounts
 from postroad.console.application import add_console, add_health
 from postroad.console.database import DatabaseFacts
+from postroad.console.doors import Doors
 from postroad.console.history import History
 from postroad.console.house import House
 from postroad.console.looks import Looks
 from postroad.console.rooms import Rooms
 from postroad.console.services import ServiceBoard
-from postroad.postgres.connections import open_async_pool
+from postroad.postgres.connections import open_async_pool, open_pool
 from postroad.service import Service
 from postroad.web import WebServer, prepare
 
@@ -82,6 +83,9 @@ class WebService(Service):
         pool = await open_async_pool(
             dsn, max_size=POOL_SIZE, application_name="postroad console", is_pooled=is_pooled
         )
+        blocking_pool = open_pool(
+            dsn, max_size=POOL_SIZE, application_name="postroad console", is_pooled=is_pooled
+        )
         looks = Looks()
         try:
             async with AsyncBus(dsn, listen=not is_pooled) as bus:
@@ -93,12 +97,14 @@ class WebService(Service):
                     history=History(bus, looks),
                     services=ServiceBoard(pool),
                     database=DatabaseFacts(pool),
+                    doors=Doors(pool, blocking_pool),
                     rooms=Rooms(),
                     effective=loaded.effective(),
                     looks=looks,
                 )
         finally:
             await pool.close()
+            blocking_pool.close()
 
 
 def _application(context: PartContext, house: House) -> FastAPI:

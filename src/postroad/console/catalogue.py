@@ -15,7 +15,7 @@ LANGUAGE_DEFAULT = "en"
 
 
 class Texts:
-    """The texts of one language: `t("bus.title")`, `t("common.of", total=5)`."""
+    """The texts of one language: `t("bus.title")`, `t("saga.one_title", saga_id=5)`."""
 
     def __init__(self, language: str, entries: Mapping[str, str]) -> None:
         self.language = language

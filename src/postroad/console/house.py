@@ -12,6 +12,7 @@ from postroad.console.looks import Looks
 if TYPE_CHECKING:
     from postroad.bus import AsyncBus
     from postroad.console.database import DatabaseFacts
+    from postroad.console.doors import Doors
     from postroad.console.history import History
     from postroad.console.rooms import Rooms
     from postroad.console.services import ServiceBoard
@@ -32,6 +33,7 @@ class House:
     history: History
     services: ServiceBoard
     database: DatabaseFacts
+    doors: Doors
     rooms: Rooms
     effective: Sequence[Effective] = ()
     looks: Looks = field(default_factory=Looks)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from postroad.console.markup import address, number
+from postroad.console.pages import is_there
 from postroad.console.view import View
 
 __all__ = ["Trouble", "troubles"]
@@ -26,6 +27,12 @@ async def troubles(view: View) -> Sequence[Trouble]:
     """Collect what is wrong. Read-only, from looks that are shared."""
     t, house = view.t, view.house
     found: list[Trouble] = []
+    if is_there("postroad.alerts"):
+        from postroad.console.pages.alerts import open_alerts
+
+        for alert in await open_alerts(view):
+            tone = "bad" if alert.severity in ("error", "critical") else "note"
+            found.append(Trouble(alert.title, address("alerts"), tone))
     for one in await view.look("services", house.services.read):
         if one.state in ("waiting", "lost"):
             text = t("overview.service_alert", service=one.name, state=t.state(one.state))

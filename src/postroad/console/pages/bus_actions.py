@@ -10,7 +10,7 @@ from nicegui import ui
 from postroad.bus import BusError, Queue, WrongPayload, operations
 from postroad.bus.browse import State
 from postroad.console.markup import address, element
-from postroad.console.parts.dialogs import action_button, confirm, form_dialog
+from postroad.console.parts.dialogs import action_button, buttons, confirm, form_dialog
 from postroad.console.view import View
 
 __all__ = [
@@ -64,11 +64,7 @@ def post_button(view: View, queue: Queue | None) -> None:
             data = ui.textarea(t("bus.data"), value="{}").props('outlined data-test="post-data"')
             properties = ui.input(t("bus.properties"), placeholder='{"STATE": "DONE"}')
             properties.props('outlined dense data-test="post-properties"')
-            with ui.row().classes("row"):
-                ui.button(t("bus.post"), on_click=lambda: dialog.submit(True)).props(
-                    'data-test="post-send"'
-                )
-                ui.button(t("common.cancel"), on_click=dialog.close).props("flat")
+            buttons(view, dialog, t("bus.post"), test="post-send")
         dialog.open()
         if await dialog:
             await _post(
@@ -150,11 +146,7 @@ def move_button(
             ui.label(t("bus.move_question", what=iid or t.state(state), queue=queue))
             chosen = ui.select(others, value=others[0], label=t("bus.destination"), with_input=True)
             chosen.props("outlined dense")
-            with ui.row().classes("row"):
-                ui.button(
-                    t("bus.move"), on_click=lambda: dialog.submit(True), color="negative"
-                ).props('data-test="confirm"')
-                ui.button(t("common.cancel"), on_click=dialog.close).props("flat")
+            buttons(view, dialog, t("bus.move"), tone="danger", test="confirm")
         dialog.open()
         if await dialog:
             destination = str(chosen.value)

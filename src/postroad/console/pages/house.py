@@ -22,7 +22,7 @@ from postroad.console.markup import (
     number,
     table,
 )
-from postroad.console.parts.dialogs import confirm, form_dialog
+from postroad.console.parts.dialogs import buttons, confirm, form_dialog, press_button
 from postroad.console.parts.lists import empty, filter_form, pager
 from postroad.console.passwords import check_password, new_password
 from postroad.console.view import View
@@ -190,11 +190,7 @@ async def _accounts(view: View) -> None:
                 {each: t(f"role.{each}") for each in ROLES}, value="viewer", label=t("account.role")
             ).props("outlined dense")
             password = ui.input(t("account.password"), value=new_password()).props("outlined dense")
-            with ui.row().classes("row"):
-                ui.button(t("common.save"), on_click=lambda: dialog.submit(True)).props(
-                    'data-test="account-save"'
-                )
-                ui.button(t("common.cancel"), on_click=dialog.close).props("flat")
+            buttons(view, dialog, t("common.save"), test="account-save")
         dialog.open()
         if await dialog:
             given = str(name.value or ""), str(password.value or "")
@@ -212,9 +208,7 @@ async def _accounts(view: View) -> None:
             ui.html(element("h2", t("account.drop")), sanitize=False)
             names = [one.name for one in await accounts.all() if one.name != view.session.account]
             chosen = ui.select(names, label=t("account.name")).props("outlined dense")
-            with ui.row().classes("row"):
-                ui.button(t("account.drop"), on_click=lambda: dialog.submit(True), color="negative")
-                ui.button(t("common.cancel"), on_click=dialog.close).props("flat")
+            buttons(view, dialog, t("account.drop"), tone="danger", test="account-drop")
         dialog.open()
         if await dialog and chosen.value:
             name = str(chosen.value)
@@ -224,8 +218,8 @@ async def _accounts(view: View) -> None:
         dialog.delete()
 
     with ui.element("div").classes("row"):
-        ui.button(t("account.put"), on_click=put).props('no-caps data-test="account-put"')
-        ui.button(t("account.drop"), on_click=drop, color="negative").props("no-caps outline")
+        press_button(t("account.put"), put, "main", "account-put")
+        press_button(t("account.drop"), drop, "danger")
     await view.live(listed)
 
 

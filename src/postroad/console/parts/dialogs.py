@@ -1,30 +1,48 @@
-"""Questions before something is done."""
+"""Questions before something is done, and the buttons that lead to them."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any, Literal
 
 from nicegui import ui
 
 from postroad.console.markup import element
 from postroad.console.view import View
 
-__all__ = ["action_button", "confirm", "form_dialog"]
+__all__ = ["action_button", "buttons", "confirm", "form_dialog", "press_button"]
+
+Tone = Literal["main", "danger", "plain", "quiet"]
+
+
+def press_button(
+    label: str, do: Callable[[], Any], tone: Tone = "plain", test: str | None = None
+) -> ui.button:
+    """Make a button in the colours of the page."""
+    button = ui.button(label, on_click=do, color=None).classes(f"act {tone}")
+    button.props("no-caps unelevated" + (f' data-test="{test}"' if test else ""))
+    return button
+
+
+def buttons(view: View, dialog: ui.dialog, label: str, *, tone: Tone = "main", test: str) -> None:
+    """Put the two ways out of a dialog under its fields."""
+    with ui.row().classes("row"):
+        press_button(label, lambda: dialog.submit(True), tone, test)
+        press_button(view.t("common.cancel"), dialog.close, "quiet")
 
 
 async def confirm(view: View, title: str, text: str, *, is_danger: bool = True) -> bool:
     """Ask whether to go on."""
-    with ui.dialog() as dialog, ui.card().classes("dialog"):
-        dialog.props(f'aria-label="{title}"')
+    with form_dialog(title) as dialog, ui.card().classes("dialog"):
         ui.html(element("h2", title), sanitize=False)
         ui.label(text)
-        with ui.row().classes("row"):
-            ui.button(
-                view.t("common.go_on"),
-                on_click=lambda: dialog.submit(True),
-                color="negative" if is_danger else "primary",
-            ).mark("confirm").props('data-test="confirm"')
-            ui.button(view.t("common.cancel"), on_click=lambda: dialog.submit(False)).props("flat")
+        buttons(
+            view,
+            dialog,
+            view.t("common.go_on"),
+            tone="danger" if is_danger else "main",
+            test="confirm",
+        )
     answer = await dialog
     dialog.delete()
     return bool(answer)
@@ -42,11 +60,7 @@ def action_button(
     """Offer something to operators; viewers do not see it."""
     if not view.may("operator"):
         return None
-    button = ui.button(label, on_click=do, color="negative" if is_danger else "primary")
-    button.props(f'data-test="{test}" no-caps')
-    if not is_main:
-        button.props("outline")
-    return button
+    return press_button(label, do, "danger" if is_danger else "main" if is_main else "plain", test)
 
 
 def form_dialog(title: str) -> ui.dialog:
