@@ -78,6 +78,18 @@ class Application:
             return Vault.from_file(settings.key_file)
         return Vault.from_file(create_key_file(self.data_folder / "vault.key"))
 
+    def child_flags(self) -> list[str]:
+        """Return the global options with which a child process finds the same settings."""
+        given: list[str] = []
+        for name, value in (
+            ("--data-folder", self.flags.get("data_folder")),
+            ("--config-file", self.config_file),
+            ("--log-level", self.flags.get("logs.level") or "warning"),
+        ):
+            if value is not None:
+                given += [name, str(value)]
+        return given
+
     @contextmanager
     def database(self) -> Iterator[str]:
         """Give the DSN of the database, running the embedded one meanwhile if none is named."""

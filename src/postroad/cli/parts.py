@@ -27,6 +27,10 @@ class PartContext:
     # What `up` was told on its command line, such as the port.
     wishes: dict[str, Any] = field(default_factory=dict)
 
+    def port(self, room: str, usual: int) -> int:
+        """Return the port of a room's server: as `up` chose it, else the usual one."""
+        return int(self.wishes.get("ports", {}).get(room, usual))
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -62,11 +66,49 @@ class Part:
 PARTS: tuple[Part, ...] = (
     Part("maintenance", "postroad.cli.parts_bus:maintenance", "housekeeping of the bus"),
     Part("alerts", "postroad.cli.parts_alerts:alerts", "tells people", needs="postroad.alerts"),
-    Part("web", "postroad.cli.web:web", "console, interfaces, metrics", needs="nicegui"),
+    Part("bridges", "postroad.cli.parts_bridge:bridges", "carry", needs="postroad.bridge.house"),
     Part(
-        "sample-orders", "postroad.cli.sample:orders", "orders and who bills them", is_sample=True
+        "exchange", "postroad.cli.parts_exchange:exchange", "mailboxes", needs="postroad.exchange"
     ),
+    Part("intake", "postroad.cli.parts_intake:intake", "its web", needs="postroad.intake"),
+    Part("celery-worker", "postroad.cli.parts_intake:worker", "tasks", needs="postroad.intake"),
+    Part("celery-beat", "postroad.cli.parts_intake:beat", "schedule", needs="postroad.intake"),
+    Part(
+        "coordination",
+        "postroad.cli.parts_coordination:coordination",
+        "writer, coordinator, reader",
+        needs="postroad.coordination",
+    ),
+    Part(
+        "gateway",
+        "postroad.cli.parts_coordination:gateway",
+        "coordination's web",
+        needs="postroad.coordination",
+    ),
+    Part("web", "postroad.cli.web:web", "console, interfaces, metrics", needs="nicegui"),
+    Part("sample-orders", "postroad.cli.sample:orders", "orders, bills", is_sample=True),
     Part("sample-tours", "postroad.cli.sample_tours:tours", "sagas of an agency", is_sample=True),
+    Part(
+        "sample-partners",
+        "postroad.cli.parts_exchange:partners",
+        "mobile client and ERPs",
+        needs="postroad.exchange",
+        is_sample=True,
+    ),
+    Part(
+        "sample-writers",
+        "postroad.cli.parts_coordination:writers",
+        "change items",
+        needs="postroad.coordination",
+        is_sample=True,
+    ),
+    Part(
+        "sample-sftp",
+        "postroad.cli.sample_sftp:sftp",
+        "files appear",
+        needs="postroad.intake",
+        is_sample=True,
+    ),
 )
 
 

@@ -14,6 +14,7 @@ import click
 from postroad.cli.context import Application, pass_application
 from postroad.cli.output import print_table
 from postroad.cli.parts import Part, present_parts
+from postroad.cli.ports import check_port, choose_port
 from postroad.cli.rooms import SCHEMAS
 from postroad.cli.supervisor import Child, ChildPlan, Supervisor
 from postroad.cli.up_lock import UpLock
@@ -72,9 +73,11 @@ def up(
     Example: postroad up --port 9090 --no-sample
     """
     has_sample = application.named_database is None if sample is None else sample
+    http = application.settings.http
     folder = application.settings.data_folder or data_folder_default()
     with UpLock(folder, application.named_database) as lock:
         wishes = Wishes(seconds, rate, has_sample, host, port)
+        check_port(host or http.host, http.port if port is None else port)
         asyncio.run(_up(application, wishes, lock))
     click.echo("stopped")
 
@@ -117,23 +120,30 @@ async def _up(application: Application, wishes: Wishes, lock: UpLock) -> None:
 async def _start_all(
     application: Application, wishes: Wishes, dsn: str, supervisor: Supervisor
 ) -> None:
-    told = {"dsn": dsn, "host": wishes.host, "port": wishes.port, "rate": wishes.rate}
+    told = {
+        "dsn": dsn,
+        "host": wishes.host,
+        "port": wishes.port,
+        "rate": wishes.rate,
+        "ports": _ports(application, wishes),
+    }
     for part in present_parts(has_sample=wishes.has_sample):
         click.echo(f"starting {part.name} …")
         await supervisor.start(_plan(application, part, told))
 
 
 def _plan(application: Application, part: Part, told: dict[str, Any]) -> ChildPlan:
-    flags = application.flags
-    arguments = ["-c", "from postroad.cli import run; run()"]
-    for name, value in (
-        ("--data-folder", flags.get("data_folder")),
-        ("--config-file", application.config_file),
-        ("--log-level", flags.get("logs.level") or "warning"),
-    ):
-        if value is not None:
-            arguments += [name, str(value)]
+    arguments = ["-c", "from postroad.cli import run; run()", *application.child_flags()]
     return ChildPlan(part.name, [*arguments, "serve", part.name, "--child"], told)
+
+
+def _ports(application: Application, wishes: Wishes) -> dict[str, int]:
+    """Choose the ports of the rooms' own servers; they listen on loopback behind the one port."""
+    return {
+        room: choose_port("127.0.0.1", section.port, is_free_wanted=wishes.port == 0)
+        for room in ("exchange", "intake", "coordination")
+        if (section := getattr(application.settings, room, None)) is not None
+    }
 
 
 def _install(dsn: str) -> None:

@@ -1,13 +1,11 @@
 """The one HTTP application: the console, the interfaces of all rooms, metrics, health.
 
-A room gets its mount by one line in `MOUNTS`: the path, and the function that makes its routes.
+A room gets its mount by one line in `MOUNTS`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib
-import importlib.util
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +15,7 @@ from fastapi import FastAPI
 from postroad import __version__
 from postroad.bus import AsyncBus
 from postroad.cli.parts import PartContext
+from postroad.cli.proxy import Proxy
 from postroad.console.accounts import Accounts
 from postroad.console.application import add_console, add_health
 from postroad.console.database import DatabaseFacts
@@ -24,6 +23,7 @@ from postroad.console.doors import Doors
 from postroad.console.history import History
 from postroad.console.house import House
 from postroad.console.looks import Looks
+from postroad.console.pages import is_there
 from postroad.console.rooms import Rooms
 from postroad.console.services import ServiceBoard
 from postroad.postgres.connections import open_async_pool, open_pool
@@ -37,13 +37,19 @@ POOL_SIZE = 5
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A room's part of the application: `make(context)` returns an ASGI application."""
+    """A room's part of the application: where it is, and the room whose server answers."""
 
     path: str
-    make: str
+    package: str
+    room: str
 
 
-MOUNTS: tuple[Mount, ...] = ()
+# Rooms have servers of their own, so that neither a slow upload nor a crash there is felt here.
+MOUNTS: tuple[Mount, ...] = (
+    Mount("/exchange/v1", "postroad.exchange", "exchange"),
+    Mount("/coordination/v1", "postroad.coordination", "coordination"),
+    Mount("/intake/v1", "postroad.intake", "intake"),
+)
 
 
 def web(context: PartContext) -> Service:
@@ -112,8 +118,9 @@ def _application(context: PartContext, house: House) -> FastAPI:
     prepare(app)
     add_health(app, house)
     for mount in MOUNTS:
-        module, _, function = mount.make.partition(":")
-        if importlib.util.find_spec(module):
-            app.mount(mount.path, getattr(importlib.import_module(module), function)(context))
+        section = getattr(context.application.settings, mount.room, None)
+        if is_there(mount.package) and section is not None:
+            port = context.port(mount.room, section.port)
+            app.mount(mount.path, Proxy(f"http://127.0.0.1:{port}", mount.room))
     add_console(app, house)
     return app
