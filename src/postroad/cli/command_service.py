@@ -1,4 +1,4 @@
-"""Another command of Postroad as a service: for what insists on a process of its own, like Celery."""
+"""Another command as a service: for what insists on a process of its own, like Celery."""
 
 from __future__ import annotations
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Application", "pass_application"]
 
+CONNECTIONS_MOST = 400
+
 
 @dataclass
 class Application:
@@ -58,7 +60,11 @@ class Application:
             port=embedded.port,
             keep_running=embedded.keep_running,
             start_timeout=embedded.start_timeout,
-            configuration={"shared_buffers": embedded.shared_buffers},
+            configuration={
+                "shared_buffers": embedded.shared_buffers,
+                # Every service of `up` has a pool of its own, and there are three databases more.
+                "max_connections": str(CONNECTIONS_MOST),
+            },
         )
 
     @property

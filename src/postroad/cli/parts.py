@@ -67,9 +67,7 @@ PARTS: tuple[Part, ...] = (
     Part("maintenance", "postroad.cli.parts_bus:maintenance", "housekeeping of the bus"),
     Part("alerts", "postroad.cli.parts_alerts:alerts", "tells people", needs="postroad.alerts"),
     Part("bridges", "postroad.cli.parts_bridge:bridges", "carry", needs="postroad.bridge.house"),
-    Part(
-        "exchange", "postroad.cli.parts_exchange:exchange", "mailboxes", needs="postroad.exchange"
-    ),
+    Part("exchange", "postroad.cli.parts_exchange:exchange", "files", needs="postroad.exchange"),
     Part("intake", "postroad.cli.parts_intake:intake", "its web", needs="postroad.intake"),
     Part("celery-worker", "postroad.cli.parts_intake:worker", "tasks", needs="postroad.intake"),
     Part("celery-beat", "postroad.cli.parts_intake:beat", "schedule", needs="postroad.intake"),

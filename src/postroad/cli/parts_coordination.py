@@ -1,4 +1,4 @@
-"""The parts of coordination: Writer, Coordinator and Reader together, the Gateway, sample writers."""
+"""The parts of coordination: Writer, Coordinator, Reader, the Gateway, sample writers."""
 
 from __future__ import annotations
 

@@ -24,9 +24,11 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 from postroad.service import Service
 
@@ -42,6 +44,8 @@ RECOVERED_AFTER_SECONDS = 60.0
 READY_TIMEOUT_SECONDS = 120.0
 STOP_TIMEOUT_SECONDS = 20.0
 LAST_WORDS = 8
+PIECE_BYTES = 65_536
+LOG_BYTES_MOST = 20_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,8 @@ class ChildPlan:
     name: str
     arguments: Sequence[str]
     told: Mapping[str, Any] = field(default_factory=dict)
+    # Where its log lines go; without a file to our own.
+    log_file: Path | None = None
 
 
 class Child(Service):
@@ -148,10 +154,13 @@ class Child(Service):
 
     async def _read_errors(self, process: asyncio.subprocess.Process) -> None:
         assert process.stderr is not None  # noqa: S101 - a pipe was asked for
-        async for line in process.stderr:
-            self._words = [*self._words, line.decode(errors="replace").rstrip()][-LAST_WORDS:]
-            sys.stderr.buffer.write(line)
-            sys.stderr.buffer.flush()
+        with _open_log(self.plan.log_file) as log:
+            # Read by pieces: one overlong line must not stop the reading of all others.
+            while piece := await process.stderr.read(PIECE_BYTES):
+                lines = piece.decode(errors="replace").splitlines()
+                self._words = [*self._words, *lines][-LAST_WORDS:]
+                log.write(piece)
+                log.flush()
 
     def _kill_late(self, process: asyncio.subprocess.Process) -> None:
         if self.state == "starting" and process.returncode is None:
@@ -180,6 +189,16 @@ class Child(Service):
         self.state = state
         self.since = datetime.now(UTC)
         self._on_change()
+
+
+def _open_log(path: Path | None) -> AbstractContextManager[BinaryIO]:
+    """Open a child's log; one that has grown large makes room for the next."""
+    if path is None:
+        return contextlib.nullcontext(sys.stderr.buffer)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and path.stat().st_size > LOG_BYTES_MOST:
+        path.replace(path.with_suffix(".old.log"))
+    return path.open("ab")
 
 
 class Supervisor:

@@ -7,6 +7,7 @@ import contextlib
 import signal
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
@@ -23,7 +24,6 @@ from postroad.console.accounts import FIRST_ACCOUNT, Accounts
 from postroad.postgres import connect, install
 from postroad.postgres.connections import open_async_pool
 from postroad.postgres.embedded_service import EmbeddedService
-from postroad.postgres.server_user import data_folder_default
 from postroad.settings import masked_database_url
 
 __all__ = ["up"]
@@ -74,7 +74,7 @@ def up(
     """
     has_sample = application.named_database is None if sample is None else sample
     http = application.settings.http
-    folder = application.settings.data_folder or data_folder_default()
+    folder = application.data_folder
     with UpLock(folder, application.named_database) as lock:
         wishes = Wishes(seconds, rate, has_sample, host, port)
         check_port(host or http.host, http.port if port is None else port)
@@ -134,7 +134,12 @@ async def _start_all(
 
 def _plan(application: Application, part: Part, told: dict[str, Any]) -> ChildPlan:
     arguments = ["-c", "from postroad.cli import run; run()", *application.child_flags()]
-    return ChildPlan(part.name, [*arguments, "serve", part.name, "--child"], told)
+    log_file = _logs(application) / f"{part.name}.log"
+    return ChildPlan(part.name, [*arguments, "serve", part.name, "--child"], told, log_file)
+
+
+def _logs(application: Application) -> Path:
+    return application.data_folder / "logs"
 
 
 def _ports(application: Application, wishes: Wishes) -> dict[str, int]:
@@ -184,6 +189,7 @@ def _print_addresses(
     if kind == "embedded":
         rows.append(("look inside", f"psql '{masked_database_url(dsn)}'"))
         rows.append(("data folder", str(application.embedded_server().cluster.home.parent)))
+    rows.append(("logs", str(_logs(application))))
     click.echo()
     print_table(("what", "where"), rows)
     if password is not None:
