@@ -55,6 +55,8 @@ class ChildPlan:
     name: str
     arguments: Sequence[str]
     told: Mapping[str, Any] = field(default_factory=dict)
+    # Children of one stage start and stop together, a higher stage after and before the others.
+    stage: int = 0
     # Where its log lines go; without a file to our own.
     log_file: Path | None = None
 
@@ -208,16 +210,18 @@ class Supervisor:
         self.children: list[Child] = []
         self.changed = asyncio.Event()
 
-    async def start(self, plan: ChildPlan) -> Child:
-        """Start a child and wait until it is ready, however often it has to be started."""
-        child = Child(plan, self.changed.set)
-        self.children.append(child)
-        await child.start()
-        await child.ready()
-        return child
+    async def start(self, *plans: ChildPlan) -> None:
+        """Start children and wait until they are ready, however often they have to be started."""
+        for stage in sorted({plan.stage for plan in plans}):
+            fresh = [Child(plan, self.changed.set) for plan in plans if plan.stage == stage]
+            self.children += fresh
+            for child in fresh:
+                await child.start()
+            await asyncio.gather(*(child.ready() for child in fresh))
 
     async def stop(self) -> None:
-        """Stop all, the last one first."""
-        while self.children:
-            await self.children[-1].stop()
-            self.children.pop()
+        """Stop all, the highest stage first."""
+        for stage in sorted({child.plan.stage for child in self.children}, reverse=True):
+            leaving = [child for child in self.children if child.plan.stage == stage]
+            await asyncio.gather(*(child.stop() for child in leaving), return_exceptions=True)
+        self.children.clear()

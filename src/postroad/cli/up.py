@@ -127,15 +127,16 @@ async def _start_all(
         "rate": wishes.rate,
         "ports": _ports(application, wishes),
     }
-    for part in present_parts(has_sample=wishes.has_sample):
-        click.echo(f"starting {part.name} …")
-        await supervisor.start(_plan(application, part, told))
+    parts = present_parts(has_sample=wishes.has_sample)
+    click.echo(f"starting {', '.join(part.name for part in parts)} …")
+    await supervisor.start(*(_plan(application, part, told) for part in parts))
 
 
 def _plan(application: Application, part: Part, told: dict[str, Any]) -> ChildPlan:
     arguments = ["-c", "from postroad.cli import run; run()", *application.child_flags()]
     log_file = _logs(application) / f"{part.name}.log"
-    return ChildPlan(part.name, [*arguments, "serve", part.name, "--child"], told, log_file)
+    serve = [*arguments, "serve", part.name, "--child"]
+    return ChildPlan(part.name, serve, told, part.stage, log_file)
 
 
 def _logs(application: Application) -> Path:
