@@ -16,6 +16,7 @@ from postroad import __version__
 from postroad.bus import AsyncBus
 from postroad.cli.parts import PartContext
 from postroad.cli.proxy import Proxy
+from postroad.cli.web_rooms import open_rooms
 from postroad.console.accounts import Accounts
 from postroad.console.application import add_console, add_health
 from postroad.console.database import DatabaseFacts
@@ -24,7 +25,6 @@ from postroad.console.history import History
 from postroad.console.house import House
 from postroad.console.looks import Looks
 from postroad.console.pages import is_there
-from postroad.console.rooms import Rooms
 from postroad.console.services import ServiceBoard
 from postroad.postgres.connections import open_async_pool, open_pool
 from postroad.service import Service
@@ -94,7 +94,10 @@ class WebService(Service):
         )
         looks = Looks()
         try:
-            async with AsyncBus(dsn, listen=not is_pooled) as bus:
+            async with (
+                AsyncBus(dsn, listen=not is_pooled) as bus,
+                open_rooms(self._context) as rooms,
+            ):
                 yield House(
                     bus=bus,
                     accounts=Accounts(pool),
@@ -104,7 +107,7 @@ class WebService(Service):
                     services=ServiceBoard(pool),
                     database=DatabaseFacts(pool),
                     doors=Doors(pool, blocking_pool),
-                    rooms=Rooms(),
+                    rooms=rooms,
                     effective=loaded.effective(),
                     looks=looks,
                 )

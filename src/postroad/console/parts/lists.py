@@ -14,20 +14,17 @@ def filter_form(
     t: Texts,
     action: str,
     *,
-    search: str,
+    search: str | None = None,
     hidden: Mapping[str, object] | None = None,
     choices: Mapping[str, tuple[str, Mapping[str, str]]] | None = None,
     chosen: Mapping[str, str] | None = None,
     hint: str = "",
 ) -> Markup:
     """Make the form over a list: a search and choices by name; it works without scripts."""
-    fields: list[Markup] = [
-        element(
-            "label",
-            t("common.search"),
-            element("input", type="search", name="search", value=search, placeholder=hint),
-        )
-    ]
+    fields: list[Markup] = []
+    if search is not None:
+        field = element("input", type="search", name="search", value=search, placeholder=hint)
+        fields.append(element("label", t("common.search"), field))
     for name, (title, options) in (choices or {}).items():
         listed = [
             element(
