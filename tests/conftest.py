@@ -1,3 +1,8 @@
 """Only a list of fixture plugins."""
 
-pytest_plugins = ["tests.fixtures.postgres", "tests.fixtures.smtp", "tests.fixtures.webhook"]
+pytest_plugins = [
+    "tests.fixtures.postgres",
+    "tests.fixtures.firebird",
+    "tests.fixtures.smtp",
+    "tests.fixtures.webhook",
+]
