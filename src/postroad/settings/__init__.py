@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from postroad.settings.exchange import ExchangeSettings
 from postroad.settings.house import (
     BusSettings,
     DatabaseSettings,
@@ -30,6 +31,7 @@ __all__ = [
     "DatabaseSettings",
     "Duration",
     "EmbeddedSettings",
+    "ExchangeSettings",
     "LogSettings",
     "Section",
     "Settings",
@@ -51,5 +53,6 @@ class Settings(Section):
     database: DatabaseSettings = DatabaseSettings()
     embedded: EmbeddedSettings = EmbeddedSettings()
     bus: BusSettings = BusSettings()
+    exchange: ExchangeSettings = ExchangeSettings()
     logs: LogSettings = LogSettings()
     vault: VaultSettings = VaultSettings()
