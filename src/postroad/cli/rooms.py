@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from postroad.postgres.manifest import Schema
 
-__all__ = ["ALERTS", "BUS", "SCHEMAS"]
+__all__ = ["ALERTS", "BUS", "EXCHANGE", "SCHEMAS"]
 
 BUS = Schema("mbus", "postroad.bus", ("hstore",))
 ALERTS = Schema("alerts", "postroad.alerts")
-SCHEMAS: tuple[Schema, ...] = (BUS, ALERTS)
+EXCHANGE = Schema("exchange", "postroad.exchange")
+SCHEMAS: tuple[Schema, ...] = (BUS, ALERTS, EXCHANGE)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from postroad.settings.alerts import AlertsSettings
+from postroad.settings.exchange import ExchangeSettings
 from postroad.settings.house import (
     BusSettings,
     DatabaseSettings,
@@ -32,6 +33,7 @@ __all__ = [
     "DatabaseSettings",
     "Duration",
     "EmbeddedSettings",
+    "ExchangeSettings",
     "LogSettings",
     "Section",
     "Settings",
@@ -54,5 +56,6 @@ class Settings(Section):
     embedded: EmbeddedSettings = EmbeddedSettings()
     bus: BusSettings = BusSettings()
     alerts: AlertsSettings = AlertsSettings()
+    exchange: ExchangeSettings = ExchangeSettings()
     logs: LogSettings = LogSettings()
     vault: VaultSettings = VaultSettings()
