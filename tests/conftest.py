@@ -2,6 +2,7 @@
 
 pytest_plugins = [
     "tests.fixtures.postgres",
+    "tests.fixtures.exchange_server",
     "tests.fixtures.firebird",
     "tests.fixtures.smtp",
     "tests.fixtures.webhook",

@@ -56,10 +56,10 @@ class _AsyncPostgres:
             return "exists"
         return "locked" if code in ("55P03", "57014", "40001", "40P01") else "other"
 
-    async def begin(self, is_probe: bool = False) -> None:
+    async def begin(self, purpose: str = "work") -> None:
         if self._connection.autocommit:
             await self.execute("begin")
-        if is_probe:
+        if purpose == "probe":
             await self.execute("set local lock_timeout = '500ms'")
 
     async def execute(self, statement: str, parameters: tuple[Any, ...] = ()) -> list[Any]:

@@ -226,9 +226,11 @@ class Reply:
         document: dict[str, Any] = {"name": self.name, "recipient": self.recipient}
         if self.reply_to is not None:
             document["reply_to"] = self.reply_to
+        # Of one that goes along it is a check, of one uploaded before it is the name.
+        document["sha256"] = self.sha256
         if self.is_large:
-            document["sha256"] = self.sha256
-        elif self.media_type is None:
+            return document
+        if self.media_type is None:
             document["body"] = self.body
         else:
             document["content_base64"] = base64.b64encode(self.content).decode("ascii")
@@ -352,8 +354,8 @@ class _Session:
         """Tell what an error of an insert means: `exists`, `locked` or `other`."""
         raise NotImplementedError
 
-    def begin(self, is_probe: bool = False) -> None:
-        """Begin a transaction; one that probes does not wait long for others."""
+    def begin(self, purpose: str = "work") -> None:
+        """Begin a transaction to `work`, to `read` only, or to `probe` without waiting long."""
         raise NotImplementedError
 
     def execute(self, statement: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -401,12 +403,11 @@ class _Sqlite(_Session):
         cursor.row_factory = None
         return cursor
 
-    def begin(self, is_probe: bool = False) -> None:
+    def begin(self, purpose: str = "work") -> None:
         if not self._is_implicit:
-            # At once, because a transaction that turns from reading to writing may be refused.
-            # The connection's own time-out bounds the waiting, in a probe too.
-            del is_probe
-            self.execute("begin immediate")
+            # What will write says so at once: one that turns from reading to writing may be
+            # refused. The connection's own time-out bounds the waiting, in a probe too.
+            self.execute("begin" if purpose == "read" else "begin immediate")
 
 
 class _Postgres(_Session):
@@ -423,10 +424,10 @@ class _Postgres(_Session):
             return "exists"
         return "locked" if code in ("55P03", "57014", "40001", "40P01") else "other"
 
-    def begin(self, is_probe: bool = False) -> None:
+    def begin(self, purpose: str = "work") -> None:
         if self.connection.autocommit:
             self.execute("begin")
-        if is_probe:
+        if purpose == "probe":
             self.execute("set local lock_timeout = '500ms'")
 
     def execute(self, statement: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -471,8 +472,8 @@ class _Firebird(_Session):
             return "exists"
         return "locked" if code in ("40001", "40P01") else "other"
 
-    def begin(self, is_probe: bool = False) -> None:
-        if is_probe:
+    def begin(self, purpose: str = "work") -> None:
+        if purpose == "probe":
             driver = importlib.import_module("firebird.driver")
             kind = driver.Isolation.READ_COMMITTED_RECORD_VERSION
             self._probe = self.connection.transaction_manager(driver.tpb(kind, lock_timeout=0))
@@ -522,7 +523,7 @@ Steps = Generator[Tuple[Any, ...], Any, Any]
 
 def created(may_create: bool) -> Steps:
     """See to it that the table of markers is there."""
-    yield ("session", "begin")
+    yield ("session", "begin", "read")
     is_there = yield ("session", "has_table")
     yield ("session", "rollback")
     if is_there:
@@ -539,7 +540,7 @@ def created(may_create: bool) -> Steps:
     except Exception:
         # Another instance may have made it at the same moment.
         yield ("session", "rollback")
-        yield ("session", "begin")
+        yield ("session", "begin", "read")
         is_there = yield ("session", "has_table")
         yield ("session", "rollback")
         if not is_there:
@@ -568,7 +569,7 @@ def settled(process: str, database: str) -> Steps:
     """Decide an open process by the tombstone: return COMMITTED, ABORTED or INFLIGHT."""
     kind = "exists"
     try:
-        yield ("session", "begin", True)
+        yield ("session", "begin", "probe")
         yield (
             "session",
             "execute",
@@ -587,7 +588,7 @@ def settled(process: str, database: str) -> Steps:
         return ABORTED
     if kind == "locked":
         return INFLIGHT
-    yield ("session", "begin", True)
+    yield ("session", "begin", "probe")
     rows = yield (
         "session",
         "execute",
@@ -605,7 +606,7 @@ def _now() -> str:
 
 def markers(database: str) -> Steps:
     """Return the highest marker of a database, and those the exchange may not have heard of."""
-    yield ("session", "begin")
+    yield ("session", "begin", "read")
     (highest,) = yield (
         "session",
         "execute",
@@ -625,7 +626,7 @@ def markers(database: str) -> Steps:
 def _acknowledged(processes: Iterable[str]) -> Steps:
     """Note that the exchange has heard of these markers. Only a convenience: it may fail."""
     try:
-        yield ("session", "begin", True)
+        yield ("session", "begin", "probe")
         for process in processes:
             yield (
                 "session",
@@ -809,16 +810,22 @@ class Exchange:
         document: dict[str, Any] = {"id": id or uuid.uuid4().hex, "database": database}
         if messages is not None:
             document["messages"] = messages
+            stored = stored_json([{"id": one["id"], "body": one["body"]} for one in messages])
         elif content is not None:
             document["content_base64"] = base64.b64encode(content).decode("ascii")
             document["media_type"] = media_type or "application/octet-stream"
+            stored = content
         else:
             document["body"] = body
+            stored = stored_json(body)
         if recipient is not None:
             document["recipient"] = recipient
         if order is not None:
             document["order"] = order
-        return dict(self._call("POST", "/messages", document), id=document["id"])
+        answer = self._call("POST", "/messages", document, ("OK",))
+        if answer.get("sha256") not in (None, sha256_of(stored)):
+            raise ChecksumMismatch("message {} arrived as something else".format(document["id"]))
+        return answer
 
     def receive(self, limit: int = 100, max_bytes: int | None = None) -> list[File]:
         """Return the replies addressed to this client, oldest first; `ack` each when it is safe."""
@@ -826,7 +833,7 @@ class Exchange:
         if max_bytes is not None:
             query["max_bytes"] = max_bytes
         answer = self._call("GET", "/messages?" + urllib.parse.urlencode(query))
-        return [File(facts, self.fetch) for facts in _listed(answer)]
+        return [File(facts, self.fetch) for facts in answer["items"]]
 
     def ack(self, message: File | str) -> None:
         """Say that a reply is safe here; it is not received again. Repeatable."""
@@ -986,7 +993,7 @@ class Exchange:
         def read() -> dict[str, Any]:
             content = once()
             try:
-                answer = json.loads(content.decode("utf-8")) if content else {}
+                answer = json.loads(content.decode("utf-8"))
             except ValueError:
                 raise NotAnswered("the answer is no JSON") from None
             # An answer is one of a closed set; anything else is no answer at all.
@@ -1023,19 +1030,16 @@ class Exchange:
         request.add_header("Accept", "application/json")
         try:
             with self._opener.open(request, timeout=self.timeout) as response:
-                return bytes(response.read())
+                content = bytes(response.read())
+                # An answer that was cut within its head would else pass for a short one.
+                if response.length is None and not getattr(response, "chunked", False):
+                    raise NotAnswered("the answer was cut")
+                return content
         except urllib.error.HTTPError as error:
             with error:
                 raise _refusal(error) from None
         except (OSError, http.client.HTTPException) as error:
             raise NotAnswered(f"{method} {url}: {error}") from error
-
-
-def _listed(answer: dict[str, Any]) -> list[dict[str, Any]]:
-    for name in ("messages", "items", "replies"):
-        if name in answer:
-            return list(answer[name])
-    raise NotAnswered("the answer has no list")
 
 
 def _refusal(error: urllib.error.HTTPError) -> ExchangeClientError:
