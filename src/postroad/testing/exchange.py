@@ -24,7 +24,9 @@ class RunningExchange:
     Use it with `with`, or call `start` and `stop`. `settings` shortens time-outs and the like.
     """
 
-    def __init__(self, dsn: str, root: Path | str, settings: ExchangeSettings | None = None) -> None:
+    def __init__(
+        self, dsn: str, root: Path | str, settings: ExchangeSettings | None = None
+    ) -> None:
         self._dsn = dsn
         self._root = Path(root)
         self._settings = settings or ExchangeSettings()

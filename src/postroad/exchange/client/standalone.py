@@ -716,9 +716,17 @@ def finished(work: Work, database: str, has_marker: bool) -> Steps:
     if answer["status"] != "OK":
         yield ("session", "rollback")
         raise ProcessCancelled(f"process {work.id} is not ours any more")
-    try:
-        if has_marker:
+    if has_marker:
+        try:
             yield from written(work.id, database)
+        except Exception as error:
+            # COMMIT was not sent, so this is certain.
+            kind = yield ("session", "kind_of", error)
+            yield from undone(work, str(error))
+            if kind == "exists":
+                raise ProcessCancelled(f"process {work.id} was settled as aborted") from error
+            raise
+    try:
         yield ("session", "commit")
     except Exception as error:
         outcome = yield from _looked_up(work.id, database, has_marker)
@@ -758,8 +766,9 @@ def undone(work: Work, error: str, call: str = "abort") -> Steps:
     """End a block that failed: roll back, and tell it; time-outs tell it if nobody can."""
     try:
         yield ("session", "rollback")
-    finally:
-        yield ("http", "quietly", call, work.id, error)
+    except Exception as failure:  # noqa: BLE001 - a connection that is gone has rolled back
+        logger.debug("process %s: no roll-back: %s", work.id, failure)
+    yield ("http", "quietly", call, work.id, error)
 
 
 # Carrying the steps out, blocking.
