@@ -32,11 +32,7 @@ MESSAGES = (
     " p_before => %s, p_limit => %s)"
 )
 LOST = "select * from exchange.lost_messages(p_database => %s, p_from => %s)"
-SERVER = (
-    "select s.*, (select count(*) from exchange.message m where m.folder is distinct from m.placed"
-    " or m.temporary is not null)"
-    " as pending from exchange.server s"
-)
+SERVER = "select s.*, (select count(*) from exchange.move) as pending from exchange.server s"
 ROUTES = "select * from exchange.route order by id"
 
 

@@ -32,7 +32,7 @@ FORGET_OUTDATED = (
     "select * from exchange.forget_outdated(p_epoch => %s, p_kept => %s, p_limit => %s)"
 )
 DATABASES = "select d.id from exchange.database d order by d.id"
-TEMPORARIES = "select m.temporary from exchange.message m where m.temporary is not null"
+TEMPORARIES = "select v.temporary from exchange.move v where v.temporary is not null"
 RAISE = "select alerts.raise(%s, 'exchange', %s, %s, %s)"
 CLEAR = "select alerts.clear(%s)"
 
