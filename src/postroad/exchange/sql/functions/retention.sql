@@ -12,7 +12,7 @@ begin
         where o.state in ('done', 'discarded') and o.finished_at < exchange.now() - p_kept and o.folder is not null
         order by o.finished_at limit p_limit for update skip locked)
       returning m.*)
-    select exchange._move(k::exchange.message, row(k.number, o.folder, null)::exchange.move)
+    select exchange._move(k::exchange.message, row(k.number, o.folder, null, null)::exchange.move)
     from marked k join exchange.message o on o.number = k.number;
 end $$;
 

@@ -5,5 +5,6 @@
 create table exchange.move (
   number    bigint primary key,
   source    text,
-  temporary text
+  temporary text,
+  planned_at timestamptz not null default clock_timestamp()
 );
