@@ -36,13 +36,18 @@ from postroad.alerts.reporting import (
     raise_alert,
     raise_alert_async,
 )
+from postroad.alerts.sender import AlertSender
+from postroad.alerts.watchers import ClockWatcher, DiskWatcher
 
 __all__ = [
     "AlertNotFound",
+    "AlertSender",
     "AlertsError",
     "ChannelNotFound",
     "ChannelRefused",
+    "ClockWatcher",
     "DeliveryFailed",
+    "DiskWatcher",
     "InvalidAlert",
     "Severity",
     "clear_alert",

@@ -45,7 +45,11 @@ FAILED: Statement = (
     " p_backoff_max => %s, p_give_up_after => %s) as state"
 )
 NOTICES: Statement = "select * from alerts.notices(p_channel => %s, p_limit => %s)"
+NOTICE: Statement = (
+    "select state, error from alerts.notices(p_channel => null, p_limit => 1000) where id = %s"
+)
 RETRY: Statement = "select alerts.retry(p_notice => %s) as is_tried"
+FOLD: Statement = "select alerts.fold() as count"
 PURGE: Statement = "select alerts.purge(p_keep => %s) as count"
 
 Parameter = str | int | bool | None | timedelta | Sequence[str]

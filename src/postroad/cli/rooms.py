@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from postroad.postgres.manifest import Schema
 
-__all__ = ["ALERTS", "BUS", "EXCHANGE", "SCHEMAS"]
+__all__ = ["ALERTS", "BRIDGE", "BROKER", "BUS", "EXCHANGE", "SCHEMAS"]
 
 BUS = Schema("mbus", "postroad.bus", ("hstore",))
 ALERTS = Schema("alerts", "postroad.alerts")
+BROKER = Schema("broker", "postroad.broker", ("hstore",))
+BRIDGE = Schema("bridge", "postroad.bridge", ("hstore",))
 EXCHANGE = Schema("exchange", "postroad.exchange")
-SCHEMAS: tuple[Schema, ...] = (BUS, ALERTS, EXCHANGE)
+SCHEMAS: tuple[Schema, ...] = (
+    BUS,
+    ALERTS,
+    BROKER,
+    BRIDGE,
+    EXCHANGE,
+)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from postroad.settings.alerts import AlertsSettings
 from postroad.settings.exchange import ExchangeSettings
 from postroad.settings.house import (
     BusSettings,
@@ -27,6 +28,7 @@ from postroad.settings.values import (
 from postroad.settings.vault import VaultSettings
 
 __all__ = [
+    "AlertsSettings",
     "BusSettings",
     "DatabaseSettings",
     "Duration",
@@ -54,5 +56,6 @@ class Settings(Section):
     embedded: EmbeddedSettings = EmbeddedSettings()
     bus: BusSettings = BusSettings()
     exchange: ExchangeSettings = ExchangeSettings()
+    alerts: AlertsSettings = AlertsSettings()
     logs: LogSettings = LogSettings()
     vault: VaultSettings = VaultSettings()

@@ -6,7 +6,7 @@ tables/notice.sql
 tables/attempt.sql
 internal/now.sql
 internal/severity.sql
-internal/fold.sql
+functions/fold.sql
 internal/items.sql
 functions/raise.sql
 functions/clear.sql

@@ -5,7 +5,7 @@ language plpgsql security definer set search_path from current as $$
 declare
   v_count bigint;
 begin
-  perform alerts._fold();
+  perform alerts.fold();
   if p_key is not null and not exists (select from alerts.alert a where a.key = p_key) then
     raise exception 'there is no alert %', quote_literal(p_key)
       using errcode = 'MA002', hint = 'Look at: postroad alerts list';

@@ -1,7 +1,7 @@
 -- Write the next notice of a channel, if there is something to say and it is time; returns its id or null.
 --   p_group_window  things that come within it share a notice
 --   p_quiet_window  the longest gap between two notices while things go on: the gap begins at p_group_window and
---                   grows eightfold with each notice, and is forgotten when twice its time passed in peace
+--                   grows eightfold with each notice, and is forgotten after twice p_quiet_window in peace
 --   p_digest_every  how often what is still open and not acknowledged is told again; null: never
 --   p_is_heartbeat  whether a digest is sent even when nothing is open, so that silence means a dead server
 -- While a notice of the channel is not sent no other is written: what comes up meanwhile shares the next.
@@ -18,7 +18,7 @@ declare
   v_first   timestamptz;
   v_notice  bigint;
 begin
-  perform alerts._fold();
+  perform alerts.fold();
   select c.* into v_channel from alerts.channel c where c.name = p_channel and c.is_active for update;
   if not found or exists (
       select from alerts.notice n
@@ -57,7 +57,7 @@ begin
   if v_kind = 'alert' then
     perform alerts._tell(v_channel, v_notice);
     update alerts.channel c set last_notice_at = v_now,
-      gap = case when alerts._is_recent(c.last_notice_at, c.gap * 2) then least(c.gap * 8, p_quiet_window)
+      gap = case when alerts._is_recent(c.last_notice_at, p_quiet_window * 2) then least(c.gap * 8, p_quiet_window)
             else p_group_window end
     where c.name = p_channel;
   end if;

@@ -6,7 +6,7 @@ returns table (id bigint, key text, room text, severity text, title text, body t
                told text[])
 language plpgsql security definer set search_path from current as $$
 begin
-  perform alerts._fold();
+  perform alerts.fold();
   return query
     select a.id, a.key, a.room, a.severity, a.title, a.body, a.count, a.raised_at, a.last_at, a.cleared_at,
            a.acked_at, a.acked_by,
