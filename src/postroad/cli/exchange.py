@@ -13,6 +13,16 @@ from rich.console import Console
 from postroad.cli.context import Application, pass_application
 from postroad.cli.exchange_clients import clients, databases
 from postroad.cli.exchange_context import exchange_root, installed
+from postroad.cli.exchange_operate import (
+    check,
+    messages,
+    processes,
+    release,
+    replay,
+    requeue,
+    resolve,
+    routes,
+)
 from postroad.cli.output import json_option, print_json
 from postroad.exchange.server import ExchangeServer
 
@@ -27,8 +37,19 @@ def exchange() -> None:
     """
 
 
-exchange.add_command(clients)
-exchange.add_command(databases)
+for command in (
+    clients,
+    databases,
+    processes,
+    messages,
+    requeue,
+    resolve,
+    release,
+    replay,
+    check,
+    routes,
+):
+    exchange.add_command(command)
 
 
 @exchange.command()

@@ -1,8 +1,8 @@
 """The exchange: hands files to ERP instances in two-phase processes, and loses and doubles nothing.
 
 Messages come in over HTTP and lie as files in the folders of their database. An instance of that
-ERP begins a process (API_1), gets files, does its work in one transaction of its own database, hands
-in replies and results (API_3), commits, and says so (API_4). The rows of schema `exchange` are the
+ERP begins a process (API_1), gets files, works in one transaction of its own database, hands in
+replies and results (API_3), commits, and says so (API_4). The rows of schema `exchange` are the
 truth; the folders follow by an idempotent redo of what the rows say.
 
 ```

@@ -11,19 +11,17 @@ import base64
 import binascii
 import hashlib
 import json
-import re
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
+from pydantic_core import from_json
 
 from postroad.exchange.errors import ContentInvalid
 
 __all__ = ["Content", "binary", "content_of", "digest_of", "inline", "parse", "stored_json"]
 
 MEDIA_TYPE_DEFAULT = "application/octet-stream"
-# orjson reads integers beyond 64 bits as floats; the standard library keeps them.
-_LONG_NUMBER = re.compile(rb"\d{18}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +42,7 @@ class Content:
 def parse(text: bytes) -> Any:
     """Read JSON strictly: no NaN, no lone surrogates, no precision lost. Raises ContentInvalid."""
     try:
-        if _LONG_NUMBER.search(text):
-            return json.loads(text, parse_constant=_refuse_constant)
-        return orjson.loads(text)
+        return from_json(text, allow_inf_nan=False)
     except (ValueError, RecursionError) as failure:
         raise ContentInvalid(f"the body is not JSON: {failure}") from failure
 
@@ -90,7 +86,3 @@ def inline(stored: bytes, media_type: str | None) -> dict[str, Any]:
     if media_type is not None:
         return {"content_base64": base64.b64encode(stored).decode(), "media_type": media_type}
     return {"body": orjson.Fragment(stored)}
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")

@@ -34,7 +34,10 @@ QUARANTINE = (
     "select exchange.quarantine(p_epoch => %s, p_number => %s, p_reason => %s, p_is_there => %s)"
 )
 NOT_PLACED = "select exchange.not_placed(p_epoch => %s, p_process => %s, p_reason => %s)"
-PENDING = "select exchange.pending(p_processes => %s::text[], p_after => %s, p_limit => %s) as move"
+PENDING = (
+    "select exchange.pending(p_processes => %s::text[], p_numbers => %s::bigint[], p_after => %s,"
+    " p_limit => %s) as move"
+)
 PENDING_PAGE = 500
 
 
@@ -114,11 +117,13 @@ class Desk:
                 except FileMissing as missing:
                     await self.quarantine(move, str(missing), is_there=False)
 
-    async def follow_pending(self, processes: list[str] | None = None) -> int:
+    async def follow_pending(
+        self, processes: list[str] | None = None, numbers: list[int] | None = None
+    ) -> int:
         """Do what the journal still has pending: the redo. Returns how many moves it did."""
         done = after = 0
         while True:
-            rows = await self.journal.rows(PENDING, processes, after, PENDING_PAGE)
+            rows = await self.journal.rows(PENDING, processes, numbers, after, PENDING_PAGE)
             moves = [Move.of(row["move"]) for row in rows]
             for database in {move.database for move in moves}:
                 here = [move for move in moves if move.database == database]
@@ -150,6 +155,6 @@ class Desk:
         logger.error("file_in_quarantine", extra={"file": move.name, "reason": reason})
         verdict = await self.journal.call(QUARANTINE, self.epoch, move.number, reason, is_there)
         if is_there and verdict == "parked":
-            aside = Move(move.number, move.database, move.name, "Error", move.folder, None)
+            aside = Move(move.number, move.database, move.name, "Error", move.folder)
             await self.placement.place([aside])
             await self.marks.place([aside])

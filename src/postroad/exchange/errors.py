@@ -1,4 +1,4 @@
-"""Errors of the exchange: one class per SQLSTATE that schema exchange raises, and those of the files.
+"""Errors of the exchange: one class per SQLSTATE of schema exchange, and those of the files.
 
 ```
 ExchangeError

@@ -13,10 +13,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import itertools
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -36,9 +37,13 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _UNSAFE = {errno.ELOOP, errno.ENOTDIR, errno.EMLINK}
 
 
+_process_name = secrets.token_hex(8)
+_numbers = itertools.count(1)
+
+
 def temporary_name() -> str:
     """Return a name that no file has: hidden, and never the name of a message."""
-    return TEMPORARY_PREFIX + secrets.token_hex(12)
+    return f"{TEMPORARY_PREFIX}{_process_name}-{next(_numbers)}"
 
 
 class Storage:
@@ -84,6 +89,20 @@ class Storage:
         """Write and synchronise a new file; the folder is not synchronised yet."""
         with self.writer(database, folder, name) as descriptor:
             _write_all(descriptor, content)
+
+    def write_many(
+        self, database: str, folder: str, files: Sequence[tuple[str, bytes]]
+    ) -> list[OSError | None]:
+        """Write and synchronise new files; return for each what went wrong, or None."""
+        failures: list[OSError | None] = []
+        with self.folder(database, folder) as parent:
+            for name, content in files:
+                try:
+                    _write_new(parent, name, content)
+                    failures.append(None)
+                except OSError as failure:
+                    failures.append(failure)
+        return failures
 
     @contextlib.contextmanager
     def writer(self, database: str, folder: str, name: str) -> Iterator[int]:
@@ -142,7 +161,7 @@ class Storage:
     def rename(
         self, database: str, source: tuple[str, str], target: tuple[str, str], *, to: str = ""
     ) -> None:
-        """Move a file, as (folder, name), within a database (or to another); across file systems by copy."""
+        """Move a file, as (folder, name), across file systems by copy."""
         with (
             self.folder(database, source[0]) as from_folder,
             self.folder(to or database, target[0]) as to_folder,
@@ -204,6 +223,20 @@ def _safe(failure: OSError, name: str) -> Exception:
             hint="remove it from the root folder; the exchange follows no links",
         )
     return failure
+
+
+def _write_new(parent: int, name: str, content: bytes) -> None:
+    descriptor = os.open(name, _CREATE, 0o640, dir_fd=parent)
+    try:
+        try:
+            _write_all(descriptor, content)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name, dir_fd=parent)
+        raise
 
 
 def _write_all(descriptor: int, content: bytes) -> None:

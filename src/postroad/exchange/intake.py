@@ -13,14 +13,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
-from postroad.exchange.content import Content, digest_of
+from postroad.exchange.content import Content
 from postroad.exchange.desk import Desk
-from postroad.exchange.errors import FileMissing, IdByCase, MessageConflict
+from postroad.exchange.errors import (
+    ExchangeError,
+    FileMissing,
+    IdByCase,
+    MessageConflict,
+    StorageFailed,
+    storage_failure,
+)
 from postroad.exchange.files import temporary_name
 from postroad.exchange.placement import Move
 
@@ -28,7 +36,9 @@ __all__ = ["Arrival", "Intake", "Taken"]
 
 INTAKE = "select * from exchange.intake(p_epoch => %s, p_items => %s::jsonb)"
 BATCH_MOST = 64
-CALLS_MOST = 2
+BATCHES_MOST = 4
+# So long may one thread write before another one shares the work.
+QUICK_SECONDS = 0.004
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +56,8 @@ class Arrival:
     def digest(self) -> str:
         """What makes a second one the same."""
         content = self.content
-        return digest_of(
-            self.recipient, self.order, content.sha256, content.media_type, content.is_group
-        )
+        parts = (self.recipient, self.order, content.sha256, content.media_type, content.is_group)
+        return "|".join(map(str, parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,80 +71,30 @@ class Taken:
 
 
 class Intake:
-    """Takes messages in, many per journal call."""
+    """Takes messages in, many at once.
+
+    What arrives while a batch is under way makes the next one: its files are written by a few
+    threads, one journal call records them, one pass renames them.
+    """
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
-        self._waiting: list[tuple[dict[str, Any], asyncio.Future[dict[str, Any]]]] = []
+        self._waiting: list[tuple[Arrival, asyncio.Future[Taken]]] = []
         self._running: set[asyncio.Task[None]] = set()
+        self._write_seconds = 0.0
 
     async def take(self, arrival: Arrival) -> Taken:
         """Store a message durably. Raises MessageConflict, IdByCase, StorageFull, StorageFailed."""
         desk = self._desk
-        desk.refuse_when_full()
-        await desk.know_database(arrival.database)
-        temporary = temporary_name()
-        await self._write(arrival, temporary)
-        is_used = True
-        try:
-            row = await self._record(item_of(arrival, temporary))
-            is_used = row["temporary"] == temporary
-            _refuse(row["answer"], arrival)
-            await self._place(arrival, row, temporary)
-        except (IdByCase, MessageConflict):
-            is_used = False
-            raise
-        finally:
-            if not is_used:
-                with contextlib.suppress(OSError):
-                    await desk.in_thread(
-                        desk.storage.unlink, arrival.database, "Messages", temporary
-                    )
-        return Taken(row["answer"] == "new", row["sequence"], row["file_name"], row["number"])
-
-    async def _write(self, arrival: Arrival, temporary: str) -> None:
-        desk = self._desk
-        write = (desk.storage.write, arrival.database, "Messages", temporary)
-        try:
-            await asyncio.get_running_loop().run_in_executor(
-                desk.threads, *write, arrival.content.stored
-            )
-        except FileNotFoundError:
-            # Somebody removed the folder: made anew.
-            await desk.in_thread(desk.storage.make_database, arrival.database)
-            await desk.in_thread(*write, arrival.content.stored)
-        except OSError:
-            # Once more through the one place that names failures.
-            await desk.in_thread(*write, arrival.content.stored)
-
-    async def _place(self, arrival: Arrival, row: dict[str, Any], temporary: str) -> None:
-        if row["placed"] is not None:
-            return
-        desk = self._desk
-        move = Move(
-            number=row["number"],
-            database=arrival.database,
-            name=row["file_name"],
-            folder=row["folder"],
-            placed=None,
-            temporary=row["temporary"],
-            size=arrival.content.size,
-            sha256=arrival.content.sha256,
-            media_type=arrival.content.media_type,
-            state="queued",
-        )
-        try:
-            await desk.placement.place([move])
-        except FileMissing:
-            # The first try lost its file before it was acknowledged; this one brings it again.
-            await desk.placement.place([_with(move, temporary)])
-        desk.marks.place_later([move])
-
-    async def _record(self, item: dict[str, Any]) -> dict[str, Any]:
-        future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self._waiting.append((item, future))
-        if len(self._running) < CALLS_MOST:
-            task = asyncio.get_running_loop().create_task(self._run())
+        if desk.is_full:
+            desk.refuse_when_full()
+        if arrival.database not in desk.databases:
+            await desk.know_database(arrival.database)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Taken] = loop.create_future()
+        self._waiting.append((arrival, future))
+        if len(self._running) < BATCHES_MOST:
+            task = loop.create_task(self._run())
             self._running.add(task)
             task.add_done_callback(self._running.discard)
         return await future
@@ -143,20 +102,135 @@ class Intake:
     async def _run(self) -> None:
         while batch := self._waiting[:BATCH_MOST]:
             del self._waiting[:BATCH_MOST]
-            items = [{**item, "item": place} for place, (item, _) in enumerate(batch)]
+            by_database: dict[str, list[_Piece]] = {}
+            for arrival, future in batch:
+                piece = _Piece(arrival, temporary_name(), future)
+                by_database.setdefault(arrival.database, []).append(piece)
+            pieces = [piece for here in by_database.values() for piece in here]
             try:
-                rows = await self._desk.journal.rows(
-                    INTAKE, self._desk.epoch, orjson.dumps(items).decode()
-                )
+                await self._write(by_database)
+                written = [piece for piece in pieces if not piece.future.done()]
+                await self._record(written)
+                await asyncio.gather(*(self._place(here) for here in by_database.values()))
             except Exception as failure:  # noqa: BLE001 - each of those who wait is told
-                for _, future in batch:
-                    if not future.done():
-                        future.set_exception(failure)
-                continue
-            for row in rows:
-                future = batch[row["item"]][1]
-                if not future.done():
-                    future.set_result(row)
+                for piece in pieces:
+                    piece.fail(failure)
+            finally:
+                await self._drop(pieces)
+
+    async def _write(self, by_database: dict[str, list[_Piece]]) -> None:
+        """Write the temporary files: few threads while the disk is quick, many when it is slow."""
+        desk = self._desk
+        share = max(1, min(BATCH_MOST, int(QUICK_SECONDS / max(self._write_seconds, 1e-6))))
+        await asyncio.gather(
+            *(
+                self._write_some(desk, database, pieces[begin : begin + share])
+                for database, pieces in by_database.items()
+                for begin in range(0, len(pieces), share)
+            )
+        )
+
+    async def _write_some(self, desk: Desk, database: str, pieces: list[_Piece]) -> None:
+        files = [(piece.temporary, piece.arrival.content.stored) for piece in pieces]
+        begun = time.perf_counter()
+        try:
+            failures = await desk.in_thread(desk.storage.write_many, database, "Messages", files)
+        except StorageFailed:
+            # Somebody may have removed the folder: made anew, and tried once more.
+            await desk.in_thread(desk.storage.make_database, database)
+            failures = await desk.in_thread(desk.storage.write_many, database, "Messages", files)
+        seconds = (time.perf_counter() - begun) / len(files)
+        self._write_seconds += (seconds - self._write_seconds) / 8
+        for piece, failure in zip(pieces, failures, strict=True):
+            if failure is not None:
+                piece.fail(storage_failure(failure, "the message cannot be written"))
+
+    async def _record(self, pieces: list[_Piece]) -> None:
+        if not pieces:
+            return
+        items = [
+            {**item_of(piece.arrival, piece.temporary), "item": place}
+            for place, piece in enumerate(pieces)
+        ]
+        # Until the answer is there, the journal may name the files: they stay if it fails.
+        for piece in pieces:
+            piece.is_named = True
+        rows = await self._desk.journal.rows(INTAKE, self._desk.epoch, orjson.dumps(items).decode())
+        for row in rows:
+            piece = pieces[row["item"]]
+            piece.row = row
+            piece.is_named = row["temporary"] == piece.temporary
+            refusal = _refusal(row["answer"], piece.arrival)
+            if refusal is not None:
+                piece.is_named = False
+                piece.fail(refusal)
+
+    async def _place(self, pieces: list[_Piece]) -> None:
+        desk = self._desk
+        placing = [p for p in pieces if not p.future.done() and p.row["is_pending"]]
+        moves = [piece.move() for piece in placing]
+        failed = await desk.placement.outcomes(moves)
+        for piece, failure in zip(placing, failed, strict=True):
+            again = failure
+            if isinstance(failure, FileMissing) and not piece.is_named:
+                # The first try lost its file before it was acknowledged; this one brings it again.
+                piece.is_named = True
+                again = (await desk.placement.outcomes([piece.move(piece.temporary)]))[0]
+            if again is not None:
+                piece.fail(again)
+        desk.marks.place_later(
+            [move for move, piece in zip(moves, placing, strict=True) if not piece.future.done()]
+        )
+        for piece in pieces:
+            piece.succeed()
+
+    async def _drop(self, pieces: list[_Piece]) -> None:
+        desk = self._desk
+        for piece in pieces:
+            if not piece.is_named and not piece.is_lost:
+                with contextlib.suppress(ExchangeError):
+                    await desk.in_thread(
+                        desk.storage.unlink, piece.arrival.database, "Messages", piece.temporary
+                    )
+
+
+@dataclass(slots=True)
+class _Piece:
+    """One arrival on its way through a batch."""
+
+    arrival: Arrival
+    temporary: str
+    future: asyncio.Future[Taken]
+    row: dict[str, Any] = field(default_factory=dict)
+    is_named: bool = False
+    is_lost: bool = False
+
+    def fail(self, failure: BaseException) -> None:
+        """Tell the sender; its file was never written, or stays for the redo."""
+        self.is_lost = not self.row and not self.is_named
+        if not self.future.done():
+            self.future.set_exception(failure)
+
+    def succeed(self) -> None:
+        """Tell the sender that its message is durable."""
+        if not self.future.done():
+            row = self.row
+            is_new = row["answer"] == "new"
+            self.future.set_result(Taken(is_new, row["sequence"], row["file_name"], row["number"]))
+
+    def move(self, temporary: str | None = None) -> Move:
+        """Return the move that gives the file its name."""
+        content = self.arrival.content
+        return Move(
+            number=self.row["number"],
+            database=self.arrival.database,
+            name=self.row["file_name"],
+            folder=self.row["folder"],
+            temporary=temporary or self.row["temporary"],
+            size=content.size,
+            sha256=content.sha256,
+            media_type=content.media_type,
+        )
 
 
 def item_of(arrival: Arrival, temporary: str) -> dict[str, Any]:
@@ -177,30 +251,15 @@ def item_of(arrival: Arrival, temporary: str) -> dict[str, Any]:
     }
 
 
-def _refuse(answer: str, arrival: Arrival) -> None:
+def _refusal(answer: str, arrival: Arrival) -> ExchangeError | None:
     if answer == "other":
-        raise MessageConflict(
+        return MessageConflict(
             f"{arrival.sender} has used the id {arrival.id} for other content",
             hint="give each message an id of its own; repeat a message unchanged",
         )
     if answer == "case":
-        raise IdByCase(
+        return IdByCase(
             f"an id of {arrival.sender} differs from {arrival.id} only by case",
             hint="use the exact id, or one that differs by more",
         )
-
-
-def _with(move: Move, temporary: str) -> Move:
-    return Move(
-        move.number,
-        move.database,
-        move.name,
-        move.folder,
-        None,
-        temporary,
-        move.size,
-        move.sha256,
-        move.media_type,
-        None,
-        move.state,
-    )
+    return None

@@ -1,8 +1,8 @@
 """The journal: schema exchange, called by functions only, each call one durable transaction.
 
-A connection that breaks leaves its COMMIT in doubt. Every function may be called again with the same
-arguments and then finds what it did, so the call is made again on another connection, for a while;
-after that the request fails with 503 and nothing was acknowledged.
+A connection that breaks leaves its COMMIT in doubt. Every function may be called again with the
+same arguments and then finds what it did, so the call is made again on another connection, for a
+while; after that the request fails with 503 and nothing was acknowledged.
 """
 
 from __future__ import annotations

@@ -234,5 +234,5 @@ def _refuse_no_id(name: str) -> None:
     if not is_id(name):
         raise ContentInvalid(
             f"{name!r} cannot be an id",
-            hint="use letters, digits, dot, underscore and hyphen, at most 64, first a letter or digit",
+            hint="use up to 64 of A-Z a-z 0-9 . _ - and begin with a letter or digit",
         )

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
@@ -21,19 +21,17 @@ from postroad.exchange.files import FOLDERS, Storage
 
 __all__ = ["Move", "Placement", "redo"]
 
-BATCH_MOST = 500
-
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One file: where it belongs (None: nowhere), where it is known to lie, and what it is."""
+    """One file: where it belongs (None: nowhere), where it was last known to lie, what it is."""
 
     number: int
     database: str
     name: str
     folder: str | None
-    placed: str | None
-    temporary: str | None
+    source: str | None = None
+    temporary: str | None = None
     size: int = 0
     sha256: str = ""
     media_type: str | None = None
@@ -43,12 +41,27 @@ class Move:
     @classmethod
     def of(cls, fact: dict[str, Any]) -> Move:
         """Read what the journal returns."""
-        return cls(**{name: fact.get(name) for name in cls.__slots__})
+        return cls(
+            number=fact["number"],
+            database=fact["database"],
+            name=fact["name"],
+            folder=fact["folder"],
+            source=fact.get("source"),
+            temporary=fact.get("temporary"),
+            size=fact["size"],
+            sha256=fact["sha256"],
+            media_type=fact["media_type"],
+            process=fact.get("process"),
+            state=fact.get("state", ""),
+        )
 
     @property
     def head(self) -> str | None:
         """The name of the small JSON head that lies beside a file that is not JSON itself."""
         return self.name.removesuffix(".bin") + ".json" if self.media_type is not None else None
+
+
+_Job = tuple[list[Move], asyncio.Future[list[ExchangeError | None]]]
 
 
 class Placement:
@@ -57,7 +70,7 @@ class Placement:
     def __init__(self, storage: Storage, threads: Executor) -> None:
         self._storage = storage
         self._threads = threads
-        self._waiting: dict[str, list[tuple[Move, asyncio.Future[None]]]] = defaultdict(list)
+        self._waiting: dict[str, list[_Job]] = defaultdict(list)
         self._running: dict[str, asyncio.Task[None]] = {}
 
     async def place(self, moves: Sequence[Move]) -> None:
@@ -65,21 +78,28 @@ class Placement:
 
         All are tried; the first failure is raised when all have ended.
         """
-        if not moves:
-            return
+        for failure in await self.outcomes(moves):
+            if failure is not None:
+                raise failure
+
+    async def outcomes(self, moves: Sequence[Move]) -> list[ExchangeError | None]:
+        """Do the moves and make them durable; return for each what went wrong, or None."""
+        jobs: dict[str, list[int]] = {}
+        for index, move in enumerate(moves):
+            jobs.setdefault(move.database, []).append(index)
+        found: list[ExchangeError | None] = [None] * len(moves)
         loop = asyncio.get_running_loop()
         futures = []
-        for move in moves:
-            future: asyncio.Future[None] = loop.create_future()
-            self._waiting[move.database].append((move, future))
-            futures.append(future)
-            if move.database not in self._running:
-                task = loop.create_task(self._run(move.database))
-                self._running[move.database] = task
-        results = await asyncio.gather(*futures, return_exceptions=True)
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
+        for database, indexes in jobs.items():
+            future: asyncio.Future[list[ExchangeError | None]] = loop.create_future()
+            self._waiting[database].append(([moves[index] for index in indexes], future))
+            futures.append((indexes, future))
+            if database not in self._running:
+                self._running[database] = loop.create_task(self._run(database))
+        for indexes, future in futures:
+            for index, outcome in zip(indexes, await future, strict=True):
+                found[index] = outcome
+        return found
 
     async def close(self) -> None:
         """Wait until nothing is under way."""
@@ -89,18 +109,22 @@ class Placement:
     async def _run(self, database: str) -> None:
         loop = asyncio.get_running_loop()
         try:
-            while batch := self._waiting[database][:BATCH_MOST]:
-                del self._waiting[database][:BATCH_MOST]
-                outcomes = await loop.run_in_executor(
-                    self._threads, redo, self._storage, database, [move for move, _ in batch]
-                )
-                for (_, future), outcome in zip(batch, outcomes, strict=True):
-                    if future.done():
-                        continue
-                    if outcome is None:
-                        future.set_result(None)
-                    else:
-                        future.set_exception(outcome)
+            while jobs := self._waiting.pop(database, None):
+                moves = [move for some, _ in jobs for move in some]
+                try:
+                    outcomes = await loop.run_in_executor(
+                        self._threads, redo, self._storage, database, moves
+                    )
+                except Exception as failure:  # noqa: BLE001 - told to all who wait
+                    for _, future in jobs:
+                        if not future.done():
+                            future.set_exception(failure)
+                    continue
+                begin = 0
+                for some, future in jobs:
+                    if not future.done():
+                        future.set_result(outcomes[begin : begin + len(some)])
+                    begin += len(some)
         finally:
             del self._running[database]
 
@@ -133,40 +157,37 @@ def _redo_one(storage: Storage, move: Move) -> set[str]:
     """Do one move and return the folders whose names changed."""
     if move.folder is None:
         return _remove(storage, move)
-    for source in _sources(move):
+    for folder, name in _sources(move):
         with contextlib.suppress(FileNotFoundError):
-            storage.rename(move.database, source, (move.folder, move.name))
-            _move_head(storage, move, source[0])
-            return {source[0], move.folder}
+            storage.rename(move.database, (folder, name), (move.folder, move.name))
+            _move_head(storage, move, folder)
+            return {folder, move.folder}
     if storage.exists(move.database, move.folder, move.name):
-        _move_head(storage, move, move.placed)
-        # Somebody renamed it and may have died before the folder was synchronised.
-        return {move.folder} | ({move.placed} if move.placed else set())
+        _move_head(storage, move, move.source)
+        # Somebody renamed it and may have died before the folders were synchronised.
+        return {move.folder} | ({move.source} if move.source else set())
     raise FileMissing(
         f"{move.name} is neither where it was nor in {move.folder}", number=move.number
     )
 
 
-def _sources(move: Move) -> list[tuple[str, str]]:
-    """Where to look, the likeliest first: temporary name, known place, then everywhere else."""
-    sources: list[tuple[str, str]] = []
-    if move.placed is None and move.temporary is not None:
-        sources.append(
-            ("Prepared" if move.process and move.state != "queued" else "Messages", move.temporary)
-        )
-        sources.append(("Messages", move.temporary))
-        sources.append(("Prepared", move.temporary))
-    if move.placed is not None and move.placed != move.folder:
-        sources.append((move.placed, move.name))
-    sources += [
-        (folder, move.name) for folder in FOLDERS if folder not in (move.folder, move.placed)
-    ]
-    return list(dict.fromkeys(sources))
+def _sources(move: Move) -> Iterator[tuple[str, str]]:
+    """Where to look, the likeliest first: its temporary name, the known place, anywhere else."""
+    if move.temporary is not None:
+        yield move.source or move.folder or "Messages", move.temporary
+        yield "Prepared", move.temporary
+        yield "Messages", move.temporary
+    if move.source is not None and move.source != move.folder:
+        yield move.source, move.name
+    if move.source is not None or move.temporary is None:
+        for folder in FOLDERS:
+            if folder not in (move.folder, move.source):
+                yield folder, move.name
 
 
 def _remove(storage: Storage, move: Move) -> set[str]:
-    folders = [move.placed] if move.placed else ["Prepared", "Messages", "Log", "Unknown"]
-    for folder in folders:
+    folders = [move.source or "Prepared", *(["Prepared"] if move.temporary else [])]
+    for folder in dict.fromkeys(folders):
         storage.unlink(move.database, folder, move.name)
         if move.temporary:
             storage.unlink(move.database, folder, move.temporary)

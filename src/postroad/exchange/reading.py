@@ -25,11 +25,11 @@ async def verified(desk: Desk, move: Move, *, limit_bytes: int) -> bytes | None:
     try:
         try:
             return await desk.in_thread(_read, desk, move, is_small)
-        except FileNotFoundError:
+        except FileMissing:
             # Its rename may not be done yet; the redo finishes it.
-            await desk.placement.place([move])
+            await desk.follow_pending(numbers=[move.number])
             return await desk.in_thread(_read, desk, move, is_small)
-    except (FileNotFoundError, FileMissing) as missing:
+    except FileMissing as missing:
         reason = "the file is missing"
         await desk.quarantine(move, reason, is_there=False)
         raise FileCorrupt(f"{move.name}: {reason}") from missing
@@ -72,7 +72,10 @@ async def stream(desk: Desk, move: Move) -> AsyncIterator[bytes]:
 
 
 def _read(desk: Desk, move: Move, is_small: bool) -> bytes | None:
-    descriptor = desk.storage.open(move.database, move.folder or "Messages", move.name)
+    try:
+        descriptor = desk.storage.open(move.database, move.folder or "Messages", move.name)
+    except FileNotFoundError as missing:
+        raise FileMissing(f"{move.name} is missing") from missing
     with os.fdopen(descriptor, "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         if size != move.size:

@@ -16,7 +16,9 @@ REPLIES = (
     "select * from exchange.replies(p_recipient => %s, p_limit => %s, p_max_bytes => %s,"
     " p_after => %s)"
 )
-REPLY = "select exchange._move(r) as move from exchange.reply(p_recipient => %s, p_id => %s) r"
+REPLY = (
+    "select exchange._move(r, null) as move from exchange.reply(p_recipient => %s, p_id => %s) r"
+)
 ACK = "select exchange.ack(p_epoch => %s, p_recipient => %s, p_id => %s)"
 
 SHOWN = (

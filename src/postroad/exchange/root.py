@@ -29,7 +29,7 @@ class Root:
         self._lock: int | None = None
 
     def open(self) -> uuid.UUID:
-        """Make the folder if needed, lock it and return its name. Raises RootLocked, RootForeign."""
+        """Make the folder, lock it and return its name. Raises RootLocked, RootForeign."""
         try:
             self.path.mkdir(mode=0o750, parents=True, exist_ok=True)
             if not self._allows_network:

@@ -25,6 +25,7 @@ from postroad.exchange.journal import Journal
 from postroad.exchange.marks import Marks
 from postroad.exchange.placement import Placement
 from postroad.exchange.root import Root
+from postroad.exchange.routes import Routes
 from postroad.exchange.served_time import ServedTime
 from postroad.exchange.upkeep import Upkeep, recover
 from postroad.service import Service
@@ -102,8 +103,9 @@ class ExchangeServer(Service):
             await recover(desk)
             upkeep = Upkeep(desk)
             upkeep.signals = self.signals
+            routes = Routes(desk)
             self.web = WebServer(create_app(desk), host=self._host, port=self._port)
-            async with upkeep, self.web:
+            async with upkeep, routes, self.web:
                 self.announce_ready()
                 logger.info("exchange_serves", extra={"url": self.web.url, "epoch": epoch})
                 lock = await self._watch(lock, upkeep)

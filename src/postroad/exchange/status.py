@@ -33,9 +33,11 @@ MESSAGES = (
 )
 LOST = "select * from exchange.lost_messages(p_database => %s, p_from => %s)"
 SERVER = (
-    "select s.*, (select count(*) from exchange.message m where m.folder is distinct from m.placed"
-    " or m.temporary is not null)"
-    " as pending from exchange.server s"
+    "select s.*, (select count(*) from exchange.move) as pending,"
+    " exists (select from pg_locks l where l.locktype = 'advisory'"
+    " and l.database = (select d.oid from pg_database d where d.datname = current_database())"
+    " and l.classid = exchange._lock_class()::oid and l.objid = 1 and l.granted) as is_serving"
+    " from exchange.server s"
 )
 ROUTES = "select * from exchange.route order by id"
 

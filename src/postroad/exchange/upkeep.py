@@ -32,9 +32,15 @@ FORGET_OUTDATED = (
     "select * from exchange.forget_outdated(p_epoch => %s, p_kept => %s, p_limit => %s)"
 )
 DATABASES = "select d.id from exchange.database d order by d.id"
-TEMPORARIES = "select m.temporary from exchange.message m where m.temporary is not null"
+TEMPORARIES = "select v.temporary from exchange.move v where v.temporary is not null"
 RAISE = "select alerts.raise(%s, 'exchange', %s, %s, %s)"
 CLEAR = "select alerts.clear(%s)"
+
+# Plans of calls that are under way are theirs; an older one has lost its call.
+HAS_OPERATED = (
+    "select exists (select from exchange.move v where v.planned_at < exchange.now() - %s)"
+)
+STALE = timedelta(seconds=0.5)
 
 RETENTION_PAGE = 500
 JUMP_SECONDS = 60.0
@@ -104,6 +110,7 @@ class Upkeep(Service):
         interval = self._desk.settings.sweep_interval.total_seconds()
         while not await self.pause(min(interval, 1.0)):
             self._desk.time.now()
+            await self._follow_operators()
             if self._is_due(interval):
                 try:
                     await self._sweep()
@@ -112,6 +119,16 @@ class Upkeep(Service):
                     raise
                 except PASSING as failure:
                     logger.warning("sweep_failed", extra={"reason": str(failure).strip()})
+
+    async def _follow_operators(self) -> None:
+        """Move what an administrator's command has decided, within a second or so."""
+        try:
+            if await self._desk.journal.call(HAS_OPERATED, STALE):
+                await self._desk.follow_pending()
+        except TakenOver:
+            raise
+        except PASSING as failure:
+            logger.info("moves_wait", extra={"reason": str(failure).strip()})
 
     def _is_due(self, interval: float) -> bool:
         now = self._desk.time.now()

@@ -55,7 +55,7 @@ class Settings(Section):
     database: DatabaseSettings = DatabaseSettings()
     embedded: EmbeddedSettings = EmbeddedSettings()
     bus: BusSettings = BusSettings()
-    alerts: AlertsSettings = AlertsSettings()
     exchange: ExchangeSettings = ExchangeSettings()
+    alerts: AlertsSettings = AlertsSettings()
     logs: LogSettings = LogSettings()
     vault: VaultSettings = VaultSettings()

@@ -4,6 +4,7 @@ tables/client.sql
 tables/database.sql
 tables/lane.sql
 tables/message.sql
+tables/move.sql
 tables/process.sql
 tables/process_file.sql
 tables/history.sql
@@ -11,6 +12,7 @@ tables/route.sql
 internal/now.sql
 internal/enter.sql
 internal/note.sql
+internal/plan.sql
 internal/shown.sql
 internal/settle.sql
 internal/pick.sql

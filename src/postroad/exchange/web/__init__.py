@@ -11,6 +11,7 @@ from postroad.exchange.intake import Intake
 from postroad.exchange.processes import Processes
 from postroad.exchange.replies import Replies
 from postroad.exchange.web.admin import admin_routes
+from postroad.exchange.web.fast_lane import FastLane
 from postroad.exchange.web.identity import Identity
 from postroad.exchange.web.messages import message_routes
 from postroad.exchange.web.models import Answer
@@ -23,7 +24,7 @@ __all__ = ["BASE_PATH", "create_app"]
 BASE_PATH = "/exchange/v1"
 
 
-def create_app(desk: Desk) -> FastAPI:
+def create_app(desk: Desk) -> FastLane:
     """Return the application of one serving generation."""
     app = FastAPI(
         title="Postroad exchange",
@@ -41,9 +42,8 @@ def create_app(desk: Desk) -> FastAPI:
     )
     identity = Identity(desk.journal)
     processes = Processes(desk, BASE_PATH)
-    app.include_router(
-        message_routes(identity, Intake(desk), Replies(desk, BASE_PATH)), prefix=BASE_PATH
-    )
+    messages = message_routes(identity, Intake(desk), Replies(desk, BASE_PATH))
+    app.include_router(messages.routes, prefix=BASE_PATH)
     app.include_router(process_routes(identity, processes, desk), prefix=BASE_PATH)
     app.include_router(admin_routes(identity, processes, desk), prefix=BASE_PATH)
 
@@ -58,4 +58,5 @@ def create_app(desk: Desk) -> FastAPI:
         await desk.journal.call("select 1")
         return answer({"status": "OK", "epoch": desk.epoch, "is_full": desk.is_full})
 
-    return app
+    lanes = {("POST", f"{BASE_PATH}/messages"): messages.post}
+    return FastLane(app, lanes, desk.settings.body_limit)

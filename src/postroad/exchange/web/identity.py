@@ -56,13 +56,13 @@ class Identity:
 
     async def caller(self, request: Request) -> Caller:
         """Return who calls. Raises TokenMissing."""
-        digest = hash_token(bearer_token(request))
-        moment, caller = self._known.get(digest, (0.0, None))
+        token = bearer_token(request)
+        moment, caller = self._known.get(token, (0.0, None))
         if caller is not None and time.monotonic() - moment < REMEMBERED_SECONDS:
             return caller
-        rows = await self._journal.rows(CLIENT, digest)
+        rows = await self._journal.rows(CLIENT, hash_token(token))
         if not rows:
-            self._known.pop(digest, None)
+            self._known.pop(token, None)
             raise TokenMissing("nobody has this token", hint="ask an administrator for one")
         row = rows[0]
         caller = Caller(
@@ -73,7 +73,7 @@ class Identity:
         )
         if len(self._known) >= REMEMBERED_MOST:
             self._known.clear()
-        self._known[digest] = (time.monotonic(), caller)
+        self._known[token] = (time.monotonic(), caller)
         return caller
 
     async def admin(self, request: Request) -> Caller:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Awaitable, Callable
+from typing import Annotated, NamedTuple
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response, StreamingResponse
@@ -22,7 +23,14 @@ __all__ = ["message_routes"]
 MAX_BYTES_MOST = 2**63 - 1
 
 
-def message_routes(identity: Identity, intake: Intake, replies: Replies) -> APIRouter:
+class MessageRoutes(NamedTuple):
+    """The routes, and the handler that comes most often."""
+
+    routes: APIRouter
+    post: Callable[[Request], Awaitable[Response]]
+
+
+def message_routes(identity: Identity, intake: Intake, replies: Replies) -> MessageRoutes:
     """Return the routes of messages."""
     routes = APIRouter(tags=["messages"])
 
@@ -107,7 +115,7 @@ def message_routes(identity: Identity, intake: Intake, replies: Replies) -> APIR
         await replies.ack(caller.id, id)
         return answer({"status": "OK"})
 
-    return routes
+    return MessageRoutes(routes, post_message)
 
 
 def _refuse_no_id(text: str) -> None:

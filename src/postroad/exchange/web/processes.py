@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -257,8 +258,7 @@ async def _receive(request: Request, desk: Desk, database: str) -> Uploaded:
         held = bytearray()
         async for chunk in request.stream():
             size += len(chunk)
-            if size > desk.settings.upload_limit:
-                raise BodyTooLarge(f"a reply may have {desk.settings.upload_limit} bytes")
+            _refuse_too_large(size, desk.settings.upload_limit)
             digest.update(chunk)
             held += chunk
             if len(held) >= WRITE_BYTES:
@@ -276,6 +276,11 @@ async def _receive(request: Request, desk: Desk, database: str) -> Uploaded:
     return Uploaded(database, temporary, size, digest.hexdigest(), media_type)
 
 
+def _refuse_too_large(size: int, limit: int) -> None:
+    if size > limit:
+        raise BodyTooLarge(f"a reply may have {limit} bytes")
+
+
 def _write(descriptor: int, content: bytes) -> None:
     view = memoryview(content)
     while view:
@@ -284,7 +289,5 @@ def _write(descriptor: int, content: bytes) -> None:
 
 def _leave(writer: Any, failure: BaseException) -> None:
     """Let the writer remove its file; the failure goes on in the task it belongs to."""
-    try:
+    with contextlib.suppress(BaseException):
         writer.__exit__(type(failure), failure, failure.__traceback__)
-    except BaseException:  # noqa: BLE001, S110 - it is the one given
-        pass

@@ -5,7 +5,7 @@
 --   case      an id of the sender differs only by case; nothing changed
 -- Locks: lanes by (database, sender), so that two batches cannot wait for each other in a circle.
 create or replace function exchange.intake(p_epoch bigint, p_items jsonb)
-returns table (item integer, answer text, number bigint, sequence bigint, file_name text, folder text, placed text, temporary text)
+returns table (item integer, answer text, number bigint, sequence bigint, file_name text, folder text, is_pending boolean, temporary text)
 language plpgsql volatile set search_path from current as $$
 declare
   v_item  record;
@@ -27,15 +27,17 @@ begin
       returning l.sequence into v_found.sequence;
       insert into exchange.message as m (
         database_id, kind, sender, id, name, sequence, recipient, order_number, state, file_name, size, sha256, digest,
-        media_type, is_group, folder, temporary)
+        media_type, is_group, folder)
       values (
         v_item.database, 'message', v_item.sender, v_item.id, v_item.id, v_found.sequence, coalesce(v_item.recipient, ''),
         v_item.order_number, 'queued',
         exchange._file_name(v_found.sequence, v_item.id, v_item.sender, v_item.recipient, v_item.media_type),
-        v_item.size, v_item.sha256, v_item.digest, v_item.media_type, v_item.is_group, 'Messages', v_item.temporary)
+        v_item.size, v_item.sha256, v_item.digest, v_item.media_type, v_item.is_group, 'Messages')
       on conflict do nothing returning m.* into v_found;
       answer := 'new';
-      if not found then
+      if found then
+        insert into exchange.move (number, temporary) values (v_found.number, v_item.temporary);
+      else
         -- Another transaction was quicker with the same id, and has committed: the insert waited for it.
         select m.* into v_found from exchange.message m
         where m.sender = v_item.sender and lower(m.id) = lower(v_item.id) and m.kind = 'message';
@@ -53,8 +55,12 @@ begin
     sequence := v_found.sequence;
     file_name := v_found.file_name;
     folder := v_found.folder;
-    placed := v_found.placed;
-    temporary := v_found.temporary;
+    temporary := v_item.temporary;
+    is_pending := answer = 'new';
+    if answer = 'same' then
+      select v.temporary, true into temporary, is_pending from exchange.move v where v.number = v_found.number;
+      is_pending := coalesce(is_pending, false);
+    end if;
     return next;
   end loop;
 end $$;

@@ -76,8 +76,8 @@ $$;
 -- Everything that should lie in a database's folders, in pages by number.
 create or replace function exchange.filed(p_database text, p_after bigint, p_limit integer) returns setof jsonb
 language sql stable set search_path from current as $$
-  select exchange._move(m)
-  from exchange.message m
-  where m.database_id = p_database and (m.folder is not null or m.placed is not null) and m.number > p_after
+  select exchange._move(m, v)
+  from exchange.message m left join exchange.move v on v.number = m.number
+  where m.database_id = p_database and (m.folder is not null or v.number is not null) and m.number > p_after
   order by m.number limit p_limit
 $$;

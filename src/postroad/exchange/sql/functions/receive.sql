@@ -2,11 +2,10 @@
 -- which the page begins.
 create or replace function exchange.replies(p_recipient text, p_limit integer, p_max_bytes bigint, p_after bigint)
 returns table (number bigint, id text, name text, database text, sender text, recipient text, sequence bigint, reply_to text, size bigint,
-               sha256 text, media_type text, is_group boolean, created_at timestamptz, process text, file_name text, folder text,
-               placed text, temporary text)
+               sha256 text, media_type text, is_group boolean, created_at timestamptz, process text, file_name text, folder text)
 language sql stable set search_path from current as $$
   select w.number, w.id, w.name, w.database_id, w.sender, w.recipient, w.sequence, w.reply_to, w.size, w.sha256, w.media_type, w.is_group,
-         w.created_at, w.process_id, w.file_name, w.folder, w.placed, w.temporary
+         w.created_at, w.process_id, w.file_name, w.folder
   from (select m.*, sum(m.size) over (order by m.number) as total, row_number() over (order by m.number) as place
         from (select m.* from exchange.message m
               where m.recipient = p_recipient and m.state = 'waiting' and m.number > coalesce(p_after, 0)
@@ -35,8 +34,5 @@ begin
   if v_reply.number is null then return jsonb_build_object('status', 'MISSING'); end if;
   update exchange.message m set state = 'done', folder = 'Log', finished_at = exchange.now()
   where m.number = v_reply.number and m.state = 'waiting';
-  return (
-    select jsonb_build_object('status', 'OK', 'moves', case when m.folder is distinct from m.placed or m.temporary is not null
-                                                       then jsonb_build_array(exchange._move(m)) else '[]' end)
-    from exchange.message m where m.number = v_reply.number);
+  return jsonb_build_object('status', 'OK', 'moves', exchange._moves_of(v_reply.number));
 end $$;

@@ -24,8 +24,5 @@ begin
   elsif v_message.state <> 'queued' then
     return jsonb_build_object('status', 'CONFLICT', 'state', v_message.state);
   end if;
-  return jsonb_build_object(
-    'status', 'OK', 'state', v_message.state,
-    'moves', case when v_message.folder is distinct from v_message.placed or v_message.temporary is not null
-             then jsonb_build_array(exchange._move(v_message)) else '[]' end);
+  return jsonb_build_object('status', 'OK', 'state', v_message.state, 'moves', exchange._moves_of(v_message.number));
 end $$;

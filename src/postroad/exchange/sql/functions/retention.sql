@@ -5,13 +5,15 @@ language plpgsql volatile set search_path from current as $$
 begin
   perform exchange._enter(p_epoch);
   return query
-    update exchange.message m set folder = null
-    where m.number in (
-      select o.number from exchange.message o
-      where o.state in ('done', 'discarded') and o.finished_at < exchange.now() - p_kept
-        and (o.folder is not null or o.placed is not null or o.temporary is not null)
-      order by o.finished_at limit p_limit for update skip locked)
-    returning exchange._move(m);
+    with marked as (
+      update exchange.message m set folder = null
+      where m.number in (
+        select o.number from exchange.message o
+        where o.state in ('done', 'discarded') and o.finished_at < exchange.now() - p_kept and o.folder is not null
+        order by o.finished_at limit p_limit for update skip locked)
+      returning m.*)
+    select exchange._move(k::exchange.message, row(k.number, o.folder, null, null)::exchange.move)
+    from marked k join exchange.message o on o.number = k.number;
 end $$;
 
 -- Forgets messages whose files are gone and processes that ended before; returns how many of both.
@@ -23,8 +25,8 @@ begin
   delete from exchange.message m
   where m.number in (
     select o.number from exchange.message o
-    where o.state in ('done', 'discarded') and o.finished_at < exchange.now() - p_kept and o.folder is null and o.placed is null
-      and o.temporary is null
+    where o.state in ('done', 'discarded') and o.finished_at < exchange.now() - p_kept and o.folder is null
+      and not exists (select from exchange.move v where v.number = o.number)
     order by o.finished_at limit p_limit);
   get diagnostics messages = row_count;
   delete from exchange.process p

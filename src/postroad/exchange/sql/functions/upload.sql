@@ -41,20 +41,23 @@ language plpgsql volatile set search_path from current as $$
 declare
   v_sequence bigint;
   v_id       text := p_name;
+  v_number   bigint;
 begin
   insert into exchange.lane as l (database_id, sender, sequence) values (p_process.database_id, p_process.client_id, 1)
   on conflict on constraint lane_pkey do update set sequence = l.sequence + 1
   returning l.sequence into v_sequence;
   loop
-    insert into exchange.message (
+    insert into exchange.message as m (
       database_id, kind, sender, id, name, sequence, recipient, state, reply_to, file_name, size, sha256, digest, media_type,
-      is_group, folder, temporary, process_id)
+      is_group, folder, process_id)
     values (
       p_process.database_id, 'reply', p_process.client_id, v_id, p_name, v_sequence, p_recipient, p_state, p_reply_to,
       exchange._file_name(v_sequence, p_name, p_process.client_id, p_recipient, p_media_type),
-      p_size, p_sha256, '', p_media_type, p_is_group, 'Prepared', p_temporary, p_process.id)
-    on conflict (recipient, lower(id)) where kind = 'reply' and state <> 'discarded' do nothing;
+      p_size, p_sha256, '', p_media_type, p_is_group, 'Prepared', p_process.id)
+    on conflict (recipient, lower(id)) where kind = 'reply' and state <> 'discarded' do nothing
+    returning m.number into v_number;
     exit when found;
     v_id := left(p_name, 40) || '.' || v_sequence || case when v_id = p_name then '' else '.' || p_process.number end;
   end loop;
+  insert into exchange.move (number, temporary) values (v_number, p_temporary);
 end $$;

@@ -1,5 +1,4 @@
--- A message or a reply: one file.  `folder` is where the file belongs (null: nowhere any more), `placed` where it is
--- known to lie; while they differ, or a temporary name is still known, a move is pending, and doing it again is harmless.
+-- A message or a reply: one file.  `folder` is where the file belongs, null: nowhere any more.
 create table exchange.message (
   number       bigint generated always as identity primary key,
   database_id  text not null references exchange.database (id),
@@ -22,8 +21,6 @@ create table exchange.message (
   media_type   text,
   is_group     boolean not null default false,
   folder       text constraint folder_is_known check (folder in ('Messages', 'Prepared', 'Log', 'Unknown', 'Error')),
-  placed       text,
-  temporary    text,
   process_id   text,
   failures     integer not null default 0,
   expiries     integer not null default 0,
@@ -42,6 +39,4 @@ create index message_deferred_idx on exchange.message (database_id, available_at
 create index message_parked_idx on exchange.message (database_id, sender) where state = 'parked';
 create index reply_to_fetch_idx on exchange.message (recipient, number) where state = 'waiting';
 create index message_of_a_process_idx on exchange.message (process_id) where process_id is not null;
-create index message_to_place_idx on exchange.message (number)
-  where folder is distinct from placed or temporary is not null;
 create index message_finished_idx on exchange.message (finished_at) where state in ('done', 'discarded');
