@@ -20,15 +20,15 @@ INSERT = "insert into orders (id, process_id) values (%s, %s)"
 
 
 @pytest.fixture
-def clients(exchange: ExchangeProcess) -> tuple[AsyncExchange, AsyncExchange]:
-    tokens = exchange.token(unique("mobile")), exchange.token(unique("erp"))
-    mobile, instance = (AsyncExchange(exchange.url, token) for token in tokens)
+def clients(served: ExchangeProcess) -> tuple[AsyncExchange, AsyncExchange]:
+    tokens = served.token(unique("mobile")), served.token(unique("erp"))
+    mobile, instance = (AsyncExchange(served.url, token) for token in tokens)
     return mobile, instance
 
 
 @pytest.mark.parametrize("autocommit", [False, True])
 async def test_a_block_on_an_asynchronous_connection(
-    exchange: ExchangeProcess,
+    served: ExchangeProcess,
     clients: tuple[AsyncExchange, AsyncExchange],
     make_erp: Callable[[str], Erp],
     autocommit: bool,
@@ -53,11 +53,11 @@ async def test_a_block_on_an_asynchronous_connection(
     assert [reply.body for reply in replies] == [{"taken": "m2"}, {"taken": "m1"}]
     for reply in replies:
         await mobile.ack(reply)
-    assert exchange.states(database) == {"done": 2, "reply done": 2}
+    assert served.states(database) == {"done": 2, "reply done": 2}
 
 
 async def test_a_block_that_is_cancelled_is_rolled_back_and_told(
-    exchange: ExchangeProcess,
+    served: ExchangeProcess,
     clients: tuple[AsyncExchange, AsyncExchange],
     make_erp: Callable[[str], Erp],
 ) -> None:
@@ -66,11 +66,13 @@ async def test_a_block_that_is_cancelled_is_rolled_back_and_told(
     inside = asyncio.Event()
 
     async def work_for_ever() -> None:
-        async with await psycopg.AsyncConnection.connect(erp.dsn) as connection:
-            async with instance.process(database, connection) as work:
-                await connection.execute(INSERT, ("m1", work.id))
-                inside.set()
-                await asyncio.Event().wait()
+        async with (
+            await psycopg.AsyncConnection.connect(erp.dsn) as connection,
+            instance.process(database, connection) as work,
+        ):
+            await connection.execute(INSERT, ("m1", work.id))
+            inside.set()
+            await asyncio.Event().wait()
 
     task = asyncio.create_task(work_for_ever())
     await asyncio.wait_for(inside.wait(), 20)
@@ -78,26 +80,28 @@ async def test_a_block_that_is_cancelled_is_rolled_back_and_told(
     with pytest.raises(asyncio.CancelledError):
         await task
     assert erp.orders() == []
-    states = exchange.rows("select state from exchange.process where database_id = %s", database)
+    states = served.rows("select state from exchange.process where database_id = %s", database)
     assert states == [("ABORTED",)]
 
 
 async def test_a_process_that_others_settled_does_not_commit(
-    exchange: ExchangeProcess,
+    served: ExchangeProcess,
     clients: tuple[AsyncExchange, AsyncExchange],
     make_erp: Callable[[str], Erp],
 ) -> None:
     (mobile, instance), erp, database = clients, make_erp("postgres"), unique("db")
     await mobile.send(database, 1, id="m1")
-    other = AsyncExchange(exchange.url, exchange.token(unique("other")))
+    other = AsyncExchange(served.url, served.token(unique("other")))
 
     async def settled_midway() -> None:
-        async with await psycopg.AsyncConnection.connect(erp.dsn) as connection:
-            async with instance.process(database, connection) as work:
-                await connection.execute(INSERT, ("m1", work.id))
-                async with await psycopg.AsyncConnection.connect(erp.dsn) as another:
-                    outcomes = await other.settle(database, another, [work.id])
-                assert outcomes == {work.id: "ABORTED"}
+        async with (
+            await psycopg.AsyncConnection.connect(erp.dsn) as connection,
+            instance.process(database, connection) as work,
+        ):
+            await connection.execute(INSERT, ("m1", work.id))
+            async with await psycopg.AsyncConnection.connect(erp.dsn) as another:
+                outcomes = await other.settle(database, another, [work.id])
+            assert outcomes == {work.id: "ABORTED"}
 
     with pytest.raises(ProcessCancelled):
         await settled_midway()

@@ -51,11 +51,14 @@ class Scene:
 
 
 @pytest.fixture
-def scene(exchange: ExchangeProcess, erp: Erp) -> Iterator[Scene]:
+def scene(served: ExchangeProcess, erp: Erp) -> Iterator[Scene]:
     connection = erp.connect()
     database = unique("db")
-    mobile, instance = exchange.client(unique("mobile")), exchange.client(unique("erp"))
-    yield Scene(exchange, database, mobile, instance, erp, connection)
+    mobile, instance = (
+        served.client(unique("mobile")),
+        served.client(unique("erp")),
+    )
+    yield Scene(served, database, mobile, instance, erp, connection)
     connection.close()
 
 

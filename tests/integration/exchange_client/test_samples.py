@@ -13,13 +13,20 @@ from tests.fixtures.exchange_server import ExchangeProcess, unique
 QUICK = timedelta(milliseconds=50)
 
 
-async def test_the_sample_partners_do_business(exchange: ExchangeProcess, tmp_path: Path) -> None:
+async def test_the_sample_partners_do_business(served: ExchangeProcess, tmp_path: Path) -> None:
     database, file = unique("sample"), tmp_path / "erp" / "sample.sqlite"
     erp = SampleErp(
-        database, url=exchange.url, token=exchange.token(unique("erp")), file=file, interval=QUICK
+        database,
+        url=served.url,
+        token=served.token(unique("erp")),
+        file=file,
+        interval=QUICK,
     )
     mobile = SampleMobileClient(
-        database, url=exchange.url, token=exchange.token(unique("mobile")), interval=QUICK
+        database,
+        url=served.url,
+        token=served.token(unique("mobile")),
+        interval=QUICK,
     )
     mobile.signals.listen("confirmed")
     async with erp, mobile:
@@ -32,12 +39,12 @@ async def test_the_sample_partners_do_business(exchange: ExchangeProcess, tmp_pa
 
 
 async def test_an_order_that_makes_no_sense_is_put_aside(
-    exchange: ExchangeProcess, tmp_path: Path
+    served: ExchangeProcess, tmp_path: Path
 ) -> None:
-    database, token = unique("sample"), exchange.token(unique("erp"))
-    exchange.client(unique("mobile")).send(database, "no order", id="m1")
-    erp = SampleErp(database, url=exchange.url, token=token, file=tmp_path / "e", interval=QUICK)
+    database, token = unique("sample"), served.token(unique("erp"))
+    served.client(unique("mobile")).send(database, "no order", id="m1")
+    erp = SampleErp(database, url=served.url, token=token, file=tmp_path / "e", interval=QUICK)
     erp.signals.listen("worked")
     async with erp:
         assert await erp.signals.wait("worked") == 1
-    assert exchange.states(database) == {"parked": 1}
+    assert served.states(database) == {"parked": 1}
