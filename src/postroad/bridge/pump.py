@@ -45,7 +45,7 @@ from postroad.postgres.connections import connect_async
 from postroad.postgres.listen import ListenHub
 from postroad.service import Service
 
-__all__ = ["Pump", "PumpSettings", "sentence"]
+__all__ = ["Pump", "PumpSettings", "log_failure", "sentence"]
 
 logger = logging.getLogger(__name__)
 
@@ -138,11 +138,11 @@ class Pump(Service):
         while not self.stopping.is_set():
             try:
                 await self._pump(backoff)
-            except* (*SURVIVABLE, BridgeError) as failures:
+            except* Exception as failures:  # noqa: BLE001 - whatever it is, a bridge tries again
                 # Whoever starts the bridge need not wait for the other end: it retries by itself.
                 self.announce_ready()
                 problem = sentence(failures.exceptions[0])
-                logger.warning("bridge_failed", extra={"bridge": self.bridge, "reason": problem})
+                log_failure(self.bridge, problem, failures)
                 self.signals.emit("failed", problem)
                 await self._note(problem)
                 await self.pause(backoff.next_seconds())
@@ -333,6 +333,14 @@ class _Turns:
         # After a failure nobody's turn comes any more: all hands are cancelled.
         yield
         mine.set()
+
+
+def log_failure(bridge: str, problem: str, failures: BaseExceptionGroup[Any]) -> None:
+    """Log why a bridge stopped; with the traceback when nobody has foreseen it."""
+    foreseen, unforeseen = failures.split((*SURVIVABLE, BridgeError))
+    del foreseen
+    extra = {"bridge": bridge, "reason": problem}
+    logger.warning("bridge_failed", extra=extra, exc_info=unforeseen)
 
 
 def sentence(failure: BaseException) -> str:

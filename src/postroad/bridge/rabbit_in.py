@@ -32,8 +32,8 @@ from psycopg import AsyncConnection
 from postroad.bridge import calls
 from postroad.bridge.calls import ParsedBatch
 from postroad.bridge.ends import speaking
-from postroad.bridge.errors import BridgeError, BrokerUnavailable
-from postroad.bridge.pump import PumpSettings, sentence
+from postroad.bridge.errors import BrokerUnavailable
+from postroad.bridge.pump import PumpSettings, log_failure, sentence
 from postroad.bridge.rabbit_mapping import Arrived, arrive
 from postroad.bridge.rabbit_publisher import broker_failures, connect_broker
 from postroad.bridge.rabbit_topology import RabbitRoute, declare
@@ -112,10 +112,10 @@ class RabbitIn(Service):
         while not self.stopping.is_set():
             try:
                 await self._carry(backoff)
-            except* (*SURVIVABLE, BridgeError) as failures:
+            except* Exception as failures:  # noqa: BLE001 - whatever it is, a bridge tries again
                 self.announce_ready()
                 problem = sentence(failures.exceptions[0])
-                logger.warning("bridge_failed", extra={"bridge": self.bridge, "reason": problem})
+                log_failure(self.bridge, problem, failures)
                 self.signals.emit("failed", problem)
                 await self._note(problem)
                 await self.pause(backoff.next_seconds())

@@ -68,8 +68,9 @@ def broker_failures() -> Any:
             f"RabbitMQ refuses: {_reason(failure)}",
             hint="check the user's rights, and that queues and exchanges are of the kind asked for",
         ) from failure
-    except (AMQPError, OSError, TimeoutError, asyncio.CancelledError) as failure:
-        # The driver cancels those who wait on a channel when its connection breaks.
+    except (AMQPError, OSError, TimeoutError, RuntimeError, asyncio.CancelledError) as failure:
+        # When a connection breaks the driver cancels those who wait on its channels, and answers
+        # those who come later with a RuntimeError.
         task = asyncio.current_task()
         if isinstance(failure, asyncio.CancelledError) and (task is None or task.cancelling()):
             raise

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from postroad.settings.bridge import BridgeDefinition, BridgeSettings
 from postroad.settings.house import (
     BusSettings,
     DatabaseSettings,
@@ -26,6 +27,8 @@ from postroad.settings.values import (
 from postroad.settings.vault import VaultSettings
 
 __all__ = [
+    "BridgeDefinition",
+    "BridgeSettings",
     "BusSettings",
     "DatabaseSettings",
     "Duration",
@@ -52,4 +55,5 @@ class Settings(Section):
     embedded: EmbeddedSettings = EmbeddedSettings()
     bus: BusSettings = BusSettings()
     logs: LogSettings = LogSettings()
+    bridge: BridgeSettings = BridgeSettings()
     vault: VaultSettings = VaultSettings()

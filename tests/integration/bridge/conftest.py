@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -20,6 +21,14 @@ Databases = Callable[[int], list[str]]
 def databases(server: TestServer) -> Iterator[Databases]:
     """Give a function that makes so many fresh databases with the schemas installed."""
     with ExitStack() as stack:
+        yield lambda count: [stack.enter_context(server.clone(*SCHEMAS)) for _ in range(count)]
+
+
+@pytest.fixture
+def one_version(_servers: Callable[[Path | None], TestServer]) -> Iterator[Databases]:
+    """Give the same on the embedded version alone, where PostgreSQL's version is not the matter."""
+    with ExitStack() as stack:
+        server = _servers(None)
         yield lambda count: [stack.enter_context(server.clone(*SCHEMAS)) for _ in range(count)]
 
 
