@@ -54,7 +54,8 @@ class Process:
 
     def __init__(self, *arguments: str, **environment: str) -> None:
         self._command = [sys.executable, "-c", "from postroad.cli import run; run()", *arguments]
-        self._environment = {**os.environ, **environment}
+        inherited = {name: os.environ[name] for name in os.environ if name != "POSTROAD_STRESS"}
+        self._environment = {**inherited, **environment}
         self._running: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
