@@ -70,7 +70,8 @@ def test_each_message_crosses_once_whoever_is_killed(capsys: pytest.CaptureFixtu
             bridge.start()
 
         wreak(
-            producer,
+            b,
+            MESSAGES,
             [
                 kill_bridge,
                 lambda: crash(source_server),
@@ -141,7 +142,8 @@ def test_each_message_crosses_rabbitmq_once_whoever_is_killed(
             rabbitmq.start()
 
         wreak(
-            producer,
+            b,
+            RABBIT_MESSAGES,
             [
                 kill_broker,
                 again(out),
