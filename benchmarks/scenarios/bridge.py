@@ -24,8 +24,8 @@ from postroad.bus import AsyncBus
 from postroad.cli.rooms import BRIDGE, BUS
 from postroad.postgres import install
 
-ROUNDS = 5
-MESSAGES = 150_000
+ROUNDS = 3
+MESSAGES = 100_000
 BATCH = 1000
 
 
@@ -159,7 +159,7 @@ def _move_inside(lab: Lab, count: int) -> float:
 SCENARIO = Scenario(
     "bridge",
     "A bridge between two databases",
-    "Two databases on one server, 150,000 messages of 200 bytes waiting; time until the last one "
+    "Two databases on one server, 100,000 messages of 200 bytes waiting; time until the last one "
     "is committed at both ends, the bridge in a process of its own with its defaults (batches of "
     "1,000, three hands). Beside it, in the same rounds: one AsyncBus that takes 1,000 and posts "
     "them with their headers into another queue of the same database in one transaction; and the "

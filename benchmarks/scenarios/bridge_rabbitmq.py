@@ -21,8 +21,8 @@ from postroad.cli.rooms import BRIDGE
 from postroad.postgres import install
 from tests.fixtures.rabbitmq import RabbitServer
 
-ROUNDS = 5
-MESSAGES = 20_000
+ROUNDS = 3
+MESSAGES = 10_000
 BATCH = 1000
 
 
@@ -151,7 +151,7 @@ SCENARIO = Scenario(
     "bridge_rabbitmq",
     "A bridge to and from RabbitMQ",
     "A real RabbitMQ on the same two cores, a quorum queue, persistent messages of 200 bytes, "
-    "each confirmed. Out: 20,000 waiting messages until the last one is confirmed and committed. "
+    "each confirmed. Out: 10,000 waiting messages until the last one is confirmed and committed. "
     "Beside it, in the same rounds, a bare aio-pika publisher that keeps 1,000 confirms open. In: "
     "as many from a queue into the bus, with the ledger, acknowledged after commit.",
     3 * ROUNDS,

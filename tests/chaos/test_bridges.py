@@ -25,9 +25,9 @@ from tests.chaos.bridge_load import (
 )
 from tests.fixtures.rabbitmq import RabbitServer
 
-MESSAGES = 200_000 if IS_STRESS else 15_000
+MESSAGES = 200_000 if IS_STRESS else 10_000
 BLOWS = 24 if IS_STRESS else 6
-RABBIT_MESSAGES = 200_000 if IS_STRESS else 6_000
+RABBIT_MESSAGES = 200_000 if IS_STRESS else 3_000
 RABBIT_BLOWS = 20 if IS_STRESS else 5
 
 
