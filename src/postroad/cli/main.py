@@ -29,11 +29,8 @@ GROUPS: dict[str, tuple[str, str, str]] = {
     "db": ("postroad.cli.db", "db", "Install and upgrade the schemas."),
     "bus": ("postroad.cli.bus", "bus", "Queues, consumers and messages."),
     "saga": ("postroad.cli.saga", "saga", "Sagas: what they do, cancel and retry."),
-    "bridge": (
-        "postroad.cli.bridge",
-        "bridge",
-        "The same queues over several databases and RabbitMQ.",
-    ),
+    "alerts": ("postroad.cli.alerts", "alerts", "Alerts: what is wrong, and who was told."),
+    "bridge": ("postroad.cli.bridge", "bridge", "Queues over several databases and RabbitMQ."),
     "config": ("postroad.cli.config", "config", "Show the effective settings."),
     "doctor": ("postroad.cli.doctor", "doctor", "Say what is installed and what is missing."),
 }

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from postroad.postgres.manifest import Schema
 
-__all__ = ["BRIDGE", "BUS", "SCHEMAS"]
+__all__ = ["ALERTS", "BRIDGE", "BROKER", "BUS", "SCHEMAS"]
 
 BUS = Schema("mbus", "postroad.bus", ("hstore",))
+ALERTS = Schema("alerts", "postroad.alerts")
+BROKER = Schema("broker", "postroad.broker", ("hstore",))
 BRIDGE = Schema("bridge", "postroad.bridge", ("hstore",))
-SCHEMAS: tuple[Schema, ...] = (BUS, BRIDGE)
+SCHEMAS: tuple[Schema, ...] = (
+    BUS,
+    ALERTS,
+    BROKER,
+    BRIDGE,
+)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from postroad.settings.alerts import AlertsSettings
 from postroad.settings.bridge import BridgeDefinition, BridgeSettings
 from postroad.settings.house import (
     BusSettings,
@@ -27,6 +28,7 @@ from postroad.settings.values import (
 from postroad.settings.vault import VaultSettings
 
 __all__ = [
+    "AlertsSettings",
     "BridgeDefinition",
     "BridgeSettings",
     "BusSettings",
@@ -54,6 +56,7 @@ class Settings(Section):
     database: DatabaseSettings = DatabaseSettings()
     embedded: EmbeddedSettings = EmbeddedSettings()
     bus: BusSettings = BusSettings()
+    alerts: AlertsSettings = AlertsSettings()
     logs: LogSettings = LogSettings()
     bridge: BridgeSettings = BridgeSettings()
     vault: VaultSettings = VaultSettings()
