@@ -43,7 +43,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
     def exchange_declare(
         self,
         exchange: str | None = None,
-        type: str = "direct",
+        type: str = "direct",  # noqa: A002
         durable: bool = False,  # noqa: ARG002
         auto_delete: bool = False,  # noqa: ARG002
         arguments: Any = None,  # noqa: ARG002

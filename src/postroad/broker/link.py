@@ -66,7 +66,9 @@ class Link:
             cursor = self._mine().execute(text, parameters)
             return cursor.fetchall() if cursor.description else []
 
-    def run_apart(self, statements: Iterable[tuple[str, Sequence[object]]]) -> list[list[TupleRow]]:
+    def run_apart(
+        self, statements: Iterable[tuple[str, Sequence[object]]]
+    ) -> list[list[TupleRow]]:
         """Run statements in one round trip, each in a transaction of its own."""
         connection = self._mine()
         with self._guard, connection.pipeline() as pipeline:

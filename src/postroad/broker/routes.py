@@ -1,6 +1,5 @@
 """What a connection knows of queues: where the bus keeps each of them. Learnt once, forgotten on
-demand.
-"""
+demand."""
 
 from __future__ import annotations
 
