@@ -31,6 +31,7 @@ GROUPS: dict[str, tuple[str, str, str]] = {
     "saga": ("postroad.cli.saga", "saga", "Sagas: what they do, cancel and retry."),
     "exchange": ("postroad.cli.exchange", "exchange", "Files handed to ERP instances."),
     "alerts": ("postroad.cli.alerts", "alerts", "Alerts: what is wrong, and who was told."),
+    "bridge": ("postroad.cli.bridge", "bridge", "Queues over several databases and RabbitMQ."),
     "config": ("postroad.cli.config", "config", "Show the effective settings."),
     "doctor": ("postroad.cli.doctor", "doctor", "Say what is installed and what is missing."),
 }

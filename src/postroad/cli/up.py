@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import click
 import psycopg
 
+from postroad.bridge import Addresses, BridgeHouse
 from postroad.bus import AsyncBus, AsyncWorker, BusError, WorkerSettings
 from postroad.cli.context import Application, pass_application
 from postroad.cli.output import print_table
@@ -92,6 +93,8 @@ async def _up(application: Application, wishes: Wishes) -> None:
             await create_sample_queue(bus)
             serve_sample(worker, meter)
         await running.enter_async_context(worker)
+        bridges = application.settings.bridge
+        await running.enter_async_context(BridgeHouse(Addresses.of(dsn, bridges), bridges))
         if meter is not None:
             await running.enter_async_context(SampleProducer(bus, wishes.rate, meter))
         with contextlib.suppress(TimeoutError):

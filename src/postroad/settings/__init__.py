@@ -12,6 +12,7 @@ from pathlib import Path
 
 from postroad.settings.alerts import AlertsSettings
 from postroad.settings.exchange import ExchangeSettings
+from postroad.settings.bridge import BridgeDefinition, BridgeSettings
 from postroad.settings.house import (
     BusSettings,
     DatabaseSettings,
@@ -29,6 +30,8 @@ from postroad.settings.vault import VaultSettings
 
 __all__ = [
     "AlertsSettings",
+    "BridgeDefinition",
+    "BridgeSettings",
     "BusSettings",
     "DatabaseSettings",
     "Duration",
@@ -58,4 +61,5 @@ class Settings(Section):
     exchange: ExchangeSettings = ExchangeSettings()
     alerts: AlertsSettings = AlertsSettings()
     logs: LogSettings = LogSettings()
+    bridge: BridgeSettings = BridgeSettings()
     vault: VaultSettings = VaultSettings()
