@@ -291,10 +291,8 @@ def is_overtaken(error: BaseException | None) -> bool:
     Only a change of a queue's consumers replaces tables, and the functions with them: the same call
     finds the new ones. An undefined table outside a function is something else.
     """
-    return (
-        isinstance(error, psycopg.errors.UndefinedTable)
-        and "PL/pgSQL" in (error.diag.context or "")
-        and "mbus." in (error.diag.context or "")
+    return isinstance(error, psycopg.errors.UndefinedTable) and "mbus." in (
+        error.diag.internal_query or ""
     )
 
 
