@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import pkgutil
 import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import postroad
 from postroad.cli.exit_codes import exit_code
 from postroad.errors import PostroadError
 from tools.docs.markdown import anchor, head, table
@@ -25,7 +27,8 @@ Errors that are not Postroad's own (a lost connection, a deadlock, a missing pri
 of PostgreSQL and the driver.
 """
 
-FAMILIES = ("postroad.errors", "postroad.postgres.errors", "postroad.bus.errors")
+# A room keeps its errors in a module `errors`; these keep them beside their only user.
+ELSEWHERE = ("postroad.vault", "postroad.web.server")
 ADVICE = Path(__file__).with_name("advice.toml")
 
 
@@ -35,22 +38,30 @@ def advice() -> dict[str, str]:
     return tomllib.loads(ADVICE.read_text(encoding="utf-8"))
 
 
+@cache
+def families() -> frozenset[str]:
+    """Import every module that defines errors, and return their names."""
+    found = (module.name for module in pkgutil.walk_packages(postroad.__path__, "postroad."))
+    names = frozenset(name for name in found if name.endswith(".errors")) | {*ELSEWHERE}
+    for name in names:
+        importlib.import_module(name)
+    return names
+
+
 def leaves() -> list[type[PostroadError]]:
-    """Return every error class that has no subclasses, by code."""
-    for module in FAMILIES:
-        importlib.import_module(module)
-    return sorted(_leaves(PostroadError), key=lambda leaf: (not _is_sqlstate(leaf), leaf.code))
+    """Return every error class that is raised: those without subclasses or with advice, by code."""
+    found = {leaf.code: leaf for leaf in _leaves(PostroadError)}
+    return sorted(found.values(), key=lambda leaf: (not _is_sqlstate(leaf), leaf.code))
 
 
 def _leaves(family: type[PostroadError]) -> Iterator[type[PostroadError]]:
     for child in family.__subclasses__():
         # Errors that tests define for themselves are none of the documentation's business.
-        if child.__module__ not in FAMILIES:
+        if child.__module__ not in families():
             continue
-        if child.__subclasses__():
-            yield from _leaves(child)
-        else:
+        if not child.__subclasses__() or ("code" in vars(child) and child.code in advice()):
             yield child
+        yield from _leaves(child)
 
 
 def _is_sqlstate(leaf: type[PostroadError]) -> bool:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from psycopg import Connection
@@ -15,8 +15,12 @@ from psycopg import Connection
 from postroad.postgres.connections import connect
 from postroad.postgres.database import use_database
 from postroad.postgres.embedded import EmbeddedServer
+from postroad.postgres.server_user import data_folder_default
 from postroad.settings import Settings
 from postroad.settings_sources import LoadedSettings, load
+
+if TYPE_CHECKING:
+    from postroad.vault import Vault
 
 __all__ = ["Application", "pass_application"]
 
@@ -56,6 +60,23 @@ class Application:
             start_timeout=embedded.start_timeout,
             configuration={"shared_buffers": embedded.shared_buffers},
         )
+
+    @property
+    def data_folder(self) -> Path:
+        """Where this installation keeps what is its own."""
+        return (self.settings.data_folder or data_folder_default()).absolute()
+
+    def vault(self) -> Vault:
+        """Return the vault with the keys that are configured; the default key file is made."""
+        # Imported late: cryptography belongs to the rooms that keep secrets.
+        from postroad.vault import Vault, create_key_file
+
+        settings = self.settings.vault
+        if settings.keys is not None:
+            return Vault(settings.keys.get_secret_value().split(","))
+        if settings.key_file is not None:
+            return Vault.from_file(settings.key_file)
+        return Vault.from_file(create_key_file(self.data_folder / "vault.key"))
 
     @contextmanager
     def database(self) -> Iterator[str]:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from postroad.postgres.manifest import Schema
 
-__all__ = ["BUS", "SCHEMAS"]
+__all__ = ["ALERTS", "BRIDGE", "BROKER", "BUS", "SCHEMAS"]
 
 BUS = Schema("mbus", "postroad.bus", ("hstore",))
-SCHEMAS: tuple[Schema, ...] = (BUS,)
+ALERTS = Schema("alerts", "postroad.alerts")
+BROKER = Schema("broker", "postroad.broker", ("hstore",))
+BRIDGE = Schema("bridge", "postroad.bridge", ("hstore",))
+SCHEMAS: tuple[Schema, ...] = (
+    BUS,
+    ALERTS,
+    BROKER,
+    BRIDGE,
+)

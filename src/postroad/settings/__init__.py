@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from postroad.settings.alerts import AlertsSettings
 from postroad.settings.house import (
     BusSettings,
     DatabaseSettings,
@@ -23,8 +24,10 @@ from postroad.settings.values import (
     masked_database_url,
     shown_duration,
 )
+from postroad.settings.vault import VaultSettings
 
 __all__ = [
+    "AlertsSettings",
     "BusSettings",
     "DatabaseSettings",
     "Duration",
@@ -32,6 +35,7 @@ __all__ = [
     "LogSettings",
     "Section",
     "Settings",
+    "VaultSettings",
     "masked_database_url",
     "shown_duration",
 ]
@@ -49,4 +53,6 @@ class Settings(Section):
     database: DatabaseSettings = DatabaseSettings()
     embedded: EmbeddedSettings = EmbeddedSettings()
     bus: BusSettings = BusSettings()
+    alerts: AlertsSettings = AlertsSettings()
     logs: LogSettings = LogSettings()
+    vault: VaultSettings = VaultSettings()

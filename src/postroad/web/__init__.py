@@ -1,0 +1,48 @@
+"""What every HTTP room stands on: errors as problem+json, tokens, pages, limits, the server.
+
+A room builds its routes with FastAPI and calls `prepare(app)` once; from then on each error of
+Postroad's tree, each refused body and each unavailable database answers as `application/
+problem+json` with the status that belongs to its kind.
+"""
+
+from postroad.web.application import prepare
+from postroad.web.cursors import Page, decode_cursor, encode_cursor, page_of
+from postroad.web.errors import (
+    BodyTooLarge,
+    Conflict,
+    CursorInvalid,
+    Forbidden,
+    RequestInvalid,
+    ResourceMissing,
+    TokenMissing,
+    WebError,
+)
+from postroad.web.limits import BodyLimit
+from postroad.web.problems import PROBLEM_MEDIA_TYPE, Problem, problem_responses
+from postroad.web.server import WebServer
+from postroad.web.tokens import bearer_token, hash_token, is_token_of, new_token
+
+__all__ = [
+    "PROBLEM_MEDIA_TYPE",
+    "BodyLimit",
+    "BodyTooLarge",
+    "Conflict",
+    "CursorInvalid",
+    "Forbidden",
+    "Page",
+    "Problem",
+    "RequestInvalid",
+    "ResourceMissing",
+    "TokenMissing",
+    "WebError",
+    "WebServer",
+    "bearer_token",
+    "decode_cursor",
+    "encode_cursor",
+    "hash_token",
+    "is_token_of",
+    "new_token",
+    "page_of",
+    "prepare",
+    "problem_responses",
+]

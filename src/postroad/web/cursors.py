@@ -1,0 +1,58 @@
+"""Pages of a list by an opaque cursor: the key after which the next page begins.
+
+Keyset paging: the millionth page costs what the first one costs, and rows that come or go between
+two calls neither repeat nor hide others.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel
+
+from postroad.web.errors import CursorInvalid
+
+__all__ = ["Page", "decode_cursor", "encode_cursor", "page_of"]
+
+Item = TypeVar("Item")
+
+
+class Page(BaseModel, Generic[Item]):
+    """One page, and the cursor of the next one; none on the last."""
+
+    items: list[Item]
+    cursor: str | None = None
+
+
+def encode_cursor(*key: Any) -> str:
+    """Write the key of a row as a cursor; parts are text, numbers or null."""
+    text = json.dumps(key, separators=(",", ":"), default=str)
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def decode_cursor(cursor: str, *kinds: type) -> tuple[Any, ...]:
+    """Read a cursor back; its parts must be of the given kinds."""
+    try:
+        padded = cursor + "=" * (-len(cursor) % 4)
+        key = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+    except (ValueError, binascii.Error) as failure:
+        raise CursorInvalid("the cursor cannot be read", hint="begin without one") from failure
+    fits = isinstance(key, list) and len(key) == len(kinds)
+    # A bool is an int to Python, and not to a list that asked for a number.
+    if not fits or not all(
+        isinstance(part, kind) and not isinstance(part, bool)
+        for part, kind in zip(key, kinds, strict=True)
+    ):
+        raise CursorInvalid("the cursor belongs to another list", hint="begin without one")
+    return tuple(key)
+
+
+def page_of(rows: Sequence[Item], limit: int, key: Callable[[Item], tuple[Any, ...]]) -> Page[Item]:
+    """Make a page from up to `limit + 1` rows: the one too many tells that there is a next page."""
+    items = list(rows[:limit])
+    more = len(rows) > limit
+    return Page(items=items, cursor=encode_cursor(*key(items[-1])) if more and items else None)

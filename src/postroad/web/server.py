@@ -1,0 +1,111 @@
+"""The HTTP server as a service: uvicorn inside the caller's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from postroad.errors import PostroadError
+from postroad.service import Service
+
+__all__ = ["AddressInUse", "WebServer"]
+
+BACKLOG = 512
+GRACE_SECONDS = 10
+
+
+class AddressInUse(PostroadError):
+    """The address cannot be listened on: something else has it, or it is not ours."""
+
+    code = "web_address_in_use"
+    kind = "unavailable"
+
+
+class WebServer(Service):
+    """Serves one application until it is stopped; port 0 takes a free one."""
+
+    def __init__(
+        self, app: ASGIApp, *, host: str = "127.0.0.1", port: int = 0, name: str = "http"
+    ) -> None:
+        super().__init__(name)
+        self.app = app
+        self.host = host
+        self.port = port
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+    async def run(self) -> None:
+        """Listen, serve, and let requests in flight end when asked to stop."""
+        with contextlib.closing(self._listen()) as listener:
+            self.port = listener.getsockname()[1]
+            server = _QuietServer(
+                uvicorn.Config(
+                    self.app,
+                    log_config=None,
+                    access_log=False,
+                    lifespan="on",
+                    timeout_graceful_shutdown=GRACE_SECONDS,
+                    server_header=False,
+                )
+            )
+            serving = asyncio.create_task(server.serve(sockets=[listener]))
+            try:
+                await self._until_started(server, serving)
+                stopping = asyncio.create_task(self.stopping.wait())
+                await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                stopping.cancel()
+            finally:
+                server.should_exit = True
+                await serving
+
+    async def _until_started(self, server: _QuietServer, serving: asyncio.Task[None]) -> None:
+        started = asyncio.create_task(server.has_started.wait())
+        await asyncio.wait({serving, started}, return_when=asyncio.FIRST_COMPLETED)
+        started.cancel()
+        if serving.done():
+            serving.result()
+            raise RuntimeError("the application did not start; its log says why")
+        self.announce_ready()
+
+    def _listen(self) -> socket.socket:
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((self.host, self.port))
+            listener.listen(BACKLOG)
+        except OSError as failure:
+            listener.close()
+            raise AddressInUse(
+                f"cannot listen on {self.host}:{self.port}: {failure.strerror}",
+                hint="choose another --port, or 0 for a free one",
+            ) from failure
+        return listener
+
+
+class _QuietServer(uvicorn.Server):
+    """Leaves signals to the process that hosts it, and says when it serves."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.has_started = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Do not touch the handlers of the process."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Announce the end of the start."""
+        await super().startup(sockets=sockets)
+        if self.started:
+            self.has_started.set()
