@@ -95,11 +95,16 @@ class AsyncRunner:
         return results
 
     def requester(self) -> AsyncRequester:
-        """Give what asks and waits for answers. Raises InvalidArgument without a DSN."""
+        """Give what asks and waits for answers. Raises InvalidArgument without a session."""
         if self._dsn is None:
             raise InvalidArgument(
                 "answers come to a session that waits for them",
                 hint="make the bus from a DSN; in a transaction of yours call mbus.request",
+            )
+        if not self._listens:
+            raise InvalidArgument(
+                "answers come to a session, and a transaction-mode pooler gives none",
+                hint="for requests make a bus from a DSN that leads to the server itself",
             )
         if self._requester is None:
             self._requester = AsyncRequester(self._dsn, notify=self._notifier is not None)

@@ -9,10 +9,11 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from postroad.bus import AsyncBus, Bus
+from postroad.bus import AsyncBus, Bus, InvalidArgument
 from postroad.testing import wait_until_async
 from tests.integration.bus.conftest import Awaited
 from tests.integration.bus.crew import QUICK, Crew
+from tests.integration.bus.test_subscribing import Subscribed
 
 POOLED = replace(QUICK, listen=False)
 
@@ -94,10 +95,15 @@ async def test_maintenance_goes_through_the_pooler(bus, clock):
 
 async def test_a_subscription_polls_through_the_pooler(bus):
     await bus.create_queue("orders", payload="text")
+    subscribed = Subscribed(bus, "orders")
+    coming = asyncio.create_task(subscribed.next())
     await bus.post("orders", "a")
-    if isinstance(bus, AsyncBus):
-        async with bus.subscribe("orders") as messages:
-            assert (await anext(aiter(messages))).data == "a"
-    else:
-        with bus.blocking.subscribe("orders") as messages:
-            assert (await asyncio.to_thread(next, iter(messages))).data == "a"
+    assert (await coming).data == "a"
+    await subscribed.leave(None)
+    assert not await bus.peek("orders")
+
+
+async def test_a_request_says_that_it_needs_a_session(bus):
+    await bus.create_queue("prices", payload="text")
+    with pytest.raises(InvalidArgument, match="pooler"):
+        await bus.request("prices", "?")
