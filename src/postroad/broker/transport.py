@@ -276,12 +276,15 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # Kombu has no types
         return has_come
 
     def _remind_loop(self, has_come: bool) -> None:
-        """See to it that the loop comes by again in time; it has reckoned its wait before us."""
-        wait = self._next_look()
+        """See to it that the loop comes by again in time.
+
+        It has reckoned its wait before us, and the pool may have looked for work before us.
+        """
+        now, wait = time.monotonic(), self._next_look()
         if has_come or not wait:
             self._wake()
-        elif wait < LOOP_SECONDS and self._reminder < time.monotonic():
-            self._reminder = time.monotonic() + wait
+        elif wait < LOOP_SECONDS and not now < self._reminder <= now + wait:
+            self._reminder = now + wait
             self._loop.call_later(wait, self._wake)
             self._wake()
 
@@ -295,7 +298,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # Kombu has no types
             if watch.is_stale:
                 self._refresh(watch)
             room = self._room(watch)
-            if room and (watch.is_due or watch.look_at <= now):
+            if room and (watch.is_due or watch.look_at <= now) and watch.is_worth(room, now):
                 has_come = self._look_into(watch, room) or has_come
             elif watch.is_awaited and not room:
                 self.link.run_prepared(UNAWAIT, str(watch.route.id))
@@ -308,7 +311,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # Kombu has no types
         looks = [self._rechecked + RECHECK_SECONDS - now]
         for watch in self._watches.values():
             if self._room(watch):
-                looks.append(0.0 if watch.is_due else watch.look_at - now)
+                looks.append((watch.room_at if watch.is_due else watch.look_at) - now)
         return max(min(looks), 0.0)
 
     def _room(self, watch: Watch) -> int:
