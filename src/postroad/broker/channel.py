@@ -13,6 +13,7 @@ import psycopg
 from amqp.protocol import queue_declare_ok_t
 from kombu.exceptions import ChannelError
 from kombu.transport import virtual
+from kombu.transport.base import to_rabbitmq_queue_arguments
 from kombu.utils.uuid import uuid
 
 from postroad.broker import codec
@@ -42,6 +43,10 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
     exchange_types: dict[str, Any]
 
     # Exchanges and queues.
+
+    def prepare_queue_arguments(self, arguments: Any, **options: Any) -> Any:
+        """Write the options of a queue as RabbitMQ's arguments."""
+        return to_rabbitmq_queue_arguments(arguments, **options)
 
     def exchange_declare(
         self,
@@ -288,9 +293,9 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
             self.connection.nudge()
 
     def restore(self, delivery_tags: list[str]) -> None:
-        """Give back what this channel was given and has not answered."""
-        tokens = [int(tag) for tag in delivery_tags if tag.isdigit()]
-        if tokens and self.connection is not None:
+        """Give back what this channel was given and has not answered, and tell its answers."""
+        if self.connection is not None:
+            tokens = [int(tag) for tag in delivery_tags if tag.isdigit()]
             self.connection.consumption.give_back(tokens)
 
     def close(self) -> None:
