@@ -1,0 +1,46 @@
+-- Makes this database a Writer, a Coordinator or a Reader under a name, with the queues that the part needs.
+-- Called again it changes nothing.  Raises PC002 for an unknown part, PC009 where a Writer and a Reader would share a database or
+-- the name differs, PC006 for a name that is no consumer's.
+create or replace function coordination.become(p_role text, p_name text) returns void
+language plpgsql security definer set search_path from current as $$
+declare
+  v_name text;
+  v_other text;
+begin
+  if p_role not in ('writer', 'coordinator', 'reader') then
+    perform coordination._refuse('PC002', format('%s is no part of coordination', p_role),
+      'writer, coordinator or reader');
+  end if;
+  if p_name !~ '^[a-z][a-z0-9_]{0,30}$' then
+    perform coordination._refuse('PC006', format('%s is no name of a %s', left(p_name, 80), p_role),
+      'lower-case letters, digits and underscores, 31 at most');
+  end if;
+  perform coordination._lock(0);
+  select n.name into v_name from coordination.node n where n.role = p_role;
+  if v_name is not null and v_name <> p_name then
+    perform coordination._refuse('PC009', format('this database is the %s %s already', p_role, v_name),
+      'use that name, or another database');
+  end if;
+  select n.role into v_other from coordination.node n
+  where n.role <> p_role and p_role <> 'coordinator' and n.role <> 'coordinator';
+  if v_other is not null then
+    perform coordination._refuse('PC009', format('this database is a %s already', v_other),
+      'a Writer and a Reader keep the same tables; give each a database of its own');
+  end if;
+  if v_name is null then
+    insert into coordination.node (role, name) values (p_role, p_name);
+  end if;
+  perform coordination._create_queue(q) from unnest('{coordination_events,coordination_votes,coordination_decisions}'::text[]) q;
+  if p_role = 'reader' then
+    insert into coordination.progress default values on conflict do nothing;
+  end if;
+end $$;
+
+-- Makes a queue for messages of the room unless it is there.
+create or replace function coordination._create_queue(p_queue text) returns void
+language plpgsql set search_path from current as $$
+begin
+  if not exists (select from mbus.queue q where q.name = p_queue) then
+    perform mbus.create_queue(p_queue, payload => 'jsonb');
+  end if;
+end $$;
