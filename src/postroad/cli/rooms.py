@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from postroad.postgres.manifest import Schema
 
-__all__ = ["BUS", "COORDINATION", "SCHEMAS"]
+__all__ = ["BRIDGE", "BUS", "COORDINATION", "SCHEMAS"]
 
 BUS = Schema("mbus", "postroad.bus", ("hstore",))
+BRIDGE = Schema("bridge", "postroad.bridge", ("hstore",))
 COORDINATION = Schema("coordination", "postroad.coordination")
-SCHEMAS: tuple[Schema, ...] = (BUS, COORDINATION)
+SCHEMAS: tuple[Schema, ...] = (BUS, BRIDGE, COORDINATION)

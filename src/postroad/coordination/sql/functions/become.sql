@@ -30,17 +30,40 @@ begin
   if v_name is null then
     insert into coordination.node (role, name) values (p_role, p_name);
   end if;
-  perform coordination._create_queue(q) from unnest('{coordination_events,coordination_votes,coordination_decisions}'::text[]) q;
+  -- What the part posts to, and what it consumes under its own name.
+  perform coordination._create_queue(u.queue, case when u.is_consumed then p_role end)
+  from (values ('writer', 'coordination_events', false), ('writer', 'coordination_decisions', true),
+    ('coordinator', 'coordination_events', true), ('coordinator', 'coordination_votes', true),
+    ('coordinator', 'coordination_decisions', false), ('reader', 'coordination_events', true),
+    ('reader', 'coordination_votes', false), ('reader', 'coordination_decisions', true)) u (role, queue, is_consumed)
+  where u.role = p_role;
   if p_role = 'reader' then
     insert into coordination.progress default values on conflict do nothing;
   end if;
 end $$;
 
--- Makes a queue for messages of the room unless it is there.
-create or replace function coordination._create_queue(p_queue text) returns void
+-- Makes a queue for messages of the room, and a consumer, unless they are there.
+create or replace function coordination._create_queue(p_queue text, p_consumer text) returns void
 language plpgsql set search_path from current as $$
 begin
   if not exists (select from mbus.queue q where q.name = p_queue) then
     perform mbus.create_queue(p_queue, payload => 'jsonb');
+  end if;
+  if p_consumer is not null and not exists (
+    select from mbus.consumer c join mbus.queue q on q.id = c.queue_id where q.name = p_queue and c.name = p_consumer)
+  then
+    perform mbus.create_consumer(p_queue, p_consumer);
+  end if;
+  perform coordination.drop_idle_consumer(p_queue);
+end $$;
+
+-- Nobody consumes as `default`; it goes as soon as the queue has another consumer, a service's or a bridge's.
+create or replace function coordination.drop_idle_consumer(p_queue text) returns void
+language plpgsql security definer set search_path from current as $$
+begin
+  if (select count(*) > 1 and bool_or(c.name = 'default')
+      from mbus.consumer c join mbus.queue q on q.id = c.queue_id where q.name = p_queue)
+  then
+    perform mbus.drop_consumer(p_queue, 'default');
   end if;
 end $$;

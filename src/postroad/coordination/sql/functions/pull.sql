@@ -1,11 +1,10 @@
--- A page for a Reader: the payloads that follow its cursor, at most p_limit, as one JSON text.
+-- A page for a Reader: the payloads that follow its cursor, at most p_limit, as one JSON text, with the cursor that follows it.
 -- Whole events as long as they fit; an event that is longer comes alone, page by page, so N payloads are
 -- ceil(N / limit) pages.  Cancelled events come without payloads.  Read-only.  Raises PC010, PC011 for a limit below 1.
-create or replace function coordination.pull(p_position bigint, p_sequence integer default 0, p_limit integer default 10)
-returns json
+create or replace function coordination.pull(
+  p_position bigint, p_sequence integer default 0, p_limit integer default 10,
+  out page json, out events integer, out payloads integer, out more boolean, out next_position bigint, out next_sequence integer)
 language plpgsql stable security definer set search_path from current as $$
-declare
-  v_page json;
 begin
   perform coordination._require('writer');
   if p_limit < 1 then
@@ -42,9 +41,11 @@ begin
                         when c."Mode" = 'two-phase' and c."AppEventStatusId" = 9 then 'commit' end)
         order by c."Position") from chosen c), '[]'),
     'payloads', coalesce((select json_agg(r.row order by r."Position", r.sequence) from rows r), '[]'),
-    'columns', (select json_object_agg(e.name, e.columns) from coordination.entity e where e.role = 'tracked'),
-    'more', exists (select from near n where n."Position" > (select max(c."Position") from chosen c))
-      or exists (select from chosen c where c.size > p_sequence + p_limit))
-  into v_page;
-  return v_page;
+    'columns', (select json_object_agg(e.name, e.columns) from coordination.entity e where e.role = 'tracked')),
+    (select count(*) from chosen), (select count(*) from rows),
+    exists (select from near n where n."Position" > (select max(c."Position") from chosen c))
+      or exists (select from chosen c where c.size > p_sequence + p_limit),
+    coalesce((select max(c."Position") from chosen c where c.size <= p_sequence + p_limit), p_position),
+    coalesce((select p_sequence + p_limit from chosen c where c.size > p_sequence + p_limit), 0)
+  into page, events, payloads, more, next_position, next_sequence;
 end $$;
