@@ -17,34 +17,56 @@ from postroad.bridge.database import DatabaseBridge
 from postroad.coordination import calls
 from postroad.postgres.connections import connect_async
 
-__all__ = ["install_bridges", "make_bridges"]
+__all__ = ["EntityBridge", "install_bridges", "make_bridges", "reader_bridges", "writer_bridges"]
 
 
-def make_bridges(
-    writer: str, coordinator: str, readers: Mapping[str, str]
-) -> list[DatabaseBridge]:
+def writer_bridges(writer: str, coordinator: str) -> list[EntityBridge]:
+    """Make the bridges between a Writer and its Coordinator; none is started."""
+    return _joined(
+        ("events_coordinator", writer, coordinator, calls.EVENTS),
+        ("decisions_writer", coordinator, writer, calls.DECISIONS),
+    )
+
+
+def reader_bridges(name: str, reader: str, writer: str, coordinator: str) -> list[EntityBridge]:
+    """Make the bridges that a Reader needs: to hear of events and decisions, and to be heard."""
+    return _joined(
+        (f"events_{name}", writer, reader, calls.EVENTS),
+        (f"votes_{name}", reader, coordinator, calls.VOTES),
+        (f"decisions_{name}", coordinator, reader, calls.DECISIONS),
+    )
+
+
+def make_bridges(writer: str, coordinator: str, readers: Mapping[str, str]) -> list[EntityBridge]:
     """Make the bridges between a Writer, a Coordinator and Readers by name; none is started."""
-    found: list[DatabaseBridge] = []
-
-    def join(name: str, source: str, target: str, queue: str) -> None:
-        if source != target:
-            found.append(DatabaseBridge(name, source=source, target=target, queue=queue))
-
-    join("events_coordinator", writer, coordinator, calls.EVENTS)
-    join("decisions_writer", coordinator, writer, calls.DECISIONS)
+    found = writer_bridges(writer, coordinator)
     for name, reader in readers.items():
-        join(f"events_{name}", writer, reader, calls.EVENTS)
-        join(f"votes_{name}", reader, coordinator, calls.VOTES)
-        join(f"decisions_{name}", coordinator, reader, calls.DECISIONS)
+        found += reader_bridges(name, reader, writer, coordinator)
     return found
 
 
-async def install_bridges(bridges: list[DatabaseBridge]) -> None:
-    """Open both ends of each bridge; repeatable."""
+async def install_bridges(bridges: list[EntityBridge]) -> None:
+    """Open both ends of each bridge; repeatable. Each database must know its part before."""
     for bridge in bridges:
         await bridge.install()
-        connection = await connect_async(bridge._source, autocommit=True)
+        connection = await connect_async(bridge.source, autocommit=True)
         try:
             await connection.execute("select coordination.drop_idle_consumer(%s)", (bridge.queue,))
         finally:
             await connection.close()
+
+
+def _joined(*ways: tuple[str, str, str, str]) -> list[EntityBridge]:
+    return [
+        EntityBridge(name, source=source, target=target, queue=queue)
+        for name, source, target, queue in ways
+        if source != target
+    ]
+
+
+class EntityBridge(DatabaseBridge):
+    """A bridge that remembers where it begins."""
+
+    def __init__(self, name: str, *, source: str, target: str, queue: str) -> None:
+        super().__init__(name, source=source, target=target, queue=queue)
+        self.source = source

@@ -36,9 +36,7 @@ WATCH_INTERVAL_DEFAULT = timedelta(seconds=1)
 class Watch(SteadyService):
     """Cancels what has passed its deadline and asks readers that are silent."""
 
-    def __init__(
-        self, dsn: str, *, ask: timedelta, alarm: timedelta, interval: timedelta
-    ) -> None:
+    def __init__(self, dsn: str, *, ask: timedelta, alarm: timedelta, interval: timedelta) -> None:
         super().__init__("coordination watch", dsn, pause=interval)
         self._ask = ask
         self._alarm = alarm

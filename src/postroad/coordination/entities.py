@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import Any, Literal, Self
 
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy import Connection, Engine, Table, inspect, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
@@ -128,12 +130,10 @@ def reader(engine: Engine, name: str) -> EntityReader:
 def engine_url(dsn: str) -> str:
     """Give SQLAlchemy's address of a database that libpq knows by this connection string."""
     if re.match(r"postgres(ql)?://", dsn):
-        return make_url(re.sub(r"^postgres(ql)?://", "postgresql+psycopg://", dsn)).render_as_string(
-            hide_password=False
-        )
+        return make_url(
+            re.sub(r"^postgres(ql)?://", "postgresql+psycopg://", dsn)
+        ).render_as_string(hide_password=False)
     # SQLAlchemy hands the query on to libpq, key by key.
-    from psycopg.conninfo import conninfo_to_dict
-
     parts = {key: str(value) for key, value in conninfo_to_dict(dsn).items() if value is not None}
     return make_url("postgresql+psycopg://").update_query_dict(parts).render_as_string(False)
 
@@ -150,8 +150,6 @@ def _described(model: type[Any] | Table) -> tuple[str, str]:
 
 
 def _raise_own(failure: DBAPIError) -> None:
-    import psycopg
-
     if isinstance(failure.orig, psycopg.Error):
         own = translate(failure.orig)
         if own is not None:

@@ -116,7 +116,10 @@ class SteadyService(Service):
         return await stack.enter_async_context(AsyncWakeup(positions, self._queues, hub=hub))
 
     async def _wait(self, wakeup: AsyncWakeup | None, epochs: dict[str, int]) -> None:
-        waits = [asyncio.create_task(self.stopping.wait()), asyncio.create_task(self._nudged.wait())]
+        waits: list[asyncio.Task[Any]] = [
+            asyncio.create_task(self.stopping.wait()),
+            asyncio.create_task(self._nudged.wait()),
+        ]
         if wakeup is not None:
             waits += [
                 asyncio.create_task(wakeup.wait(queue, epoch)) for queue, epoch in epochs.items()

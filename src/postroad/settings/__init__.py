@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from postroad.settings.coordination import CoordinationSettings
 from postroad.settings.house import (
     BusSettings,
     DatabaseSettings,
@@ -27,6 +28,7 @@ from postroad.settings.vault import VaultSettings
 
 __all__ = [
     "BusSettings",
+    "CoordinationSettings",
     "DatabaseSettings",
     "Duration",
     "EmbeddedSettings",
@@ -53,3 +55,4 @@ class Settings(Section):
     bus: BusSettings = BusSettings()
     logs: LogSettings = LogSettings()
     vault: VaultSettings = VaultSettings()
+    coordination: CoordinationSettings = CoordinationSettings()
