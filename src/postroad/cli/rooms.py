@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from postroad.postgres.manifest import Schema
 
-__all__ = ["BRIDGE", "BUS", "COORDINATION", "SCHEMAS"]
+__all__ = ["ALERTS", "BRIDGE", "BROKER", "BUS", "COORDINATION", "SCHEMAS"]
 
 BUS = Schema("mbus", "postroad.bus", ("hstore",))
+ALERTS = Schema("alerts", "postroad.alerts")
+BROKER = Schema("broker", "postroad.broker", ("hstore",))
 BRIDGE = Schema("bridge", "postroad.bridge", ("hstore",))
 COORDINATION = Schema("coordination", "postroad.coordination")
-SCHEMAS: tuple[Schema, ...] = (BUS, BRIDGE, COORDINATION)
+SCHEMAS: tuple[Schema, ...] = (
+    BUS,
+    ALERTS,
+    BROKER,
+    BRIDGE,
+    COORDINATION,
+)

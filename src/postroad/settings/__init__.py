@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from postroad.settings.alerts import AlertsSettings
 from postroad.settings.coordination import CoordinationSettings
 from postroad.settings.house import (
     BusSettings,
@@ -27,6 +28,7 @@ from postroad.settings.values import (
 from postroad.settings.vault import VaultSettings
 
 __all__ = [
+    "AlertsSettings",
     "BusSettings",
     "CoordinationSettings",
     "DatabaseSettings",
@@ -53,6 +55,7 @@ class Settings(Section):
     database: DatabaseSettings = DatabaseSettings()
     embedded: EmbeddedSettings = EmbeddedSettings()
     bus: BusSettings = BusSettings()
+    alerts: AlertsSettings = AlertsSettings()
     logs: LogSettings = LogSettings()
     vault: VaultSettings = VaultSettings()
     coordination: CoordinationSettings = CoordinationSettings()
