@@ -53,20 +53,25 @@ create or replace function coordination._advance_one(
 language plpgsql set search_path from current as $$
 declare
   v_reason text;
+  v_group  bigint[];
 begin
   if p_event.outcome = 'cancel' then
     return coordination._close(p_event, 'Canceled', '{Canceling,Canceled}') || '{"moved": true}';
   end if;
   if p_event.mode = 'replicate' or p_event.outcome = 'commit' then
     if p_event.parked_at is not null or p_event.next_try_at > coordination.now() then return null; end if;
-    begin
-      perform coordination._apply(null, array[p_event.event_id], p_progress.columns);
-    exception when others then
-      -- A conflict with somebody else's transaction is nobody's fault: the whole call is tried again.
-      if sqlstate in ('40001', '40P01', '55P03', '57014') then raise; end if;
-      get stacked diagnostics v_reason = message_text;
-      return coordination._fail(p_event, p_progress, v_reason);
-    end;
+    v_reason := coordination._apply_staged(array[p_event.event_id], p_progress.columns);
+    if v_reason is not null then
+      -- What follows may have mended it: together they may pass where one alone does not.
+      v_group := coordination._following(p_event);
+      if cardinality(v_group) = 0
+        or coordination._apply_staged(p_event.event_id || v_group, p_progress.columns) is not null
+      then
+        return coordination._fail(p_event, p_progress, v_reason);
+      end if;
+      perform coordination._close(s, 'Committed', '{Processing,Processed,Committing,Committed}')
+      from coordination.staging s where s.event_id = any (v_group);
+    end if;
     return coordination._close(p_event, 'Committed',
       case when p_event.mode = 'replicate' then '{Processing,Processed,Committing,Committed}' else '{Committing,Committed}' end::text[])
       || '{"moved": true}';
@@ -81,6 +86,46 @@ begin
     return null;
   end if;
   return coordination._cast(p_event.event_id, v_reason);
+end $$;
+
+-- Applies staged events in a subtransaction: null, or why the tables refuse them.
+create or replace function coordination._apply_staged(p_events bigint[], p_columns jsonb) returns text
+language plpgsql set search_path from current as $$
+declare
+  v_reason text;
+begin
+  perform coordination._apply(null, p_events, p_columns);
+  return null;
+exception when others then
+  -- A conflict with somebody else's transaction is nobody's fault: the whole call is tried again.
+  if sqlstate in ('40001', '40P01', '55P03', '57014') then raise; end if;
+  get stacked diagnostics v_reason = message_text;
+  return v_reason;
+end $$;
+
+-- Events after this one that may be applied with it: those that need no vote, and whose entities are not waited for
+-- by one that must stay.
+create or replace function coordination._following(p_event coordination.staging) returns bigint[]
+language plpgsql stable set search_path from current as $$
+declare
+  v_event coordination.staging;
+  v_shut  text[] := '{}';
+  v_found bigint[] := '{}';
+begin
+  for v_event in
+    select s.* from coordination.staging s where s.position > p_event.position order by s.position limit 200
+  loop
+    if v_event.entities && v_shut or v_event.staged < v_event.count
+      or not (v_event.mode = 'replicate' and v_event.outcome is null or v_event.outcome is not distinct from 'commit')
+    then
+      v_shut := v_shut || v_event.entities;
+    elsif v_event.entities && p_event.entities then
+      v_found := v_found || v_event.event_id;
+    else
+      v_shut := v_shut || v_event.entities;
+    end if;
+  end loop;
+  return v_found;
 end $$;
 
 -- Whether the tables would take it: applied, and taken back.  Null, or the reason against it.
