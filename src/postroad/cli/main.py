@@ -30,6 +30,11 @@ GROUPS: dict[str, tuple[str, str, str]] = {
     "bus": ("postroad.cli.bus", "bus", "Queues, consumers and messages."),
     "saga": ("postroad.cli.saga", "saga", "Sagas: what they do, cancel and retry."),
     "alerts": ("postroad.cli.alerts", "alerts", "Alerts: what is wrong, and who was told."),
+    "coordination": (
+        "postroad.cli.coordination",
+        "coordination",
+        "Writer, Coordinator, Reader, Gateway: entity changes in phases.",
+    ),
     "config": ("postroad.cli.config", "config", "Show the effective settings."),
     "doctor": ("postroad.cli.doctor", "doctor", "Say what is installed and what is missing."),
 }

@@ -2,11 +2,12 @@
 
 | queue | from | to |
 |---|---|---|
-| `entity_events` | Writer | Coordinator, every Reader |
-| `entity_votes` | every Reader | Coordinator |
-| `entity_decisions` | Coordinator | Writer, every Reader |
+| `co_events` | Writer | Coordinator, every Reader |
+| `co_votes` | every Reader | Coordinator |
+| `co_decide` | Coordinator | Writer, every Reader |
 
-Parts that share a database need no bridge between them.
+Parts that share a database need no bridge between them. Names are short because a bridge's consumer,
+its queue and its database together name a role, which has 63 bytes at most.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ __all__ = ["EntityBridge", "install_bridges", "make_bridges", "reader_bridges", 
 def writer_bridges(writer: str, coordinator: str) -> list[EntityBridge]:
     """Make the bridges between a Writer and its Coordinator; none is started."""
     return _joined(
-        ("events_coordinator", writer, coordinator, calls.EVENTS),
-        ("decisions_writer", coordinator, writer, calls.DECISIONS),
+        ("c_main", writer, coordinator, calls.EVENTS),
+        ("c_writer", coordinator, writer, calls.DECISIONS),
     )
 
 
 def reader_bridges(name: str, reader: str, writer: str, coordinator: str) -> list[EntityBridge]:
     """Make the bridges that a Reader needs: to hear of events and decisions, and to be heard."""
     return _joined(
-        (f"events_{name}", writer, reader, calls.EVENTS),
-        (f"votes_{name}", reader, coordinator, calls.VOTES),
-        (f"decisions_{name}", coordinator, reader, calls.DECISIONS),
+        (f"c_{name}", writer, reader, calls.EVENTS),
+        ("c_main", reader, coordinator, calls.VOTES),
+        (f"c_{name}", coordinator, reader, calls.DECISIONS),
     )
 
 

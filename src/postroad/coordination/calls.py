@@ -11,9 +11,9 @@ from postroad.coordination.errors import translate
 
 __all__ = ["said", "said_async"]
 
-EVENTS = "entity_events"
-VOTES = "entity_votes"
-DECISIONS = "entity_decisions"
+EVENTS = "co_events"
+VOTES = "co_votes"
+DECISIONS = "co_decide"
 
 BECOME = "select coordination.become(%s, %s)"
 TRACK = "select coordination.track(%s, %s, %s, %s)"
@@ -44,7 +44,7 @@ WATCH = "select coordination.watch(%s, %s)"
 PURGE = "select coordination.purge(%s, %s)"
 
 # One statement takes messages and does what they say, so one commit does both.
-DROP_EVENTS = "select count(*) from mbus.consumen_entity_events_by_reader(1000)"
+DROP_EVENTS = "select count(*) from mbus.consumen_co_events_by_reader(1000)"
 
 
 @contextmanager

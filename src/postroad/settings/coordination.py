@@ -34,7 +34,7 @@ class CoordinationSettings(Section):
     reader_url: DatabaseUrl | None = None
     """The Reader's database. Default: database coordination_reader beside `database_url`."""
 
-    reader_name: str = Field(default="lists", pattern=r"^[a-z][a-z0-9_]{0,15}$")
+    reader_name: str = Field(default="lists", pattern=r"^[a-z][a-z0-9_]{0,11}$")
     """The name of the Reader. Default lists."""
 
     page: int = Field(default=PAGE_DEFAULT, ge=1, le=100_000)

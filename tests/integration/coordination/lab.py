@@ -85,7 +85,7 @@ class Lab:
     def publish(self, resend: str = "1 hour") -> int:
         count = self.value("writer", "select coordination.publish(%s)", resend)
         self.transactions += count > 0
-        self.collect("writer", "entity_events", ("coordinator", *self.readers))
+        self.collect("writer", "co_events", ("coordinator", *self.readers))
         return count
 
     def pull(self, reader: str, page: int = 10) -> bool:
@@ -109,7 +109,7 @@ class Lab:
     def stage(self, reader: str, page: str) -> None:
         self.run(reader, "select coordination.stage(%s::jsonb)", page)
         self.transactions += 1
-        self.collect(reader, "entity_votes", ("coordinator",))
+        self.collect(reader, "co_votes", ("coordinator",))
 
     def deliver(self, message: Message) -> None:
         call = {
@@ -117,13 +117,13 @@ class Lab:
             "writer": "select coordination.finish(%s::jsonb)",
         }.get(message.target, "select coordination.settle(%s::jsonb)")
         # A Reader only looks at its clock when it is told of events.
-        if message.queue != "entity_events" or message.target == "coordinator":
+        if message.queue != "co_events" or message.target == "coordinator":
             self.run(message.target, call, json.dumps(message.body))
             self.transactions += 1
         if message.target == "coordinator":
             self.collect_decisions()
         elif message.target in self.readers:
-            self.collect(message.target, "entity_votes", ("coordinator",))
+            self.collect(message.target, "co_votes", ("coordinator",))
 
     def watch(self, ask: str = "1 hour") -> None:
         self.run("coordinator", "select coordination.watch(%s)", ask)
@@ -131,7 +131,7 @@ class Lab:
 
     def attend(self, reader: str, repeat: str = "1 hour") -> None:
         self.run(reader, "select coordination.attend(%s)", repeat)
-        self.collect(reader, "entity_votes", ("coordinator",))
+        self.collect(reader, "co_votes", ("coordinator",))
 
     def tick(self, ahead: str = "5 seconds") -> None:
         """Let time pass, everywhere."""
@@ -141,7 +141,7 @@ class Lab:
     # The network.
 
     def collect_decisions(self) -> None:
-        self.collect("coordinator", "entity_decisions", ("writer", *self.readers))
+        self.collect("coordinator", "co_decide", ("writer", *self.readers))
 
     def collect(self, part: str, queue: str, targets: tuple[str, ...]) -> None:
         """Take what a service posted off its bus and put it under way."""
@@ -152,7 +152,7 @@ class Lab:
     def settle(self, page: int = 10) -> None:
         """Let everything arrive, and everybody do what they do in time, until nothing moves."""
         for reader in self.readers:
-            self.collect(reader, "entity_votes", ("coordinator",))
+            self.collect(reader, "co_votes", ("coordinator",))
         self.collect_decisions()
         for _ in range(100):
             before = self.picture()
@@ -240,6 +240,8 @@ def open_lab(
             for part, dsn in dsns.items()
         }
         lab = Lab(dsns, sessions, readers)
+        # A test that keeps a transaction open drives everything else from the same thread.
+        lab.run("writer", "set lock_timeout = '50ms'")
         for part in dsns:
             role = "reader" if part in readers else part
             lab.run(part, CLOCK)
@@ -260,7 +262,7 @@ def open_lab(
                     lab.run(part, "select coordination.replicate(%s)", f'"{entity}"')
         for reader in readers:
             lab.run(reader, "select coordination.announce()")
-            lab.collect(reader, "entity_votes", ("coordinator",))
+            lab.collect(reader, "co_votes", ("coordinator",))
         while lab.network:
             lab.deliver(lab.network.pop(0))
         lab.collect_decisions()

@@ -11,9 +11,9 @@ begin
     perform coordination._refuse('PC002', format('%s is no part of coordination', p_role),
       'writer, coordinator or reader');
   end if;
-  if p_name !~ '^[a-z][a-z0-9_]{0,15}$' then
+  if p_name !~ '^[a-z][a-z0-9_]{0,11}$' then
     perform coordination._refuse('PC006', format('%s is no name of a %s', left(p_name, 80), p_role),
-      'lower-case letters, digits and underscores, 16 at most');
+      'lower-case letters, digits and underscores, 12 at most');
   end if;
   perform coordination._lock(0);
   select n.name into v_name from coordination.node n where n.role = p_role;
@@ -32,10 +32,10 @@ begin
   end if;
   -- What the part posts to, and what it consumes under its own name.
   perform coordination._create_queue(u.queue, case when u.is_consumed then p_role end)
-  from (values ('writer', 'entity_events', false), ('writer', 'entity_decisions', true),
-    ('coordinator', 'entity_events', true), ('coordinator', 'entity_votes', true),
-    ('coordinator', 'entity_decisions', false), ('reader', 'entity_events', true),
-    ('reader', 'entity_votes', false), ('reader', 'entity_decisions', true)) u (role, queue, is_consumed)
+  from (values ('writer', 'co_events', false), ('writer', 'co_decide', true),
+    ('coordinator', 'co_events', true), ('coordinator', 'co_votes', true),
+    ('coordinator', 'co_decide', false), ('reader', 'co_events', true),
+    ('reader', 'co_votes', false), ('reader', 'co_decide', true)) u (role, queue, is_consumed)
   where u.role = p_role;
   if p_role = 'reader' then
     insert into coordination.progress default values on conflict do nothing;

@@ -57,7 +57,7 @@ begin
     from unnest(p_events) with ordinality u (event, place)
     group by (u.place - 1) / 500 order by (u.place - 1) / 500
   loop
-    perform mbus.post_entity_events(v_message);
+    perform mbus.post_co_events(v_message);
   end loop;
   return cardinality(p_events);
 end $$;

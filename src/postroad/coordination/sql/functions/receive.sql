@@ -75,9 +75,11 @@ begin
   on conflict (name) do update set finished_to = greatest(r.finished_to, excluded.finished_to), heard_at = coordination.now(),
     asked_at = null;
   with said as (
-    select * from jsonb_to_recordset(p_message -> 'events')
-      e (id bigint, position bigint, state text, staged integer, vote text, reason text, attempts integer, is_parked boolean, at timestamptz,
-        history jsonb)),
+    -- A message may tell of an event twice; the later word counts, and holds what the earlier said.
+    select distinct on (e.id) e.* from jsonb_to_recordset(p_message -> 'events')
+      e (id bigint, position bigint, state text, staged integer, vote text, reason text, attempts integer, is_parked boolean,
+        at timestamptz, history jsonb)
+    order by e.id, e.at desc),
   kept as (
     insert into coordination.reader_event as r (event_id, reader, state, staged, vote, reason, attempts, is_parked, at)
     select s.id, v_reader, s.state, s.staged, s.vote, s.reason, s.attempts, s.is_parked, s.at from said s

@@ -27,7 +27,7 @@ begin
       where e."FinishedAt" is null and e."Position" > r.finished_to and e."ReceivedAt" < v_now - p_ask)
   loop
     update coordination.reader r set asked_at = v_now where r.name = v_reader.name;
-    perform mbus.post_entity_decisions(jsonb_build_object('version', 1, 'kind', 'ask', 'reader', v_reader.name));
+    perform mbus.post_co_decide(jsonb_build_object('version', 1, 'kind', 'ask', 'reader', v_reader.name));
     if v_reader.heard_at < v_now - p_alarm then
       perform coordination._raise_alert('coordination.reader.' || v_reader.name, 'warning',
         format('reader %s is silent', v_reader.name),

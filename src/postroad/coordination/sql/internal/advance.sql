@@ -214,7 +214,7 @@ create or replace function coordination._tell_progress(p_told jsonb) returns voi
 language plpgsql set search_path from current as $$
 begin
   update coordination.progress p set told_at = coordination.now();
-  perform mbus.post_entity_votes(jsonb_build_object('version', 1, 'kind', 'progress',
+  perform mbus.post_co_votes(jsonb_build_object('version', 1, 'kind', 'progress',
     'reader', (select n.name from coordination.node n where n.role = 'reader'),
     'finished_to', coordination._finished_to(), 'at', coordination.now(), 'events', p_told));
 end $$;

@@ -45,7 +45,7 @@ create or replace function coordination._tell_decisions(p_ids bigint[]) returns 
 language plpgsql set search_path from current as $$
 begin
   if p_ids is null then return; end if;
-  perform mbus.post_entity_decisions(jsonb_build_object('version', 1, 'kind', 'decisions',
+  perform mbus.post_co_decide(jsonb_build_object('version', 1, 'kind', 'decisions',
     'finished_to', coordination._low(),
     'decisions', (
       select coalesce(jsonb_agg(jsonb_build_object('id', d.event_id, 'position', e."Position", 'outcome', d.outcome,

@@ -16,7 +16,17 @@ begin
   end if;
   select min(e.on_conflict) into v_policy from coordination.entity e where e.name = any (v_event."Entities");
   -- 'compensate' is smaller than 'refuse': one entity that compensates lets the event be compensated.
-  v_left := coordination._restore(v_event, v_policy = 'compensate');
+  begin
+    -- Somebody's open transaction must not hold up everybody's decisions: the Coordinator tells it again.
+    if current_setting('lock_timeout') = '0' then
+      perform set_config('lock_timeout', '500ms', true);
+    end if;
+    v_left := coordination._restore(v_event, v_policy = 'compensate');
+  exception when lock_not_available or deadlock_detected then
+    update coordination."AppEvent" e set "Reason" = concat_ws('; ', p_reason, 'its rows are locked by another transaction')
+    where e."Id" = p_event;
+    return false;
+  end;
   if v_left is not null and v_policy is distinct from 'compensate' then
     update coordination."AppEvent" e set "Reason" = concat_ws('; ', p_reason, v_left) where e."Id" = p_event;
     if v_event."AppEventStatusId" <> 10 then
