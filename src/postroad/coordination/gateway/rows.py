@@ -41,7 +41,7 @@ class Rows:
             for key in shape.keys
         )
         # The same columns in the same order on both sides give the same version on both sides.
-        self._image = sql.SQL("(select row_to_json(x) from (select {}) x)").format(
+        self._image = sql.SQL("(select row_to_json(x.*) from (select {}) x)").format(
             sql.SQL(", ").join(
                 sql.SQL("t.{}").format(sql.Identifier(column.name)) for column in shape.columns
             )

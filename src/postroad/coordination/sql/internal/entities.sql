@@ -25,7 +25,7 @@ $$;
 -- An expression: the row of an alias as JSON, with these columns only.
 create or replace function coordination._image(p_table regclass, p_alias text, p_columns text[]) returns text
 language sql stable set search_path from current as $$
-  select format('(select row_to_json(x) from (select %s) x)',
+  select format('(select row_to_json(x.*) from (select %s) x)',
     string_agg(format('%s.%I%s as %2$I', p_alias, c.name, case when c.is_text then '::text' else '' end), ', '))
   from coordination._columns(p_table) c where c.name = any (p_columns)
 $$;
