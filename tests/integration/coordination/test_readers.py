@@ -232,7 +232,7 @@ async def test_a_reader_added_later_takes_a_snapshot_and_then_the_tail(
         session.execute(TABLES)
         for entity in ENTITIES:
             session.execute("select coordination.replicate(%s)", (f'"{entity}"',))
-        session.execute(_add(777_777, "not the Writer's"))
+        session.execute(_add(777_777, "somebody else"))
         copied = await take_snapshot(lab.dsns["writer"], late)
         assert copied == {"DummyItem": 5000, "DummyNode": 100}
         lab.sessions["late"], lab.dsns["late"], lab.readers = session, late, ("r1", "late")

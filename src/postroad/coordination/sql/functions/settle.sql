@@ -63,8 +63,8 @@ end $$;
 
 create or replace function coordination._reports() returns jsonb
 language sql stable set search_path from current as $$
-  select coalesce(jsonb_agg(coordination._report(s, case when s.staged < s.count then 'Preparing' when s.vote is null then 'Prepared'
-    else 'Processed' end) order by s.position), '[]')
+  select coalesce(jsonb_agg(coordination._report(s, case when s.staged < s.count then 'Preparing' when s.vote is not null then 'Processed'
+    when s.attempts > 0 then 'Processing' else 'Prepared' end) order by s.position), '[]')
   from (select * from coordination.staging s order by s.position limit 500) s
 $$;
 
