@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from postroad.bridge.database import DatabaseBridge
+from postroad.bridge.pump import PumpSettings
 from postroad.coordination import calls
 from postroad.postgres.connections import connect_async
 
@@ -69,5 +70,8 @@ class EntityBridge(DatabaseBridge):
     """A bridge that remembers where it begins."""
 
     def __init__(self, name: str, *, source: str, target: str, queue: str) -> None:
-        super().__init__(name, source=source, target=target, queue=queue)
+        # One hand: messages are few, since each carries many events, and sessions are not free.
+        super().__init__(
+            name, source=source, target=target, queue=queue, settings=PumpSettings(hands=1)
+        )
         self.source = source

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,12 @@ OpenLab = Callable[..., Lab]
 def open_a_lab(server: TestServer) -> Iterator[OpenLab]:
     with ExitStack() as stack:
         yield lambda *readers, **options: stack.enter_context(open_lab(server, *readers, **options))
+
+
+@pytest.fixture
+def newest_server(_servers: Callable[[Path | None], TestServer]) -> TestServer:
+    """The embedded version only: for tests of services, whose SQL the others try on both."""
+    return _servers(None)
 
 
 @pytest.fixture

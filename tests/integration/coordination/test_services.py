@@ -48,8 +48,8 @@ async def _posted(house: House) -> int:
     return total
 
 
-async def test_events_of_both_modes_arrive_with_few_messages(server: TestServer) -> None:
-    async with open_house(server) as house:
+async def test_events_of_both_modes_arrive_with_few_messages(newest_server: TestServer) -> None:
+    async with open_house(newest_server) as house:
         reader = house.services["lists"]
         assert isinstance(reader, Reader)
         for mode, most in (("replicate", 3), ("two-phase", 4)):
@@ -63,13 +63,13 @@ async def test_events_of_both_modes_arrive_with_few_messages(server: TestServer)
         await house.until_same("lists")
 
 
-async def test_a_check_of_the_reader_vetoes(server: TestServer) -> None:
+async def test_a_check_of_the_reader_vetoes(newest_server: TestServer) -> None:
     async def refuse(event: int, changes: Sequence[Change]) -> str | None:
         del event
         bad = [change for change in changes if change.content.get("Name") == "bad"]
         return f"{len(bad)} bad names" if bad else None
 
-    async with open_house(server, ("one", "two"), checks=[refuse]) as house:
+    async with open_house(newest_server, ("one", "two"), checks=[refuse]) as house:
         good = await _write(house, _add(2, "good"), mode="two-phase")
         assert await house.until_finished(good) == "Committed"
         bad = await _write(house, _add(2, "bad"), mode="two-phase")
@@ -79,8 +79,8 @@ async def test_a_check_of_the_reader_vetoes(server: TestServer) -> None:
         assert count == 2
 
 
-async def test_services_go_on_when_their_sessions_are_cut(server: TestServer) -> None:
-    async with open_house(server) as house:
+async def test_services_go_on_when_their_sessions_are_cut(newest_server: TestServer) -> None:
+    async with open_house(newest_server) as house:
         async with SampleWriter(house.dsns["writer"]) as sample:
             sample.signals.listen("changed")
             for _ in range(3):
@@ -94,8 +94,10 @@ async def test_services_go_on_when_their_sessions_are_cut(server: TestServer) ->
         await house.until_same("lists")
 
 
-async def test_two_writers_and_two_readers_on_one_database_do_no_harm(server: TestServer) -> None:
-    async with open_house(server) as house:
+async def test_two_writers_and_two_readers_on_one_database_do_no_harm(
+    newest_server: TestServer,
+) -> None:
+    async with open_house(newest_server) as house:
         dsns = house.dsns
         async with (
             Writer(dsns["writer"]),
@@ -111,8 +113,8 @@ async def test_two_writers_and_two_readers_on_one_database_do_no_harm(server: Te
         assert numbers == events == 20
 
 
-async def test_messages_keep_to_their_published_schemas(server: TestServer) -> None:
-    async with open_house(server) as house:
+async def test_messages_keep_to_their_published_schemas(newest_server: TestServer) -> None:
+    async with open_house(newest_server) as house:
         kinds = {"co_events": "writer", "co_votes": "lists", "co_decide": "coordinator"}
         for queue, part in kinds.items():
             await house.run(part, "select mbus.create_consumer(%s, 'witness')", queue)
