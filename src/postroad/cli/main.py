@@ -32,6 +32,11 @@ GROUPS: dict[str, tuple[str, str, str]] = {
     "exchange": ("postroad.cli.exchange", "exchange", "Files handed to ERP instances."),
     "alerts": ("postroad.cli.alerts", "alerts", "Alerts: what is wrong, and who was told."),
     "bridge": ("postroad.cli.bridge", "bridge", "Queues over several databases and RabbitMQ."),
+    "coordination": (
+        "postroad.cli.coordination",
+        "coordination",
+        "Writer, Coordinator, Reader, Gateway: entity changes in phases.",
+    ),
     "config": ("postroad.cli.config", "config", "Show the effective settings."),
     "doctor": ("postroad.cli.doctor", "doctor", "Say what is installed and what is missing."),
 }

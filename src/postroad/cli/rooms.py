@@ -5,16 +5,19 @@ from __future__ import annotations
 from postroad.postgres.manifest import Schema
 
 __all__ = ["ALERTS", "BRIDGE", "BROKER", "BUS", "EXCHANGE", "SCHEMAS"]
+__all__ = ["ALERTS", "BRIDGE", "BROKER", "BUS", "COORDINATION", "SCHEMAS"]
 
 BUS = Schema("mbus", "postroad.bus", ("hstore",))
 ALERTS = Schema("alerts", "postroad.alerts")
 BROKER = Schema("broker", "postroad.broker", ("hstore",))
 BRIDGE = Schema("bridge", "postroad.bridge", ("hstore",))
 EXCHANGE = Schema("exchange", "postroad.exchange")
+COORDINATION = Schema("coordination", "postroad.coordination")
 SCHEMAS: tuple[Schema, ...] = (
     BUS,
     ALERTS,
     BROKER,
     BRIDGE,
     EXCHANGE,
+    COORDINATION,
 )

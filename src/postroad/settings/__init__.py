@@ -13,6 +13,7 @@ from pathlib import Path
 from postroad.settings.alerts import AlertsSettings
 from postroad.settings.exchange import ExchangeSettings
 from postroad.settings.bridge import BridgeDefinition, BridgeSettings
+from postroad.settings.coordination import CoordinationSettings
 from postroad.settings.house import (
     BusSettings,
     DatabaseSettings,
@@ -33,6 +34,7 @@ __all__ = [
     "BridgeDefinition",
     "BridgeSettings",
     "BusSettings",
+    "CoordinationSettings",
     "DatabaseSettings",
     "Duration",
     "EmbeddedSettings",
@@ -63,3 +65,4 @@ class Settings(Section):
     logs: LogSettings = LogSettings()
     bridge: BridgeSettings = BridgeSettings()
     vault: VaultSettings = VaultSettings()
+    coordination: CoordinationSettings = CoordinationSettings()
