@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from postroad.postgres.manifest import Schema
 
-__all__ = ["BUS", "SCHEMAS"]
+__all__ = ["BUS", "INTAKE", "SCHEMAS"]
 
 BUS = Schema("mbus", "postroad.bus", ("hstore",))
-SCHEMAS: tuple[Schema, ...] = (BUS,)
+INTAKE = Schema("intake", "postroad.intake")
+SCHEMAS: tuple[Schema, ...] = (BUS, INTAKE)
