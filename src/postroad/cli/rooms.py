@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from postroad.postgres.manifest import Schema
 
-__all__ = ["BUS", "INTAKE", "SCHEMAS"]
+__all__ = ["BROKER", "BUS", "INTAKE", "SCHEMAS"]
 
 BUS = Schema("mbus", "postroad.bus", ("hstore",))
+BROKER = Schema("broker", "postroad.broker", ("hstore",))
 INTAKE = Schema("intake", "postroad.intake")
-SCHEMAS: tuple[Schema, ...] = (BUS, INTAKE)
+SCHEMAS: tuple[Schema, ...] = (BUS, BROKER, INTAKE)

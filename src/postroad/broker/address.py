@@ -1,0 +1,107 @@
+"""Which database a URL means.
+
+| URL | database |
+|---|---|
+| `mbus:///` | the one that Postroad's settings name, otherwise the embedded one |
+| `mbus://user:password@host:5432/name?sslmode=require` | that one; any option of libpq |
+| `mbus+postgresql://…` | the same, with libpq's own URL after the plus |
+
+The embedded server is started by the first user in a process and used until the process ends.
+Forked children use the one of their parent.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from postroad.broker.errors import UrlInvalid
+from postroad.postgres.embedded import EmbeddedServer
+
+__all__ = ["database_of", "masked"]
+
+SCHEMES = ("mbus", "postgresql", "postgres")
+
+
+def database_of(url: str) -> str:
+    """Give the DSN that a broker or result URL means. Raises UrlInvalid."""
+    scheme, separator, rest = url.removeprefix("mbus+").partition("://")
+    if not separator:
+        scheme, rest = "mbus", url
+    if scheme not in SCHEMES:
+        raise UrlInvalid(
+            f"the scheme {scheme} is not known",
+            hint="write mbus://user:password@host/database, or mbus:/// for the embedded one",
+        )
+    if not rest.strip("/"):
+        return _default_database()
+    dsn = f"postgresql://{rest}"
+    try:
+        conninfo_to_dict(dsn)
+    except psycopg.ProgrammingError as refused:
+        raise UrlInvalid(
+            f"this is no database URL: {masked(url)}",
+            hint="write mbus://user:password@host:5432/database?option=value",
+        ) from refused
+    return dsn
+
+
+def masked(url: str, mask: str = "**") -> str:
+    """Give the URL without its password, fit for logs."""
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    user, _, host = parts.netloc.rpartition("@")
+    return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}:{mask}@{host}"))
+
+
+_guard = threading.Lock()
+_embedded: EmbeddedServer | None = None
+_embedded_by: int | None = None
+
+
+def _default_database() -> str:
+    """Give the database of the settings, or that of the embedded server, which it starts."""
+    # Read here and not at import: the settings need the extra `server`, a named database does not.
+    from postroad.settings_sources import load
+
+    settings = load({}, None).settings
+    if settings.database_url is not None:
+        return settings.database_url.get_secret_value()
+    global _embedded, _embedded_by
+    with _guard:
+        if _embedded is None:
+            embedded = settings.embedded
+            server = EmbeddedServer(
+                settings.data_folder,
+                bin_folder=embedded.bin_folder,
+                port=embedded.port,
+                keep_running=embedded.keep_running,
+                start_timeout=embedded.start_timeout,
+                configuration={"shared_buffers": embedded.shared_buffers},
+            )
+            server.start()
+            _embedded, _embedded_by = server, os.getpid()
+            atexit.register(_stop_embedded)
+        elif _embedded_by == os.getpid():
+            _embedded.revive()
+        return _embedded.dsn()
+
+
+def _stop_embedded() -> None:
+    if _embedded is not None and _embedded_by == os.getpid():
+        _embedded.stop()
+
+
+def _forget_lock() -> None:
+    # Another thread of the parent may have held it at the fork.
+    global _guard
+    _guard = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_lock)

@@ -1,0 +1,314 @@
+"""A channel of Kombu on the bus: declares, binds, publishes, and answers for what it was given.
+
+Exchanges, queues and bindings are rows that all processes see, so a publisher needs to know nothing
+beforehand. Taking messages is the business of the transport, which does it for all its channels.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from amqp.protocol import queue_declare_ok_t
+from kombu.exceptions import ChannelError
+from kombu.transport import virtual
+from kombu.utils.uuid import uuid
+
+from postroad.broker import codec
+from postroad.broker.quality import Quality
+from postroad.broker.routes import COLUMNS, Route, route_of
+
+if TYPE_CHECKING:
+    from postroad.broker.transport import Transport
+
+__all__ = ["Channel"]
+
+PUBLISH = (
+    "select broker.publish(exchange => $1, routing_key => $2, data => $3, level => $4,"
+    " delayed_until => $5, expires => $6)"
+)
+
+
+class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
+    """One channel; `connection` is the transport it belongs to."""
+
+    QoS = Quality
+    supports_fanout = True
+    do_restore = False
+    connection: Transport
+
+    # Exchanges and queues.
+
+    def exchange_declare(
+        self,
+        exchange: str | None = None,
+        type: str = "direct",  # noqa: A002
+        durable: bool = False,  # noqa: ARG002
+        auto_delete: bool = False,  # noqa: ARG002
+        arguments: Any = None,  # noqa: ARG002
+        nowait: bool = False,  # noqa: ARG002
+        passive: bool = False,
+    ) -> None:
+        """Make an exchange known to everybody."""
+        kind = type or "direct"
+        name = exchange or f"amq.{kind}"
+        if passive:
+            [[found]] = self.connection.link.run("select broker.find_exchange(%s)", (name,))
+            if found is None:
+                raise _not_found("exchange", name, "Channel.exchange_declare")
+            return
+        if kind not in self.exchange_types:
+            raise ChannelError(
+                f"PRECONDITION_FAILED - exchange type {kind!r} is not known here",
+                (40, 10),
+                "Channel.exchange_declare",
+                "503",
+            )
+        [[found]] = self.connection.link.run("select broker.declare_exchange(%s, %s)", (name, kind))
+        if found != kind:
+            raise ChannelError(
+                f"PRECONDITION_FAILED - exchange {name!r} is of type {found!r}, not {kind!r}",
+                (40, 10),
+                "Channel.exchange_declare",
+                "406",
+            )
+
+    def exchange_delete(self, exchange: str, if_unused: bool = False, nowait: bool = False) -> None:  # noqa: ARG002
+        """Delete an exchange and its bindings."""
+        if if_unused and self.get_table(exchange):
+            return
+        self.connection.link.run("select broker.delete_exchange(%s)", (exchange,))
+
+    def queue_declare(
+        self,
+        queue: str | None = None,
+        passive: bool = False,
+        auto_delete: bool = False,
+        exclusive: bool = False,
+        arguments: dict[str, Any] | None = None,
+        **_: Any,
+    ) -> queue_declare_ok_t:
+        """Make a queue, or, if passive, count its messages."""
+        name = queue or f"amq.gen-{uuid()}"
+        if passive:
+            if self.connection.find(name) is None:
+                raise _not_found("queue", name, "Channel.queue_declare")
+            return queue_declare_ok_t(name, self._size(name), 0)
+        options = arguments or {}
+        expires = _milliseconds(options.get("x-expires"))
+        self.connection.remember(
+            route_of(
+                self.connection.link.run(
+                    f"select {COLUMNS} from broker.declare_queue(qname => %s,"
+                    " is_temporary => %s, message_ttl => %s, expires_after => %s)",
+                    (
+                        name,
+                        exclusive or (auto_delete and expires is not None),
+                        _milliseconds(options.get("x-message-ttl")),
+                        expires,
+                    ),
+                )
+            )
+        )
+        return queue_declare_ok_t(name, 0, 0)
+
+    def queue_bind(
+        self,
+        queue: str,
+        exchange: str | None = None,
+        routing_key: str = "",
+        arguments: Any = None,  # noqa: ARG002
+        **_: Any,
+    ) -> None:
+        """Let messages of an exchange come to a queue."""
+        source = exchange or "amq.direct"
+        if source.startswith("amq."):
+            self.exchange_declare(source, source.removeprefix("amq."))
+        self.connection.link.run(
+            "select broker.bind(%s, %s, %s)", (queue, source, routing_key or "")
+        )
+
+    def queue_unbind(
+        self,
+        queue: str,
+        exchange: str | None = None,
+        routing_key: str = "",
+        arguments: Any = None,  # noqa: ARG002
+        **_: Any,
+    ) -> None:
+        """Let them come no more."""
+        self.connection.link.run(
+            "select broker.unbind(%s, %s, %s)", (queue, exchange or "amq.direct", routing_key or "")
+        )
+
+    def queue_delete(
+        self, queue: str, if_unused: bool = False, if_empty: bool = False, **_: Any
+    ) -> None:
+        """Delete a queue with its messages and bindings."""
+        if if_empty and self._size(queue):
+            return
+        if if_unused and self.connection.is_consumed(queue):
+            return
+        self.connection.forget(queue)
+        self.connection.link.run("select broker.delete_queue(%s)", (queue,))
+
+    def get_table(self, exchange: str) -> list[tuple[str, None, str]]:
+        """Give the bindings of an exchange."""
+        rows = self.connection.link.run(
+            "select routing_key, queue from broker.bindings(%s)", (exchange,)
+        )
+        return [(routing_key, None, queue) for routing_key, queue in rows]
+
+    def list_bindings(self) -> list[tuple[str, str, str]]:
+        """Give all bindings as queue, exchange, routing key."""
+        rows = self.connection.link.run("select queue, source, routing_key from broker.bindings()")
+        return [(queue, source, routing_key) for queue, source, routing_key in rows]
+
+    def _has_queue(self, queue: str, **_: Any) -> bool:
+        return self.connection.find(queue) is not None
+
+    def _size(self, queue: str) -> int:
+        [[size]] = self.connection.link.run("select broker.size(%s)", (queue,))
+        return int(size)
+
+    def _purge(self, queue: str) -> int:
+        [[count]] = self.connection.link.run("select broker.purge(%s)", (queue,))
+        return int(count)
+
+    # Publishing.
+
+    def basic_publish(
+        self, message: dict[str, Any], exchange: str, routing_key: str, **_: Any
+    ) -> None:
+        """Post to every queue that the key leads to; durable on return."""
+        properties = message["properties"]
+        properties.setdefault("delivery_info", {}).update(
+            exchange=exchange, routing_key=routing_key
+        )
+        due = codec.due_at(message)
+        if due is not None and due <= datetime.now(UTC):
+            due = None
+        level = codec.level_of(message)
+        if not exchange:
+            route = self.connection.find(routing_key)
+            if route is None:
+                return
+            if not route.is_temporary:
+                self._post(route, message, level, due)
+                return
+        expires = codec.expires_at(message, None, due)
+        self.connection.link.run_prepared(
+            PUBLISH,
+            exchange,
+            routing_key,
+            codec.encode(message),
+            str(level),
+            codec.moment(due),
+            codec.moment(expires),
+        )
+
+    def _post(
+        self, route: Route, message: dict[str, Any], level: int, due: datetime | None
+    ) -> None:
+        text = codec.encode(message)
+        for is_last in (False, True):
+            if level and level not in route.levels:
+                route = self.connection.add_level(route, level)
+            expires = codec.expires_at(message, route.message_ttl, due)
+            post = f"select mbus.post_{route.level_name(level)}"
+            link = self.connection.link
+            try:
+                if due is not None or expires is not None:
+                    link.run_prepared(
+                        f"{post}(data => $1, delayed_until => $2, expires => $3), broker.wake($4)",
+                        text,
+                        codec.moment(due),
+                        codec.moment(expires),
+                        str(route.id),
+                    )
+                else:
+                    link.run_prepared(f"{post}($1), broker.wake($2)", text, str(route.id))
+            except psycopg.errors.UndefinedFunction:
+                # Somebody has deleted the queue, and perhaps made it again.
+                self.connection.forget(route.name)
+                found = self.connection.find(route.name)
+                if is_last or found is None:
+                    return
+                route = found
+            else:
+                return
+
+    # Consuming.
+
+    def basic_consume(
+        self, queue: str, no_ack: bool, callback: Any, consumer_tag: str, **_: Any
+    ) -> None:
+        """Have the transport take messages of a queue for this channel."""
+        self._tag_to_queue[consumer_tag] = queue
+        self._active_queues.append(queue)
+
+        def deliver(raw_message: dict[str, Any]) -> Any:
+            message = self.Message(raw_message, channel=self)
+            if not no_ack:
+                self.qos.append(message, message.delivery_tag)
+            else:
+                self.settle(message.delivery_tag)
+            return callback(message)
+
+        self._consumers.add(consumer_tag)
+        self.connection.watch(self, queue, consumer_tag, deliver)
+
+    def basic_cancel(self, consumer_tag: str) -> None:
+        """Take no more messages for this consumer."""
+        if consumer_tag in self._consumers:
+            self._consumers.remove(consumer_tag)
+            queue = self._tag_to_queue.pop(consumer_tag, None)
+            if queue in self._active_queues:
+                self._active_queues.remove(queue)
+            self.connection.unwatch(consumer_tag)
+
+    def basic_get(self, queue: str, no_ack: bool = False, **_: Any) -> Any:
+        """Take one message now, None if there is none."""
+        payload = self.connection.take_one(queue)
+        if payload is None:
+            return None
+        message = self.Message(payload, channel=self)
+        if no_ack:
+            self.settle(message.delivery_tag)
+        else:
+            self.qos.append(message, message.delivery_tag)
+        return message
+
+    def settle(self, delivery_tag: str) -> None:
+        """Take note of an ack; the transport tells the bus with the next ones."""
+        self.connection.settle(delivery_tag)
+
+    def refuse(self, delivery_tag: str, *, requeue: bool) -> None:
+        """Give a message back, or put it with the dead."""
+        self.connection.refuse(delivery_tag, requeue=requeue)
+
+    def restore(self, delivery_tags: list[str]) -> None:
+        """Give back what this channel was given and has not answered."""
+        if self.connection is not None:
+            self.connection.give_back(delivery_tags)
+
+    def close(self) -> None:
+        """Cancel the consumers and give back what was not acknowledged, at once."""
+        if not self.closed:
+            self.closed = True
+            for consumer_tag in list(self._consumers):
+                self.basic_cancel(consumer_tag)
+            if self._qos is not None:
+                self._qos.restore_unacked_once()
+            if self.connection is not None:
+                self.connection.close_channel(self)
+        self.exchange_types = None
+
+
+def _milliseconds(value: Any) -> timedelta | None:
+    return timedelta(milliseconds=int(value)) if value is not None else None
+
+
+def _not_found(kind: str, name: str, method: str) -> ChannelError:
+    return ChannelError(f"NOT_FOUND - no {kind} {name!r}", (50, 10), method, "404")

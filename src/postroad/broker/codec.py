@@ -1,0 +1,72 @@
+"""Messages of Kombu as the text that the bus carries, and back. Pure."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+__all__ = ["Delivery", "decode", "due_at", "encode", "expires_at", "level_of", "moment"]
+
+LEVEL_MOST = 9
+
+Delivery = dict[str, Any]
+
+
+def encode(message: Delivery) -> str:
+    """Give a message as text. JSON escapes what text in PostgreSQL cannot hold."""
+    body = message["body"]
+    if isinstance(body, bytes | bytearray | memoryview):
+        properties = {**message["properties"], "body_encoding": "base64"}
+        text = base64.b64encode(bytes(body)).decode("ascii")
+        message = {**message, "body": text, "properties": properties}
+    return json.dumps(message, separators=(",", ":"), default=str)
+
+
+def decode(text: str, queue: str, tag: str, is_redelivered: bool) -> Delivery:
+    """Give the message of a text as the consumer gets it."""
+    message: Delivery = json.loads(text)
+    properties = message["properties"]
+    properties["delivery_tag"] = tag
+    information = properties.setdefault("delivery_info", {})
+    information["redelivered"] = is_redelivered
+    information.setdefault("queue", queue)
+    return message
+
+
+def level_of(message: Delivery) -> int:
+    """Give the priority, 0 to 9, of which the highest is served first, as AMQP has it."""
+    try:
+        return min(max(int(message["properties"].get("priority") or 0), 0), LEVEL_MOST)
+    except (TypeError, ValueError):
+        return 0
+
+
+def due_at(message: Delivery) -> datetime | None:
+    """Give when the task is to run, None for now; what cannot be read is left to the worker."""
+    eta = (message.get("headers") or {}).get("eta")
+    if not eta:
+        return None
+    try:
+        due = eta if isinstance(eta, datetime) else datetime.fromisoformat(eta)
+    except (TypeError, ValueError):
+        return None
+    return due if due.tzinfo is not None else due.replace(tzinfo=UTC)
+
+
+def expires_at(message: Delivery, ttl: timedelta | None, due: datetime | None) -> datetime | None:
+    """Give when a message is no longer to be delivered: its own or its queue's time to live."""
+    ends = []
+    begin = max(due, datetime.now(UTC)) if due else datetime.now(UTC)
+    if ttl is not None:
+        ends.append(begin + ttl)
+    expiration = message["properties"].get("expiration")
+    if expiration not in (None, ""):
+        ends.append(begin + timedelta(milliseconds=int(expiration)))
+    return min(ends) if ends else None
+
+
+def moment(value: datetime | None) -> str | None:
+    """Give a moment as the text that PostgreSQL reads."""
+    return value.isoformat() if value is not None else None

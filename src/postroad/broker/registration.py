@@ -1,0 +1,49 @@
+"""How Kombu and Celery find the room: `mbus` becomes a transport and a result backend.
+
+Celery asks the entry points `celery.result_backends`. Kombu has none for transports, but reads
+those of `kombu.serializers` when it is imported; ours names `SERIALIZER`, whose import registers the
+transport. So `Celery(broker="mbus:///")` works wherever Postroad is installed, and
+`import postroad.broker` does the same by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+__all__ = ["SERIALIZER", "register"]
+
+TRANSPORT = "postroad.broker.transport:Transport"
+BACKEND = "postroad.broker.results:ResultBackend"
+
+
+def register() -> None:
+    """Make `mbus` known to Kombu and to Celery; calling it again does no harm."""
+    from kombu.transport import TRANSPORT_ALIASES
+
+    TRANSPORT_ALIASES.setdefault("mbus", TRANSPORT)
+    # Kombu that is just being imported cannot bear Celery yet; then Celery's entry point will do.
+    if not _is_being_imported("kombu.serialization"):
+        from celery.app.backends import BACKEND_ALIASES
+
+        BACKEND_ALIASES.setdefault("mbus", BACKEND)
+
+
+def _is_being_imported(name: str) -> bool:
+    specification = getattr(sys.modules.get(name), "__spec__", None)
+    return bool(getattr(specification, "_initializing", False))
+
+
+def _encode(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _decode(text: str) -> Any:
+    return json.loads(text)
+
+
+# Plain JSON, nothing but what JSON itself can say.
+SERIALIZER = (_encode, _decode, "application/x-postroad+json", "utf-8")
+
+register()

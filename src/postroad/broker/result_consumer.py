@@ -1,0 +1,140 @@
+"""Waiting for results: a session that is told which of them have come."""
+
+from __future__ import annotations
+
+import logging
+import select
+import threading
+import time
+import zlib
+from typing import TYPE_CHECKING, Any
+
+from celery import states
+from celery.backends.asynchronous import BaseResultConsumer
+
+from postroad.broker.link import Link
+from postroad.bus.reconnect import TRANSIENT
+
+if TYPE_CHECKING:
+    from postroad.broker.results import ResultBackend
+
+__all__ = ["ResultConsumer", "bucket_of"]
+
+logger = logging.getLogger(__name__)
+
+CHANNEL = "mbus_result"
+BUCKETS = 64
+# Nothing depends on it but what a lost notice would leave unseen.
+RECHECK_SECONDS = 2.0
+RECONNECT_SECONDS = 0.2
+
+
+def bucket_of(key: str) -> int:
+    """Give the bucket in which a key is announced."""
+    return zlib.crc32(key.encode()) % BUCKETS
+
+
+class ResultConsumer(BaseResultConsumer):  # type: ignore[misc]  # Celery has no types
+    """Tells Celery of results as they come.
+
+    It holds the locks of the buckets that its tasks fall into; whoever stores a result notifies
+    only if somebody holds the lock of its bucket.
+    """
+
+    backend: ResultBackend
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._guard = threading.RLock()
+        self._awaited: set[str] = set()
+        self._buckets: set[int] = set()
+        self._told: set[str] = set()
+        self._link: Link | None = None
+        self._rechecked = 0.0
+
+    def start(self, initial_task_id: str, **_: Any) -> None:
+        """Begin to wait."""
+        self.consume_from(initial_task_id)
+
+    def consume_from(self, task_id: str) -> None:
+        """Wait for this task too."""
+        with self._guard:
+            self._awaited.add(self.backend.get_key_for_task(task_id))
+
+    def cancel_for(self, task_id: str) -> None:
+        """Wait for it no more."""
+        with self._guard:
+            self._awaited.discard(self.backend.get_key_for_task(task_id))
+
+    def on_wait_for_pending(self, result: Any, **kwargs: Any) -> None:
+        """Be told from now on, and look at what has come before."""
+        try:
+            self._await_buckets()
+        except TRANSIENT:
+            self._disconnect()
+        for meta in result._iter_meta(**kwargs):
+            if meta is not None:
+                self.on_state_change(meta, None)
+
+    def drain_events(self, timeout: float | None = None) -> None:
+        """Wait for results of tasks that somebody waits for."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        try:
+            link = self._await_buckets()
+            wait = RECHECK_SECONDS if timeout is None else min(timeout, RECHECK_SECONDS)
+            readable, _, _ = select.select([link.fileno()], [], [], wait)
+            if readable:
+                link.hear()
+            self._look()
+        except TRANSIENT as failure:
+            logger.warning("results_interrupted", extra={"reason": str(failure).strip()})
+            self._disconnect()
+            left = RECONNECT_SECONDS if deadline is None else deadline - time.monotonic()
+            time.sleep(min(max(left, 0), RECONNECT_SECONDS))
+
+    def on_state_change(self, meta: dict[str, Any], message: Any) -> None:
+        """Hand a result on; one that is ready is no longer waited for."""
+        super().on_state_change(meta, message)
+        if meta["status"] in states.READY_STATES:
+            self.cancel_for(meta["task_id"])
+
+    def stop(self) -> None:
+        """End the session."""
+        self._disconnect()
+
+    def on_after_fork(self) -> None:
+        """Forget the parent's session."""
+        self._guard = threading.RLock()
+        self._awaited, self._buckets, self._told, self._link = set(), set(), set(), None
+
+    def _await_buckets(self) -> Link:
+        with self._guard:
+            if self._link is None or self._link.is_closed:
+                self._link = self.backend.open_link("results wait")
+                self._buckets = set()
+                self._rechecked = 0.0
+                self._link.listen(CHANNEL, self._told.add)
+            missing = {bucket_of(key) for key in self._awaited} - self._buckets
+            if missing:
+                self._link.run("select broker.await_results(%s)", (sorted(missing),))
+                self._buckets |= missing
+            return self._link
+
+    def _look(self) -> None:
+        with self._guard:
+            keys = list(self._told & self._awaited)
+            self._told.clear()
+            if time.monotonic() - self._rechecked > RECHECK_SECONDS:
+                self._rechecked = time.monotonic()
+                keys = list(self._awaited)
+        if not keys:
+            return
+        for value in self.backend.mget(keys):
+            if value is not None:
+                self.on_state_change(self.backend.decode_result(value), None)
+
+    def _disconnect(self) -> None:
+        with self._guard:
+            link, self._link = self._link, None
+            if link is not None:
+                link.close()

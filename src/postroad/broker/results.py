@@ -1,0 +1,238 @@
+"""Results of tasks in the same database: `result_backend="mbus://…"`.
+
+A result is one row, written by one call that never overwrites a success. Who waits for results is
+told by NOTIFY, as consumers are: only if somebody waits, after the commit. A chord counts its parts
+by name, so a part that ran twice after a kill is still one part, and its body is sent again only if
+the worker died before it could say that it was sent.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+from celery import states
+from celery.backends.asynchronous import AsyncBackendMixin
+from celery.backends.base import BaseKeyValueStoreBackend, _create_chord_error_with_cause
+from celery.canvas import maybe_signature
+from celery.exceptions import ChordError
+from celery.result import GroupResult, allow_join_result
+from kombu.utils.encoding import bytes_to_str
+from psycopg.rows import TupleRow
+
+from postroad.broker.address import database_of
+from postroad.broker.link import Link
+from postroad.broker.result_consumer import ResultConsumer, bucket_of
+from postroad.bus.reconnect import TRANSIENT, Backoff
+
+__all__ = ["ResultBackend"]
+
+logger = logging.getLogger(__name__)
+
+RETRY_SECONDS = 60.0
+
+Statement = tuple[str, Sequence[object]]
+
+
+class ResultBackend(AsyncBackendMixin, BaseKeyValueStoreBackend):  # type: ignore[misc]
+    """Celery's results as rows of schema `broker`."""
+
+    key_t = staticmethod(bytes_to_str)
+    supports_native_join = True
+    supports_autoexpire = True
+    persistent = True
+
+    def __init__(self, *args: Any, url: str | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, url=url, **kwargs)
+        self._link: Link | None = None
+        self.result_consumer = ResultConsumer(
+            self, self.app, self.accept, self._pending_results, self._pending_messages
+        )
+
+    # The database.
+
+    def open_link(self, purpose: str) -> Link:
+        """Open a session on the database of the results."""
+        return Link(database_of(self.url or "mbus:///"), purpose)
+
+    def _run(self, *statements: Statement) -> list[list[TupleRow]]:
+        """Run statements, each a transaction; again when the database went away meanwhile.
+
+        All of them may be run twice without harm.
+        """
+        backoff, deadline = Backoff(), time.monotonic() + RETRY_SECONDS
+        while True:
+            try:
+                if self._link is None or self._link.is_closed:
+                    self._link = self.open_link("results")
+                if len(statements) == 1:
+                    return [self._link.run(*statements[0])]
+                return self._link.run_apart(statements)
+            except TRANSIENT as failure:
+                if self._link is not None:
+                    self._link.close()
+                    self._link = None
+                if time.monotonic() > deadline:
+                    raise
+                logger.warning("results_interrupted", extra={"reason": str(failure).strip()})
+                time.sleep(backoff.next_seconds())
+
+    # What Celery's key-value backends are made of.
+
+    def get(self, key: str) -> bytes | None:
+        """Give a value, None if it is not there."""
+        [value] = self.mget([key])
+        return value
+
+    def mget(self, keys: Iterable[str]) -> list[bytes | None]:
+        """Give the values of many keys in one call, in their order."""
+        wanted = list(keys)
+        [rows] = self._run(("select key, value from broker.fetch(%s)", (wanted,)))
+        found = dict(rows)
+        return [found.get(key) for key in wanted]
+
+    def get_many(
+        self, task_ids: Iterable[str], max_iterations: int | None = None, **kwargs: Any
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Give the results that are there; with more than one iteration, wait for the others."""
+        if max_iterations != 1:
+            yield from super().get_many(set(task_ids), max_iterations=max_iterations, **kwargs)
+            return
+        ids = list(task_ids)
+        for task_id, value in zip(ids, self.mget(map(self.get_key_for_task, ids)), strict=True):
+            if value is not None:
+                meta = self.decode_result(value)
+                if meta["status"] in states.READY_STATES:
+                    yield task_id, meta
+
+    def set(self, key: str, value: str | bytes) -> None:
+        """Keep a value that is no task's."""
+        self._set_with_state(key, value, states.SUCCESS)
+
+    def _set_with_state(self, key: str, value: str | bytes, state: str) -> None:
+        data = value.encode() if isinstance(value, str) else value
+        self._run(
+            ("select broker.store(%s, %s, %s, %s)", (key, state, data, self._ttl(self.expires))),
+            ("select broker.announce(%s, %s)", (bucket_of(key), key)),
+        )
+
+    def delete(self, key: str) -> None:
+        """Forget a value."""
+        self._run(("select broker.forget(%s)", ([key],)))
+
+    def expire(self, key: str, value: float | None) -> None:
+        """Set how long a value is kept from now on."""
+        self._run(("select broker.expire(%s, %s)", ([key], self._ttl(value))))
+
+    def _store_result(
+        self,
+        task_id: str,
+        result: Any,
+        state: str,
+        traceback: Any = None,
+        request: Any = None,
+        **_: Any,
+    ) -> Any:
+        meta = self._get_result_meta(
+            result=result, state=state, traceback=traceback, request=request
+        )
+        meta["task_id"] = bytes_to_str(task_id)
+        # Not asked first whether it is a success already: the database sees to it.
+        self._set_with_state(self.get_key_for_task(task_id), self.encode(meta), state)
+        return result
+
+    def cleanup(self) -> None:
+        """Remove what has expired; workers on `mbus://` do the same unasked."""
+        while True:
+            [[[count]]] = self._run(("select broker.clear_results()", ()))
+            if not count:
+                return
+
+    @staticmethod
+    def _ttl(seconds: float | None) -> timedelta | None:
+        return timedelta(seconds=seconds) if seconds else None
+
+    # Chords.
+
+    def apply_chord(self, header_result_args: Any, body: Any, **_: Any) -> None:
+        """Remember of which tasks the header consists."""
+        self.ensure_chords_allowed()
+        header = self.app.GroupResult(*header_result_args)
+        header.save(backend=self)
+
+    def on_chord_part_return(self, request: Any, state: str, result: Any, **_: Any) -> None:
+        """Count a part that has ended; with the last one, send the body."""
+        group_id = request.group
+        if not group_id or not request.chord:
+            return
+        key = self.get_key_for_group(group_id)
+        size = request.chord.get("chord_size")
+        parts = None
+        if size is None:
+            parts = self._header(request)
+            if parts is None:
+                return
+            size = len(parts)
+        [[[is_complete]]] = self._run(
+            (
+                "select broker.end_chord_part(%s, %s, %s, %s)",
+                (key, request.id, size, self._ttl(self.chord_expires)),
+            )
+        )
+        if not is_complete:
+            return
+        parts = parts or self._header(request)
+        if parts is not None:
+            self._send_body(request, parts)
+        self._run(("select broker.end_chord(%s, %s)", (key, self._ttl(self.chord_expires))))
+        if parts is not None:
+            parts.delete()
+
+    def _header(self, request: Any) -> GroupResult | None:
+        try:
+            parts = GroupResult.restore(request.group, backend=self)
+            if parts is None:
+                raise ValueError(f"GroupResult {request.group} no longer exists")
+        except Exception as failure:
+            logger.exception("chord_header_lost", extra={"group_id": request.group})
+            body = maybe_signature(request.chord, app=self.app)
+            self.chord_error_from_stack(body, ChordError(f"Cannot restore group: {failure!r}"))
+            return None
+        return parts
+
+    def _send_body(self, request: Any, parts: GroupResult) -> None:
+        body = maybe_signature(request.chord, app=self.app)
+        try:
+            with allow_join_result():
+                values = parts.join_native(
+                    timeout=self.app.conf.result_chord_join_timeout, propagate=True
+                )
+        except Exception as failure:
+            culprit = next(parts._failed_join_report(), None)
+            reason = f"Dependency {culprit.id} raised {failure!r}" if culprit else repr(failure)
+            logger.exception("chord_part_failed", extra={"group_id": request.group})
+            self._fail_body(body, reason, failure)
+            return
+        try:
+            self.app.amqp._retry_publish(body.delay, values)
+        except Exception as failure:
+            logger.exception("chord_body_not_sent", extra={"group_id": request.group})
+            self._fail_body(body, f"Callback error: {failure!r}", failure)
+
+    def _fail_body(self, body: Any, reason: str, failure: Exception) -> None:
+        error = _create_chord_error_with_cause(message=reason, original_exc=failure)
+        self.chord_error_from_stack(callback=body, exc=error)
+
+    # The process.
+
+    def on_after_fork(self) -> None:
+        """Forget the parent's session."""
+        self._link = None
+
+    def __reduce__(self, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+        return super().__reduce__(
+            args, {"expires": self.expires, "url": self.url, **(kwargs or {})}
+        )

@@ -1,0 +1,38 @@
+-- A worker's share of the upkeep: that of the bus, and waking whoever waits for what it has moved on.
+-- Returns how many messages came due or were given back.  Any number of sessions may call it, each about
+-- twice a second, in a transaction of its own.
+create or replace function broker.maintain() returns bigint
+language plpgsql security definer set search_path from current as $$
+declare
+  v_moved bigint;
+begin
+  with moved as (
+    select m.queue, m.released + m.ended as amount from mbus.maintain() m where m.released + m.ended > 0)
+  , told as (
+    -- Without asking who waits: the messages are not there for others before this commits.
+    select pg_notify('mbus', coalesce(q.bus_name, m.queue))
+    from moved m left join broker.queue q on m.queue in (q.bus_name, q.bus_name || substring(m.queue from '_[1-9]$')))
+  select coalesce(sum(m.amount), 0) into v_moved from moved m where (select count(*) from told) >= 0;
+  return v_moved;
+end $$;
+
+-- Removes queues that nobody has used for their x-expires, and temporary ones whose session is gone.
+create or replace function broker.clear_queues() returns bigint
+language plpgsql security definer set search_path from current as $$
+declare
+  v_name  text;
+  v_count bigint := 0;
+begin
+  for v_name in
+    select q.name from broker.queue q where q.expires_after is not null and not q.is_temporary
+      and q.used_at < mbus.now() - q.expires_after
+    union all
+    select q.name from broker.queue q where q.is_temporary and q.used_at < mbus.now() - coalesce(q.expires_after, '1 minute')
+      and (mbus._temporary_queue(q.bus_name)).name is null
+    limit 100
+  loop
+    perform broker.delete_queue(v_name);
+    v_count := v_count + 1;
+  end loop;
+  return v_count;
+end $$;

@@ -1,0 +1,46 @@
+-- Queues by name, and names for the bus.
+
+create or replace function broker._queue(p_name text) returns broker.queue
+language sql stable set search_path from current as $$
+  select q from broker.queue q where q.name = p_name
+$$;
+
+-- What the bus calls a queue: the readable part of its name and its number, as short as the names of roles
+-- want it.  The table leads back to the whole name.
+create or replace function broker._bus_name(p_name text, p_id integer) returns text
+language sql stable set search_path from current as $$
+  -- A role is called mbus_<db>_consume_<queue>_by_default and has 63 bytes at most; two are left for a level.
+  select 'k' || coalesce('_' || nullif(left(btrim(regexp_replace(lower(p_name), '[^a-z0-9]+|by', '_', 'g'), '_'),
+                                            greatest(36 - octet_length(current_database()) - length(p_id::text) - 3, 0)), ''), '')
+      || '_' || p_id
+$$;
+
+-- The bus queue of a priority; zero is the one without.
+create or replace function broker._level_name(p_bus_name text, p_level integer) returns text
+language sql immutable parallel safe
+return case p_level when 0 then p_bus_name else p_bus_name || '_' || p_level end;
+
+create or replace function broker._create_bus_queue(p_bus_name text) returns void
+language plpgsql set search_path from current set client_min_messages = warning as $$
+begin
+  perform mbus.create_queue(qname => p_bus_name, payload => 'text');
+  -- Giving back at a shutdown counts as a delivery, so there is no number after which a task is bad.
+  perform mbus.alter_consumer(qname => p_bus_name, cname => 'default', max_attempts => 2147483647);
+end $$;
+
+create or replace function broker._bus_names(p_queue broker.queue) returns text[]
+language sql immutable set search_path from current as $$
+  select array_agg(broker._level_name(p_queue.bus_name, l) order by l desc) from unnest(p_queue.levels || 0::smallint) l
+$$;
+
+-- A topic key as a regular expression: * is one word, # any number of them, with the dots that part them.
+create or replace function broker._pattern(p_routing_key text) returns text
+language plpgsql immutable set search_path from current as $$
+declare
+  v_text text := regexp_replace(p_routing_key, '([\\^$()\[\]{}+?|])', '\\\1', 'g');
+begin
+  v_text := replace(replace(v_text, '.', '\.'), '*', '[^.]+');
+  if v_text = '#' then return '^.*$'; end if;
+  v_text := regexp_replace(v_text, '^#\\\.', '(.*\.)?');
+  return '^' || replace(v_text, '\.#', '(\..*)?') || '$';
+end $$;

@@ -1,0 +1,51 @@
+"""The upkeep that every consuming process does its share of: due messages, ended leases, expiry."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from postroad.broker.link import Link
+from postroad.bus.reconnect import SURVIVABLE, Backoff
+from postroad.bus.thread import ThreadService
+
+__all__ = ["Upkeep"]
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_SECONDS = 0.25
+SWEEP_SECONDS = 10.0
+
+
+class Upkeep(ThreadService):
+    """Calls broker.maintain from one session for as long as somebody consumes."""
+
+    def __init__(self, dsn: str) -> None:
+        super().__init__("broker upkeep")
+        self._dsn = dsn
+
+    def run(self) -> None:
+        """Maintain until stopped, whatever happens to the database."""
+        backoff = Backoff()
+        while not self.stopping.is_set():
+            try:
+                link = Link(self._dsn, "broker upkeep")
+                try:
+                    self._maintain(link, backoff)
+                finally:
+                    link.close()
+            except SURVIVABLE as failure:
+                logger.warning("upkeep_failed", extra={"reason": str(failure).strip()})
+                self.pause(backoff.next_seconds())
+
+    def _maintain(self, link: Link, backoff: Backoff) -> None:
+        self.announce_ready()
+        swept = 0.0
+        while not self.stopping.is_set():
+            link.run("select broker.maintain()")
+            if time.monotonic() - swept > SWEEP_SECONDS:
+                swept = time.monotonic()
+                link.run("select broker.clear_queues()")
+                link.run("select broker.clear_results()")
+            backoff.reset()
+            self.pause(INTERVAL_SECONDS)
