@@ -1,3 +1,3 @@
 """Only a list of fixture plugins."""
 
-pytest_plugins = ["tests.fixtures.postgres"]
+pytest_plugins = ["tests.fixtures.postgres", "tests.fixtures.smtp", "tests.fixtures.webhook"]

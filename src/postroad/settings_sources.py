@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pydantic
+from psycopg import ProgrammingError
 from pydantic import SecretStr
 from pydantic_settings import (
     BaseSettings,
@@ -174,15 +175,23 @@ def _leaves(model: pydantic.BaseModel, prefix: str = "") -> Iterator[tuple[str, 
         value = getattr(model, name)
         if isinstance(value, pydantic.BaseModel):
             yield from _leaves(value, f"{prefix}{name}.")
+        elif isinstance(value, dict) and value:
+            yield from ((f"{prefix}{name}.{key}", one) for key, one in value.items())
         else:
             yield f"{prefix}{name}", value
 
 
 def _shown(value: Any) -> Any:
     if isinstance(value, SecretStr):
-        return masked_database_url(value.get_secret_value())
+        try:
+            return masked_database_url(value.get_secret_value())
+        except ProgrammingError:
+            # Not a database's: an address of another kind, which may hold a secret anywhere.
+            return "***"
     if isinstance(value, timedelta):
         return shown_duration(value)
-    if value is None or isinstance(value, bool | int | str):
+    if isinstance(value, dict | tuple) and not value:
+        return None
+    if value is None or isinstance(value, bool | int | float | str):
         return value
     return str(value)

@@ -29,6 +29,7 @@ GROUPS: dict[str, tuple[str, str, str]] = {
     "db": ("postroad.cli.db", "db", "Install and upgrade the schemas."),
     "bus": ("postroad.cli.bus", "bus", "Queues, consumers and messages."),
     "saga": ("postroad.cli.saga", "saga", "Sagas: what they do, cancel and retry."),
+    "alerts": ("postroad.cli.alerts", "alerts", "Alerts: what is wrong, and who was told."),
     "config": ("postroad.cli.config", "config", "Show the effective settings."),
     "doctor": ("postroad.cli.doctor", "doctor", "Say what is installed and what is missing."),
 }

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from postroad.postgres.manifest import Schema
 
-__all__ = ["BROKER", "BUS", "INTAKE", "SCHEMAS"]
+__all__ = ["ALERTS", "BROKER", "BUS", "INTAKE", "SCHEMAS"]
 
 BUS = Schema("mbus", "postroad.bus", ("hstore",))
 BROKER = Schema("broker", "postroad.broker", ("hstore",))
+ALERTS = Schema("alerts", "postroad.alerts")
 INTAKE = Schema("intake", "postroad.intake")
-SCHEMAS: tuple[Schema, ...] = (BUS, BROKER, INTAKE)
+SCHEMAS: tuple[Schema, ...] = (BUS, BROKER, ALERTS, INTAKE)

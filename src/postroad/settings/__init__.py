@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from postroad.settings.alerts import AlertsSettings
 from postroad.settings.house import (
     BusSettings,
     DatabaseSettings,
@@ -26,6 +27,7 @@ from postroad.settings.values import (
 from postroad.settings.vault import VaultSettings
 
 __all__ = [
+    "AlertsSettings",
     "BusSettings",
     "DatabaseSettings",
     "Duration",
@@ -51,5 +53,6 @@ class Settings(Section):
     database: DatabaseSettings = DatabaseSettings()
     embedded: EmbeddedSettings = EmbeddedSettings()
     bus: BusSettings = BusSettings()
+    alerts: AlertsSettings = AlertsSettings()
     logs: LogSettings = LogSettings()
     vault: VaultSettings = VaultSettings()
