@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from postroad.postgres.manifest import Schema
 
-__all__ = ["ALERTS", "BROKER", "BUS", "INTAKE", "SCHEMAS"]
+__all__ = ["ALERTS", "BRIDGE", "BROKER", "BUS", "INTAKE", "SCHEMAS"]
 
 BUS = Schema("mbus", "postroad.bus", ("hstore",))
-BROKER = Schema("broker", "postroad.broker", ("hstore",))
 ALERTS = Schema("alerts", "postroad.alerts")
+BROKER = Schema("broker", "postroad.broker", ("hstore",))
+BRIDGE = Schema("bridge", "postroad.bridge", ("hstore",))
 INTAKE = Schema("intake", "postroad.intake")
-SCHEMAS: tuple[Schema, ...] = (BUS, BROKER, ALERTS, INTAKE)
+SCHEMAS: tuple[Schema, ...] = (
+    BUS,
+    ALERTS,
+    BROKER,
+    BRIDGE,
+    INTAKE,
+)

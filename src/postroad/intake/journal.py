@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
@@ -20,7 +20,7 @@ from psycopg.rows import dict_row
 from postroad.clock import SYSTEM_CLOCK, Clock
 from postroad.intake.errors import translate
 
-__all__ = ["Journal"]
+__all__ = ["Journal", "Row"]
 
 Row = dict[str, Any]
 
@@ -77,13 +77,10 @@ class Journal:
         async with self._lock:
             await self._disconnect()
 
-    async def in_transaction(self, calls: Sequence[tuple[str, Sequence[object]]]) -> None:
-        """Run several statements in one transaction."""
+    async def using(self, work: Callable[[AsyncConnection[Row]], Awaitable[None]]) -> None:
+        """Let a caller's function use the connection; its statements are committed one by one."""
         async with self._lock:
-            connection = await self._connected()
-            async with connection.transaction():
-                for statement, parameters in calls:
-                    await connection.execute(statement.encode(), parameters)
+            await work(await self._connected())
 
     async def _connected(self) -> AsyncConnection[Row]:
         if self._connection is None or self._connection.closed:

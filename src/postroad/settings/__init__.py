@@ -17,6 +17,7 @@ from postroad.settings.house import (
     EmbeddedSettings,
     LogSettings,
 )
+from postroad.settings.intake import IntakeSettings
 from postroad.settings.values import (
     DatabaseUrl,
     Duration,
@@ -32,6 +33,7 @@ __all__ = [
     "DatabaseSettings",
     "Duration",
     "EmbeddedSettings",
+    "IntakeSettings",
     "LogSettings",
     "Section",
     "Settings",
@@ -56,3 +58,4 @@ class Settings(Section):
     alerts: AlertsSettings = AlertsSettings()
     logs: LogSettings = LogSettings()
     vault: VaultSettings = VaultSettings()
+    intake: IntakeSettings = IntakeSettings()

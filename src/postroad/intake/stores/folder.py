@@ -62,12 +62,12 @@ class FolderStore:
         await self._in_thread(self._put_part, upload_id, offset, data)
         return sha256.hex()
 
-    async def parts(self, key: str, upload_id: str) -> list[Part]:
+    async def parts(self, key: str, upload_id: str) -> list[Part] | None:
         """Parts are known to the journal only; raises UploadLost when the partial file is gone."""
         del key
         if not await self._in_thread(self._partial(upload_id).is_file):
             raise UploadLost(f"the partial file of upload {upload_id} is gone")
-        return []
+        return None
 
     async def complete(self, key: str, upload_id: str, parts: Sequence[Part]) -> None:
         """Cut the partial file to its size and rename it into place."""

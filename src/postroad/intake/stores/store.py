@@ -55,8 +55,8 @@ class Store(Protocol):
         """Store one part and return its tag. Raises UploadLost."""
         ...
 
-    async def parts(self, key: str, upload_id: str) -> list[Part]:
-        """List the parts that the store has. Raises UploadLost."""
+    async def parts(self, key: str, upload_id: str) -> list[Part] | None:
+        """List the parts that the store has; None: those of the journal. Raises UploadLost."""
         ...
 
     async def complete(self, key: str, upload_id: str, parts: Sequence[Part]) -> None:

@@ -127,6 +127,16 @@ exception when invalid_text_representation then
     using errcode = 'MB012', hint = 'It is the text of an array of database names, such as {erp,warehouse}.';
 end $$;
 
+-- The same for many messages at once.  They come in crowds from the same place, so each list is read once.
+create or replace function mbus._seen_all(p_headers hstore[]) returns hstore[]
+language sql stable set search_path from current as $$
+  with seen as materialized (
+    select s.before, mbus._seen(s.before) as after
+    from (select distinct h -> 'seenby' as before from unnest(p_headers) h where h ? 'seenby') s)
+  select array_agg(case when s.after is null then u.headers else u.headers || hstore('seenby', s.after) end order by u.place)
+  from unnest(p_headers) with ordinality u(headers, place) left join seen s on s.before = u.headers -> 'seenby'
+$$;
+
 -- The number of an iid that was issued by get_iid and is not in use.
 create or replace function mbus._reserved(p_queue mbus.queue, p_iid text) returns bigint
 language plpgsql set search_path from current as $$

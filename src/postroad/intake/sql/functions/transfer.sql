@@ -18,12 +18,16 @@ create or replace function intake.store_part(
 returns void
 language plpgsql set search_path from current as $$
 begin
-  update intake.imported_files f
-  set bytes_done = f.bytes_done + p_size, lease_until = intake.now() + p_lease, updated_at = intake.now()
-  where f.id = p_id and f.lease_token = p_token;
+  perform from intake.imported_files f where f.id = p_id and f.lease_token = p_token for update;
   if not found then perform intake._lease_lost(p_id); end if;
+  -- The same part again, after an answer that was lost, changes nothing.
   insert into intake.file_parts (file_id, number, size, etag, sha256)
-  values (p_id, p_number, p_size, p_etag, p_sha256);
+  values (p_id, p_number, p_size, p_etag, p_sha256)
+  on conflict do nothing;
+  update intake.imported_files f
+  set bytes_done = f.bytes_done + case when found then p_size else 0 end,
+      lease_until = intake.now() + p_lease, updated_at = intake.now()
+  where f.id = p_id;
 end $$;
 
 -- The parts that the store has, in order.
@@ -63,4 +67,15 @@ begin
   select coalesce(array_agg(d.id), '{}') into v_ids from done d;
   perform intake._note(v_ids, 'uploaded_to_minio', null);
   return v_ids;
+end $$;
+
+-- The temporary file is gone: the download begins anew.
+create or replace function intake.download_again(p_id bigint, p_token bigint) returns void
+language plpgsql set search_path from current as $$
+begin
+  update intake.imported_files f
+  set status = 'discovered', file_hash = null, error_message = 'the temporary file is gone',
+      lease_token = null, lease_owner = null, lease_until = null, updated_at = intake.now()
+  where f.id = p_id and f.lease_token = p_token;
+  if found then perform intake._note(array[p_id], 'discovered', 'the temporary file is gone'); end if;
 end $$;
