@@ -30,6 +30,12 @@ GROUPS: dict[str, tuple[str, str, str]] = {
     "bus": ("postroad.cli.bus", "bus", "Queues, consumers and messages."),
     "saga": ("postroad.cli.saga", "saga", "Sagas: what they do, cancel and retry."),
     "alerts": ("postroad.cli.alerts", "alerts", "Alerts: what is wrong, and who was told."),
+    "bridge": (
+        "postroad.cli.bridge",
+        "bridge",
+        "The same queues over several databases and RabbitMQ.",
+    ),
+    "intake": ("postroad.cli.intake", "intake", "Files from SFTP servers into a store."),
     "config": ("postroad.cli.config", "config", "Show the effective settings."),
     "doctor": ("postroad.cli.doctor", "doctor", "Say what is installed and what is missing."),
 }

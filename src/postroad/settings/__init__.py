@@ -11,6 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from postroad.settings.alerts import AlertsSettings
+from postroad.settings.bridge import BridgeDefinition, BridgeSettings
 from postroad.settings.house import (
     BusSettings,
     DatabaseSettings,
@@ -29,6 +30,8 @@ from postroad.settings.vault import VaultSettings
 
 __all__ = [
     "AlertsSettings",
+    "BridgeDefinition",
+    "BridgeSettings",
     "BusSettings",
     "DatabaseSettings",
     "Duration",
@@ -57,5 +60,6 @@ class Settings(Section):
     bus: BusSettings = BusSettings()
     alerts: AlertsSettings = AlertsSettings()
     logs: LogSettings = LogSettings()
+    bridge: BridgeSettings = BridgeSettings()
     vault: VaultSettings = VaultSettings()
     intake: IntakeSettings = IntakeSettings()
