@@ -61,7 +61,9 @@ class Credentials:
 
     def seal(self, vault: Vault) -> str:
         """Return them sealed, as they are stored."""
-        return vault.seal(json.dumps({name: value for name, value in asdict(self).items() if value}))
+        return vault.seal(
+            json.dumps({name: value for name, value in asdict(self).items() if value})
+        )
 
     @classmethod
     def open(cls, vault: Vault, sealed: str) -> Credentials:

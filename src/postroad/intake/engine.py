@@ -74,9 +74,7 @@ class Engine:
 
     async def server(self, server_id: int) -> Row:
         """Return a server's row. Raises ServerNotFound."""
-        rows = await self.journal.rows(
-            "select * from intake.sftp_servers where id = %s", server_id
-        )
+        rows = await self.journal.rows("select * from intake.sftp_servers where id = %s", server_id)
         if not rows:
             raise ServerNotFound(f"there is no server {server_id}")
         return rows[0]
@@ -105,9 +103,7 @@ class Engine:
                 f"the credentials of {server['name']} cannot be used: {broken.message}",
                 hint="enter them again, or bring the vault's key back",
             ) from broken
-        endpoint = Endpoint(
-            server["host"], server["port"], server["username"], server["host_key"]
-        )
+        endpoint = Endpoint(server["host"], server["port"], server["username"], server["host_key"])
         source = await connect(endpoint, credentials, timeout=self.settings.connect_timeout)
         if server["host_key"] is None and source.host_key:
             await self.journal.call("pin_host_key", server["id"], source.host_key)
@@ -123,9 +119,7 @@ class Engine:
         failures = await self.journal.call(
             "server_failed", server["id"], failure.status, failure.message, shown
         )
-        logger.warning(
-            "server_failed", extra={"server": server["name"], "reason": failure.message}
-        )
+        logger.warning("server_failed", extra={"server": server["name"], "reason": failure.message})
         if isinstance(failure, HostKeyChanged):
             if failures:
                 await self.alert(

@@ -33,11 +33,12 @@ async def create_queues(engine: Engine) -> None:
 async def notify(engine: Engine, ids: list[int]) -> list[int]:
     """Complete files and tell everybody, once; returns those that this call completed."""
     outbox = AMQP_QUEUE if engine.settings.amqp_url else None
+    fields = list(engine.settings.amqp_fields)
     async with claim(engine, ids, "notify") as hold:
         held = [row["id"] for row in hold.rows]
         done: list[int] = []
         if held:
-            done = await engine.journal.call("finish", held, hold.token, outbox)
+            done = await engine.journal.call("finish", held, hold.token, outbox, fields)
             for file_id in done:
                 hold.let_go(file_id)
     await clean_up(engine)

@@ -92,9 +92,7 @@ def change_server(
     if given:
         changes = [sql.SQL("{} = %s").format(sql.Identifier(name)) for name in given]
         if given.keys() & {"host", "port", "username", "credentials", "host_key", "directory"}:
-            changes.append(
-                sql.SQL("status = 'new', problem = null, failures = 0, retry_at = null")
-            )
+            changes.append(sql.SQL("status = 'new', problem = null, failures = 0, retry_at = null"))
         changes.append(sql.SQL("updated_at = intake.now(), next_scan_at = intake.now()"))
         statement = sql.SQL("update intake.sftp_servers set {} where id = %s").format(
             sql.SQL(", ").join(changes)

@@ -65,7 +65,9 @@ class LocalReader:
             with self._path.open("rb", buffering=0) as file:
                 got = 0
                 view = memoryview(buffer)
-                while got < size and (count := os.preadv(file.fileno(), [view[got:]], offset + got)):
+                while got < size and (
+                    count := os.preadv(file.fileno(), [view[got:]], offset + got)
+                ):
                     got += count
         except FileNotFoundError:
             raise FileVanished(f"the temporary file {self._path.name} is gone") from None

@@ -61,5 +61,6 @@ class Rules:
         text = path.decode("utf-8", "surrogateescape")
         by_name, by_path = patterns
         return bool(
-            (by_name and by_name.match(text.rpartition("/")[2])) or (by_path and by_path.match(text))
+            (by_name and by_name.match(text.rpartition("/")[2]))
+            or (by_path and by_path.match(text))
         )

@@ -26,9 +26,7 @@ __all__ = ["check_version", "remote_path", "same_version", "settle"]
 logger = logging.getLogger(__name__)
 
 
-async def settle(
-    engine: Engine, hold: Hold, row: Row, work: Callable[[], Awaitable[None]]
-) -> bool:
+async def settle(engine: Engine, hold: Hold, row: Row, work: Callable[[], Awaitable[None]]) -> bool:
     """Do the work of one file; True when it succeeded, otherwise how it ended is noted.
 
     Raises SourceError and StoreError: those concern every file, and this one loses no try.

@@ -63,7 +63,10 @@ def servers(connection: Connection[Any]) -> list[dict[str, Any]]:
 def server(connection: Connection[Any], name_or_id: str | int) -> dict[str, Any]:
     """Return one server by id or name. Raises ServerNotFound."""
     found = _rows(
-        connection, _SERVER + " where v.id::text = %s or v.name = %s", str(name_or_id), str(name_or_id)
+        connection,
+        _SERVER + " where v.id::text = %s or v.name = %s",
+        str(name_or_id),
+        str(name_or_id),
     )
     if not found:
         raise ServerNotFound(
@@ -84,8 +87,7 @@ def files(
     """Return files, the latest first: of a status, of a server, with a piece of a name."""
     return _rows(
         connection,
-        _FILE
-        + " where (%s::text is null or f.status = %s)"
+        _FILE + " where (%s::text is null or f.status = %s)"
         " and (%s::text is null or s.id::text = %s or s.name = %s)"
         " and (%s::text is null or strpos(lower(f.filename), lower(%s)) > 0)"
         " and (%s::bigint is null or f.id < %s) order by f.id desc limit %s",

@@ -6,9 +6,9 @@ begin ──> part ──> part ──> … ──> complete ──> check size 
 
 A part is read, hashed in its turn, sent, and then noted in the journal; only noted parts count. A
 transfer that died goes on with the parts that are not noted: those that the store has all the same
-are compared by their tag before they are sent again. The running sha256 cannot be kept, so a resumed
-file is hashed by reading the finished object back, which checks every part's own digest as well and
-costs the source nothing.
+are compared by their tag before they are sent again. The running sha256 cannot be kept, so a
+resumed file is hashed by reading the finished object back, which checks every part's own digest as
+well and costs the source nothing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The option of two steps: first a temporary file, then the store.
 
-The temporary file is `<id>.dat` in the temporary folder; while it grows, `<id>.part`. A download that
-died goes on at the end of what was synced. An upload whose temporary file is gone, because another
-machine has it or somebody tidied up, begins with the download again.
+The temporary file is `<id>.dat` in the temporary folder; while it grows, `<id>.part`. A download
+that died goes on at the end of what was synced. An upload whose temporary file is gone, because
+another machine has it or somebody tidied up, begins with the download again.
 """
 
 from __future__ import annotations

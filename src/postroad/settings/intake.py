@@ -107,6 +107,9 @@ class IntakeSettings(Section):
     amqp_routing_key: str = "file.processed"
     """Routing key of the notices. Default file.processed."""
 
+    amqp_queue: str | None = "file_processed_queue"
+    """Queue that is made and bound, so that no notice is lost. Default file_processed_queue."""
+
     amqp_fields: tuple[str, ...] = ("file_id", "minio_path")
     """Fields of a notice's body; `*` for all there are. Default file_id and minio_path."""
 

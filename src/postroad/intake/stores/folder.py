@@ -1,8 +1,8 @@
 """A folder as a store, with the durable write discipline.
 
 An object is written to a partial file, synced, renamed into place, and the folder is synced: after
-a crash it is there whole or not at all. Parts of an upload are written at their place in one partial
-file, so completing is a rename and costs no copy.
+a crash it is there whole or not at all. Parts of an upload are written at their place in one
+partial file, so completing is a rename and costs no copy.
 
 ```
 <folder>/<key>                     the objects

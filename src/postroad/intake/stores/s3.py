@@ -98,9 +98,7 @@ class S3Store:
     async def begin(self, key: str) -> str:
         """Begin a multipart upload."""
         answer = await self._call(
-            lambda: self._client.create_multipart_upload(
-                Bucket=self.bucket, Key=self._prefix + key
-            )
+            lambda: self._client.create_multipart_upload(Bucket=self.bucket, Key=self._prefix + key)
         )
         return answer["UploadId"]
 
@@ -196,9 +194,7 @@ class S3Store:
                 Bucket=self.bucket, Prefix=self._prefix
             )
             return [
-                OpenUpload(
-                    one["Key"].removeprefix(self._prefix), one["UploadId"], one["Initiated"]
-                )
+                OpenUpload(one["Key"].removeprefix(self._prefix), one["UploadId"], one["Initiated"])
                 for page in pages
                 for one in page.get("Uploads", [])
             ]

@@ -70,7 +70,7 @@ class Wire:
         )
         answer = connection.getresponse()
         answer.read()
-        return answer.headers.get("ETag", "") if answer.status == 200 else None  # noqa: PLR2004
+        return answer.headers.get("ETag", "") if answer.status == 200 else None
 
     def _signed(self, target: str, asked: str, sha256: str) -> dict[str, str]:
         host = urlsplit(self.endpoint).netloc
