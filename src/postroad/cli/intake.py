@@ -46,6 +46,7 @@ for command in (servers, files, retry, watch, key):
     type=click.Choice(["prefork", "solo", "threads"]),
     default="prefork",
     show_default=True,
+    help="How tasks run beside each other.",
 )
 @click.option("--beat", "has_beat", is_flag=True, help="Be the scheduler, too.")
 @pass_application
@@ -125,7 +126,7 @@ def status(application: Application, as_json: bool) -> None:
     Example: postroad intake status
     """
     with application.connection() as connection:
-        found = {
+        found: dict[str, Any] = {
             "files": facts.counts(connection),
             "servers": facts.servers(connection),
             "stores": facts.stores(connection),
@@ -133,7 +134,7 @@ def status(application: Application, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    counted = [(name, count) for name, count in found["files"].items() if count]  # type: ignore[attr-defined]
+    counted = [(name, count) for name, count in found["files"].items() if count]
     print_table(("status", "files"), counted or [("-", 0)])
     for store in found["stores"]:
         if store["failures"]:

@@ -60,8 +60,8 @@ def list_files(
     elif not found:
         click.echo("no files")
     else:
-        columns = ("id", "server", "filename", "version", "filesize", "status", "bytes_done")
-        columns += ("attempts", "updated_at", "error_message")
+        columns = ["id", "server", "filename", "version", "filesize", "status", "bytes_done"]
+        columns += ["attempts", "updated_at", "error_message"]
         print_table(columns, [[row[column] for column in columns] for row in found])
 
 

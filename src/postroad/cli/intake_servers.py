@@ -44,18 +44,18 @@ def list_servers(application: Application, as_json: bool) -> None:
     elif not found:
         click.echo("there are no servers; add one: postroad intake servers add --help")
     else:
-        columns = ("name", "host", "port", "directory", "is_active", "status", "waiting", "moving")
-        columns += ("completed", "failed", "last_scan_at", "problem")
+        columns = ["name", "host", "port", "directory", "is_active", "status", "waiting", "moving"]
+        columns += ["completed", "failed", "last_scan_at", "problem"]
         print_table(columns, [[row[name] for name in columns] for row in found])
 
 
 def _facts_of_a_server(command: Command) -> Command:
-    options = [
+    options: list[Command] = [
         click.option("--name", help="How it is called; default: its host."),
         click.option("--port", type=click.IntRange(1, 65535)),
         click.option("--directory", help="The folder to watch; default: the login's own."),
         click.option("--host-key", help="Its public key; default: pinned on first use."),
-        click.option("--interval", "scan_interval", callback=duration, help="Look that often."),
+        click.option("--interval", "scan_interval", type=duration, help="Look that often."),
         click.option("--include", multiple=True, help="Pattern of wanted files; repeatable."),
         click.option("--exclude", multiple=True, help="Pattern of unwanted files; repeatable."),
         click.option("--ignore", multiple=True, help="Pattern of half-written files; repeatable."),
@@ -63,7 +63,7 @@ def _facts_of_a_server(command: Command) -> Command:
         click.option("--depth", "max_depth", type=click.IntRange(0, 100), help="Sub-folders."),
         click.option("--follow-links/--no-follow-links", "follows_links", default=None),
         click.option("--looks", type=click.IntRange(1, 10), help="Equal looks until whole."),
-        click.option("--minimum-age", callback=duration, help="Time unchanged until whole."),
+        click.option("--minimum-age", type=duration, help="Time unchanged until whole."),
         click.option("--done-suffix", help="Ending of the done-file, such as .done."),
         click.option("--after-import", type=click.Choice(["leave", "delete", "move"])),
         click.option("--move-to", help="Folder at the source for --after-import move."),

@@ -84,7 +84,7 @@ async def _clean(engine: Engine, server: Row, row: Row, source: Source) -> bool:
 
 
 async def _move(server: Row, row: Row, source: Source, path: bytes) -> str:
-    folder = server["move_to"].encode("utf-8", "surrogateescape")
+    folder: bytes = server["move_to"].encode("utf-8", "surrogateescape")
     if not folder.startswith(b"/"):
         folder = server["directory"].encode("utf-8", "surrogateescape") + b"/" + folder
     target = folder + b"/" + bytes(row["path"])

@@ -70,7 +70,8 @@ class Journal:
     async def select(self, function: str, *parameters: object) -> list[Row]:
         """Call a function that returns rows."""
         places = ", ".join(["%s"] * len(parameters))
-        return await self.rows(f"select * from intake.{function}({places})", *parameters)
+        statement = f"select * from intake.{function}({places})"  # noqa: S608 - names are ours
+        return await self.rows(statement, *parameters)
 
     async def close(self) -> None:
         """Close the connection; the next call opens one again."""

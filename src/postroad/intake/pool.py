@@ -68,9 +68,12 @@ class SourcePool:
             one = idle.pop()
             rest = self.clock.monotonic() - one.since
             fits = one.fingerprint == fingerprint and rest < IDLE_SECONDS_MOST
-            if fits and (rest < IDLE_SECONDS_UNCHECKED or await one.source.is_healthy()):
-                if not one.source.connection.is_closed():
-                    return one.source
+            if fits and rest < IDLE_SECONDS_UNCHECKED:
+                fits = not one.source.connection.is_closed()
+            elif fits:
+                fits = await one.source.is_healthy()
+            if fits:
+                return one.source
             await one.source.close()
         return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from dataclasses import dataclass, field
+from typing import Any
 
 from postroad.intake.engine import Engine
 from postroad.intake.errors import FileChanged
@@ -81,6 +82,7 @@ class _Batch:
         async with answering(row["filename"], self.source):
             file = await sftp.open(path, "rb", block_size=0)
             data = bytearray()
+            piece: Any
             while len(data) < size:
                 piece = await file.read(size - len(data), len(data))
                 if not piece:

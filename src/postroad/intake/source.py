@@ -164,7 +164,7 @@ async def connect(
                 **options,
             )
             sftp = await connection.start_sftp_client()
-    except BaseException as failure:
+    except BaseException as failure:  # noqa: BLE001 - raised again, named where we know it
         if connection is not None:
             connection.abort()
         raise _login_failure(failure, where, endpoint.username, client) from None

@@ -97,7 +97,8 @@ class Upload:
     async def _is_finished_object(self) -> bool:
         """Tell whether a former holder completed the upload and died before it could note it."""
         whole = sum(part.size for part in self.stored.values()) == self.row["filesize"]
-        return whole and await self.engine.store.size(self.key) == self.row["filesize"]
+        size: int = self.row["filesize"]
+        return whole and await self.engine.store.size(self.key) == size
 
     async def forget(self) -> None:
         """Drop the upload, here and at the store."""

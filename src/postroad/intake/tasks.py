@@ -100,7 +100,7 @@ def discover_files_on_server(self: Task, server_id: int) -> dict[str, Any] | Non
 
 @shared_task(**_OPTIONS)
 def download_file(self: Task, *file_ids: int) -> list[int]:
-    """Fetch files of one server: into the store, or into temporary files where that is asked for."""
+    """Fetch files of one server, into the store or into temporary files."""
 
     async def fetch(engine: Engine) -> tuple[list[int], Work]:
         done = await transfer(engine, list(file_ids))

@@ -68,7 +68,8 @@ async def transfer(engine: Engine, ids: list[int]) -> list[int]:
 async def _fetch(
     engine: Engine, hold: Hold, server: Row, rows: list[Row], source: Source
 ) -> list[int]:
-    small, large = [], []
+    small: list[Row] = []
+    large: list[Row] = []
     for row in rows:
         is_small = row["filesize"] <= engine.settings.small_bytes and not row["upload_id"]
         (small if is_small and server["way"] == "stream" else large).append(row)

@@ -75,7 +75,7 @@ class IntakeSettings(Section):
     """Tries of one file before it counts as failed; a server or store that is away costs none."""
 
     part_bytes: int = Field(default=8 * MIB, ge=5 * MIB, le=512 * MIB)
-    """Size of the parts of an upload; it grows for files of more than 10,000 parts. Default 8 MiB."""
+    """Size of the parts of an upload; grows where 10,000 parts would not do. Default 8 MiB."""
 
     parts_in_memory: int = Field(default=4, ge=2, le=64)
     """Parts of one transfer that are held in memory at most. Default 4."""

@@ -1,4 +1,4 @@
-"""Routes of files: filter and page, history, retry, skip, reimport, and the progress of transfers."""
+"""Routes of files: filter, page, history, retry, skip, reimport, progress of transfers."""
 
 from __future__ import annotations
 

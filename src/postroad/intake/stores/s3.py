@@ -91,7 +91,9 @@ class S3Store:
         def put() -> None:
             path = f"/{self.bucket}/{self._prefix}{key}"
             if self._wire is None or self._wire.put(path, {}, data, sha256) is None:
-                self._client.put_object(Bucket=self.bucket, Key=self._prefix + key, Body=data)
+                self._client.put_object(
+                    Bucket=self.bucket, Key=self._prefix + key, Body=bytes(data)
+                )
 
         await self._call(put)
 
@@ -120,7 +122,7 @@ class S3Store:
                 Key=self._prefix + key,
                 UploadId=upload_id,
                 PartNumber=number,
-                Body=data,
+                Body=bytes(data),
             )
             return answer["ETag"]
 
