@@ -15,6 +15,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import asyncssh
+
 from postroad.alerts import clear_alert_async, raise_alert_async
 from postroad.alerts.reporting import Severity
 from postroad.intake.credentials import Credentials
@@ -184,6 +186,8 @@ def open_engine(
     dsn: str, settings: IntakeSettings, vault: Vault, data_folder: Path, owner: str | None = None
 ) -> Engine:
     """Make an engine; nothing is connected yet."""
+    # The library tells of every channel; what matters is logged here in our own words.
+    asyncssh.set_log_level(logging.WARNING)
     return Engine(
         settings,
         Journal(dsn),

@@ -90,7 +90,9 @@ def change_server(
     if credentials is not None:
         given["credentials"] = credentials.seal(vault)
     if given:
-        changes = [sql.SQL("{} = %s").format(sql.Identifier(name)) for name in given]
+        changes: list[sql.Composable] = [
+            sql.SQL("{} = %s").format(sql.Identifier(name)) for name in given
+        ]
         if given.keys() & {"host", "port", "username", "credentials", "host_key", "directory"}:
             changes.append(sql.SQL("status = 'new', problem = null, failures = 0, retry_at = null"))
         changes.append(sql.SQL("updated_at = intake.now(), next_scan_at = intake.now()"))
@@ -217,7 +219,7 @@ _TAKEN = {
 
 
 def _run(
-    connection: Connection[Any], statement: sql.Composable, parameters: Sequence[Any]
+    connection: Connection[Any], statement: sql.SQL | sql.Composed, parameters: Sequence[Any]
 ) -> psycopg.Cursor[Any]:
     try:
         return connection.execute(statement, parameters)

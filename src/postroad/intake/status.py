@@ -48,7 +48,8 @@ from intake.server_status v join intake.sftp_servers s using (id)
 """
 _FILE = """
 select f.id, f.server_id, s.name as server, f.filename, encode(f.path, 'hex') as path_hex,
-       f.filesize, f.mtime, f.version, f.file_hash, f.status, f.error_message, f.attempts, f.next_try_at,
+       f.filesize, f.mtime, f.version, f.file_hash, f.status, f.error_message, f.attempts,
+       f.next_try_at,
        case when f.lease_owner <> 'queued' then f.lease_owner end as worker, f.lease_until,
        f.bytes_done, f.store, f.object_key, f.cleanup, f.created_at, f.updated_at, f.completed_at
 from intake.imported_files f join intake.sftp_servers s on s.id = f.server_id
@@ -141,5 +142,5 @@ def stores(connection: Connection[Any]) -> list[dict[str, Any]]:
 
 def _rows(connection: Connection[Any], text: str, *parameters: object) -> list[dict[str, Any]]:
     with connection.cursor(row_factory=dict_row) as cursor:
-        cursor.execute(sql.SQL(text), parameters)  # type: ignore[arg-type]
+        cursor.execute(sql.SQL(text), parameters)
         return cursor.fetchall()

@@ -24,7 +24,8 @@ from postroad.intake.errors import (
     StoreUnavailable,
     UploadLost,
 )
-from postroad.intake.stores.s3_wire import Wire
+from postroad.intake.stores.s3_signer import Signer
+from postroad.intake.stores.s3_wire import PartWire, Wire
 from postroad.intake.stores.store import OpenUpload, Part, S3Options
 
 if TYPE_CHECKING:
@@ -77,25 +78,29 @@ class S3Store:
                 retries={"mode": "standard", "total_max_attempts": 2},
             ),
         )
-        self._wire = (
-            Wire(
-                options.endpoint.rstrip("/"), options.access_key, options.secret_key, options.region
+        self._wire: Wire | None = None
+        self._part_wire: PartWire | None = None
+        if options.endpoint and options.access_key and options.secret_key:
+            signer = Signer(
+                options.endpoint.rstrip("/"),
+                options.access_key,
+                options.secret_key,
+                options.region,
             )
-            if options.endpoint and options.access_key and options.secret_key
-            else None
-        )
+            self._wire = Wire(signer, options.uploads)
+            self._part_wire = PartWire(signer)
 
     async def put(self, key: str, data: bytes | bytearray, sha256: str) -> None:
         """Store a small object in one call."""
-
-        def put() -> None:
+        if self._wire is not None:
             path = f"/{self.bucket}/{self._prefix}{key}"
-            if self._wire is None or self._wire.put(path, {}, data, sha256) is None:
-                self._client.put_object(
-                    Bucket=self.bucket, Key=self._prefix + key, Body=bytes(data)
-                )
-
-        await self._call(put)
+            if await self._wire.put(path, data, sha256) is not None:
+                return
+        await self._call(
+            lambda: self._client.put_object(
+                Bucket=self.bucket, Key=self._prefix + key, Body=bytes(data)
+            )
+        )
 
     async def begin(self, key: str) -> str:
         """Begin a multipart upload."""
@@ -111,10 +116,10 @@ class S3Store:
         del offset
 
         def put() -> str:
-            if self._wire is not None:
+            if self._part_wire is not None:
                 path = f"/{self.bucket}/{self._prefix}{key}"
                 query = {"partNumber": str(number), "uploadId": upload_id}
-                etag = self._wire.put(path, query, data, sha256.hex())
+                etag = self._part_wire.put(path, query, data, sha256.hex())
                 if etag:
                     return etag
             answer = self._client.upload_part(
@@ -209,6 +214,8 @@ class S3Store:
 
     async def close(self) -> None:
         """End the threads."""
+        if self._wire is not None:
+            self._wire.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._client.close()
 

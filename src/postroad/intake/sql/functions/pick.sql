@@ -48,7 +48,7 @@ begin
     select array_agg(p.id order by p.id)
     from placed p
     group by p.is_small, case when p.is_small
-      then greatest((p.place - 1) / v_share, p.bytes / greatest(p_batch_bytes, 1)) else p.id end
+      then greatest((p.place - 1) / v_share, div(p.bytes, greatest(p_batch_bytes, 1))::bigint) else p.id end
     order by min(p.id)
     limit v_free
   loop
