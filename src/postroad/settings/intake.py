@@ -77,8 +77,8 @@ class IntakeSettings(Section):
     part_bytes: int = Field(default=8 * MIB, ge=5 * MIB, le=512 * MIB)
     """Size of the parts of an upload; grows where 10,000 parts would not do. Default 8 MiB."""
 
-    parts_in_memory: int = Field(default=4, ge=2, le=64)
-    """Parts of one transfer that are held in memory at most. Default 4."""
+    parts_in_memory: int = Field(default=3, ge=2, le=64)
+    """Parts of one transfer that are held in memory at most. Default 3."""
 
     uploads: int = Field(default=4, ge=1, le=64)
     """Calls to the store at once per worker process, whatever the sources do. Default 4."""

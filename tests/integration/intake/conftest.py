@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -13,7 +11,7 @@ from postroad.cli.rooms import SCHEMAS
 from postroad.intake.engine import Engine, open_engine
 from postroad.intake.notifying import create_queues
 from postroad.settings.intake import IntakeSettings
-from postroad.testing import TestServer
+from postroad.testing import DatabaseClock, TestServer
 from postroad.vault import Vault, new_key
 from tests.fixtures.sshd import SshServer
 from tests.integration.intake.partner import Partner
@@ -53,12 +51,7 @@ def partner(sshd: SshServer, database: str, vault: Vault) -> Iterator[Partner]:
         yield Partner.at(sshd, connection, vault)
 
 
-def write(folder: Path, name: str | bytes, data: bytes) -> Path:
-    """Write a file that the login at the sshd may read."""
-    path = Path(os.fsdecode(os.fsencode(folder) + b"/" + os.fsencode(name)))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
-    return path
-
-
-Value = Any
+@pytest.fixture
+def clock_of_intake(database: str) -> DatabaseClock:
+    """The clock of schema intake."""
+    return DatabaseClock(database, "intake")
