@@ -37,6 +37,7 @@ GROUPS: dict[str, tuple[str, str, str]] = {
         "coordination",
         "Writer, Coordinator, Reader, Gateway: entity changes in phases.",
     ),
+    "intake": ("postroad.cli.intake", "intake", "Files from SFTP servers into a store."),
     "config": ("postroad.cli.config", "config", "Show the effective settings."),
     "doctor": ("postroad.cli.doctor", "doctor", "Say what is installed and what is missing."),
 }

@@ -6,6 +6,7 @@ from postroad.postgres.manifest import Schema
 
 __all__ = ["ALERTS", "BRIDGE", "BROKER", "BUS", "EXCHANGE", "SCHEMAS"]
 __all__ = ["ALERTS", "BRIDGE", "BROKER", "BUS", "COORDINATION", "SCHEMAS"]
+__all__ = ["ALERTS", "BRIDGE", "BROKER", "BUS", "INTAKE", "SCHEMAS"]
 
 BUS = Schema("mbus", "postroad.bus", ("hstore",))
 ALERTS = Schema("alerts", "postroad.alerts")
@@ -13,6 +14,7 @@ BROKER = Schema("broker", "postroad.broker", ("hstore",))
 BRIDGE = Schema("bridge", "postroad.bridge", ("hstore",))
 EXCHANGE = Schema("exchange", "postroad.exchange")
 COORDINATION = Schema("coordination", "postroad.coordination")
+INTAKE = Schema("intake", "postroad.intake")
 SCHEMAS: tuple[Schema, ...] = (
     BUS,
     ALERTS,
@@ -20,4 +22,5 @@ SCHEMAS: tuple[Schema, ...] = (
     BRIDGE,
     EXCHANGE,
     COORDINATION,
+    INTAKE,
 )

@@ -20,6 +20,7 @@ from postroad.settings.house import (
     EmbeddedSettings,
     LogSettings,
 )
+from postroad.settings.intake import IntakeSettings
 from postroad.settings.values import (
     DatabaseUrl,
     Duration,
@@ -39,6 +40,7 @@ __all__ = [
     "Duration",
     "EmbeddedSettings",
     "ExchangeSettings",
+    "IntakeSettings",
     "LogSettings",
     "Section",
     "Settings",
@@ -66,3 +68,4 @@ class Settings(Section):
     bridge: BridgeSettings = BridgeSettings()
     vault: VaultSettings = VaultSettings()
     coordination: CoordinationSettings = CoordinationSettings()
+    intake: IntakeSettings = IntakeSettings()
