@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from postroad.postgres.manifest import Schema
 
-__all__ = ["ALERTS", "BRIDGE", "BROKER", "BUS", "EXCHANGE", "SCHEMAS"]
-__all__ = ["ALERTS", "BRIDGE", "BROKER", "BUS", "COORDINATION", "SCHEMAS"]
-__all__ = ["ALERTS", "BRIDGE", "BROKER", "BUS", "INTAKE", "SCHEMAS"]
+__all__ = [
+    "ALERTS",
+    "BRIDGE",
+    "BROKER",
+    "BUS",
+    "CONSOLE",
+    "COORDINATION",
+    "EXCHANGE",
+    "INTAKE",
+    "SCHEMAS",
+]
 
 BUS = Schema("mbus", "postroad.bus", ("hstore",))
 ALERTS = Schema("alerts", "postroad.alerts")
@@ -15,6 +23,7 @@ BRIDGE = Schema("bridge", "postroad.bridge", ("hstore",))
 EXCHANGE = Schema("exchange", "postroad.exchange")
 COORDINATION = Schema("coordination", "postroad.coordination")
 INTAKE = Schema("intake", "postroad.intake")
+CONSOLE = Schema("console", "postroad.console")
 SCHEMAS: tuple[Schema, ...] = (
     BUS,
     ALERTS,
@@ -23,4 +32,5 @@ SCHEMAS: tuple[Schema, ...] = (
     EXCHANGE,
     COORDINATION,
     INTAKE,
+    CONSOLE,
 )

@@ -14,6 +14,7 @@ from postroad.settings.alerts import AlertsSettings
 from postroad.settings.exchange import ExchangeSettings
 from postroad.settings.bridge import BridgeDefinition, BridgeSettings
 from postroad.settings.coordination import CoordinationSettings
+from postroad.settings.console import ConsoleSettings, HttpSettings
 from postroad.settings.house import (
     BusSettings,
     DatabaseSettings,
@@ -41,6 +42,11 @@ __all__ = [
     "EmbeddedSettings",
     "ExchangeSettings",
     "IntakeSettings",
+    "ConsoleSettings",
+    "DatabaseSettings",
+    "Duration",
+    "EmbeddedSettings",
+    "HttpSettings",
     "LogSettings",
     "Section",
     "Settings",
@@ -66,6 +72,8 @@ class Settings(Section):
     alerts: AlertsSettings = AlertsSettings()
     logs: LogSettings = LogSettings()
     bridge: BridgeSettings = BridgeSettings()
+    http: HttpSettings = HttpSettings()
+    console: ConsoleSettings = ConsoleSettings()
     vault: VaultSettings = VaultSettings()
     coordination: CoordinationSettings = CoordinationSettings()
     intake: IntakeSettings = IntakeSettings()
