@@ -11,10 +11,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from postroad.settings.alerts import AlertsSettings
-from postroad.settings.exchange import ExchangeSettings
 from postroad.settings.bridge import BridgeDefinition, BridgeSettings
-from postroad.settings.coordination import CoordinationSettings
 from postroad.settings.console import ConsoleSettings, HttpSettings
+from postroad.settings.coordination import CoordinationSettings
+from postroad.settings.exchange import ExchangeSettings
 from postroad.settings.house import (
     BusSettings,
     DatabaseSettings,
@@ -36,17 +36,14 @@ __all__ = [
     "BridgeDefinition",
     "BridgeSettings",
     "BusSettings",
+    "ConsoleSettings",
     "CoordinationSettings",
     "DatabaseSettings",
     "Duration",
     "EmbeddedSettings",
     "ExchangeSettings",
-    "IntakeSettings",
-    "ConsoleSettings",
-    "DatabaseSettings",
-    "Duration",
-    "EmbeddedSettings",
     "HttpSettings",
+    "IntakeSettings",
     "LogSettings",
     "Section",
     "Settings",
