@@ -138,7 +138,7 @@ async def _coordination(view: View, road: Map, rates: Rates) -> None:
         road.nodes.append(
             Node(
                 f"r-{one.reader}",
-                RECEIVERS,
+                PLACES,
                 t("overview.replica", name=one.reader),
                 f"{t('coordination.behind')}: {one.behind}",
                 "store",
