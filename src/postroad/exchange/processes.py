@@ -62,6 +62,7 @@ UPLOAD = (
     "select exchange.upload_reply(p_epoch => %s, p_client => %s, p_process => %s, p_name => %s,"
     " p_recipient => %s, p_size => %s, p_sha256 => %s, p_media_type => %s, p_temporary => %s)"
 )
+END_EMPTY = "select exchange.end_empty(p_epoch => %s, p_now => %s, p_process => %s)"
 DATABASE_OF = "select p.database_id from exchange.process p where p.id = %s"
 SHOWN = "select exchange.process_shown(p_process => %s)"
 
@@ -129,7 +130,7 @@ class Processes:
             if answer["process"]["files"]:
                 return answer
             # Every file it picked was corrupt: it ends, and the next ones are picked.
-            await self.end("release", None, answer["process"]["id"], error="its files were corrupt")
+            await desk.journal.call(END_EMPTY, desk.epoch, desk.time.now(), answer["process"]["id"])
         return self._idle(None)
 
     async def _start_once(self, wish: Wish) -> dict[str, Any]:

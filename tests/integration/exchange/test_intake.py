@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 from typing import Any
-
-import pytest
 
 from tests.fixtures.exchange import Room, stored
 
@@ -15,7 +14,9 @@ async def test_a_message_lies_as_a_readable_file_when_it_is_answered(exchange: R
     phone = exchange.caller("phone")
     body = {"order": 17, "имя": "Смородина"}
     status, answer = await phone.call(
-        "POST", "/messages", json={"id": "m1", "database": "sales", "recipient": "erp", "body": body}
+        "POST",
+        "/messages",
+        json={"id": "m1", "database": "sales", "recipient": "erp", "body": body},
     )
     assert status == 201
     assert answer["status"] == "OK"
@@ -68,57 +69,56 @@ async def test_a_group_is_one_file_handled_as_a_whole(exchange: Room) -> None:
     assert [file["body"] for file in process["files"]] == [group]
 
 
-@pytest.mark.parametrize(
-    "bad",
-    ["../x", "a/b", "a\\b", ".hidden", "", "x" * 65, "x" * 300, "a\x00b", "ä", "a b", "-a", "a\n"],
-)
-@pytest.mark.parametrize("field", ["id", "database", "recipient"])
-async def test_hostile_ids_are_422_and_leave_nothing(
-    exchange: Room, field: str, bad: str
-) -> None:
+HOSTILE = ("../x", "a/b", "a\\b", ".x", "", "x" * 65, "x" * 300, "a\x00b", "ä", "a b", "-a", "a\n")
+
+
+async def test_hostile_ids_are_422_and_leave_nothing(exchange: Room) -> None:
     phone = exchange.caller("phone")
-    message = {"id": "m", "database": "sales", "body": 1, field: bad}
-    status, problem = await phone.call("POST", "/messages", json=message)
-    assert status == 422, problem
-    assert problem["detail"]
+    for field in ("id", "database", "recipient"):
+        for bad in HOSTILE:
+            message = {"id": "m", "database": "sales", "body": 1, field: bad}
+            status, problem = await phone.call("POST", "/messages", json=message)
+            assert status == 422, (field, bad, problem)
+            assert problem["detail"]
     assert exchange.rows("select from exchange.message") == []
-    assert sorted(path.name for path in exchange.root.parent.iterdir() if path.name == "x") == []
+    assert [path.name for path in exchange.root.iterdir() if path.name[0] != "."] == []
+    assert not (exchange.root.parent / "x").exists()
 
 
 async def test_ids_that_differ_by_case_alone_are_refused(exchange: Room) -> None:
     phone = exchange.caller("phone")
     await phone.send("A", "Sales")
-    assert (await phone.call("POST", "/messages", json={"id": "a", "database": "Sales", "body": 1}))[
-        0
-    ] == 422
-    assert (await phone.call("POST", "/messages", json={"id": "b", "database": "sales", "body": 1}))[
-        0
-    ] == 422
+    assert (
+        await phone.call("POST", "/messages", json={"id": "a", "database": "Sales", "body": 1})
+    )[0] == 422
+    assert (
+        await phone.call("POST", "/messages", json={"id": "b", "database": "sales", "body": 1})
+    )[0] == 422
     assert [path.name for path in exchange.root.iterdir() if path.name[0] != "."] == ["Sales"]
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"{",
-        b"[]",
-        b'{"id": "m", "database": "sales"}',
-        b'{"id": "m", "database": "sales", "body": NaN}',
-        b'{"id": "m", "database": "sales", "body": "\\ud800"}',
-        b'{"id": "m", "database": "sales", "body": 1, "content_base64": "eA=="}',
-        b'{"id": "m", "database": "sales", "content_base64": "?"}',
-        b'{"id": "m", "database": "sales", "messages": []}',
-        b'{"id": "m", "database": "sales", "body": 1, "order": "1"}',
-        b'{"id": "m", "database": "sales", "body": 1, "order": 9999999999999999999}',
-        b'{"id": "m", "database": "sales", "body": ' + b"[" * 5000 + b"]" * 5000 + b"}",
-    ],
+UNREADABLE = (
+    b"{",
+    b"[]",
+    b'{"id": "m", "database": "sales"}',
+    b'{"id": "m", "database": "sales", "body": NaN}',
+    b'{"id": "m", "database": "sales", "body": "\\ud800"}',
+    b'{"id": "m", "database": "sales", "body": 1, "content_base64": "eA=="}',
+    b'{"id": "m", "database": "sales", "content_base64": "?"}',
+    b'{"id": "m", "database": "sales", "messages": []}',
+    b'{"id": "m", "database": "sales", "body": 1, "order": "1"}',
+    b'{"id": "m", "database": "sales", "body": 1, "order": 9999999999999999999}',
+    b'{"id": "m", "database": "sales", "body": ' + b"[" * 5000 + b"]" * 5000 + b"}",
 )
-async def test_bodies_that_cannot_be_meant_are_422(exchange: Room, body: bytes) -> None:
+
+
+async def test_bodies_that_cannot_be_meant_are_422(exchange: Room) -> None:
     phone = exchange.caller("phone")
-    status, problem = await phone.call(
-        "POST", "/messages", content=body, headers={"Content-Type": "application/json"}
-    )
-    assert (status, problem["status"]) == (422, 422), problem
+    for body in UNREADABLE:
+        status, problem = await phone.call(
+            "POST", "/messages", content=body, headers={"Content-Type": "application/json"}
+        )
+        assert (status, problem["status"]) == (422, 422), (body[:60], problem)
 
 
 async def test_numbers_keep_their_digits(exchange: Room) -> None:
@@ -149,8 +149,6 @@ async def test_a_database_must_be_known_where_the_setting_says_so(exchange: Room
 
 
 async def test_planted_links_and_pipes_lead_nowhere(exchange: Room, tmp_path: Any) -> None:
-    import os
-
     phone = exchange.caller("phone")
     (exchange.root / "evil").symlink_to(tmp_path)
     status, _ = await phone.call(

@@ -36,4 +36,3 @@ functions/routes.sql
 functions/looks.sql
 views/processes.sql
 grants.sql
-after.sql

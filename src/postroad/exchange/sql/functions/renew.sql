@@ -19,3 +19,16 @@ begin
   where p.id = p_process returning p.* into v_process;
   return jsonb_build_object('status', 'OK', 'state', v_process.state, 'expires_at', v_process.expires_at);
 end $$;
+
+-- A process all of whose files turned out to be corrupt ends, and its attempt is free for the next one.
+create or replace function exchange.end_empty(p_epoch bigint, p_now double precision, p_process text) returns void
+language plpgsql volatile set search_path from current as $$
+declare
+  v_process exchange.process;
+begin
+  perform exchange._enter(p_epoch);
+  select p.* into v_process from exchange.process p where p.id = p_process and p.state = 'STARTED' for update;
+  if v_process.id is null then return; end if;
+  perform exchange._abort(v_process, p_now, 'CANCELLED', null, 'its files were corrupt', null);
+  update exchange.process p set attempt = p.attempt || ' (empty ' || p.id || ')' where p.id = p_process;
+end $$;

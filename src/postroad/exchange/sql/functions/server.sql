@@ -15,6 +15,10 @@ begin
     raise exception 'the messages of this database lie in another root folder'
       using errcode = 'MX002', hint = 'Give --root the folder that was used before, or use another database.';
   end if;
+  -- Made here and not at install: the names of its roles hold the database's, which a clone changes.
+  if not exists (select from mbus.queue q where q.name = 'exchange_events') then
+    perform mbus.create_queue('exchange_events', payload => 'jsonb');
+  end if;
   update exchange.server s
   set root_id = p_root_id, epoch = s.epoch + 1, holder = p_holder, started_at = exchange.now(), seen_at = exchange.now(),
       started_timeout = p_started_timeout, ready_timeout = p_ready_timeout, defer_delay = p_defer_delay,
