@@ -293,6 +293,7 @@ class Pump(Service):
         # Taking refuses higher levels, whatever the database's default may be.
         await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
         try:
+            await calls.guard(connection)
             yield connection
         finally:
             # Not `async with`: that would commit, and a hand that failed must not.

@@ -290,6 +290,7 @@ class RabbitIn(Service):
             autocommit=autocommit,
         )
         try:
+            await calls.guard(connection)
             yield connection
         finally:
             await connection.close()
