@@ -143,8 +143,8 @@ class Pump(Service):
                 self.announce_ready()
                 problem = sentence(failures.exceptions[0])
                 log_failure(self.bridge, problem, failures)
-                self.signals.emit("failed", problem)
                 await self._note(problem)
+                self.signals.emit("failed", problem)
                 await self.pause(backoff.next_seconds())
 
     async def _pump(self, backoff: Backoff) -> None:
