@@ -7,6 +7,7 @@ from benchmarks.scenarios import (
     backlog,
     bridge,
     bridge_rabbitmq,
+    coordination,
     fanout,
     many_queues,
     ordering,
@@ -35,4 +36,5 @@ SCENARIOS: tuple[Scenario, ...] = (
     request.SCENARIO,
     bridge.SCENARIO,
     bridge_rabbitmq.SCENARIO,
+    coordination.SCENARIO,
 )

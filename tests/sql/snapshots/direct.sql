@@ -55,8 +55,8 @@ begin
 
     else
       -- This transaction began before the queue got that lane and still runs the functions of then.
-      raise exception 'queue "sample" has changed since this transaction began'
-        using errcode = 'MB017', hint = 'Roll back and do it again.';
+      p_parcel.number := v_number;
+      return mbus._put_anew('sample', v_lane, p_parcel);
     end case;
     exit when found;
   end loop;
@@ -107,7 +107,7 @@ begin
     perform mbus._check_isolation();
   end if;
   if extract(epoch from v_now) - pg_sequence_last_value('mbus.attended') >= 2 then
-    perform mbus._attend(7000, amt);
+    perform mbus._attend(7000, 8000, amt);
   end if;
   foreach v_lane in array '{0}'::integer[] loop
     v_tail := pg_sequence_last_value('mbus."qs$sample$tail"');
@@ -123,6 +123,7 @@ begin
           where s.ctid = any (array(
             select r.ctid from mbus."qt$sample$0" r
             where r.id >= v_hint and (r.expires is null or r.expires > v_now)
+              and (r.headers is null or not r.headers ? 'group')    -- see mbus._add_groups
             order by r.id limit v_missing for update skip locked))
           returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
         select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], g.data, null::jsonb, null::text, null::bytea
@@ -137,6 +138,7 @@ begin
           where s.ctid = any (array(
             select r.ctid from mbus."qt$sample$1" r
             where r.id >= v_hint and (r.expires is null or r.expires > v_now)
+              and (r.headers is null or not r.headers ? 'group')    -- see mbus._add_groups
             order by r.id limit v_missing for update skip locked))
           returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
         select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], g.data, null::jsonb, null::text, null::bytea
@@ -196,7 +198,7 @@ begin
     perform mbus._check_isolation();
   end if;
   if extract(epoch from v_now) - pg_sequence_last_value('mbus.attended') >= 2 then
-    perform mbus._attend(7000, amt);
+    perform mbus._attend(7000, 8000, amt);
   end if;
   foreach v_lane in array '{0}'::integer[] loop
     v_tail := pg_sequence_last_value('mbus."qs$sample$tail"');
@@ -212,6 +214,7 @@ begin
           where s.ctid = any (array(
             select r.ctid from mbus."qt$sample$0" r
             where r.id >= v_hint and (r.expires is null or r.expires > v_now)
+              and (r.headers is null or not r.headers ? 'group')    -- see mbus._add_groups
             order by r.id limit v_missing for update skip locked))
           returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
@@ -228,6 +231,7 @@ begin
           where s.ctid = any (array(
             select r.ctid from mbus."qt$sample$1" r
             where r.id >= v_hint and (r.expires is null or r.expires > v_now)
+              and (r.headers is null or not r.headers ? 'group')    -- see mbus._add_groups
             order by r.id limit v_missing for update skip locked))
           returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',

@@ -67,8 +67,8 @@ begin
 
     else
       -- This transaction began before the queue got that lane and still runs the functions of then.
-      raise exception 'queue "sample" has changed since this transaction began'
-        using errcode = 'MB017', hint = 'Roll back and do it again.';
+      p_parcel.number := v_number;
+      return mbus._put_anew('sample', v_lane, p_parcel);
     end case;
     exit when found;
   end loop;
@@ -123,7 +123,7 @@ begin
     perform mbus._check_isolation();
   end if;
   if extract(epoch from v_now) - pg_sequence_last_value('mbus.attended') >= 2 then
-    perform mbus._attend(7000, amt);
+    perform mbus._attend(7000, 8000, amt);
   end if;
   -- Retries of a group come first: they are older than whatever of that group is on the ring.
   v_retries := array(select p from mbus._take_group_retries(7000, 8000, amt) p);
@@ -324,7 +324,7 @@ begin
     perform mbus._check_isolation();
   end if;
   if extract(epoch from v_now) - pg_sequence_last_value('mbus.attended') >= 2 then
-    perform mbus._attend(7000, amt);
+    perform mbus._attend(7000, 8000, amt);
   end if;
   -- Retries of a group come first: they are older than whatever of that group is on the ring.
   v_retries := array(select p from mbus._take_group_retries(7000, 8000, amt) p);

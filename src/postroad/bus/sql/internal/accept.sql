@@ -179,6 +179,8 @@ begin
   perform mbus._generate(v_queue);
 end $$;
 
+-- A transaction that has used the queue before may go on with the functions of then.  Those leave messages of
+-- groups alone, so that no order is broken; the next transaction takes them.
 create or replace function mbus._add_groups(p_queue_id integer) returns void
 language plpgsql set search_path from current as $$
 declare
