@@ -1,3 +1,8 @@
-"""Only a list of fixture plugins."""
+"""Every module of `tests/fixtures` is a plugin: a new server needs no line here."""
 
-pytest_plugins = ["tests.fixtures.postgres"]
+from pathlib import Path
+
+pytest_plugins = sorted(
+    f"tests.fixtures.{module.stem}"
+    for module in (Path(__file__).parent / "fixtures").glob("[a-z]*.py")
+)

@@ -1,6 +1,6 @@
 """Fills a queue and drains it with AsyncWorker; prints messages a second.
 
-Arguments: DSN, queue, messages, prefetch, mode.
+Arguments: DSN, queue, messages, prefetch (0: the default), mode, concurrency.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from postroad.bus import AsyncBus, AsyncWorker
 PAYLOAD = "x" * 200
 
 
-async def main(dsn: str, queue: str, messages: int, prefetch: int, mode: str) -> None:
+async def main(
+    dsn: str, queue: str, messages: int, prefetch: int, mode: str, concurrency: int = 1
+) -> None:
     """Post, drain, and check that all were handled. The clock stops when nothing is left."""
     async with AsyncBus(dsn, notify=False) as bus:
         await bus.create_queue(queue, payload="text")
@@ -31,9 +33,12 @@ async def main(dsn: str, queue: str, messages: int, prefetch: int, mode: str) ->
         if done == messages:
             is_done.set()
 
-    worker.handler(queue, mode="lease" if mode == "lease" else "transaction", prefetch=prefetch)(
-        handle
-    )
+    worker.handler(
+        queue,
+        mode="lease" if mode == "lease" else "transaction",
+        prefetch=prefetch or None,
+        concurrency=concurrency,
+    )(handle)
     began = time.monotonic()
     await worker.start()
     await is_done.wait()
@@ -49,4 +54,13 @@ async def main(dsn: str, queue: str, messages: int, prefetch: int, mode: str) ->
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5]))
+    asyncio.run(
+        main(
+            sys.argv[1],
+            sys.argv[2],
+            int(sys.argv[3]),
+            int(sys.argv[4]),
+            sys.argv[5],
+            int(sys.argv[6]),
+        )
+    )

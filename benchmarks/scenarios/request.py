@@ -76,7 +76,7 @@ def run(lab: Lab) -> Findings:
 def _answering(lab: Lab, queue: str) -> Iterator[None]:
     process = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.answerer", lab.dsn, queue],
-        env={**os.environ, "PYTHONPATH": str(lab.root)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(lab.root / "src"), str(lab.root)))},
         cwd=lab.root,
     )
     try:

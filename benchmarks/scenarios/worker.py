@@ -21,8 +21,7 @@ OUR_MESSAGES = 100_000
 # Enough for several seconds each.
 PROCRASTINATE_JOBS = 3_000
 PGQUEUER_JOBS = 40_000
-PREFETCH = 100
-PREFETCH_DEFAULT = 10
+LEASE_PREFETCH = 100
 # Of 1, 10, 20, 50 and of 10, 100, 300, 1000. They were tried on a busy machine, where no setting
 # was fastest each time: try again on a quiet one before quoting the ratio.
 PROCRASTINATE_CONCURRENCY = 50
@@ -36,9 +35,9 @@ def run(lab: Lab) -> Findings:
     ours = lab.scaled(OUR_MESSAGES, 1000)
     numbers = itertools.count(1)
 
-    def drain(prefetch: int, mode: str) -> float:
+    def drain(mode: str, prefetch: int | None = None, concurrency: int = 1) -> float:
         queue = f"work{next(numbers)}"
-        arguments = [lab.dsn, queue, str(ours), str(prefetch), mode]
+        arguments = [lab.dsn, queue, str(ours), str(prefetch or 0), mode, str(concurrency)]
         return _drain(lab, "drain_postroad", arguments, None)
 
     def procrastinate() -> float:
@@ -62,10 +61,10 @@ def run(lab: Lab) -> Findings:
         ROUNDS,
         {
             "procrastinate": procrastinate,
-            "AsyncWorker": lambda: drain(PREFETCH, "transaction"),
+            "AsyncWorker": lambda: drain("transaction"),
             "pgqueuer": pgqueuer,
-            "AsyncWorker, default prefetch": lambda: drain(PREFETCH_DEFAULT, "transaction"),
-            "AsyncWorker, leases": lambda: drain(PREFETCH, "lease"),
+            "AsyncWorker, concurrency 2": lambda: drain("transaction", concurrency=2),
+            "AsyncWorker, leases": lambda: drain("lease", LEASE_PREFETCH),
         },
     )
     figures = [
@@ -87,7 +86,7 @@ def run(lab: Lab) -> Findings:
             ratio(rates, f"AsyncWorker, {kind}", peer),
             "x",
         )
-        for kind in ("default prefetch", "leases")
+        for kind in ("concurrency 2", "leases")
         for peer in ("pgqueuer",)
     ]
     return Findings(figures, {"rates": rates})
@@ -95,7 +94,7 @@ def run(lab: Lab) -> Findings:
 
 def _drain(lab: Lab, module: str, arguments: list[str], peers: Path | None) -> float:
     lab.checkpoint()
-    path = os.pathsep.join(map(str, filter(None, (peers, lab.root))))
+    path = os.pathsep.join(map(str, filter(None, (peers, lab.root / "src", lab.root))))
     done = subprocess.run(
         [sys.executable, "-m", f"benchmarks.peers.{module}", *arguments],
         env={**os.environ, "PYTHONPATH": path},
@@ -122,8 +121,9 @@ SCENARIO = Scenario(
     "Workers in Python",
     "One process and one event loop each, 3 rounds: 100,000 messages, 3,000 jobs of procrastinate "
     "or 40,000 of pgqueuer, of 200 bytes each, posted first, then drained by an empty handler "
-    "until nothing is left. AsyncWorker in transaction mode with prefetch 100 (also its default "
-    "of 10, and lease mode); procrastinate on psycopg with concurrency 50, deleting finished "
+    "until nothing is left. AsyncWorker in transaction mode with its defaults: one connection, up "
+    "to 300 messages a transaction (also with two connections, and in lease mode with prefetch "
+    "100); procrastinate on psycopg with concurrency 50, deleting finished "
     "jobs; pgqueuer on asyncpg and uvloop with batches of 300. Neither peer is tuned further.",
     ROUNDS * 5 + 1,
     run,

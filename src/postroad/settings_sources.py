@@ -54,7 +54,7 @@ class LoadedSettings:
     def effective(self) -> list[Effective]:
         """List every setting with its value, secrets masked, and its source."""
         return [
-            Effective(name, _shown(value), self.sources.get(name, "default"))
+            Effective(name, _shown(name, value), self.sources.get(name, "default"))
             for name, value in _leaves(self.settings)
         ]
 
@@ -174,15 +174,22 @@ def _leaves(model: pydantic.BaseModel, prefix: str = "") -> Iterator[tuple[str, 
         value = getattr(model, name)
         if isinstance(value, pydantic.BaseModel):
             yield from _leaves(value, f"{prefix}{name}.")
+        elif isinstance(value, dict) and value:
+            yield from ((f"{prefix}{name}.{key}", one) for key, one in value.items())
         else:
             yield f"{prefix}{name}", value
 
 
-def _shown(value: Any) -> Any:
+def _shown(name: str, value: Any) -> Any:
     if isinstance(value, SecretStr):
-        return masked_database_url(value.get_secret_value())
+        # Of an address people want to see all but the password, of any other secret nothing.
+        if name.endswith("database_url"):
+            return masked_database_url(value.get_secret_value())
+        return "***"
     if isinstance(value, timedelta):
         return shown_duration(value)
-    if value is None or isinstance(value, bool | int | str):
+    if isinstance(value, dict | tuple) and not value:
+        return None
+    if value is None or isinstance(value, bool | int | float | str):
         return value
     return str(value)

@@ -15,11 +15,13 @@ from postroad.bus.message import LeasedMessage
 from postroad.bus.reconnect import SURVIVABLE, Backoff
 from postroad.bus.request import asks
 from postroad.bus.worker import (
+    CONFLICTS_MOST,
     Handler,
     HeldMessage,
     Verdict,
     WorkerSettings,
     hold,
+    is_conflict,
     judge,
     log_verdict,
 )
@@ -140,7 +142,7 @@ class AsyncLeaseLoop(Service):
     async def _handle(self, runner: asyncio.Task[None], message: HeldMessage) -> None:
         self._runners[message.token] = runner
         try:
-            answer = await self._handler.function(message)
+            answer = await self._answer(message)
             if answer is not None and asks(message):
                 await self._bus.reply(message, answer)
         except Exception as error:  # noqa: BLE001 - whatever a handler raises is its message's
@@ -148,6 +150,17 @@ class AsyncLeaseLoop(Service):
             await self._fail(message, error)
         else:
             self._acknowledger.finish(message)
+
+    async def _answer(self, message: HeldMessage) -> object:
+        """Call the handler; again, at once, when it lost a conflict with another transaction."""
+        for _ in range(CONFLICTS_MOST):
+            try:
+                return await self._handler.function(message)
+            except Exception as error:
+                if not is_conflict(error):
+                    raise
+                logger.info("handler_repeated", extra={**self._facts, "iid": message.iid})
+        return await self._handler.function(message)
 
     def _finished(self, message: HeldMessage) -> None:
         self._unfinished.pop(message.token, None)

@@ -17,7 +17,7 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
-from postroad.bus import calls, request
+from postroad.bus import request
 from postroad.bus.calls import CHUNK_MESSAGES
 from postroad.bus.errors import BusError
 from postroad.bus.hstore import Hstore
@@ -159,6 +159,8 @@ class AsyncRequester:
                 [each.properties for each in questions],
                 timeout,
                 reply_to,
+                # A batch is one notice, and the more is asked the larger are the batches.
+                notify=self._notifies,
             )
             try:
                 iids = await run_async(connection, call)
@@ -171,10 +173,6 @@ class AsyncRequester:
             for question, iid in zip(questions, iids, strict=True):
                 question.iid = iid
                 self._open[iid] = question
-            if self._notifies:
-                # At once and not when the notifier has its turn, because somebody waits. A batch
-                # is one notice, and the more is asked the larger are the batches.
-                await run_async(connection, calls.notify([queue]))
 
     async def _receive(self, connection: AsyncConnection[Any]) -> bool:
         found = await run_async(connection, request.replies(CHUNK_MESSAGES, timedelta(0)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import Any
 
 import psycopg
@@ -18,7 +19,7 @@ from postroad.bus.message import Message
 from postroad.bus.payload import Payload
 from postroad.bus.reconnect import SURVIVABLE, Backoff
 from postroad.bus.session import adapt, parameters, run_async
-from postroad.bus.worker import Handler, WorkerSettings, judge, log_verdict
+from postroad.bus.worker import Handler, WorkerSettings, is_conflict, judge, log_verdict
 from postroad.service import Service
 
 __all__ = ["AsyncTransactionLoop"]
@@ -105,6 +106,7 @@ class AsyncTransactionLoop(Service):
     async def _handle(self, connection: AsyncTransactionConnection, batch: Batch) -> None:
         function, pgconn = self._handler.function, connection.pgconn
         answers = Answers(self._payload)
+        began = time.monotonic()
         for message in batch.taken:
             try:
                 answers.add(message, await function(message, connection))
@@ -119,6 +121,8 @@ class AsyncTransactionLoop(Service):
                 await run_async(connection, answers.call())
             except BusError as error:
                 await self._undo(connection, batch, None, error)
+                return
+        batch.handled(time.monotonic() - began)
 
     async def _undo(
         self,
@@ -131,6 +135,9 @@ class AsyncTransactionLoop(Service):
         if connection.closed:
             raise psycopg.OperationalError("the connection was lost") from error
         await connection.execute("rollback")
+        if is_conflict(error) and batch.conflicted():
+            logger.info("transaction_repeated", extra={**self._facts, "reason": str(error).strip()})
+            return
         failed = batch.failed(message)
         if failed is None:
             logger.warning("commit_failed", extra=self._facts, exc_info=error)

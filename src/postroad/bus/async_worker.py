@@ -60,17 +60,20 @@ class AsyncWorker(Service):
         consumer: str = "default",
         mode: Mode = "transaction",
         concurrency: int = 1,
-        prefetch: int = PREFETCH_DEFAULT,
+        prefetch: int | None = None,
         ttl: timedelta = LEASE_DEFAULT,
     ) -> Callable[[F], F]:
         """Register a function for the messages of a consumer.
 
         In mode `transaction` it is called with the message and the connection whose commit
-        consumes it; up to `prefetch` messages share a transaction. In mode `lease` it is called
+        consumes it; up to `prefetch` messages (default 300) share a transaction, fewer while the
+        function is slow: a transaction is to last a tenth of a second. In mode `lease` it is called
         with the message, which is leased for `ttl` and extended while the function runs;
-        `prefetch` more wait leased. `concurrency` of them run at once. What the function raises
-        counts as a failed attempt; `Retry` and `Park` say more. What it returns, unless None,
-        answers a message that was posted with `request`: in its transaction, or before its ack.
+        `prefetch` more (default 10) wait leased. `concurrency` of them run at once.
+
+        What the function raises counts as a failed attempt; `Retry` and `Park` say more; after a
+        deadlock it is called again. What it returns, unless None, answers a message that was
+        posted with `request`: in its transaction, or before its ack.
         Raises InvalidArgument.
         """
 
@@ -81,7 +84,8 @@ class AsyncWorker(Service):
                     hint="write `async def`, or use Worker for functions that block",
                     queue=queue,
                 )
-            self._handlers.add(Handler(queue, consumer, function, mode, concurrency, prefetch, ttl))
+            most = PREFETCH_DEFAULT.get(mode, 1) if prefetch is None else prefetch
+            self._handlers.add(Handler(queue, consumer, function, mode, concurrency, most, ttl))
             return function
 
         return register

@@ -11,11 +11,12 @@ from typing import Any
 from psycopg import AsyncConnection, Connection
 from psycopg.pq import TransactionStatus
 
+from postroad.bus.appetite import Appetite
 from postroad.bus.errors import TransactionFailed, TransactionOwned
 from postroad.bus.message import Message
 from postroad.bus.parameters import function
 from postroad.bus.rows import select
-from postroad.bus.worker import Handler
+from postroad.bus.worker import CONFLICTS_MOST, Handler
 
 __all__ = [
     "AsyncTransactionConnection",
@@ -33,14 +34,15 @@ class Batch:
 
     def __init__(self, handler: Handler) -> None:
         self._source = function("consumen", handler.queue, "by", handler.consumer)
-        self._prefetch = handler.prefetch
+        self._appetite = Appetite(handler.prefetch)
         self._careful = 0
+        self._conflicts = 0
         self.taken: list[Message] = []
 
     @property
     def amount(self) -> int:
-        """One while messages of a failed batch are redone, otherwise the prefetch."""
-        return 1 if self._careful else self._prefetch
+        """One while messages of a failed batch are redone, otherwise what the appetite says."""
+        return 1 if self._careful else self._appetite.amount
 
     def statement(self, *, is_last: bool = False) -> str:
         """Give the text that commits what was taken, if anything, and takes more."""
@@ -54,6 +56,25 @@ class Batch:
         self.taken = messages
         if self._careful:
             self._careful -= 1
+
+    def handled(self, seconds: float) -> None:
+        """Note that the handler is through with all that was taken, and in what time."""
+        self._appetite.fed(len(self.taken), seconds)
+        self._conflicts = 0
+
+    def conflicted(self) -> bool:
+        """Forget a batch that lost a conflict with another transaction; False when it is enough.
+
+        Nobody is at fault, so nothing is counted against a message and all are taken again, one by
+        one. A handler that loses every time is a failure after all.
+        """
+        self._conflicts += 1
+        if self._conflicts > CONFLICTS_MOST:
+            self._conflicts = 0
+            return False
+        self._careful = len(self.taken)
+        self.taken = []
+        return True
 
     def failed(self, message: Message | None) -> Message | None:
         """Forget a batch that was rolled back and tell which message was at fault, if any is known.

@@ -17,11 +17,13 @@ from postroad.bus.request import asks
 from postroad.bus.thread import ThreadService
 from postroad.bus.wakeup import Wakeup
 from postroad.bus.worker import (
+    CONFLICTS_MOST,
     Handler,
     HeldMessage,
     Verdict,
     WorkerSettings,
     hold,
+    is_conflict,
     judge,
     log_verdict,
 )
@@ -135,7 +137,7 @@ class LeaseLoop(ThreadService):
 
     def _handle(self, message: HeldMessage) -> None:
         try:
-            answer = self._handler.function(message)
+            answer = self._answer(message)
             if answer is not None and asks(message):
                 self._bus.reply(message, answer)
         except Exception as error:  # noqa: BLE001 - whatever a handler raises is its message's
@@ -143,6 +145,17 @@ class LeaseLoop(ThreadService):
         else:
             if not message.lost.is_set():
                 self._acknowledger.finish(message)
+
+    def _answer(self, message: HeldMessage) -> object:
+        """Call the handler; again, at once, when it lost a conflict with another transaction."""
+        for _ in range(CONFLICTS_MOST):
+            try:
+                return self._handler.function(message)
+            except Exception as error:
+                if not is_conflict(error):
+                    raise
+                logger.info("handler_repeated", extra={**self._facts, "iid": message.iid})
+        return self._handler.function(message)
 
     def _finished(self, message: HeldMessage) -> None:
         self._unfinished.pop(message.token, None)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
-from postroad.bus.hstore import Hstore
+from postroad.bus.hstore import Hstore, parse
 
 __all__ = ["Lease", "Leased", "LeasedMessage", "Message"]
 
@@ -41,6 +41,42 @@ class Message:
     def attempts(self) -> int:
         """How often this copy was tried before."""
         return int(self.headers.get("attempts") or 0)
+
+
+class _ReadWhenAsked:
+    """An hstore field that stays the server's text until somebody looks at it.
+
+    Most handlers never look at headers, and reading them costs more than all the rest of a message.
+    """
+
+    def __init__(self, slot: Any) -> None:
+        self._slot = slot
+
+    def __get__(self, message: object | None, owner: type | None = None) -> Any:
+        if message is None:
+            return self
+        value = self._slot.__get__(message, owner)
+        if type(value) is str:
+            value = parse(value)
+            self._slot.__set__(message, value)
+        return value
+
+    def __set__(self, message: object, value: object) -> None:
+        self._slot.__set__(message, value)
+
+    def unread(self, message: object) -> Any:
+        """Give what is stored, without reading it."""
+        return self._slot.__get__(message)
+
+
+for _name in ("headers", "properties"):
+    setattr(Message, _name, _ReadWhenAsked(getattr(Message, _name)))
+
+
+def unread(message: Message, name: str) -> Any:
+    """Give a field as it is stored, to make another message of it."""
+    field = getattr(type(message), name)
+    return field.unread(message) if isinstance(field, _ReadWhenAsked) else getattr(message, name)
 
 
 class Leased(Protocol):

@@ -13,13 +13,23 @@ A value of another type is refused before anything is sent.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeAlias, cast, get_args
 
 from postroad.bus import hstore
 from postroad.bus.errors import QueueNotFound, WrongPayload
 
-__all__ = ["PAYLOADS", "Payload", "array", "is_payload", "load", "mapping", "of_queue", "parameter"]
+__all__ = [
+    "PAYLOADS",
+    "Payload",
+    "array",
+    "is_payload",
+    "load",
+    "loader",
+    "mapping",
+    "of_queue",
+    "parameter",
+]
 
 Payload: TypeAlias = Literal["hstore", "jsonb", "text", "bytea"]
 
@@ -70,6 +80,11 @@ def array(payload: Payload, values: Iterable[object]) -> str:
 def load(payload: Payload, value: Any) -> Any:
     """Turn a column as the driver read it into the payload."""
     return mapping(value) if payload == "hstore" else value
+
+
+def loader(payload: Payload) -> Callable[[Any], Any] | None:
+    """Give what turns a column into the payload; None where the driver has done it already."""
+    return mapping if payload == "hstore" else None
 
 
 def mapping(value: Any) -> hstore.Hstore:

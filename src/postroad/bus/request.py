@@ -99,17 +99,24 @@ def ask_many(
     properties: Sequence[Hstore | None],
     timeout: timedelta,
     reply_to: str,
+    *,
+    notify: bool = False,
 ) -> Call[list[str]]:
-    """Build the call of mbus.postn_<queue> that asks for answers; the server counts the time."""
+    """Build the call of mbus.postn_<queue> that asks for answers; the server counts the time.
+
+    With `notify` whoever answers is woken by the same commit. Those who ask do not wait for the
+    disk when they commit, so the lock that notices queue up behind is held for a moment only.
+    """
     asking = [{**(each or {}), "reply_to": reply_to} for each in headers]
     return Call(
         f"select {function('postn', queue)}(data => %s, headers => %s, properties => %s,"
-        " expires => mbus.now() + %s)",
+        f" expires => mbus.now() + %s){', mbus.notify(%s::text[])' if notify else ''}",
         (
             payloads.array(payload, data),
             array_literal(parameters.hstore("headers", each) for each in asking),
             array_literal(parameters.hstore("properties", each) for each in properties),
             timeout,
+            *(([queue],) if notify else ()),
         ),
         rows.values,
         queue,

@@ -14,7 +14,7 @@ from typing import Any
 
 from psycopg import Connection
 
-from postroad.bus import calls, request
+from postroad.bus import request
 from postroad.bus.hstore import Hstore
 from postroad.bus.payload import Payload
 from postroad.bus.request import Reply
@@ -54,11 +54,13 @@ class Requester:
         connection = self._take()
         try:
             reply_to = run(connection, request.reply_queue())
+            notify = self._is_time_to_notify(queue)
             call = request.ask_many(
-                queue, payload, [data], [headers], [properties], timeout, reply_to
+                queue, payload, [data], [headers], [properties], timeout, reply_to, notify=notify
             )
             [iid] = run(connection, call)
-            self._wake(connection, queue)
+            if not notify:
+                self._announce(queue)
             reply = self._wait(connection, iid, deadline)
         except BaseException:
             connection.close()
@@ -87,14 +89,13 @@ class Requester:
         connection.execute(request.PREPARE_SESSION)
         return connection
 
-    def _wake(self, connection: Connection[Any], queue: str) -> None:
+    def _is_time_to_notify(self, queue: str) -> bool:
         """Notify at once, because somebody waits; where many ask, leave it to the notifier."""
         now = time.monotonic()
-        if self._notifies and now - self._notified_at.get(queue, 0.0) > NOTIFY_SECONDS:
-            self._notified_at[queue] = now
-            run(connection, calls.notify([queue]))
-        else:
-            self._announce(queue)
+        if not self._notifies or now - self._notified_at.get(queue, 0.0) <= NOTIFY_SECONDS:
+            return False
+        self._notified_at[queue] = now
+        return True
 
     def _wait(self, connection: Connection[Any], iid: str, deadline: float) -> Reply | None:
         while (left := deadline - time.monotonic()) > 0:

@@ -43,7 +43,7 @@ def values(rows: list[Row]) -> list[Any]:
 
 def messages(payload: Payload) -> Callable[[list[Row]], list[Message]]:
     """Give the reader of delivered messages of a queue with this payload."""
-    mapping, load = payloads.mapping, payloads.load
+    load = payloads.loader(payload)
 
     def read(rows: list[Row]) -> list[Message]:
         return [
@@ -54,9 +54,9 @@ def messages(payload: Payload) -> Callable[[list[Row]], list[Message]]:
                 delayed_until,
                 expires,
                 tuple(received) if received else (),
-                mapping(headers),
-                mapping(properties),
-                load(payload, data),
+                headers or {},
+                properties or {},
+                data if load is None else load(data),
             )
             for (
                 number,
@@ -82,7 +82,7 @@ def message(payload: Payload) -> Callable[[list[Row]], Message | None]:
 
 def leased_messages(payload: Payload) -> Callable[[list[Row]], list[LeasedMessage]]:
     """Give the reader of leased messages of a queue with this payload."""
-    mapping, load = payloads.mapping, payloads.load
+    load = payloads.loader(payload)
 
     def read(rows: list[Row]) -> list[LeasedMessage]:
         return [
@@ -93,10 +93,12 @@ def leased_messages(payload: Payload) -> Callable[[list[Row]], list[LeasedMessag
                 delayed_until,
                 expires,
                 tuple(received) if received else (),
-                mapping(headers),
-                mapping(properties),
-                load(payload, data),
-                *lease,
+                headers or {},
+                properties or {},
+                data if load is None else load(data),
+                token,
+                attempt,
+                leased_until,
             )
             for (
                 number,
@@ -108,7 +110,9 @@ def leased_messages(payload: Payload) -> Callable[[list[Row]], list[LeasedMessag
                 headers,
                 properties,
                 data,
-                *lease,
+                token,
+                attempt,
+                leased_until,
             ) in rows
         ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import time
 from typing import Any
 
 import psycopg
@@ -21,7 +22,7 @@ from postroad.bus.reconnect import SURVIVABLE, Backoff
 from postroad.bus.session import adapt, parameters, run
 from postroad.bus.thread import ThreadService
 from postroad.bus.wakeup import Wakeup
-from postroad.bus.worker import Handler, WorkerSettings, judge, log_verdict
+from postroad.bus.worker import Handler, WorkerSettings, is_conflict, judge, log_verdict
 
 __all__ = ["TransactionLoop"]
 
@@ -107,6 +108,7 @@ class TransactionLoop(ThreadService):
     def _handle(self, connection: TransactionConnection, batch: Batch) -> None:
         function, pgconn = self._handler.function, connection.pgconn
         answers = Answers(self._payload)
+        began = time.monotonic()
         for message in batch.taken:
             try:
                 answers.add(message, function(message, connection))
@@ -121,6 +123,8 @@ class TransactionLoop(ThreadService):
                 run(connection, answers.call())
             except BusError as error:
                 self._undo(connection, batch, None, error)
+                return
+        batch.handled(time.monotonic() - began)
 
     def _undo(
         self,
@@ -133,6 +137,9 @@ class TransactionLoop(ThreadService):
         if connection.closed:
             raise psycopg.OperationalError("the connection was lost") from error
         connection.execute("rollback")
+        if is_conflict(error) and batch.conflicted():
+            logger.info("transaction_repeated", extra={**self._facts, "reason": str(error).strip()})
+            return
         failed = batch.failed(message)
         if failed is None:
             logger.warning("commit_failed", extra=self._facts, exc_info=error)

@@ -23,8 +23,10 @@ from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias
 
+import psycopg
+
 from postroad.bus.errors import ConsumerNotFound, InvalidArgument
-from postroad.bus.message import LeasedMessage, Message
+from postroad.bus.message import LeasedMessage, Message, unread
 from postroad.bus.outcome import Park, Retry
 from postroad.bus.pace import POLL_INTERVAL_DEFAULT
 from postroad.bus.status import Consumer
@@ -42,7 +44,9 @@ __all__ = [
 
 Mode: TypeAlias = Literal["transaction", "lease"]
 
-PREFETCH_DEFAULT = 10
+# Per mode. A transaction takes fewer while its handler is slow; what is leased ahead waits for one.
+PREFETCH_DEFAULT: dict[Mode, int] = {"transaction": 300, "lease": 10}
+CONFLICTS_MOST = 10
 ERROR_CHARACTERS = 4_000
 
 
@@ -83,16 +87,50 @@ class Handler:
     ttl: timedelta
 
 
+class Lost:
+    """An event that most messages never need: what waiting takes is made when somebody waits."""
+
+    __slots__ = ("_event", "_is_set")
+    _making = threading.Lock()
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._event: threading.Event | None = None
+
+    def is_set(self) -> bool:
+        """Tell whether the lease was lost."""
+        return self._is_set
+
+    def set(self) -> None:
+        """Let everybody know."""
+        with self._making:
+            self._is_set = True
+            if self._event is not None:
+                self._event.set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for it, `timeout` seconds at most, and tell whether it was lost."""
+        with self._making:
+            if self._event is None:
+                self._event = threading.Event()
+                if self._is_set:
+                    self._event.set()
+        return self._event.wait(timeout)
+
+
 @dataclass(frozen=True, slots=True)
 class HeldMessage(LeasedMessage):
     """A leased message in a handler's hands; `lost` is set when the lease was lost meanwhile."""
 
-    lost: threading.Event = field(default_factory=threading.Event, compare=False)
+    lost: Lost = field(default_factory=Lost, compare=False)
+
+
+_LEASED_FIELDS = tuple(column.name for column in fields(LeasedMessage))
 
 
 def hold(message: LeasedMessage) -> HeldMessage:
     """Put a leased message into a handler's hands."""
-    return HeldMessage(*(getattr(message, column.name) for column in fields(LeasedMessage)))
+    return HeldMessage(*(unread(message, name) for name in _LEASED_FIELDS))
 
 
 def lost_leases(held: Iterable[LeasedMessage], iids: Iterable[str]) -> list[LeasedMessage]:
@@ -155,6 +193,16 @@ class Verdict:
     error: str
     park: bool
     is_failure: bool
+
+
+def is_conflict(error: BaseException) -> bool:
+    """Tell whether a handler lost a deadlock or a conflict of transactions: nobody's fault."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, psycopg.errors.DeadlockDetected | psycopg.errors.SerializationFailure):
+            return True
+        cause = cause.__cause__
+    return False
 
 
 def judge(error: BaseException) -> Verdict:

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from datetime import timedelta
 
+import psycopg
 import pytest
 
 from postroad.bus import AsyncBus, Park, Retry, WorkerSettings
@@ -191,3 +192,26 @@ async def test_a_cut_connection_costs_no_ack(colour, database, orders, sight):
         gate.set()
         await _wait_for_counts(orders, 0, 0, 0, 0)
     assert sorted(seen) == ["a", "b"]
+
+
+async def test_a_deadlock_in_a_handler_is_tried_again_under_the_same_lease(
+    colour, database, orders
+):
+    tries = []
+
+    def script(message):
+        tries.append((message.token, message.attempt))
+        if len(tries) < 3:
+            raise RuntimeError("of whatever library") from psycopg.errors.DeadlockDetected()
+
+    await orders.post("orders", "a")
+    crew = Crew(colour, database)
+    crew.on("orders", script, mode="lease")
+    async with crew:
+        await wait_until_async(lambda: _is(tries, 3), what="the third try")
+        await _wait_for_counts(orders, 0, 0, 0, 0)
+    assert len(set(tries)) == 1
+
+
+async def _is(tries, count):
+    return len(tries) == count

@@ -307,3 +307,20 @@ async def test_a_worker_maintains_the_bus(colour, database, orders, sight, clock
             return status.leased == 0 and status.ready == 2
 
         await wait_until_async(is_back, what="the ended lease is swept without a taker")
+
+
+async def test_a_deadlock_is_nobodys_failed_attempt(colour, database, orders, sight):
+    tries = []
+
+    def script(message):
+        tries.append(message.attempts)
+        yield from _insert(message)
+        if len(tries) == 1:
+            yield "do $$ begin raise exception 'deadlock' using errcode = '40P01'; end $$"
+
+    await orders.post_many("orders", ["a", "b"])
+    crew = Crew(colour, database)
+    crew.on("orders", script)
+    async with crew:
+        await _settled(orders, sight, ["a", "b"])
+    assert tries == [0, 0, 0]

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import pickle
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import psycopg
 import pytest
 from psycopg.pq import TransactionStatus
 
 from postroad.bus import HeldMessage, LeasedMessage, Message, Park, Retry, TransactionFailed
+from postroad.bus.appetite import Appetite
 from postroad.bus.batch import Batch, is_open
+from postroad.bus.message import unread
 from postroad.bus.pace import Pace
 from postroad.bus.reconnect import Backoff
-from postroad.bus.worker import Handler, hold, judge, lost_leases
+from postroad.bus.worker import CONFLICTS_MOST, Handler, Lost, hold, is_conflict, judge, lost_leases
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -80,6 +85,42 @@ def test_a_failed_commit_blames_a_message_only_when_it_was_alone() -> None:
     assert alone.id == 1
 
 
+def test_quick_handlers_get_more_at_once_and_slow_ones_fewer() -> None:
+    appetite = Appetite(100)
+    assert appetite.amount == 10
+    for amount in (20, 40, 80, 100, 100):
+        appetite.fed(appetite.amount, 0.001)
+        assert appetite.amount == amount
+    appetite.fed(100, 2.0)
+    assert appetite.amount == 5
+    appetite.fed(5, 30.0)
+    assert appetite.amount == 1
+    appetite.fed(0, 30.0)
+    appetite.fed(1, 0.0)
+    assert appetite.amount == 2
+    assert Appetite(3).amount == 3
+
+
+def test_a_lost_conflict_blames_nobody_until_it_is_enough() -> None:
+    batch = _batch()
+    for _ in range(CONFLICTS_MOST):
+        batch.took([_message(1), _message(2)])
+        assert batch.conflicted()
+        assert batch.taken == []
+        assert batch.amount == 1
+    batch.took([_message(1)])
+    assert not batch.conflicted()
+    assert batch.failed(None) is not None
+
+
+def test_a_conflict_is_known_through_whatever_wraps_it() -> None:
+    wrapper = RuntimeError("wrapped")
+    wrapper.__cause__ = psycopg.errors.DeadlockDetected()
+    assert is_conflict(wrapper)
+    assert is_conflict(psycopg.errors.SerializationFailure())
+    assert not is_conflict(psycopg.errors.UniqueViolation())
+
+
 def test_what_a_handler_raises_decides() -> None:
     retry = judge(Retry("later", after=timedelta(seconds=3)))
     assert (retry.delay, retry.error, retry.park) == (timedelta(seconds=3), "later", False)
@@ -106,6 +147,30 @@ def test_a_held_message_is_the_leased_one_with_a_flag() -> None:
     assert (held.iid, held.token, held.attempt, held.attempts) == ("q.1@x", 7, 2, 1)
     assert held.headers is leased.headers
     assert not held.lost.is_set()
+
+
+def test_headers_are_read_when_somebody_looks() -> None:
+    message = Message(1, NOW, "q.1@x", None, None, (), '"a"=>"1"', '"b"=>NULL', "x")  # type: ignore[arg-type]
+    assert unread(message, "headers") == '"a"=>"1"'
+    assert message.headers == {"a": "1"}
+    assert unread(message, "headers") is message.headers
+    assert message.properties == {"b": None}
+    assert pickle.loads(pickle.dumps(message)) == message
+    assert replace(message, headers={}).headers == {}
+    leased = LeasedMessage(1, NOW, "q.1@x", None, None, (), '"a"=>"1"', {}, "x", 7, 2, NOW)  # type: ignore[arg-type]
+    assert unread(hold(leased), "headers") == '"a"=>"1"'
+    assert hold(leased).headers == {"a": "1"}
+
+
+def test_a_lost_lease_is_told_to_whoever_waits_before_or_after() -> None:
+    lost = Lost()
+    assert not lost.wait(0)
+    lost.set()
+    assert lost.is_set()
+    assert lost.wait(0)
+    late = Lost()
+    late.set()
+    assert late.wait(0)
 
 
 def test_of_two_leases_of_one_message_the_older_is_lost() -> None:

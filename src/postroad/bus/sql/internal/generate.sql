@@ -46,7 +46,7 @@ $$;
 create or replace function mbus._queue_values(p_queue mbus.queue) returns jsonb
 language sql stable set search_path from current as $$
   select jsonb_build_object(
-    'queue', p_queue.name, 'queue_id', p_queue.id, 'slots', p_queue.slots,
+    'queue', p_queue.name, 'queue_id', p_queue.id, 'slots', p_queue.slots, 'has_groups', p_queue.has_groups,
     'payload', p_queue.payload, 'data', 'data_' || p_queue.payload,
     'model', mbus._model(p_queue.payload),
     'lease_model', replace(mbus._model(p_queue.payload), 'qt', 'lease'),

@@ -18,7 +18,8 @@ begin
   perform mbus._check_expiry($4, $5);
   -- What needs a decision per message is posted message by message.
   v_one_by_one := {followed}$4 is not null or exists (
-    select from unnest($2) h where h ?| '{priority,group,dedup_key,consume_after,seenby,source_db,enqueue_time}');
+    select from unnest($2) h where h ?| '{priority,dedup_key,consume_after}'
+      or h ? 'group' and (not {has_groups} or octet_length(h -> 'group') > 500));
   if not v_one_by_one then
     v_ids := array(select nextval('mbus.{position}') from generate_series(1, v_count));
     if exists (select from unnest($2) h where h ? 'reply_to') then
@@ -26,6 +27,9 @@ begin
         select case when m.headers ? 'reply_to'
                     then mbus._correlate(m.headers, '{queue}.' || m.id || '@{node}', $5) else m.headers end
         from unnest(v_ids, v_headers) with ordinality m(id, headers, place) order by m.place);
+    end if;
+    if exists (select from unnest($2) h where h ? 'seenby') then
+      v_headers := mbus._seen_all(v_headers);
     end if;
 {hits}
   end if;

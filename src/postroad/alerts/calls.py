@@ -1,0 +1,82 @@
+"""Every call of schema alerts, written once, and how to run it in both colours.
+
+A call happens in whatever transaction the connection is in; nothing here commits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
+from psycopg.rows import DictRow, dict_row
+
+from postroad.alerts.errors import translate
+
+__all__ = ["Statement", "run", "run_async"]
+
+Statement = LiteralString
+
+RAISE: Statement = (
+    "select alerts.raise(p_key => %s, p_room => %s, p_severity => %s, p_title => %s, p_body => %s)"
+)
+CLEAR: Statement = "select alerts.clear(p_key => %s)"
+LIST: Statement = "select * from alerts.list(p_is_open => %s, p_limit => %s)"
+ACK: Statement = "select alerts.ack(p_key => %s, p_by => %s) as count"
+SET_CHANNELS: Statement = (
+    "select alerts.set_channels(p_names => %s::text[], p_kinds => %s::text[],"
+    " p_severities => %s::text[])"
+)
+CHANNELS: Statement = "select * from alerts.channels()"
+COMPOSE: Statement = (
+    "select alerts.compose(p_channel => %s, p_group_window => %s, p_quiet_window => %s,"
+    " p_digest_every => %s, p_is_heartbeat => %s) as notice"
+)
+TEST: Statement = "select alerts.test(p_channel => %s) as notice"
+TAKE: Statement = (
+    "select * from alerts.take(p_sender => %s, p_channels => %s::text[], p_lease => %s,"
+    " p_backoff_max => %s, p_notice => %s::bigint)"
+)
+SENT: Statement = "select alerts.sent(p_notice => %s)"
+FAILED: Statement = (
+    "select alerts.failed(p_notice => %s, p_token => %s, p_error => %s, p_backoff => %s,"
+    " p_backoff_max => %s, p_give_up_after => %s) as state"
+)
+NOTICES: Statement = "select * from alerts.notices(p_channel => %s, p_limit => %s)"
+NOTICE: Statement = (
+    "select state, error from alerts.notices(p_channel => null, p_limit => 1000) where id = %s"
+)
+RETRY: Statement = "select alerts.retry(p_notice => %s) as is_tried"
+FOLD: Statement = "select alerts.fold() as count"
+PURGE: Statement = "select alerts.purge(p_keep => %s) as count"
+
+Parameter = str | int | bool | None | timedelta | Sequence[str]
+
+
+def run(
+    connection: Connection[Any], statement: Statement, parameters: Sequence[Parameter]
+) -> list[DictRow]:
+    """Run a call; raise the room's errors."""
+    cursor: Cursor[DictRow] = Cursor(connection, row_factory=dict_row)
+    try:
+        return cursor.execute(statement, parameters).fetchall()
+    except psycopg.Error as error:
+        if (translated := translate(error)) is None:
+            raise
+        raise translated from error
+
+
+async def run_async(
+    connection: AsyncConnection[Any], statement: Statement, parameters: Sequence[Parameter]
+) -> list[DictRow]:
+    """Run a call; raise the room's errors."""
+    cursor: AsyncCursor[DictRow] = AsyncCursor(connection, row_factory=dict_row)
+    try:
+        await cursor.execute(statement, parameters)
+        return await cursor.fetchall()
+    except psycopg.Error as error:
+        if (translated := translate(error)) is None:
+            raise
+        raise translated from error

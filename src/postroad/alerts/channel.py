@@ -1,0 +1,76 @@
+"""Channels: a name from the settings, a URL, and who can send to it.
+
+`smtp://` and `smtps://` are sent by ourselves, because then the answer of the mail server is known
+word for word. Every other URL is Apprise's: chat, SMS, push, webhooks.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from postroad.alerts.errors import ChannelNotFound, ChannelRefused
+from postroad.alerts.rendering import Rendered
+from postroad.settings.alerts import AlertsSettings
+
+__all__ = ["Channel", "open_channels", "select_channels"]
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+
+
+class Channel(Protocol):
+    """A way to the administrator."""
+
+    name: str
+    kind: str
+    least_severity: str
+    address: str
+    """Where it leads, without secrets."""
+
+    def send(self, rendered: Rendered, timeout: timedelta) -> None:
+        """Send, blocking; raise DeliveryFailed when the other side did not take it."""
+        ...
+
+
+def open_channels(settings: AlertsSettings) -> list[Channel]:
+    """Return the channels that the settings name. Raises ChannelRefused."""
+    from postroad.alerts.apprise_channel import AppriseChannel
+    from postroad.alerts.email_channel import EmailChannel
+
+    for name in settings.channel_severity:
+        if name not in settings.channels:
+            raise ChannelRefused(
+                f"alerts.channel_severity names {name}, which is no channel",
+                hint="name a channel of alerts.channels",
+                channel=name,
+            )
+    channels: list[Channel] = []
+    for name, secret in sorted(settings.channels.items()):
+        if not _NAME.fullmatch(name):
+            raise ChannelRefused(
+                f"a channel cannot be named {name!r}",
+                hint="use a-z, 0-9, dot, dash and underscore",
+                channel=name,
+            )
+        url = secret.get_secret_value()
+        severity = settings.channel_severity.get(name, settings.least_severity)
+        if urlsplit(url).scheme in ("smtp", "smtps"):
+            channels.append(EmailChannel(name, url, severity))
+        else:
+            channels.append(AppriseChannel(name, url, severity))
+    return channels
+
+
+def select_channels(channels: list[Channel], names: tuple[str, ...]) -> list[Channel]:
+    """Return those that are named, all without names. Raises ChannelNotFound."""
+    known = {channel.name: channel for channel in channels}
+    for name in names:
+        if name not in known:
+            raise ChannelNotFound(
+                f"there is no channel {name}",
+                hint=f"the settings name {', '.join(known) or 'none'}",
+                channel=name,
+            )
+    return [known[name] for name in names] if names else channels

@@ -1,0 +1,110 @@
+"""What a notice says: subject and text, made from its items alone, so each attempt says the same.
+
+Pure. An item is one object of `notice.items`, as schema alerts wrote it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+__all__ = ["ITEMS_MOST", "Notice", "Rendered", "render"]
+
+ITEMS_MOST = 50
+"""How many items a notice spells out; the rest is counted."""
+
+_BODY_MOST = 2_000
+_SERIOUS_FIRST = ("critical", "error", "warning", "info")
+_HEADS = {"raised": "", "worse": "has become ", "cleared": "ALL CLEAR, was ", "open": "still "}
+
+Item = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One notice as a sender has taken it."""
+
+    id: int
+    channel: str
+    kind: str
+    items: Sequence[Item]
+    attempt: int
+    token: int
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """What is sent. The same notice has the same `message_id` whoever sends it, however often."""
+
+    subject: str
+    text: str
+    message_id: str
+
+
+def render(notice: Notice, installation: str) -> Rendered:
+    """Return what a notice says."""
+    subject = f"[{installation}] {_subject(notice)}"
+    lines: list[str] = []
+    for item in notice.items[:ITEMS_MOST]:
+        lines += [*_paragraph(item), ""]
+    if len(notice.items) > ITEMS_MOST:
+        lines += [f"… and {len(notice.items) - ITEMS_MOST} more.", ""]
+    if not notice.items:
+        lines += ["Nothing is open. This is the regular sign of life.", ""]
+    lines.append("All that is open: postroad alerts list")
+    if any(item["what"] != "cleared" for item in notice.items) and notice.kind != "test":
+        lines.append("Stop reminders: postroad alerts ack KEY")
+    moment = int(notice.created_at.timestamp() * 1000)
+    return Rendered(subject, "\n".join(lines) + "\n", f"<notice.{notice.id}.{moment}@postroad>")
+
+
+def _subject(notice: Notice) -> str:
+    items = notice.items
+    if notice.kind == "test":
+        return f"test: {_line(items[0]['title'])}"
+    if notice.kind == "digest":
+        if not items:
+            return "nothing is open"
+        return f"still open: {_counted(items)}: {_line(items[0]['title'])}"
+    current = [item for item in items if item["what"] != "cleared"]
+    cleared = len(items) - len(current)
+    if not current:
+        many = f"{cleared} all-clears: " if cleared > 1 else "all clear: "
+        return many + _line(items[0]["title"])
+    head = _counted(current) if len(current) > 1 else str(current[0]["severity"])
+    tail = f" (and {cleared} all-clear{'s' if cleared > 1 else ''})" if cleared else ""
+    return f"{head}: {_line(current[0]['title'])}{tail}"
+
+
+def _counted(items: Sequence[Item]) -> str:
+    counts = Counter(str(item["severity"]) for item in items)
+    return ", ".join(f"{counts[one]} {one}" for one in _SERIOUS_FIRST if counts[one])
+
+
+def _paragraph(item: Item) -> list[str]:
+    lines = [f"{_HEADS[item['what']]}{item['severity']}: {_line(item['title'])}"]
+    if item["body"]:
+        body = str(item["body"])
+        cut = body if len(body) <= _BODY_MOST else body[:_BODY_MOST] + " …"
+        lines += [f"  {line}" for line in cut.splitlines()]
+    times = f"since {_moment(item['raised_at'])}"
+    if item["count"] > 1:
+        times = f"{item['count']} times {times}, last {_moment(item['last_at'])}"
+    if item["cleared_at"]:
+        times += f", cleared {_moment(item['cleared_at'])}"
+    lines.append(f"  {item['room']}, {times}")
+    lines.append(f"  key {item['key']}")
+    return lines
+
+
+def _line(text: Any) -> str:
+    """Return one line: a line break in a subject would be a header of somebody else's choice."""
+    return " ".join(str(text).split())
+
+
+def _moment(text: str) -> str:
+    return datetime.fromisoformat(text).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -1,0 +1,21 @@
+-- The notices, the latest first, each with its attempts.  p_channel null: all.
+create or replace function alerts.notices(p_channel text default null, p_limit integer default 100)
+returns table (id bigint, channel text, kind text, state text, items jsonb, attempts integer, created_at timestamptz,
+               due_at timestamptz, sent_at timestamptz, error text, tries jsonb)
+language sql stable security definer set search_path from current as $$
+  select n.id, n.channel, n.kind, n.state, n.items, n.attempts, n.created_at, n.due_at, n.sent_at, n.error,
+         coalesce((select jsonb_agg(jsonb_build_object(
+            'sender', t.sender, 'started_at', t.started_at, 'ended_at', t.ended_at, 'outcome', t.outcome,
+            'error', t.error) order by t.id)
+          from alerts.attempt t where t.notice_id = n.id), '[]')
+  from alerts.notice n where n.channel = p_channel or p_channel is null order by n.id desc limit p_limit
+$$;
+
+-- Try a notice again that was given up, or one that waits, at once.  Returns whether it will be tried.
+create or replace function alerts.retry(p_notice bigint) returns boolean
+language plpgsql security definer set search_path from current as $$
+begin
+  update alerts.notice n set state = 'waiting', due_at = alerts.now()
+  where n.id = p_notice and n.state in ('waiting', 'given_up');
+  return found;
+end $$;

@@ -1,0 +1,16 @@
+-- Forget episodes that were cleared, and notices that are done, longer ago than p_keep.  Returns how many rows went.
+create or replace function alerts.purge(p_keep interval) returns bigint
+language plpgsql security definer set search_path from current as $$
+declare
+  v_alerts  bigint;
+  v_notices bigint;
+begin
+  delete from alerts.alert a where a.cleared_at < alerts.now() - p_keep
+    -- An all-clear that is still to be told needs its episode.
+    and not exists (select from alerts.told t join alerts.channel c on c.name = t.channel
+                    where t.alert_id = a.id and t.cleared_by is null and c.is_active);
+  get diagnostics v_alerts = row_count;
+  delete from alerts.notice n where n.created_at < alerts.now() - p_keep and n.state in ('sent', 'given_up');
+  get diagnostics v_notices = row_count;
+  return v_alerts + v_notices;
+end $$;

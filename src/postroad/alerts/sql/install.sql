@@ -1,0 +1,21 @@
+-- The order of the files.  tables/ run once; the rest is replaced whenever a file has changed.
+tables/report.sql
+tables/alert.sql
+tables/channel.sql
+tables/notice.sql
+tables/attempt.sql
+internal/now.sql
+internal/severity.sql
+functions/fold.sql
+internal/items.sql
+functions/raise.sql
+functions/clear.sql
+functions/list.sql
+functions/ack.sql
+functions/channels.sql
+functions/compose.sql
+functions/test.sql
+functions/send.sql
+functions/notices.sql
+functions/purge.sql
+grants.sql

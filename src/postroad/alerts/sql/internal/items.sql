@@ -1,0 +1,18 @@
+-- What a channel has not been told yet: episodes that began or grew worse, and all-clears of those it knows.
+-- `since` is when it became worth telling.  Nothing is said to a channel about its own failure.
+-- An episode that is over before the channel heard of it is not told: it stays in the list.
+create or replace function alerts._items(p_channel alerts.channel)
+returns table (alert_id bigint, what text, since timestamptz)
+language sql stable set search_path from current as $$
+  select a.id, case when t.alert_id is null then 'raised' else 'worse' end,
+         a.raised_at
+  from alerts.alert a left join alerts.told t on t.alert_id = a.id and t.channel = p_channel.name
+  where a.cleared_at is null
+    and alerts._rank(a.severity) >= alerts._rank(p_channel.least_severity)
+    and (t.alert_id is null or alerts._rank(a.severity) > alerts._rank(t.severity))
+    and a.key <> 'alerts/channel/' || p_channel.name
+  union all
+  select a.id, 'cleared', a.cleared_at
+  from alerts.told t join alerts.alert a on a.id = t.alert_id
+  where t.channel = p_channel.name and t.cleared_by is null and a.cleared_at is not null
+$$;

@@ -1,0 +1,92 @@
+-- Where messages leave.
+
+-- Opens an outlet: the queue gets a consumer that takes what passes the selector from now on.  With p_consumer that consumer,
+-- which must exist, is emptied instead.  Repeatable.  Errors: MB001, MB002, MB008 selector, MR002.
+create or replace function bridge.open_outlet(
+  p_name text, p_queue text, p_target text, p_selector text default null, p_consumer text default null)
+returns text
+language plpgsql security definer set search_path from current as $$
+declare
+  v_consumer constant text := coalesce(p_consumer, 'to_' || p_name);
+  v_outlet   bridge.outlet;
+begin
+  perform bridge._payload(p_queue);
+  perform pg_advisory_xact_lock(bridge._lock_class(), hashtext(p_name));
+  select * into v_outlet from bridge.outlet where name = p_name;
+  if found then
+    if v_outlet.queue <> p_queue or v_outlet.consumer <> v_consumer or v_outlet.target <> p_target then
+      raise exception 'an outlet "%" exists already and is another one', p_name
+        using errcode = 'MR002', hint = 'Choose another name, or remove it with postroad bridge remove.';
+    end if;
+    return v_consumer;
+  end if;
+  if p_consumer is null and not exists (
+       select from mbus.consumer c join mbus.queue q on q.id = c.queue_id where q.name = p_queue and c.name = v_consumer) then
+    perform mbus.create_consumer(p_queue, v_consumer, p_selector);
+  elsif p_consumer is not null then
+    perform mbus._consumer(mbus._queue(p_queue), p_consumer);
+  end if;
+  insert into bridge.outlet (name, queue, consumer, target) values (p_name, p_queue, v_consumer, p_target);
+  return v_consumer;
+end $$;
+
+-- Closes an outlet.  Its consumer goes, with what it has not sent, unless it was there before.
+create or replace function bridge.close_outlet(p_name text) returns boolean
+language plpgsql security definer set search_path from current as $$
+declare
+  v_outlet bridge.outlet;
+begin
+  delete from bridge.outlet o where o.name = p_name returning * into v_outlet;
+  if not found then return false; end if;
+  if v_outlet.consumer = 'to_' || p_name then
+    perform mbus.drop_consumer(v_outlet.queue, v_outlet.consumer);
+  end if;
+  return true;
+end $$;
+
+-- pause, resume and drain.  A bridge that is paused takes nothing; one that drains takes until nothing is left, and then
+-- is drained.  Returns the state it had.  Errors: MR001, MR003.
+create or replace function bridge.set_state(p_name text, p_state text) returns text
+language plpgsql security definer set search_path from current as $$
+declare
+  v_state constant text := bridge.state(p_name);
+begin
+  if p_state not in ('running', 'paused', 'draining', 'drained') then
+    raise exception 'unknown state: "%"', p_state using errcode = 'MR003', hint = 'Use running, paused, draining or drained.';
+  end if;
+  update bridge.outlet o set state = p_state where o.name = p_name and o.state <> p_state;
+  if not found then
+    update bridge.inlet i set state = p_state where i.name = p_name and i.source like 'rabbitmq:%' and i.state <> p_state;
+  end if;
+  return v_state;
+end $$;
+
+create or replace function bridge.state(p_name text) returns text
+language sql stable security definer set search_path from current as $$
+  select coalesce(
+    (select o.state from bridge.outlet o where o.name = p_name),
+    (select i.state from bridge.inlet i where i.name = p_name and i.source like 'rabbitmq:%' order by i.id limit 1),
+    (bridge._outlet(p_name)).state)
+$$;
+
+-- What keeps a bridge from working, null when it works again.  Written when it changes, not each time.
+create or replace function bridge.note_problem(p_name text, p_problem text) returns void
+language sql security definer set search_path from current as $$
+  update bridge.outlet o set problem = left(p_problem, 1000), problem_at = case when p_problem is not null then bridge.now() end
+  where o.name = p_name and o.problem is distinct from left(p_problem, 1000);
+  update bridge.inlet i set problem = left(p_problem, 1000), problem_at = case when p_problem is not null then bridge.now() end
+  where i.name = p_name and i.source like 'rabbitmq:%' and i.problem is distinct from left(p_problem, 1000);
+$$;
+
+-- The right to empty an outlet with one session: held until that session ends, so whoever gets it knows that all
+-- transactions of the former holder are over.  False while another process has it.
+create or replace function bridge.hold(p_name text, p_hand integer) returns boolean
+language sql security definer set search_path from current as $$
+  select pg_try_advisory_lock(hashtext('bridge.hold'), hashtext(p_name || ' ' || p_hand))
+$$;
+
+-- How this database is called among others.
+create or replace function bridge.hello() returns table (database text, node text)
+language sql stable security definer set search_path from current as $$
+  select current_database()::text, n.name from mbus.node n where n.is_only
+$$;

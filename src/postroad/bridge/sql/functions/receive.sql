@@ -1,0 +1,41 @@
+-- Posts a batch that has arrived, each message once: what is in the ledger already is dropped.  In the caller's transaction:
+-- ledger and messages are there together or not at all.  The same call again changes nothing.
+-- p_ids: what each message was called when it was first posted, or the id its sender gave it; null has no memory.
+-- p_batch is null for a broker, which has no batches; p_position is the offset of a stream up to which this goes.
+-- refused, errors: the places of messages that the queue does not take, and why.  Errors: MR001, MB001.
+create or replace function bridge.receive(
+  p_inlet text, p_source text, p_batch bigint, p_ids text[], p_data text[], p_headers text[], p_properties text[],
+  p_expires timestamptz[], p_delayed timestamptz[], p_position bigint default null)
+returns table (posted integer, dropped integer, refused integer[], errors text[])
+language plpgsql security definer set search_path from current as $$
+declare
+  v_inlet   constant bridge.inlet := bridge._inlet(p_inlet, p_source);
+  v_payload constant text := bridge._payload(v_inlet.queue);
+  v_count   constant integer := coalesce(cardinality(p_ids), 0);
+  v_new     boolean[];
+  v_places  integer[];
+begin
+  posted := 0; dropped := 0; refused := '{}'; errors := '{}';
+  if v_count = 0 then return next; return; end if;
+  v_new := bridge._accept(v_inlet, p_batch, p_ids);
+  if not false = any (v_new) then
+    select r.places, r.errors into refused, errors
+    from bridge._post(v_inlet.queue, v_payload, p_data, p_headers, p_properties, p_expires, p_delayed) r;
+  else
+    v_places := array(select place::integer from unnest(v_new) with ordinality u(is_new, place) where is_new order by place);
+    select array(select v_places[p] from unnest(r.places) p), r.errors into refused, errors
+    from bridge._post(v_inlet.queue, v_payload,
+      array(select p_data[p] from unnest(v_places) p), array(select p_headers[p] from unnest(v_places) p),
+      array(select p_properties[p] from unnest(v_places) p), array(select p_expires[p] from unnest(v_places) p),
+      array(select p_delayed[p] from unnest(v_places) p)) r;
+    dropped := v_count - cardinality(v_places);
+  end if;
+  if refused is not null then perform bridge._unsee(v_inlet.queue, array(select p_ids[p] from unnest(refused) p)); end if;
+  refused := coalesce(refused, '{}'); errors := coalesce(errors, '{}');
+  posted := v_count - dropped - cardinality(refused);
+  if p_batch is null then
+    insert into bridge.arrived (inlet_id, arrived_at, posted, dropped, refused, position)
+    values (v_inlet.id, bridge.now(), receive.posted, receive.dropped, cardinality(receive.refused), p_position);
+  end if;
+  return next;
+end $$;

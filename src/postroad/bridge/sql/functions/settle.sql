@@ -1,0 +1,83 @@
+-- Keeping the ledger short without forgetting what may come again.
+
+-- Batches of an inlet of which this database does not know whether their source has committed them.
+create or replace function bridge.open_batches(p_inlet text, p_source text) returns bigint[]
+language sql stable security definer set search_path from current as $$
+  select coalesce(array_agg(distinct l.batch), '{}') from bridge.ledger l
+  where l.inlet_id = (bridge._inlet(p_inlet, p_source)).id and l.batch is not null and not l.is_pinned
+$$;
+
+-- At the source: which of these batches were committed.  Asked when no transaction of the bridge is left open.
+create or replace function bridge.committed(p_outlet text, p_batches bigint[]) returns bigint[]
+language sql stable security definer set search_path from current as $$
+  select coalesce(array_agg(s.batch), '{}') from bridge.sent s
+  where s.outlet_id = (bridge._outlet(p_outlet)).id and s.batch = any (p_batches)
+$$;
+
+-- At the target: the source has committed p_committed, and p_lost have been rolled back there and will come again.
+-- Merges what is settled, forgets what is older than p_keep and settled.  Returns how many rows the inlet's ledger has.
+create or replace function bridge.settle(
+  p_inlet text, p_source text, p_committed bigint[], p_lost bigint[], p_keep interval default '1 day')
+returns bigint
+language plpgsql security definer set search_path from current as $$
+declare
+  v_inlet constant bridge.inlet := bridge._inlet(p_inlet, p_source);
+begin
+  update bridge.ledger l set is_pinned = true where l.inlet_id = v_inlet.id and l.batch = any (p_lost);
+  with gone as (
+    delete from bridge.ledger l where l.inlet_id = v_inlet.id and l.batch = any (p_committed) and not l.is_pinned
+    returning l.*),
+  -- By the hour, so that old parts can be forgotten.
+  merged as (
+    select g.origin_id, range_agg(r) as numbers, max(g.seen_at) as seen_at
+    from gone g cross join unnest(g.numbers) r group by g.origin_id, date_trunc('hour', g.seen_at))
+  insert into bridge.ledger (origin_id, first, last, numbers, inlet_id, seen_at)
+  select m.origin_id, lower(m.numbers), upper(m.numbers) - 1, m.numbers, v_inlet.id, m.seen_at from merged m;
+  delete from bridge.ledger l where l.batch is null and l.seen_at < bridge.now() - p_keep;
+  perform bridge._merge(v_inlet.id);
+  perform bridge._turn(p_keep);
+  return (select count(*) from bridge.ledger l where l.inlet_id = v_inlet.id);
+end $$;
+
+-- Settled rows of the same hour become one, as long as it has few ranges: a row is read as a whole.
+create or replace function bridge._merge(p_inlet_id integer) returns void
+language sql set search_path from current as $$
+  with crowded as (
+    select l.origin_id, date_trunc('hour', l.seen_at) as hour from bridge.ledger l
+    where l.inlet_id = p_inlet_id and l.batch is null and (select count(*) from unnest(l.numbers)) < 1000
+    group by 1, 2 having count(*) > 20),
+  gone as (
+    delete from bridge.ledger l using crowded c
+    where l.inlet_id = p_inlet_id and l.batch is null and l.origin_id = c.origin_id
+      and date_trunc('hour', l.seen_at) = c.hour and (select count(*) from unnest(l.numbers)) < 1000
+    returning l.*),
+  merged as (
+    select g.origin_id, range_agg(r) as numbers, max(g.seen_at) as seen_at
+    from gone g cross join unnest(g.numbers) r group by g.origin_id, date_trunc('hour', g.seen_at))
+  insert into bridge.ledger (origin_id, first, last, numbers, inlet_id, seen_at)
+  select m.origin_id, lower(m.numbers), upper(m.numbers) - 1, m.numbers, p_inlet_id, m.seen_at from merged m
+$$;
+
+-- Empties the older table of foreign ids and lets it be the younger one, once per p_keep.
+create or replace function bridge._turn(p_keep interval) returns void
+language plpgsql set search_path from current as $$
+declare
+  v_turn constant bigint := pg_sequence_last_value('bridge.turns');
+begin
+  if extract(epoch from bridge.now() - p_keep) < pg_sequence_last_value('bridge.turned_at')
+     or not pg_try_advisory_xact_lock(bridge._lock_class(), 0) then
+    return;
+  end if;
+  if v_turn % 2 = 0 then truncate bridge.foreign_1; else truncate bridge.foreign_0; end if;
+  perform setval('bridge.turns', v_turn + 1);
+  perform setval('bridge.turned_at', extract(epoch from bridge.now())::bigint);
+end $$;
+
+-- At the source: forget batches that were sent long ago and whose fate the target knows.
+create or replace function bridge.forget(p_outlet text, p_settled bigint, p_keep interval default '1 hour') returns bigint
+language sql security definer set search_path from current as $$
+  with gone as (
+    delete from bridge.sent s where s.outlet_id = (bridge._outlet(p_outlet)).id and s.batch <= p_settled
+      and s.sent_at < bridge.now() - p_keep returning 1)
+  select count(*) from gone
+$$;

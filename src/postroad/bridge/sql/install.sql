@@ -1,0 +1,24 @@
+-- The order of the files.  tables/ run once; the rest is replaced whenever a file has changed.
+tables/bridge.sql
+tables/outlet.sql
+tables/inlet.sql
+tables/ledger.sql
+tables/shard.sql
+internal/now.sql
+internal/find.sql
+internal/journey.sql
+internal/post.sql
+internal/seen.sql
+functions/bridges.sql
+functions/outlets.sql
+functions/take.sql
+functions/bury.sql
+functions/inlets.sql
+functions/receive.sql
+functions/settle.sql
+functions/shards.sql
+functions/alert.sql
+views/outlets.sql
+views/inlets.sql
+views/status.sql
+grants.sql

@@ -1,0 +1,43 @@
+-- Posts what has arrived, in order, in the caller's transaction.  What the queue refuses for ever (a header that it does
+-- not know, a payload it cannot read) does not hold up the rest: its place and the error are returned.
+
+create or replace function bridge._post(
+  p_queue text, p_payload text, p_data text[], p_headers text[], p_properties text[],
+  p_expires timestamptz[], p_delayed timestamptz[], out places integer[], out errors text[])
+language plpgsql set search_path from current as $$
+declare
+  v_expires timestamptz := p_expires[1];
+  v_error   text;
+begin
+  if cardinality(p_data) = 0 then return; end if;
+  -- All at once, if one moment of expiry fits all and none has a delay to remember.
+  if array_remove(p_delayed, null) = '{}' and array_remove(p_expires, v_expires) = '{}' then
+    begin
+      execute format('select mbus.%I($1::%s[], $2::hstore[], $3::hstore[], null, $4)', 'postn_' || p_queue, p_payload)
+      using p_data, p_headers, p_properties, v_expires;
+      return;
+    exception when others then
+      perform bridge._pass_on(sqlstate, sqlerrm);    -- one of them is refused: find out which
+    end;
+  end if;
+  for v_place in 1 .. cardinality(p_data) loop
+    begin
+      execute format('select mbus.%I($1::%s, $2::hstore, $3::hstore, $4, $5)', 'post_' || p_queue, p_payload)
+      using p_data[v_place], p_headers[v_place], p_properties[v_place], p_delayed[v_place], p_expires[v_place];
+    exception when others then
+      perform bridge._pass_on(sqlstate, sqlerrm);
+      places := places || v_place;
+      errors := errors || format('%s: %s', sqlstate, sqlerrm);
+    end;
+  end loop;
+end $$;
+
+-- Raises an error again unless it is the message's own fault: the bus's refusals of an argument (MB010 to MB013), bad data
+-- (22…) and text that is no value of its type.
+create or replace function bridge._pass_on(p_state text, p_message text) returns void
+language plpgsql immutable set search_path from current as $$
+begin
+  if p_state not in ('MB010', 'MB011', 'MB012') and p_state not like '22%' and p_state not in ('42601', 'XX000') then
+    raise exception '%', p_message using errcode = p_state;
+  end if;
+end $$;

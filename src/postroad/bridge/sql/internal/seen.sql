@@ -1,0 +1,114 @@
+-- The ledger of what has arrived.
+
+-- Which messages of a batch are new, in order of their places, and a note in the ledger of those that are.
+-- An iid is looked up by ranges; any other id in the tables of foreign ones; no id at all is always new.
+-- Locks: the origins of the batch in order of their numbers, to the end of the transaction; then foreign ids in order.
+create or replace function bridge._accept(p_inlet bridge.inlet, p_batch bigint, p_ids text[]) returns boolean[]
+language plpgsql set search_path from current as $$
+declare
+  -- Null where the id is no iid.  Those of a database are always some; what a broker brings may be anything.
+  v_queues  constant text[] := case when p_batch is not null
+    then array(select split_part(i, '.', 1) from unnest(p_ids) i)
+    else array(select substring(i from '^([^.@]+)\.[0-9]{1,18}@[a-z0-9]{1,12}(?:/.+)?$') from unnest(p_ids) i) end;
+  v_new     boolean[];
+  v_origin  integer;
+  v_numbers bigint[];
+  v_ranges  int8multirange;
+  v_seen    int8multirange;
+  v_bound   record;
+begin
+  v_new := array_fill(true, array[cardinality(p_ids)]);
+  for v_bound in
+    select i.queue, substr(i.id, strpos(i.id, '@') + 1) as node, array_agg(i.place::integer) as places,
+           array_agg(split_part(split_part(i.id, '.', 2), '@', 1)::bigint) as numbers
+    from unnest(p_ids, v_queues) with ordinality i(id, queue, place)
+    where i.queue is not null group by 1, 2 order by 1, 2
+  loop
+    v_origin := bridge._origin(p_inlet.queue, v_bound.node, v_bound.queue);
+    perform pg_advisory_xact_lock(bridge._lock_class(), v_origin);
+    select range_agg(int8range(n, n + 1)) into v_ranges from unnest(v_bound.numbers) n;
+    -- A statement of its own, so that it sees what the last holder of the lock has committed.
+    select range_agg(r) into v_seen from bridge.ledger l cross join unnest(l.numbers) r
+    where l.origin_id = v_origin and l.last >= lower(v_ranges) and l.first < upper(v_ranges) and l.numbers && v_ranges;
+    if v_seen is not null or (select sum(upper(r) - lower(r)) from unnest(v_ranges) r) < cardinality(v_bound.numbers) then
+      for v_number in 1 .. cardinality(v_bound.numbers) loop
+        if v_bound.numbers[v_number] <@ coalesce(v_seen, '{}')
+           or v_bound.numbers[v_number] = any (v_bound.numbers[1:v_number - 1]) then
+          v_new[v_bound.places[v_number]] := false;
+        end if;
+      end loop;
+      v_ranges := v_ranges - coalesce(v_seen, '{}');
+    end if;
+    if not isempty(v_ranges) then
+      insert into bridge.ledger (origin_id, first, last, numbers, inlet_id, batch, seen_at)
+      values (v_origin, lower(v_ranges), upper(v_ranges) - 1, v_ranges, p_inlet.id, p_batch, bridge.now());
+    end if;
+  end loop;
+  if exists (select from unnest(p_ids, v_queues) u(id, queue) where u.id is not null and u.queue is null) then
+    v_new := bridge._accept_foreign(p_inlet.queue, p_ids, v_queues, v_new);
+  end if;
+  return v_new;
+end $$;
+
+create or replace function bridge._origin(p_queue text, p_node text, p_source_queue text) returns integer
+language plpgsql set search_path from current as $$
+declare
+  v_id integer;
+begin
+  select o.id into v_id from bridge.origin o
+  where o.queue = p_queue and o.node = p_node and o.source_queue = p_source_queue;
+  if not found then
+    insert into bridge.origin (queue, node, source_queue) values (p_queue, p_node, p_source_queue)
+    on conflict on constraint origin_is_unique do nothing;
+    select o.id into v_id from bridge.origin o
+    where o.queue = p_queue and o.node = p_node and o.source_queue = p_source_queue;
+  end if;
+  return v_id;
+end $$;
+
+-- The same for ids of others.  Both tables are looked into, the younger one is written to.
+create or replace function bridge._accept_foreign(p_queue text, p_ids text[], p_own text[], p_new boolean[]) returns boolean[]
+language plpgsql set search_path from current as $$
+declare
+  v_young constant integer := pg_sequence_last_value('bridge.turns') % 2;
+  v_id    record;
+  v_rows  bigint;
+begin
+  for v_id in
+    select i.id, i.place from unnest(p_ids, p_own) with ordinality i(id, own, place)
+    where i.id is not null and i.own is null order by i.id, i.place
+  loop
+    if v_young = 0 then
+      insert into bridge.foreign_0 (queue, id) select p_queue, v_id.id
+      where not exists (select from bridge.foreign_1 f where f.queue = p_queue and f.id = v_id.id)
+      on conflict do nothing;
+    else
+      insert into bridge.foreign_1 (queue, id) select p_queue, v_id.id
+      where not exists (select from bridge.foreign_0 f where f.queue = p_queue and f.id = v_id.id)
+      on conflict do nothing;
+    end if;
+    get diagnostics v_rows = row_count;
+    p_new[v_id.place] := v_rows > 0;
+  end loop;
+  return p_new;
+end $$;
+
+-- Strikes ids from the ledger that this transaction has noted: their messages were refused and may come again.
+create or replace function bridge._unsee(p_queue text, p_ids text[]) returns void
+language plpgsql set search_path from current as $$
+declare
+  v_id     text;
+  v_number bigint;
+begin
+  foreach v_id in array p_ids loop
+    if v_id ~ '^[^.@]+\.[0-9]{1,18}@[a-z0-9]{1,12}(/.+)?$' then
+      v_number := split_part(split_part(v_id, '.', 2), '@', 1)::bigint;
+      update bridge.ledger l set numbers = l.numbers - int8multirange(int8range(v_number, v_number + 1))
+      where l.origin_id = bridge._origin(p_queue, substr(v_id, strpos(v_id, '@') + 1), split_part(v_id, '.', 1))
+        and l.last >= v_number and l.first <= v_number and l.numbers @> v_number;
+    else
+      delete from bridge.foreign_0 f where f.queue = p_queue and f.id = v_id;
+      delete from bridge.foreign_1 f where f.queue = p_queue and f.id = v_id;
+    end if;
+  end loop;
+end $$;

@@ -1,0 +1,86 @@
+"""Disks and clock are watched; what they find is raised once and cleared."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from psycopg import AsyncConnection
+
+from postroad.alerts import ClockWatcher, DiskWatcher, status
+
+Usage = namedtuple("Usage", ("total", "used", "free"))
+FOLDER = Path("/somewhere")
+
+
+@pytest.fixture
+async def session(database: str) -> AsyncIterator[AsyncConnection]:
+    async with await AsyncConnection.connect(database, autocommit=True) as connection:
+        yield connection
+
+
+async def titles(session: AsyncConnection) -> list[str]:
+    return [one.title for one in await status.list_alerts_async(session)]
+
+
+async def test_a_disk_is_reported_once_until_it_is_well_again(
+    database: str, session: AsyncConnection
+) -> None:
+    free = [50]
+    watcher = DiskWatcher(
+        database, [FOLDER], least_free_percent=10, usage=lambda _: Usage(100, 0, free[0])
+    )
+    seen = []
+    for free[0] in (50, 9, 9, 10.5, 4, 4, 11.5):
+        await watcher.look(session)
+        seen.append([(a.severity, a.count) for a in await status.list_alerts_async(session)])
+    once, worse = [("error", 1)], [("critical", 2)]
+    assert seen == [[], once, once, once, worse, worse, []]
+
+
+async def test_a_folder_that_cannot_be_looked_at_is_reported(
+    database: str, session: AsyncConnection, tmp_path: Path
+) -> None:
+    watcher = DiskWatcher(database, [tmp_path / "missing"])
+    await watcher.look(session)
+    assert await titles(session) == [f"the folder {tmp_path / 'missing'} cannot be looked at"]
+
+
+async def test_a_real_disk_is_looked_at_by_the_service(database: str, tmp_path: Path) -> None:
+    async with DiskWatcher(database, [tmp_path], least_free_percent=99.999):
+        pass
+    async with await AsyncConnection.connect(database, autocommit=True) as session:
+        (title,) = await titles(session)
+    assert title.startswith(f"the disk of {tmp_path} is nearly full")
+
+
+async def test_a_jump_of_the_clock_is_reported_and_cleared_when_it_is_calm(
+    database: str, session: AsyncConnection
+) -> None:
+    import time
+
+    shift, steady = [0.0], [0.0]
+    watcher = ClockWatcher(
+        database,
+        calm=timedelta(minutes=10),
+        wall=lambda: time.time() + shift[0],
+        steady=lambda: time.time() + steady[0],
+    )
+    await watcher.look(session)
+    assert await titles(session) == []
+    shift[0] = 86400.0
+    await watcher.look(session)
+    found = await titles(session)
+    assert any("jumped by +86,400 s" in title for title in found)
+    assert any("the database differ by +86,400 s" in title for title in found)
+    shift[0] = 0.0
+    await watcher.look(session)
+    assert [title for title in await titles(session) if "differ" in title] == []
+    assert any("jumped by -86,400 s" in title for title in await titles(session))
+    steady[0] = shift[0] = 601.0
+    # The database's clock is the real one; only the jump is looked at.
+    await watcher._look_for_jump(session)
+    assert await titles(session) == []
