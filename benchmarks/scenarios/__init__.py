@@ -5,6 +5,7 @@ from __future__ import annotations
 from benchmarks.result import Scenario
 from benchmarks.scenarios import (
     backlog,
+    celery_brokers,
     bridge,
     bridge_rabbitmq,
     coordination,
@@ -34,6 +35,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     many_queues.SCENARIO,
     ordering.SCENARIO,
     request.SCENARIO,
+    celery_brokers.SCENARIO,
     bridge.SCENARIO,
     bridge_rabbitmq.SCENARIO,
     coordination.SCENARIO,
