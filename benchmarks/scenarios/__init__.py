@@ -5,6 +5,8 @@ from __future__ import annotations
 from benchmarks.result import Scenario
 from benchmarks.scenarios import (
     backlog,
+    bridge,
+    bridge_rabbitmq,
     coordination,
     fanout,
     many_queues,
@@ -32,5 +34,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     many_queues.SCENARIO,
     ordering.SCENARIO,
     request.SCENARIO,
+    bridge.SCENARIO,
+    bridge_rabbitmq.SCENARIO,
     coordination.SCENARIO,
 )

@@ -11,13 +11,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from postroad.settings.alerts import AlertsSettings
+from postroad.settings.bridge import BridgeDefinition, BridgeSettings
+from postroad.settings.console import ConsoleSettings, HttpSettings
 from postroad.settings.coordination import CoordinationSettings
+from postroad.settings.exchange import ExchangeSettings
 from postroad.settings.house import (
     BusSettings,
     DatabaseSettings,
     EmbeddedSettings,
     LogSettings,
 )
+from postroad.settings.intake import IntakeSettings
 from postroad.settings.values import (
     DatabaseUrl,
     Duration,
@@ -29,11 +33,17 @@ from postroad.settings.vault import VaultSettings
 
 __all__ = [
     "AlertsSettings",
+    "BridgeDefinition",
+    "BridgeSettings",
     "BusSettings",
+    "ConsoleSettings",
     "CoordinationSettings",
     "DatabaseSettings",
     "Duration",
     "EmbeddedSettings",
+    "ExchangeSettings",
+    "HttpSettings",
+    "IntakeSettings",
     "LogSettings",
     "Section",
     "Settings",
@@ -55,7 +65,12 @@ class Settings(Section):
     database: DatabaseSettings = DatabaseSettings()
     embedded: EmbeddedSettings = EmbeddedSettings()
     bus: BusSettings = BusSettings()
+    exchange: ExchangeSettings = ExchangeSettings()
     alerts: AlertsSettings = AlertsSettings()
     logs: LogSettings = LogSettings()
+    bridge: BridgeSettings = BridgeSettings()
+    http: HttpSettings = HttpSettings()
+    console: ConsoleSettings = ConsoleSettings()
     vault: VaultSettings = VaultSettings()
     coordination: CoordinationSettings = CoordinationSettings()
+    intake: IntakeSettings = IntakeSettings()
