@@ -31,8 +31,8 @@ def call(open_a_lab: OpenLab, monkeypatch: pytest.MonkeyPatch) -> tuple[Lab, Any
 def test_events_are_listed_shown_cancelled_and_tried_again(call: tuple[Lab, Any]) -> None:
     lab, run = call
     lab.run("lists", 'alter table "DummyItem" alter "Name" type varchar(5)')
-    fine = lab.write("insert into \"DummyItem\" (\"Id\", \"Name\") values (1, 'fine')")
-    parked = lab.write("insert into \"DummyItem\" (\"Id\", \"Name\") values (2, 'much too long')")
+    fine = lab.write('insert into "DummyItem" ("Id", "Name") values (1, \'fine\')')
+    parked = lab.write('insert into "DummyItem" ("Id", "Name") values (2, \'much too long\')')
     lab.settle()
 
     listed = run("events", "--json")
