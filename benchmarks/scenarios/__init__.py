@@ -6,6 +6,8 @@ from benchmarks.result import Scenario
 from benchmarks.scenarios import (
     backlog,
     fanout,
+    intake_large,
+    intake_small,
     many_queues,
     ordering,
     post_bulk,
@@ -31,4 +33,6 @@ SCENARIOS: tuple[Scenario, ...] = (
     many_queues.SCENARIO,
     ordering.SCENARIO,
     request.SCENARIO,
+    intake_large.SCENARIO,
+    intake_small.SCENARIO,
 )
