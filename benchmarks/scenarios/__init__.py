@@ -5,6 +5,9 @@ from __future__ import annotations
 from benchmarks.result import Scenario
 from benchmarks.scenarios import (
     backlog,
+    bridge,
+    bridge_rabbitmq,
+    coordination,
     fanout,
     intake_large,
     intake_small,
@@ -35,4 +38,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     request.SCENARIO,
     intake_large.SCENARIO,
     intake_small.SCENARIO,
+    bridge.SCENARIO,
+    bridge_rabbitmq.SCENARIO,
+    coordination.SCENARIO,
 )

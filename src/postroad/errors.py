@@ -5,7 +5,8 @@ PostroadError
 ├── ConfigurationError        settings: unknown keys, values that do not parse
 ├── DatabaseError             room postgres (postroad.postgres.errors)
 ├── BusError                  room bus (postroad.bus.errors)
-└── AlertsError               room alerts (postroad.alerts.errors)
+├── AlertsError               room alerts (postroad.alerts.errors)
+└── ExchangeError             room exchange (postroad.exchange.errors)
 ```
 
 A family ends in `Error`; a leaf is the fact that it states. A leaf has a stable `code`, says

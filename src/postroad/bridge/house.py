@@ -140,7 +140,6 @@ class BridgeHouse(Service):
             "bridge_lags" if verdict else "bridge_caught_up",
             extra={"bridge": each.name, "lag": each.lag},
         )
-        self.signals.emit("lag", (each.name, verdict))
         try:
             async with speaking(self._addresses.home) as connection:
                 await connection.execute(
@@ -150,3 +149,4 @@ class BridgeHouse(Service):
             # Told in the log already; the next look tries again.
             watch.is_lagging = not verdict
             logger.warning("lag_not_reported", extra={"reason": sentence(failure)})
+        self.signals.emit("lag", (each.name, verdict))

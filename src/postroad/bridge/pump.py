@@ -49,7 +49,7 @@ __all__ = ["Pump", "PumpSettings", "log_failure", "sentence"]
 
 logger = logging.getLogger(__name__)
 
-BATCH_MESSAGES_DEFAULT = 1_000
+BATCH_MESSAGES_DEFAULT = 4_000
 BATCH_BYTES_DEFAULT = 4_000_000
 HANDS_DEFAULT = 3
 KEEP_DEFAULT = timedelta(days=1)

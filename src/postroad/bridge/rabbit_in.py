@@ -51,6 +51,8 @@ logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.5
 NOTE_SECONDS = 5.0
+# Twice as many are prefetched, and bodies may be large.
+RABBIT_BATCH_MOST = 1_000
 
 
 def broker_label(url: str, queue: str) -> str:
@@ -83,6 +85,7 @@ class RabbitIn(Service):
         self._from = self.route.queue
         self._label = broker_label(url, self._from)
         self.settings = settings or PumpSettings()
+        self._most = min(self.settings.batch_messages, RABBIT_BATCH_MOST)
         self.delivered = 0
         self.dropped = 0
         self.refused = 0
@@ -138,7 +141,7 @@ class RabbitIn(Service):
             stack.push_async_callback(_close, connection)
             with broker_failures():
                 channel = await connection.channel(publisher_confirms=False)
-                await channel.set_qos(prefetch_count=2 * self.settings.batch_messages)
+                await channel.set_qos(prefetch_count=2 * self._most)
             await declare(channel, self.route)
 
             async def send(queues: list[str]) -> None:
@@ -185,7 +188,7 @@ class RabbitIn(Service):
     ) -> None:
         while True:
             gathered = [await incoming.get()]
-            while len(gathered) < self.settings.batch_messages and not incoming.empty():
+            while len(gathered) < self._most and not incoming.empty():
                 gathered.append(incoming.get_nowait())
             if None in gathered:
                 if self.stopping.is_set() or (gathered[0] is None and self._is_leaving):

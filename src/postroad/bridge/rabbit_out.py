@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -32,6 +33,9 @@ from postroad.bus.session import run_async
 
 __all__ = ["RabbitOut"]
 
+# The source's transaction is open while the broker confirms, which it does one by one.
+RABBIT_BATCH_MOST = 1_000
+
 
 class RabbitOut(Pump):
     """Carries messages to RabbitMQ; `await install()` once, then run it."""
@@ -47,7 +51,9 @@ class RabbitOut(Pump):
         selector: str | None = None,
         settings: PumpSettings | None = None,
     ) -> None:
-        super().__init__(name, queue, source, settings)
+        settings = settings or PumpSettings()
+        most = min(settings.batch_messages, RABBIT_BATCH_MOST)
+        super().__init__(name, queue, source, replace(settings, batch_messages=most))
         self._url = url
         self.route = route or RabbitRoute(queue=queue)
         self._selector = selector

@@ -10,15 +10,17 @@ from dataclasses import asdict
 from typing import Any, TypeVar
 
 import click
+from prometheus_client import CollectorRegistry, start_http_server
 
 from postroad.bridge import operations
 from postroad.bridge import status as facts
 from postroad.bridge.addresses import Addresses
 from postroad.bridge.house import BridgeHouse
+from postroad.bridge.metrics import register_metrics
 from postroad.cli.bridge_shards import shards
 from postroad.cli.context import Application, pass_application
 from postroad.cli.output import dry_run_option, json_option, print_json, print_table
-from postroad.settings import BridgeDefinition
+from postroad.settings import BridgeDefinition, BridgeSettings
 
 __all__ = ["bridge"]
 
@@ -259,21 +261,39 @@ def remove(application: Application, name: str, yes: bool, is_dry_run: bool, as_
 @bridge.command()
 @click.argument("names", nargs=-1)
 @click.option("--seconds", type=click.FloatRange(min=0), help="Stop after that long.")
+@click.option(
+    "--metrics-port", type=click.IntRange(1, 65535), help="Serve /metrics on 127.0.0.1 there."
+)
 @pass_application
-def run(application: Application, names: tuple[str, ...], seconds: float | None) -> None:
+def run(
+    application: Application,
+    names: tuple[str, ...],
+    seconds: float | None,
+    metrics_port: int | None,
+) -> None:
     """Run the bridges of this house, or some of them, until Ctrl-C.
 
     Another process may run the same ones: it stands by and takes over when this one dies.
 
-    Example: postroad bridge run orders
+    Example: postroad bridge run orders --metrics-port 9187
     """
     with _addresses(application) as addresses:
-        house = BridgeHouse(addresses, application.settings.bridge, only=names)
-        asyncio.run(_run(house, seconds))
+        asyncio.run(_run(addresses, application.settings.bridge, names, seconds, metrics_port))
     click.echo("stopped")
 
 
-async def _run(house: BridgeHouse, seconds: float | None) -> None:
+async def _run(
+    addresses: Addresses,
+    settings: BridgeSettings,
+    names: tuple[str, ...],
+    seconds: float | None,
+    metrics_port: int | None,
+) -> None:
+    house = BridgeHouse(addresses, settings, only=names)
+    if metrics_port is not None:
+        registry = CollectorRegistry()
+        register_metrics(registry, lambda: house.statuses)
+        start_http_server(metrics_port, addr="127.0.0.1", registry=registry)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, house.stopping.set)

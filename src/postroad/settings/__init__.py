@@ -12,6 +12,9 @@ from pathlib import Path
 
 from postroad.settings.alerts import AlertsSettings
 from postroad.settings.bridge import BridgeDefinition, BridgeSettings
+from postroad.settings.console import ConsoleSettings, HttpSettings
+from postroad.settings.coordination import CoordinationSettings
+from postroad.settings.exchange import ExchangeSettings
 from postroad.settings.house import (
     BusSettings,
     DatabaseSettings,
@@ -33,9 +36,13 @@ __all__ = [
     "BridgeDefinition",
     "BridgeSettings",
     "BusSettings",
+    "ConsoleSettings",
+    "CoordinationSettings",
     "DatabaseSettings",
     "Duration",
     "EmbeddedSettings",
+    "ExchangeSettings",
+    "HttpSettings",
     "IntakeSettings",
     "LogSettings",
     "Section",
@@ -58,8 +65,12 @@ class Settings(Section):
     database: DatabaseSettings = DatabaseSettings()
     embedded: EmbeddedSettings = EmbeddedSettings()
     bus: BusSettings = BusSettings()
+    exchange: ExchangeSettings = ExchangeSettings()
     alerts: AlertsSettings = AlertsSettings()
     logs: LogSettings = LogSettings()
     bridge: BridgeSettings = BridgeSettings()
+    http: HttpSettings = HttpSettings()
+    console: ConsoleSettings = ConsoleSettings()
     vault: VaultSettings = VaultSettings()
+    coordination: CoordinationSettings = CoordinationSettings()
     intake: IntakeSettings = IntakeSettings()

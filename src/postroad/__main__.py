@@ -1,0 +1,5 @@
+"""`python -m postroad` is the command `postroad`."""
+
+from postroad.cli import run
+
+run()

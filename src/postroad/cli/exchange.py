@@ -1,0 +1,97 @@
+"""`postroad exchange`: serve it, and look after it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+
+import click
+import uvloop
+from rich.console import Console
+
+from postroad.cli.context import Application, pass_application
+from postroad.cli.exchange_clients import clients, databases
+from postroad.cli.exchange_context import exchange_root, installed
+from postroad.cli.exchange_operate import (
+    check,
+    messages,
+    processes,
+    release,
+    replay,
+    requeue,
+    resolve,
+    routes,
+)
+from postroad.cli.output import json_option, print_json
+from postroad.exchange.server import ExchangeServer
+
+__all__ = ["exchange"]
+
+
+@click.group()
+def exchange() -> None:
+    """Files handed to ERP instances in two-phase processes.
+
+    Example: postroad exchange serve --root /var/lib/postroad/exchange --port 8420
+    """
+
+
+for command in (
+    clients,
+    databases,
+    processes,
+    messages,
+    requeue,
+    resolve,
+    release,
+    replay,
+    check,
+    routes,
+):
+    exchange.add_command(command)
+
+
+@exchange.command()
+@click.option("--root", type=click.Path(path_type=Path), help="The root folder of the mailboxes.")
+@click.option("--host", help="The address to listen on; default 127.0.0.1.")
+@click.option("--port", type=click.IntRange(0, 65535), help="The port; 0 takes a free one.")
+@json_option
+@pass_application
+def serve(
+    application: Application, root: Path | None, host: str | None, port: int | None, as_json: bool
+) -> None:
+    """Serve the exchange until Ctrl-C.
+
+    Example: postroad exchange serve --root ./exchange --port 8420
+    """
+    with application.database() as dsn:
+        installed(application, dsn)
+        server = ExchangeServer(
+            dsn,
+            root or exchange_root(application),
+            application.settings.exchange,
+            host=host,
+            port=port,
+            is_pooled=application.settings.database.is_pooled,
+        )
+        uvloop.run(_serve(server, as_json))
+
+
+async def _serve(server: ExchangeServer, as_json: bool) -> None:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopping.set)
+    async with server:
+        if as_json:
+            print_json({"url": server.url}, is_line=True)
+        else:
+            Console(soft_wrap=True).print(
+                f"exchange serves on {server.url}/exchange/v1 (Ctrl-C stops it)"
+            )
+        ended = asyncio.create_task(server.join())
+        waiting = asyncio.create_task(stopping.wait())
+        await asyncio.wait({ended, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+    await ended

@@ -1,0 +1,46 @@
+"""What the commands of the exchange share: a connection to an installed journal, and the root."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from psycopg import Connection
+
+from postroad.cli.context import Application
+from postroad.cli.rooms import SCHEMAS
+from postroad.postgres import connect, install
+from postroad.postgres.migrator import status
+
+__all__ = ["exchange_connection", "exchange_root", "installed"]
+
+
+def exchange_root(application: Application) -> Path:
+    """Return the configured root folder, or `exchange` in the data folder."""
+    root = application.settings.exchange.root
+    if root is not None:
+        return root
+    return application.embedded_server().cluster.home.parent / "exchange"
+
+
+def installed(application: Application, dsn: str) -> None:
+    """Install what is missing, so that the first command on a fresh database just works.
+
+    A named database that has the schemas is left as it is: upgrading it is a decision.
+    """
+    with connect(dsn) as connection:
+        for schema in SCHEMAS:
+            is_there = status(connection, schema).is_installed
+            connection.rollback()
+            if application.named_database is None or not is_there:
+                install(connection, schema)
+
+
+@contextmanager
+def exchange_connection(application: Application) -> Iterator[Connection]:
+    """Give a connection to a journal that is installed; commits at the end."""
+    with application.database() as dsn:
+        installed(application, dsn)
+        with connect(dsn, is_pooled=application.settings.database.is_pooled) as connection:
+            yield connection

@@ -1,0 +1,228 @@
+"""Compares rows and folders, and repairs the folders.
+
+| finding | what it is | repair |
+|---|---|---|
+| moved | a file lies in another folder than its row says | moved there |
+| missing | no file | the message is parked, the administrator told |
+| changed | other size or digest than what was taken in | parked, the file goes to Error |
+| unlisted | a file that no row knows | put aside in Error under `unlisted-…` |
+| temporary | left behind by a crash | removed |
+| unsafe | a link, a pipe, a folder among the files | told, never touched |
+
+Blocking, and on its own: it runs beside a serving exchange, so what is under way is looked at once
+more before it counts as a finding.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from psycopg import Connection
+
+from postroad.exchange.errors import ExchangeError, FileUnsafe
+from postroad.exchange.files import FOLDERS, TEMPORARY_PREFIX, Storage
+from postroad.exchange.placement import Move, redo
+
+__all__ = ["Finding", "check"]
+
+Kind = Literal["moved", "missing", "changed", "unlisted", "temporary", "unsafe"]
+
+DATABASES = "select d.id from exchange.database d order by d.id"
+FILED = "select exchange.filed(p_database => %s, p_after => %s, p_limit => %s)"
+QUARANTINE = (
+    "select exchange.quarantine(p_epoch => null, p_number => %s, p_reason => %s, p_is_there => %s)"
+)
+PLACED = (
+    "select exchange.placed(p_epoch => null, p_numbers => %s::bigint[], p_folders => %s::text[],"
+    " p_processes => %s::text[])"
+)
+PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One difference between rows and folders."""
+
+    kind: Kind
+    database: str
+    folder: str
+    name: str
+    detail: str
+    is_fixed: bool = False
+
+
+def check(
+    connection: Connection[Any],
+    storage: Storage,
+    *,
+    is_fixing: bool = False,
+    progress: Callable[[int], None] = lambda _: None,
+) -> list[Finding]:
+    """Return every difference; with `is_fixing` repair it. Commits as it goes."""
+    findings: list[Finding] = []
+    known = [row[0] for row in connection.execute(DATABASES).fetchall()]
+    connection.rollback()
+    for database in known:
+        findings += _check_database(connection, storage, database, is_fixing, progress)
+    findings += [
+        Finding("unlisted", name, "", name, "no database of this name is known")
+        for name in storage.databases()
+        if name not in known
+    ]
+    return findings
+
+
+def _check_database(
+    connection: Connection[Any],
+    storage: Storage,
+    database: str,
+    is_fixing: bool,
+    progress: Callable[[int], None],
+) -> list[Finding]:
+    findings: list[Finding] = []
+    if is_fixing:
+        storage.make_database(database)
+    expected: set[tuple[str, str]] = set()
+    temporaries: set[str] = set()
+    for move in _filed(connection, database):
+        progress(1)
+        if move.temporary:
+            temporaries.add(move.temporary)
+        for folder in {move.folder, move.source} - {None}:
+            expected.add((str(folder), move.name))
+            if move.head:
+                expected.add((str(folder), move.head))
+        if move.folder is None:
+            continue
+        finding = _look(storage, move)
+        if finding is not None and _is_still_so(connection, move):
+            if finding.kind == "moved":
+                expected.add((finding.folder, move.name))
+            findings.append(_fix(connection, storage, move, finding) if is_fixing else finding)
+    for folder in FOLDERS:
+        for name in list(storage.names(database, folder)):
+            if (folder, name) not in expected:
+                found = _stranger(storage, database, folder, name, temporaries)
+                if found is not None and not _is_listed_now(connection, database, name):
+                    findings.append(_put_aside(storage, found) if is_fixing else found)
+    return findings
+
+
+def _filed(connection: Connection[Any], database: str) -> Iterator[Move]:
+    after = 0
+    while True:
+        rows = connection.execute(FILED, (database, after, PAGE)).fetchall()
+        connection.rollback()
+        for (fact,) in rows:
+            yield Move.of(fact)
+        if len(rows) < PAGE:
+            return
+        after = rows[-1][0]["number"]
+
+
+def _look(storage: Storage, move: Move) -> Finding | None:
+    """Compare one row with its file."""
+    folder = str(move.folder)
+    try:
+        size, digest = storage.digest(move.database, folder, move.name)
+    except FileNotFoundError:
+        for other in FOLDERS:
+            if other != folder and storage.exists(move.database, other, move.name):
+                return Finding("moved", move.database, other, move.name, f"belongs into {folder}")
+        if move.temporary and storage.exists(move.database, folder, move.temporary):
+            return Finding("moved", move.database, folder, move.temporary, "was not renamed yet")
+        return Finding("missing", move.database, folder, move.name, "there is no such file")
+    except FileUnsafe as unsafe:
+        return Finding("changed", move.database, folder, move.name, str(unsafe))
+    if (size, digest) != (move.size, move.sha256):
+        what = f"{size} bytes instead of {move.size}" if size != move.size else "other content"
+        return Finding("changed", move.database, folder, move.name, what)
+    return None
+
+
+def _is_still_so(connection: Connection[Any], move: Move) -> bool:
+    """Whether the row has not changed since it was read: else the server was at work on it."""
+    row = connection.execute(
+        "select m.folder, m.state from exchange.message m where m.number = %s", (move.number,)
+    ).fetchone()
+    connection.rollback()
+    return row is not None and row == (move.folder, move.state) and move.state != "parked"
+
+
+def _is_listed_now(connection: Connection[Any], database: str, name: str) -> bool:
+    row = connection.execute(
+        "select exists (select from exchange.message m where m.database_id = %s"
+        " and (m.file_name = %s or m.file_name = %s) and m.folder is not null)"
+        " or exists (select from exchange.move v where v.temporary = %s)",
+        (database, name, name.removesuffix(".json") + ".bin", name),
+    ).fetchone()
+    connection.rollback()
+    return bool(row and row[0])
+
+
+def _fix(connection: Connection[Any], storage: Storage, move: Move, finding: Finding) -> Finding:
+    if finding.kind == "moved":
+        outcome = redo(storage, move.database, [move])[0]
+        if outcome is not None:
+            return finding
+        connection.execute(
+            PLACED, ([move.number], [move.folder], [move.process] if move.process else [])
+        )
+        connection.commit()
+        return _fixed(finding)
+    is_there = finding.kind == "changed"
+    reason = f"found by check: {finding.detail}"
+    connection.execute(QUARANTINE, (move.number, reason, is_there))
+    connection.commit()
+    if is_there:
+        aside = Move(move.number, move.database, move.name, "Error", move.folder)
+        if redo(storage, move.database, [aside])[0] is not None:
+            return finding
+        connection.execute(PLACED, ([move.number], ["Error"], []))
+        connection.commit()
+    return _fixed(finding)
+
+
+def _stranger(
+    storage: Storage, database: str, folder: str, name: str, temporaries: set[str]
+) -> Finding | None:
+    if name in temporaries:
+        return None
+    with storage.folder(database, folder) as parent:
+        try:
+            mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
+        except FileNotFoundError:
+            return None
+    if not stat.S_ISREG(mode):
+        return Finding("unsafe", database, folder, name, "not a plain file; remove it by hand")
+    if name.startswith(TEMPORARY_PREFIX):
+        return Finding("temporary", database, folder, name, "left behind by a crash")
+    if folder == "Error" and name.startswith("unlisted-"):
+        return None
+    return Finding("unlisted", database, folder, name, "no row knows this file")
+
+
+def _put_aside(storage: Storage, finding: Finding) -> Finding:
+    try:
+        if finding.kind == "temporary":
+            storage.unlink(finding.database, finding.folder, finding.name)
+        elif finding.kind == "unlisted":
+            aside = f"unlisted-{finding.name}"[:255]
+            storage.rename(finding.database, (finding.folder, finding.name), ("Error", aside))
+            storage.synchronise(finding.database, "Error")
+        else:
+            return finding
+        storage.synchronise(finding.database, finding.folder)
+    except (OSError, ExchangeError):
+        return finding
+    return _fixed(finding)
+
+
+def _fixed(finding: Finding) -> Finding:
+    return Finding(
+        finding.kind, finding.database, finding.folder, finding.name, finding.detail, True
+    )

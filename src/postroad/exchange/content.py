@@ -1,0 +1,88 @@
+"""What is stored of a message: bytes, and how they come in and go out.
+
+A JSON body is stored as compact JSON in UTF-8 (what `json.dumps(body, ensure_ascii=False,
+separators=(",", ":"))` gives), so that whoever gets the body can compute its digest again. Other
+content is stored as the sender's own bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from pydantic_core import from_json
+
+from postroad.exchange.errors import ContentInvalid
+
+__all__ = ["Content", "binary", "content_of", "digest_of", "inline", "parse", "stored_json"]
+
+MEDIA_TYPE_DEFAULT = "application/octet-stream"
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """The stored bytes of one file."""
+
+    stored: bytes
+    sha256: str
+    media_type: str | None
+    is_group: bool = False
+
+    @property
+    def size(self) -> int:
+        """How many bytes are stored."""
+        return len(self.stored)
+
+
+def parse(text: bytes) -> Any:
+    """Read JSON strictly: no NaN, no lone surrogates, no precision lost. Raises ContentInvalid."""
+    try:
+        return from_json(text, allow_inf_nan=False)
+    except (ValueError, RecursionError) as failure:
+        raise ContentInvalid(f"the body is not JSON: {failure}") from failure
+
+
+def stored_json(value: Any, *, is_group: bool = False) -> Content:
+    """Return a JSON value as it is stored. Raises ContentInvalid."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        stored = text.encode()
+    except (ValueError, RecursionError) as failure:
+        raise ContentInvalid(f"the body cannot be stored: {failure}") from failure
+    return Content(stored, hashlib.sha256(stored).hexdigest(), None, is_group)
+
+
+def binary(content_base64: str, media_type: str | None) -> Content:
+    """Return other content as it is stored. Raises ContentInvalid."""
+    try:
+        stored = base64.b64decode(content_base64, validate=True)
+    except (ValueError, binascii.Error) as failure:
+        raise ContentInvalid(f"content_base64 is not base64: {failure}") from failure
+    return Content(stored, hashlib.sha256(stored).hexdigest(), media_type or MEDIA_TYPE_DEFAULT)
+
+
+def content_of(given: Any) -> Content:
+    """Return the content of a request that carries `messages`, `content_base64` or `body`."""
+    if getattr(given, "messages", None) is not None:
+        group = [{"id": each.id, "body": each.body} for each in given.messages]
+        return stored_json(group, is_group=True)
+    if given.content_base64 is not None:
+        return binary(given.content_base64, given.media_type)
+    return stored_json(given.body)
+
+
+def digest_of(*parts: Any) -> str:
+    """Return the digest of a request: what makes two of them the same."""
+    return hashlib.sha256(json.dumps(parts, default=str, sort_keys=True).encode()).hexdigest()
+
+
+def inline(stored: bytes, media_type: str | None) -> dict[str, Any]:
+    """Return stored bytes as part of an answer."""
+    if media_type is not None:
+        return {"content_base64": base64.b64encode(stored).decode(), "media_type": media_type}
+    return {"body": orjson.Fragment(stored)}

@@ -1,0 +1,20 @@
+"""Ids: what may be a name of a database, client, message or reply, and thus a part of a path."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import StringConstraints
+
+__all__ = ["ID_PATTERN", "Id", "is_id"]
+
+ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+Id = Annotated[str, StringConstraints(pattern=ID_PATTERN, max_length=64)]
+
+
+def is_id(text: str) -> bool:
+    """Tell whether a text may be an id."""
+    return _ID.fullmatch(text) is not None

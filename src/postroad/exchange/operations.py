@@ -1,0 +1,238 @@
+"""What an operator may do. Each takes a connection and works in the caller's transaction.
+
+Rows change at once; files follow as soon as the server notices, at its next sweep at the latest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg import Connection
+from psycopg.rows import dict_row
+
+from postroad.exchange.errors import (
+    ContentInvalid,
+    MessageConflict,
+    MessageNotFound,
+    OutcomeNeeded,
+    ProcessContradiction,
+    ProcessNotFound,
+    translate,
+)
+from postroad.exchange.names import is_id
+from postroad.web.tokens import hash_token, new_token
+
+__all__ = [
+    "NewClient",
+    "add_client",
+    "add_database",
+    "add_route",
+    "release",
+    "remove_client",
+    "remove_route",
+    "renew_client",
+    "replay",
+    "requeue",
+    "resolve",
+]
+
+ADD_CLIENT = (
+    "select exchange.add_client(p_id => %s, p_secret_hash => %s, p_is_admin => %s,"
+    " p_databases => %s::text[], p_recipients => %s::text[])"
+)
+RENEW_CLIENT = "select exchange.renew_client(p_id => %s, p_secret_hash => %s)"
+REMOVE_CLIENT = "select exchange.remove_client(p_id => %s)"
+ADD_DATABASE = (
+    "select (d).id, (d).resolution, (d).policy"
+    " from exchange.add_database(p_id => %s, p_resolution => %s, p_policy => %s) d"
+)
+END = (
+    "select exchange.end_process(p_epoch => null, p_now => null, p_call => %s, p_client => null,"
+    " p_process => %s, p_outcome => %s, p_error => %s) as answer"
+)
+REQUEUE = (
+    "select exchange.requeue(p_epoch => null, p_id => %s, p_sender => %s, p_database => %s)"
+    " as answer"
+)
+REPLAY = (
+    "select exchange.replay(p_epoch => null, p_database => %s, p_from => %s, p_is_skipped => %s)"
+    " as count"
+)
+ADD_ROUTE = (
+    "select exchange.add_route(p_id => %s, p_direction => %s, p_queue => %s, p_database => %s,"
+    " p_recipient => %s)"
+)
+REMOVE_ROUTE = "select exchange.remove_route(p_id => %s) as is_removed"
+
+
+@dataclass(frozen=True, slots=True)
+class NewClient:
+    """A client and its secret, which is shown once and stored hashed."""
+
+    id: str
+    token: str
+    is_admin: bool
+    databases: list[str] | None
+    recipients: list[str]
+
+
+def add_client(
+    connection: Connection[Any],
+    id_: str,
+    *,
+    is_admin: bool = False,
+    databases: Sequence[str] | None = None,
+    recipients: Sequence[str] = (),
+) -> NewClient:
+    """Make a client known and return its token. Raises ClientExists, ContentInvalid."""
+    for name in (id_, *(databases or ()), *recipients):
+        _refuse_no_id(name)
+    token = new_token("px")
+    allowed = list(databases) if databases else None
+    _run(
+        connection,
+        ADD_CLIENT,
+        (id_, hash_token(token), is_admin, allowed, list(recipients)),
+    )
+    return NewClient(id_, token, is_admin, allowed, list(recipients))
+
+
+def renew_client(connection: Connection[Any], id_: str) -> str:
+    """Give a client a new token; the old one ends at once. Raises ClientNotFound."""
+    token = new_token("px")
+    _run(connection, RENEW_CLIENT, (id_, hash_token(token)))
+    return token
+
+
+def remove_client(connection: Connection[Any], id_: str) -> None:
+    """Forget a client; its messages stay. Raises ClientNotFound."""
+    _run(connection, REMOVE_CLIENT, (id_,))
+
+
+def add_database(
+    connection: Connection[Any],
+    id_: str,
+    *,
+    resolution: str | None = None,
+    policy: str | None = None,
+) -> dict[str, Any]:
+    """Make a database known, or change how it is resolved. Raises DatabaseByCase."""
+    _refuse_no_id(id_)
+    return _run(connection, ADD_DATABASE, (id_, resolution, policy))[0]
+
+
+def resolve(connection: Connection[Any], process: str, outcome: str) -> dict[str, Any]:
+    """Settle a process in doubt. Raises ProcessNotFound, ProcessContradiction."""
+    return _end(connection, "resolve", process, outcome, "settled by an administrator")
+
+
+def release(
+    connection: Connection[Any], process: str, outcome: str | None = None
+) -> dict[str, Any]:
+    """End a process by hand. Raises ProcessNotFound, ProcessContradiction, OutcomeNeeded."""
+    return _end(connection, "release", process, outcome, "released by an administrator")
+
+
+def requeue(
+    connection: Connection[Any],
+    id_: str,
+    *,
+    sender: str | None = None,
+    database: str | None = None,
+) -> dict[str, Any]:
+    """Hand a parked or deferred message out again. Raises MessageNotFound, MessageConflict."""
+    answer: dict[str, Any] = _run(connection, REQUEUE, (id_, sender, database))[0]["answer"]
+    match answer["status"]:
+        case "MISSING":
+            raise MessageNotFound(
+                f"there is no message {id_}", hint="look at: postroad exchange messages"
+            )
+        case "AMBIGUOUS":
+            raise MessageConflict(
+                f"several senders have used the id {id_}", hint="say which one with --sender"
+            )
+        case "CONFLICT":
+            raise MessageConflict(
+                f"message {id_} is {answer['state']}: only a parked or deferred one comes again",
+                hint="what a restored database lost comes back with: postroad exchange replay",
+            )
+    return answer
+
+
+def replay(
+    connection: Connection[Any],
+    database: str,
+    *,
+    from_seq: int | None = None,
+    is_skipped: bool = False,
+) -> int:
+    """Hand out again what a restored database lost; returns how many messages.
+
+    `is_skipped` accepts the loss instead. Raises DatabaseNotFound, NotRestored.
+    """
+    count: int = _run(connection, REPLAY, (database, from_seq, is_skipped))[0]["count"]
+    return count
+
+
+def add_route(
+    connection: Connection[Any],
+    id_: str,
+    direction: str,
+    queue: str,
+    *,
+    database: str | None = None,
+    recipient: str | None = None,
+) -> None:
+    """Lay a way between the bus and the mailboxes. Raises RouteQueueMissing."""
+    for name in (id_, database, recipient):
+        if name is not None:
+            _refuse_no_id(name)
+    _run(connection, ADD_ROUTE, (id_, direction, queue, database, recipient))
+
+
+def remove_route(connection: Connection[Any], id_: str) -> bool:
+    """Take a way back; returns whether it was there."""
+    return bool(_run(connection, REMOVE_ROUTE, (id_,))[0]["is_removed"])
+
+
+def _end(
+    connection: Connection[Any], call: str, process: str, outcome: str | None, error: str
+) -> dict[str, Any]:
+    answer: dict[str, Any] = _run(connection, END, (call, process, outcome, error))[0]["answer"]
+    match answer["status"]:
+        case "MISSING":
+            raise ProcessNotFound(
+                f"there is no process {process}", hint="look at: postroad exchange processes"
+            )
+        case "OUTCOME":
+            raise OutcomeNeeded(
+                f"process {process} is {answer['state']}: whether it committed must be said",
+                hint="give the outcome: COMMITTED or ABORTED",
+            )
+        case "CONFLICT":
+            raise ProcessContradiction(
+                f"process {process} is {answer['state']}; that outcome contradicts it"
+            )
+    return answer
+
+
+def _run(
+    connection: Connection[Any], text: LiteralString, parameters: tuple[Any, ...]
+) -> list[dict[str, Any]]:
+    try:
+        with connection.cursor(row_factory=dict_row) as cursor:
+            cursor.execute(text, parameters)
+            return cursor.fetchall() if cursor.description else []
+    except psycopg.Error as failure:
+        raise (translate(failure) or failure) from failure
+
+
+def _refuse_no_id(name: str) -> None:
+    if not is_id(name):
+        raise ContentInvalid(
+            f"{name!r} cannot be an id",
+            hint="use up to 64 of A-Z a-z 0-9 . _ - and begin with a letter or digit",
+        )

@@ -1,0 +1,407 @@
+"""Processes: API_1 to API_6, renew, resolve and release.
+
+```
+STARTED ── prepare ──> READY_TO_COMMIT ── commit ──> CLEANUP ── files moved ──> DONE
+   │                      │      │                    │  ▲
+   │ abort, fail          │      │ timed out,         ▼  │ tried again
+   ▼                      │      ▼ server restarted  FAILED
+ABORTED <── abort ────────┘   UNKNOWN ── commit, abort, resolve ──> CLEANUP, ABORTED
+CANCELLED <── timed out, released (from STARTED)
+```
+
+Each call is one transaction of the journal, then the files follow, then the caller is told. So a
+crash at any point leaves either the old state, or the new one with moves that the redo finishes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from psycopg.types.json import Jsonb
+
+from postroad.exchange.content import Content, digest_of
+from postroad.exchange.desk import Desk
+from postroad.exchange.errors import (
+    ExchangeError,
+    FileCorrupt,
+    FileNotInProcess,
+    NotAllowed,
+    OutcomeNeeded,
+    ProcessContradiction,
+    ProcessNotFound,
+)
+from postroad.exchange.files import temporary_name
+from postroad.exchange.placement import Move
+from postroad.exchange.reading import read_inline
+
+__all__ = ["Processes", "Reply", "Uploaded", "Wish"]
+
+START = (
+    "select exchange.start_process(p_epoch => %s, p_now => %s, p_client => %s, p_database => %s,"
+    " p_recipient => %s, p_attempt => %s, p_max_files => %s, p_max_bytes => %s,"
+    " p_senders => %s::text[], p_resolved => %s, p_marker_seq => %s)"
+)
+CHOOSE = (
+    "select exchange.choose_files(p_epoch => %s, p_now => %s, p_client => %s, p_process => %s,"
+    " p_files => %s::text[], p_reason => %s, p_delay => %s)"
+)
+PREPARE = (
+    "select exchange.prepare(p_epoch => %s, p_now => %s, p_client => %s, p_process => %s,"
+    " p_manifest => %s, p_replies => %s, p_results => %s)"
+)
+END = (
+    "select exchange.end_process(p_epoch => %s, p_now => %s, p_call => %s, p_client => %s,"
+    " p_process => %s, p_outcome => %s, p_error => %s)"
+)
+RENEW = "select exchange.renew_process(p_epoch => %s, p_now => %s, p_client => %s, p_process => %s)"
+UPLOAD = (
+    "select exchange.upload_reply(p_epoch => %s, p_client => %s, p_process => %s, p_name => %s,"
+    " p_recipient => %s, p_size => %s, p_sha256 => %s, p_media_type => %s, p_temporary => %s)"
+)
+END_EMPTY = "select exchange.end_empty(p_epoch => %s, p_now => %s, p_process => %s)"
+DATABASE_OF = "select p.database_id from exchange.process p where p.id = %s"
+SHOWN = "select exchange.process_shown(p_process => %s)"
+
+INLINE_TOTAL_BYTES = 4 * 1024 * 1024
+PICKS_MOST = 20
+REMEMBERED_MOST = 10_000
+
+Call = Literal["commit", "abort", "fail", "resolve", "release"]
+CANCELLED = {"status": "CANCELLED"}
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What an instance asks for in API_1."""
+
+    client: str
+    database: str
+    recipient: str
+    attempt: str
+    max_files: int
+    max_bytes: int
+    senders: Sequence[str] | None = None
+    resolved: dict[str, str] | None = None
+    marker_seq: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One reply of API_3; without content it was uploaded before and is named by its digest."""
+
+    name: str
+    recipient: str
+    reply_to: str | None
+    content: Content | None
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Uploaded:
+    """A reply that was written under its temporary name in Prepared."""
+
+    database: str
+    temporary: str
+    size: int
+    sha256: str
+    media_type: str
+
+
+class Processes:
+    """The calls of one process, from its start to its end."""
+
+    def __init__(self, desk: Desk, base_path: str) -> None:
+        self._desk = desk
+        self._base_path = base_path
+
+    async def start(self, wish: Wish) -> dict[str, Any]:
+        """API_1. Returns the protocol's answer."""
+        desk = self._desk
+        if not await desk.is_known(wish.database) and not desk.settings.creates_databases:
+            await desk.know_database(wish.database)
+        for _ in range(PICKS_MOST):
+            answer = await self._start_once(wish)
+            if answer["status"] != "STARTED" or not answer.pop("is_new", False):
+                return answer
+            if answer["process"]["files"]:
+                return answer
+            # Every file it picked was corrupt: it ends, and the next ones are picked.
+            await desk.journal.call(END_EMPTY, desk.epoch, desk.time.now(), answer["process"]["id"])
+        return self._idle(None)
+
+    async def _start_once(self, wish: Wish) -> dict[str, Any]:
+        desk = self._desk
+        if desk.is_full and not wish.resolved:
+            desk.refuse_when_full()
+        answer = await desk.journal.call(
+            START,
+            desk.epoch,
+            desk.time.now(),
+            wish.client,
+            wish.database,
+            wish.recipient,
+            wish.attempt,
+            wish.max_files,
+            wish.max_bytes,
+            list(wish.senders) if wish.senders else None,
+            Jsonb(wish.resolved or {}),
+            wish.marker_seq,
+        )
+        settled = answer.pop("settled", None)
+        if settled:
+            await desk.follow_pending(settled)
+        if answer["status"] == "STARTED":
+            self._remember(answer["process"]["id"], answer["process"]["database"])
+            answer["process"] = await self._handed(answer["process"])
+        elif answer["status"] == "IDLE":
+            return self._idle(answer.get("retry_after"))
+        return dict(answer)
+
+    def _idle(self, seconds: float | None) -> dict[str, Any]:
+        usual = self._desk.settings.idle_retry.total_seconds()
+        wait = usual if seconds is None else max(1.0, min(usual, seconds))
+        return {"status": "IDLE", "retry_after": round(wait)}
+
+    async def _handed(self, process: dict[str, Any]) -> dict[str, Any]:
+        """Turn what the journal knows of a process into what its owner gets."""
+        is_open = process["state"] == "STARTED"
+        files = []
+        budget = INLINE_TOTAL_BYTES
+        for fact in process["files"]:
+            shown = {
+                key: fact[key] for key in ("name", "id", "sender", "sequence", "size", "sha256")
+            }
+            if fact["order"] is not None:
+                shown["order"] = fact["order"]
+            if fact["is_group"]:
+                shown["is_group"] = True
+            if is_open:
+                move = Move.of(fact)
+                limit = min(self._desk.settings.inline_bytes, budget)
+                href = f"{self._base_path}/processes/{process['id']}/files/{fact['name']}"
+                try:
+                    shown |= await read_inline(self._desk, move, href, limit_bytes=limit)
+                except FileCorrupt:
+                    continue
+                if "href" not in shown:
+                    budget -= fact["size"]
+            files.append(shown)
+        return {
+            **{key: value for key, value in process.items() if key not in ("files", "deadline")},
+            "files": files,
+        }
+
+    async def choose(
+        self,
+        client: str,
+        process: str,
+        files: Sequence[str],
+        reason: str | None,
+        delay: float | None,
+    ) -> dict[str, Any]:
+        """API_2. Returns OK or CANCELLED."""
+        desk = self._desk
+        answer = await desk.journal.call(
+            CHOOSE, desk.epoch, desk.time.now(), client, process, list(files), reason, delay
+        )
+        return _judge(answer, process)
+
+    async def prepare(
+        self,
+        client: str,
+        process: str,
+        replies: Sequence[Reply],
+        results: dict[str, dict[str, Any]],
+    ) -> dict[str, Any]:
+        """API_3. Returns OK or CANCELLED; replies are durable before it does."""
+        desk = self._desk
+        database = await self.database_of(process)
+        if database is None:
+            return dict(CANCELLED)
+        manifest = digest_of(
+            sorted(
+                (reply.name, reply.recipient, reply.reply_to, reply.sha256) for reply in replies
+            ),
+            results,
+        )
+        temporaries: list[str | None] = [
+            None if reply.content is None else temporary_name() for reply in replies
+        ]
+        used: set[str] = set()
+        try:
+            await asyncio.gather(
+                *(
+                    desk.in_thread(
+                        desk.storage.write, database, "Prepared", temporary, reply.content.stored
+                    )
+                    for reply, temporary in zip(replies, temporaries, strict=True)
+                    if reply.content is not None and temporary is not None
+                )
+            )
+            used = {name for name in temporaries if name is not None}
+            try:
+                answer = await desk.journal.call(
+                    PREPARE,
+                    desk.epoch,
+                    desk.time.now(),
+                    client,
+                    process,
+                    manifest,
+                    Jsonb(
+                        [
+                            {**_described(reply, temporary), "place": place}
+                            for place, (reply, temporary) in enumerate(
+                                zip(replies, temporaries, strict=True)
+                            )
+                        ]
+                    ),
+                    Jsonb(results),
+                )
+            except ExchangeError:
+                # Refused and rolled back. Any other failure may have committed a plan that names
+                # the files, so they stay.
+                used = set()
+                raise
+            moves = [Move.of(fact) for fact in answer.get("moves", ())]
+            used = {move.temporary for move in moves if move.temporary}
+            verdict = _judge(answer, process)
+            await desk.place(moves)
+            desk.marks.place_later(moves)
+        finally:
+            await self.drop(database, [name for name in temporaries if name and name not in used])
+        return verdict
+
+    async def upload(
+        self,
+        client: str,
+        process: str,
+        name: str,
+        recipient: str | None,
+        uploaded: Uploaded,
+    ) -> dict[str, Any]:
+        """A reply by itself, already written under its temporary name in Prepared."""
+        desk = self._desk
+        is_used = False
+        try:
+            answer = await desk.journal.call(
+                UPLOAD,
+                desk.epoch,
+                client,
+                process,
+                name,
+                recipient,
+                uploaded.size,
+                uploaded.sha256,
+                uploaded.media_type,
+                uploaded.temporary,
+            )
+            moves = [Move.of(fact) for fact in answer.get("moves", ())]
+            is_used = any(move.temporary == uploaded.temporary for move in moves)
+            verdict = _judge(answer, process)
+            await desk.place(moves)
+            desk.marks.place_later(moves)
+        finally:
+            if not is_used:
+                await self.drop(uploaded.database, [uploaded.temporary])
+        return verdict
+
+    async def end(
+        self,
+        call: Call,
+        client: str | None,
+        process: str,
+        *,
+        outcome: str | None = None,
+        error: str | None = None,
+    ) -> dict[str, Any]:
+        """API_4, API_5, API_6, resolve, release: the outcome, then the files, then OK."""
+        desk = self._desk
+        answer = await desk.journal.call(
+            END, desk.epoch, desk.time.now(), call, client, process, outcome, error
+        )
+        verdict = _judge(answer, process)
+        moves = [Move.of(fact) for fact in answer.get("moves", ())]
+        if moves or answer.get("state") in ("CLEANUP", "FAILED"):
+            await desk.follow(moves, process=process)
+        return verdict
+
+    async def renew(self, client: str, process: str) -> dict[str, Any]:
+        """Give the owner more time."""
+        desk = self._desk
+        answer = await desk.journal.call(RENEW, desk.epoch, desk.time.now(), client, process)
+        return _judge(answer, process)
+
+    async def shown(self, process: str) -> dict[str, Any] | None:
+        """Return a process with its history, as the journal knows it."""
+        found: dict[str, Any] | None = await self._desk.journal.call(SHOWN, process)
+        return found
+
+    async def database_of(self, process: str) -> str | None:
+        """Return the database of a process, None if there is no such process."""
+        found = self._desk.database_of.get(process)
+        if found is None:
+            found = await self._desk.journal.call(DATABASE_OF, process)
+            if found is not None:
+                self._remember(process, found)
+        return found
+
+    def _remember(self, process: str, database: str) -> None:
+        known = self._desk.database_of
+        known[process] = database
+        while len(known) > REMEMBERED_MOST:
+            del known[next(iter(known))]
+
+    async def drop(self, database: str, temporaries: Sequence[str]) -> None:
+        """Remove temporary files that nothing names."""
+        for name in temporaries:
+            with contextlib.suppress(ExchangeError):
+                await self._desk.in_thread(self._desk.storage.unlink, database, "Prepared", name)
+
+
+def _described(reply: Reply, temporary: str | None) -> dict[str, Any]:
+    content = reply.content
+    return {
+        "name": reply.name,
+        "recipient": reply.recipient,
+        "reply_to": reply.reply_to,
+        "sha256": reply.sha256,
+        "size": content.size if content else None,
+        "media_type": content.media_type if content else None,
+        "is_group": False,
+        "temporary": temporary,
+    }
+
+
+def _judge(answer: dict[str, Any], process: str) -> dict[str, Any]:
+    """Turn the journal's verdict into the protocol's answer, or the error that it stands for."""
+    match answer["status"]:
+        case "OK" | "CANCELLED":
+            # No more than this: a repeated call gives the same answer, whatever happened since.
+            kept = ("status", "expires_at")
+            return {key: answer[key] for key in kept if answer.get(key) is not None}
+        case "MISSING":
+            raise ProcessNotFound(f"there is no process {process}", process=process)
+        case "FORBIDDEN":
+            raise NotAllowed(
+                f"process {process} is another client's", hint="only its owner may do this"
+            )
+        case "NAMES":
+            raise FileNotInProcess(
+                "a file that is named is not one of this process",
+                hint="use the names that API_1 gave",
+            )
+        case "OUTCOME":
+            raise OutcomeNeeded(
+                f"process {process} is {answer['state']}: whether it committed must be said",
+                hint='give {"outcome": "COMMITTED"} or {"outcome": "ABORTED"}',
+            )
+    raise ProcessContradiction(
+        f"process {process} is {answer.get('state')}"
+        + (f" and was {answer['outcome']}" if answer.get("outcome") else "")
+        + "; this call contradicts that and changed nothing",
+        process=process,
+    )

@@ -1,0 +1,88 @@
+"""Reads stored files and checks that they are what was taken in."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import AsyncIterator
+from typing import Any
+
+from postroad.exchange.content import inline
+from postroad.exchange.desk import Desk
+from postroad.exchange.errors import FileCorrupt, FileMissing, FileUnsafe
+from postroad.exchange.files import CHUNK_BYTES
+from postroad.exchange.placement import Move
+
+__all__ = ["read_inline", "stream", "verified"]
+
+
+async def verified(desk: Desk, move: Move, *, limit_bytes: int) -> bytes | None:
+    """Return the bytes of a small file, None for a larger one whose size is right.
+
+    A file that was edited, torn or lost is put in quarantine. Raises FileCorrupt.
+    """
+    is_small = move.size <= limit_bytes
+    try:
+        try:
+            return await desk.in_thread(_read, desk, move, is_small)
+        except FileMissing:
+            # Its rename may not be done yet; the redo finishes it.
+            await desk.follow_pending(numbers=[move.number])
+            return await desk.in_thread(_read, desk, move, is_small)
+    except FileMissing as missing:
+        reason = "the file is missing"
+        await desk.quarantine(move, reason, is_there=False)
+        raise FileCorrupt(f"{move.name}: {reason}") from missing
+    except (FileCorrupt, FileUnsafe) as corrupt:
+        await desk.quarantine(move, str(corrupt), is_there=True)
+        raise FileCorrupt(str(corrupt)) from corrupt
+
+
+async def read_inline(desk: Desk, move: Move, href: str, *, limit_bytes: int) -> dict[str, Any]:
+    """Return the content for an answer: inline if small, else the link. Raises FileCorrupt."""
+    stored = await verified(desk, move, limit_bytes=limit_bytes)
+    if stored is None:
+        return {"href": href, "media_type": move.media_type or "application/json"}
+    return inline(stored, move.media_type)
+
+
+async def stream(desk: Desk, move: Move) -> AsyncIterator[bytes]:
+    """Give a file chunk by chunk; the last one only if the digest is right.
+
+    So whoever reads a corrupt file gets less than was announced, and knows.
+    """
+    await verified(desk, move, limit_bytes=-1)
+    descriptor = await desk.in_thread(
+        desk.storage.open, move.database, move.folder or "Messages", move.name
+    )
+    digest = hashlib.sha256()
+    try:
+        held = b""
+        while chunk := await desk.in_thread(os.read, descriptor, CHUNK_BYTES):
+            digest.update(chunk)
+            if held:
+                yield held
+            held = chunk
+    finally:
+        os.close(descriptor)
+    if digest.hexdigest() != move.sha256:
+        await desk.quarantine(move, "its content was changed", is_there=True)
+        raise FileCorrupt(f"{move.name}: its content was changed")
+    yield held
+
+
+def _read(desk: Desk, move: Move, is_small: bool) -> bytes | None:
+    try:
+        descriptor = desk.storage.open(move.database, move.folder or "Messages", move.name)
+    except FileNotFoundError as missing:
+        raise FileMissing(f"{move.name} is missing") from missing
+    with os.fdopen(descriptor, "rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size != move.size:
+            raise FileCorrupt(f"{move.name} has {size} bytes instead of {move.size}")
+        if not is_small:
+            return None
+        stored = file.read()
+    if hashlib.sha256(stored).hexdigest() != move.sha256:
+        raise FileCorrupt(f"{move.name}: its content was changed")
+    return stored

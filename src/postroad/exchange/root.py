@@ -1,0 +1,102 @@
+"""The root folder: one server at a time, one journal for ever.
+
+`.lock` is held for the life of the server, so a second one on this machine refuses. `.root.json`
+names the root; the journal keeps the same name, so neither works with a stranger.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import uuid
+from pathlib import Path
+
+from postroad.exchange.errors import FileUnsafe, RootForeign, RootLocked, storage_failure
+
+__all__ = ["Root"]
+
+NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "fuse.sshfs"}
+
+
+class Root:
+    """The root folder, locked while open."""
+
+    def __init__(self, path: Path, *, allows_network: bool = False) -> None:
+        self.path = path.absolute()
+        self._allows_network = allows_network
+        self._lock: int | None = None
+
+    def open(self) -> uuid.UUID:
+        """Make the folder, lock it and return its name. Raises RootLocked, RootForeign."""
+        try:
+            self.path.mkdir(mode=0o750, parents=True, exist_ok=True)
+            if not self._allows_network:
+                self._refuse_network()
+            self._lock = os.open(
+                self.path / ".lock",
+                os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC,
+                0o640,
+            )
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as held:
+                self.close()
+                raise RootLocked(
+                    f"another server uses the root folder {self.path}",
+                    hint="stop it first, or give this one another --root and another database",
+                ) from held
+            return self._name()
+        except OSError as failure:
+            self.close()
+            raise storage_failure(
+                failure, f"the root folder {self.path} cannot be used"
+            ) from failure
+
+    def close(self) -> None:
+        """Let the next one in."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _name(self) -> uuid.UUID:
+        marker = self.path / ".root.json"
+        with contextlib.suppress(FileNotFoundError):
+            if marker.is_symlink():
+                raise FileUnsafe(f"{marker} is a link", hint="remove it")
+            try:
+                return uuid.UUID(json.loads(marker.read_text(encoding="utf-8"))["root"])
+            except (ValueError, KeyError, TypeError) as failure:
+                raise RootForeign(
+                    f"{marker} cannot be read",
+                    hint="restore it from a backup; its name is in exchange.server.root_id",
+                ) from failure
+        name = uuid.uuid4()
+        temporary = self.path / ".root.json.new"
+        with temporary.open("w", encoding="utf-8") as file:
+            json.dump({"root": str(name)}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(marker)
+        folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+        return name
+
+    def _refuse_network(self) -> None:
+        best, kind = "", ""
+        resolved = str(self.path.resolve())
+        with contextlib.suppress(OSError):
+            for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines():
+                _, place, found, *_ = line.split(" ")
+                is_above = resolved == place or resolved.startswith(place.rstrip("/") + "/")
+                if is_above and len(place) >= len(best):
+                    best, kind = place, found
+        if kind in NETWORK_FILE_SYSTEMS:
+            raise RootForeign(
+                f"{self.path} lies on a network file system ({kind}), where locks may lie",
+                hint="use a local disk, or set POSTROAD_EXCHANGE__ALLOWS_NETWORK_ROOT=true",
+            )

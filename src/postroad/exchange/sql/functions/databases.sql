@@ -1,0 +1,32 @@
+-- Makes a database known; an existing one keeps its name and gets what is given (null: stays as it is).
+-- Errors: MX020 another one differs only by case.
+create or replace function exchange.add_database(p_id text, p_resolution text default null, p_policy text default null)
+returns exchange.database
+language plpgsql volatile set search_path from current as $$
+declare
+  v_database exchange.database;
+begin
+  insert into exchange.database as d (id, resolution, policy)
+  values (p_id, coalesce(p_resolution, 'marker'), p_policy)
+  on conflict (id) do update
+  set resolution = coalesce(p_resolution, d.resolution), policy = coalesce(p_policy, d.policy)
+  returning * into v_database;
+  return v_database;
+exception when unique_violation then
+  raise exception 'there is a database whose name differs from % only by case', quote_literal(p_id)
+    using errcode = 'MX020', hint = 'Use its exact name, or a name that differs by more.';
+end $$;
+
+-- The database of that exact name, made if it is not there and may be.
+-- Errors: MX020 differs only by case, MX021 unknown.
+create or replace function exchange.find_database(p_id text, p_may_create boolean) returns exchange.database
+language plpgsql volatile set search_path from current as $$
+declare
+  v_database exchange.database;
+begin
+  select d.* into v_database from exchange.database d where d.id = p_id;
+  if v_database.id is not null then return v_database; end if;
+  if p_may_create then return exchange.add_database(p_id); end if;
+  raise exception 'there is no database %', quote_literal(p_id)
+    using errcode = 'MX021', hint = format('Make it known: postroad exchange databases add %s', p_id);
+end $$;

@@ -1,0 +1,74 @@
+-- Takes in messages, any number in one transaction; each has an answer of its own, in the order given:
+--   new       a row was made; its file lies under its temporary name and is to be renamed
+--   same      this very message came before; nothing changed
+--   other     the sender used the id for other content; nothing changed
+--   case      an id of the sender differs only by case; nothing changed
+-- Locks: lanes by (database, sender), so that two batches cannot wait for each other in a circle.
+create or replace function exchange.intake(p_epoch bigint, p_items jsonb)
+returns table (item integer, answer text, number bigint, sequence bigint, file_name text, folder text, is_pending boolean, temporary text)
+language plpgsql volatile set search_path from current as $$
+declare
+  v_item  record;
+  v_found exchange.message;
+begin
+  perform exchange._enter(p_epoch);
+  for v_item in
+    select i.* from jsonb_to_recordset(p_items) as i (
+      item integer, database text, sender text, id text, recipient text, order_number bigint, size bigint, sha256 text,
+      digest text, media_type text, is_group boolean, temporary text)
+    order by i.database, i.sender, i.item
+  loop
+    select m.* into v_found from exchange.message m
+    where m.sender = v_item.sender and lower(m.id) = lower(v_item.id) and m.kind = 'message';
+    item := v_item.item;
+    if v_found.number is null then
+      insert into exchange.lane as l (database_id, sender, sequence) values (v_item.database, v_item.sender, 1)
+      on conflict on constraint lane_pkey do update set sequence = l.sequence + 1
+      returning l.sequence into v_found.sequence;
+      insert into exchange.message as m (
+        database_id, kind, sender, id, name, sequence, recipient, order_number, state, file_name, size, sha256, digest,
+        media_type, is_group, folder)
+      values (
+        v_item.database, 'message', v_item.sender, v_item.id, v_item.id, v_found.sequence, coalesce(v_item.recipient, ''),
+        v_item.order_number, 'queued',
+        exchange._file_name(v_found.sequence, v_item.id, v_item.sender, v_item.recipient, v_item.media_type),
+        v_item.size, v_item.sha256, v_item.digest, v_item.media_type, v_item.is_group, 'Messages')
+      on conflict do nothing returning m.* into v_found;
+      answer := 'new';
+      if found then
+        insert into exchange.move (number, temporary) values (v_found.number, v_item.temporary);
+      else
+        -- Another transaction was quicker with the same id, and has committed: the insert waited for it.
+        select m.* into v_found from exchange.message m
+        where m.sender = v_item.sender and lower(m.id) = lower(v_item.id) and m.kind = 'message';
+        answer := 'same';
+      end if;
+    else
+      answer := 'same';
+    end if;
+    if answer = 'same' then
+      answer := case when v_found.id <> v_item.id then 'case'
+                     when v_found.digest <> v_item.digest or v_found.database_id <> v_item.database then 'other'
+                     else 'same' end;
+    end if;
+    number := v_found.number;
+    sequence := v_found.sequence;
+    file_name := v_found.file_name;
+    folder := v_found.folder;
+    temporary := v_item.temporary;
+    is_pending := answer = 'new';
+    if answer = 'same' then
+      select v.temporary, true into temporary, is_pending from exchange.move v where v.number = v_found.number;
+      is_pending := coalesce(is_pending, false);
+    end if;
+    return next;
+  end loop;
+end $$;
+
+-- Readable and safe: ids hold no slash, and the sequence makes it one sender's.
+create or replace function exchange._file_name(
+  p_sequence bigint, p_id text, p_sender text, p_recipient text, p_media_type text) returns text
+language sql immutable set search_path from current as $$
+  select format('%s_%s_from_%s_to_%s.%s', p_sequence, p_id, p_sender, coalesce(nullif(p_recipient, ''), 'any'),
+                case when p_media_type is null then 'json' else 'bin' end)
+$$;

@@ -1,0 +1,88 @@
+-- API_3: the replies and the results, all of them durable before the answer; the process is READY_TO_COMMIT.
+--   p_replies  [{name, recipient, reply_to, size, sha256, media_type, temporary}]; temporary null: uploaded before
+--   p_results  {file name: {status, error, delay}}; a file without one counts as PROCESSED
+--   p_manifest digest of the whole; the same again is OK, another one a contradiction
+-- Answers {status: OK | CANCELLED | CONFLICT | NAMES | UPLOAD | FORBIDDEN, is_new, moves}.
+-- Locks: the process's row, the lane.  Errors: MX001.
+create or replace function exchange.prepare(
+  p_epoch bigint, p_now double precision, p_client text, p_process text, p_manifest text, p_replies jsonb, p_results jsonb)
+returns jsonb
+language plpgsql volatile set search_path from current as $$
+declare
+  v_server  constant exchange.server := exchange._enter(p_epoch);
+  v_process exchange.process;
+  v_reply   record;
+  v_unknown text;
+begin
+  select p.* into v_process from exchange.process p where p.id = p_process for update;
+  if v_process.id is null then return jsonb_build_object('status', 'CANCELLED'); end if;
+  if v_process.client_id <> p_client then return jsonb_build_object('status', 'FORBIDDEN'); end if;
+  if v_process.outcome = 'ABORTED' then return jsonb_build_object('status', 'CANCELLED', 'state', v_process.state); end if;
+  if v_process.state <> 'STARTED' then
+    return jsonb_build_object(
+      'status', case when v_process.manifest = p_manifest then 'OK' else 'CONFLICT' end, 'is_new', false,
+      'state', v_process.state, 'moves', exchange._moves(p_process));
+  end if;
+  select r.key into v_unknown from jsonb_object_keys(p_results) r (key)
+  where r.key not in (select m.file_name from exchange.process_file f join exchange.message m on m.number = f.number
+                      where f.process_id = p_process and not f.is_refused) limit 1;
+  if v_unknown is not null then return jsonb_build_object('status', 'NAMES', 'name', v_unknown); end if;
+  update exchange.process_file f
+  set result = coalesce(p_results -> m.file_name ->> 'status', 'PROCESSED'), error = p_results -> m.file_name ->> 'error',
+      delay = coalesce((p_results -> m.file_name ->> 'delay')::double precision, v_server.defer_delay)
+  from exchange.message m where f.process_id = p_process and not f.is_refused and m.number = f.number;
+  for v_reply in
+    select r.* from jsonb_to_recordset(p_replies) as r (
+      name text, recipient text, reply_to text, size bigint, sha256 text, media_type text, is_group boolean, temporary text,
+      place integer)
+    order by r.place
+  loop
+    if v_reply.temporary is not null then
+      -- One uploaded under the same name is not the one that is meant.
+      update exchange.message m set state = 'discarded', folder = null, finished_at = exchange.now()
+      where m.process_id = p_process and m.state = 'uploaded' and lower(m.name) = lower(v_reply.name);
+      perform exchange._add_reply(v_process, v_reply.name, v_reply.recipient, v_reply.reply_to, v_reply.size, v_reply.sha256,
+                                  v_reply.media_type, v_reply.is_group, v_reply.temporary, 'prepared');
+    else
+      update exchange.message m
+      set state = 'prepared', reply_to = v_reply.reply_to
+      where m.process_id = p_process and m.state = 'uploaded' and m.name = v_reply.name and m.sha256 = v_reply.sha256
+        and m.recipient in ('', v_reply.recipient);
+      if not found then return exchange._refuse_prepare(v_reply.name); end if;
+      perform exchange._address_reply(p_process, v_reply.name, v_reply.recipient);
+    end if;
+  end loop;
+  update exchange.message m set state = 'discarded', folder = null, finished_at = exchange.now()
+  where m.process_id = p_process and m.state = 'uploaded';
+  update exchange.process p
+  set state = 'READY_TO_COMMIT', ready_at = exchange.now(), manifest = p_manifest,
+      deadline = p_now + v_server.ready_timeout, expires_at = exchange.now() + make_interval(secs => v_server.ready_timeout)
+  where p.id = p_process returning p.* into v_process;
+  perform exchange._note(v_process, p_client, null);
+  return jsonb_build_object('status', 'OK', 'is_new', true, 'state', v_process.state, 'moves', exchange._moves(p_process));
+end $$;
+
+-- Undoes what prepare did so far: a reply that was to be uploaded before was not.
+create or replace function exchange._refuse_prepare(p_name text) returns jsonb
+language plpgsql volatile set search_path from current as $$
+begin
+  raise exception 'no reply % with this digest was uploaded before', quote_literal(p_name)
+    using errcode = 'MX040', hint = 'PUT it to /processes/{id}/replies/{name} first.';
+end $$;
+
+-- The recipient of an uploaded reply may be told only by API_3; then its id and file name follow.
+create or replace function exchange._address_reply(p_process text, p_name text, p_recipient text) returns void
+language plpgsql volatile set search_path from current as $$
+declare
+  v_reply exchange.message;
+begin
+  select m.* into v_reply from exchange.message m
+  where m.process_id = p_process and m.name = p_name and m.kind = 'reply' and m.state = 'prepared';
+  if v_reply.recipient = p_recipient then return; end if;
+  update exchange.message m
+  set recipient = p_recipient,
+      id = case when exists (select from exchange.message o where o.kind = 'reply' and o.recipient = p_recipient
+                             and lower(o.id) = lower(m.name) and o.state <> 'discarded')
+           then left(m.name, 40) || '.' || m.sequence || '.' || m.number else m.name end
+  where m.number = v_reply.number;
+end $$;

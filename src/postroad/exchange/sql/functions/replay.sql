@@ -1,0 +1,41 @@
+-- What a database lost by a restore: the messages of the processes that were committed after marker p_from, in order.
+create or replace function exchange.lost_messages(p_database text, p_from bigint)
+returns table (number bigint, process_id text, marker_seq bigint, id text, sender text, sequence bigint, file_name text, finished_at timestamptz)
+language sql stable set search_path from current as $$
+  select m.number, p.id, p.marker_seq, m.id, m.sender, m.sequence, m.file_name, m.finished_at
+  from exchange.process p
+  join exchange.process_file f on f.process_id = p.id and not f.is_refused
+  join exchange.message m on m.number = f.number
+  where p.database_id = p_database and p.outcome = 'COMMITTED' and p.has_marker and p.marker_seq > p_from
+    and m.state = 'done' and m.folder = 'Log' and m.process_id = p.id
+  order by m.number
+$$;
+
+-- Hands them out again: from Log back to Messages.  The database goes on from marker p_from.  Returns their number.
+--   p_from  null: what the ERP reported
+-- Errors: MX021 unknown, MX050 it was not restored and p_from is not given.
+create or replace function exchange.replay(p_epoch bigint, p_database text, p_from bigint, p_is_skipped boolean) returns bigint
+language plpgsql volatile set search_path from current as $$
+declare
+  v_database exchange.database;
+  v_from     bigint;
+  v_count    bigint := 0;
+begin
+  perform exchange._enter(p_epoch);
+  perform exchange.find_database(p_database, false);
+  select d.* into v_database from exchange.database d where d.id = p_database for update;
+  v_from := coalesce(p_from, v_database.restored_seq);
+  if v_from is null then
+    raise exception 'database % has not been seen to be restored', quote_literal(p_database)
+      using errcode = 'MX050', hint = 'To replay all the same, say from which marker: --from SEQ';
+  end if;
+  if not p_is_skipped then
+    update exchange.message m
+    set state = 'queued', folder = 'Messages', failures = 0, expiries = 0, finished_at = null, process_id = null
+    where m.number in (select l.number from exchange.lost_messages(p_database, v_from) l);
+    get diagnostics v_count = row_count;
+  end if;
+  update exchange.database d set committed_seq = v_from, restored_seq = null, restored_at = null where d.id = p_database;
+  perform alerts.clear('exchange/restored/' || p_database);
+  return v_count;
+end $$;

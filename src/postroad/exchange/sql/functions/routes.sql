@@ -1,0 +1,40 @@
+-- A way between the bus and the mailboxes; the same id again changes it.  Errors: MX060.
+create or replace function exchange.add_route(p_id text, p_direction text, p_queue text, p_database text, p_recipient text)
+returns exchange.route
+language plpgsql volatile set search_path from current as $$
+declare
+  v_route exchange.route;
+begin
+  if not exists (select from mbus.queue q where q.name = p_queue) then
+    raise exception 'there is no queue %', quote_literal(p_queue)
+      using errcode = 'MX060', hint = format('Create it: postroad bus create %s --payload jsonb', p_queue);
+  end if;
+  insert into exchange.route (id, direction, queue, database_id, recipient)
+  values (p_id, p_direction, p_queue, p_database, p_recipient)
+  on conflict (id) do update
+  set direction = excluded.direction, queue = excluded.queue, database_id = excluded.database_id, recipient = excluded.recipient
+  returning * into v_route;
+  return v_route;
+end $$;
+
+create or replace function exchange.remove_route(p_id text) returns boolean
+language sql volatile set search_path from current as $$
+  with gone as (delete from exchange.route r where r.id = p_id returning r.id)
+  select exists (select from gone)
+$$;
+
+-- Posts a reply to a queue and acknowledges it, both or neither.  False: somebody has acknowledged it already.
+create or replace function exchange.post_reply(p_epoch bigint, p_number bigint, p_queue text, p_payload jsonb) returns boolean
+language plpgsql volatile set search_path from current as $$
+begin
+  perform exchange._enter(p_epoch);
+  update exchange.message m set state = 'done', folder = 'Log', finished_at = exchange.now()
+  where m.number = p_number and m.state = 'waiting';
+  if not found then return false; end if;
+  if (select q.payload from mbus.queue q where q.name = p_queue) = 'jsonb' then
+    perform mbus.post(p_queue, p_payload);
+  else
+    perform mbus.post(p_queue, p_payload::text);
+  end if;
+  return true;
+end $$;

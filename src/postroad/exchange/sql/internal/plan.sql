@@ -1,0 +1,36 @@
+-- Every change of where a file belongs is a plan, in the same transaction.
+create or replace function exchange._plan() returns trigger
+language plpgsql volatile set search_path from current as $$
+begin
+  insert into exchange.move as v (number, source) values (new.number, old.folder)
+  on conflict on constraint move_pkey do update set source = excluded.source;
+  return null;
+end $$;
+
+create or replace trigger plan_the_move after update of folder on exchange.message
+for each row when (old.folder is distinct from new.folder) execute function exchange._plan();
+
+-- A move as the server needs it.
+create or replace function exchange._move(p_message exchange.message, p_move exchange.move) returns jsonb
+language sql stable set search_path from current as $$
+  select jsonb_build_object(
+    'number', p_message.number, 'database', p_message.database_id, 'name', p_message.file_name, 'folder', p_message.folder,
+    'source', p_move.source, 'temporary', p_move.temporary, 'size', p_message.size, 'sha256', p_message.sha256,
+    'media_type', p_message.media_type, 'process', p_message.process_id, 'state', p_message.state)
+$$;
+
+-- What is to be moved for a process, by the recorded plan.
+create or replace function exchange._moves(p_process text) returns jsonb
+language sql stable set search_path from current as $$
+  select coalesce(jsonb_agg(exchange._move(m, v) order by m.number), '[]')
+  from exchange.message m join exchange.move v on v.number = m.number
+  where m.process_id = p_process
+$$;
+
+-- What is to be moved for one message.
+create or replace function exchange._moves_of(p_number bigint) returns jsonb
+language sql stable set search_path from current as $$
+  select coalesce(jsonb_agg(exchange._move(m, v)), '[]')
+  from exchange.message m join exchange.move v on v.number = m.number
+  where m.number = p_number
+$$;

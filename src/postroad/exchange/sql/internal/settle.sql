@@ -1,0 +1,122 @@
+-- How a process ends.  Each takes a process whose row the caller holds locked, and returns it as it is then.
+
+-- The ERP has committed: what was processed is done, replies become visible, and the files follow.
+create or replace function exchange._commit(p_process exchange.process, p_now double precision, p_actor text)
+returns exchange.process
+language plpgsql volatile set search_path from current as $$
+declare
+  v_process exchange.process;
+  v_parked  record;
+begin
+  update exchange.process p set state = 'CLEANUP', outcome = 'COMMITTED', deadline = null, expires_at = null
+  where p.id = p_process.id returning p.* into v_process;
+  if p_process.has_marker then
+    update exchange.database d set committed_seq = greatest(d.committed_seq, p_process.marker_seq)
+    where d.id = p_process.database_id;
+  end if;
+  update exchange.message m
+  set state = case f.result when 'DEFERRED' then 'deferred' when 'INCORRECT' then 'parked' else 'done' end,
+      folder = case f.result when 'DEFERRED' then 'Messages' when 'INCORRECT' then 'Error' else 'Log' end,
+      available_at = case f.result when 'DEFERRED' then p_now + f.delay end,
+      error = f.error, finished_at = case when f.result = 'DEFERRED' then null else exchange.now() end
+  from exchange.process_file f
+  where f.process_id = p_process.id and not f.is_refused and m.number = f.number and m.process_id = p_process.id;
+  update exchange.message m set state = 'waiting', folder = 'Messages'
+  where m.process_id = p_process.id and m.kind = 'reply' and m.state in ('prepared', 'unknown');
+  for v_parked in
+    select m.* from exchange.message m where m.process_id = p_process.id and m.state = 'parked' and m.kind = 'message'
+  loop
+    perform exchange._tell_parked(v_parked.number);
+  end loop;
+  perform alerts.clear('exchange/in_doubt/' || p_process.id) where p_process.state = 'UNKNOWN';
+  perform exchange._note(v_process, p_actor, null);
+  return v_process;
+end $$;
+
+-- Nothing was committed: the files are to be handed out again, prepared replies go.
+--   p_counts  how the end counts against its messages: failure, expiry or null
+-- A message that failed too often and was alone is parked with its reason.
+create or replace function exchange._abort(
+  p_process exchange.process, p_now double precision, p_state text, p_actor text, p_error text, p_counts text)
+returns exchange.process
+language plpgsql volatile set search_path from current as $$
+declare
+  v_process exchange.process;
+  v_server  exchange.server;
+  v_parked  bigint;
+  v_alone   boolean;
+begin
+  select s.* into v_server from exchange.server s;
+  update exchange.process p
+  set state = p_state, outcome = 'ABORTED', deadline = null, expires_at = null, ended_at = exchange.now(),
+      error = coalesce(p_error, p.error)
+  where p.id = p_process.id returning p.* into v_process;
+  select count(*) = 1 into v_alone from exchange.process_file f where f.process_id = p_process.id and not f.is_refused;
+  update exchange.message m
+  set state = 'queued', folder = 'Messages', error = coalesce(p_error, m.error),
+      failures = m.failures + (p_counts is not distinct from 'failure')::integer,
+      expiries = m.expiries + (p_counts is not distinct from 'expiry')::integer
+  from exchange.process_file f
+  where f.process_id = p_process.id and not f.is_refused and m.number = f.number and m.process_id = p_process.id
+    and m.state in ('leased', 'unknown');
+  update exchange.message m set state = 'discarded', folder = null, finished_at = exchange.now()
+  where m.process_id = p_process.id and m.kind = 'reply' and m.state in ('uploaded', 'prepared', 'unknown');
+  if v_alone and p_counts is not null then
+    update exchange.message m
+    set state = 'parked', folder = 'Error', finished_at = exchange.now(),
+        error = coalesce(p_error, m.error, 'it was not finished in time, again and again')
+    from exchange.process_file f
+    where f.process_id = p_process.id and not f.is_refused and m.number = f.number and m.state = 'queued'
+      and (m.failures > v_server.suspect_after or m.expiries > 3 * v_server.suspect_after)
+    returning m.number into v_parked;
+    perform exchange._tell_parked(v_parked) where v_parked is not null;
+  end if;
+  perform alerts.clear('exchange/in_doubt/' || p_process.id) where p_process.state = 'UNKNOWN';
+  perform exchange._note(v_process, p_actor, p_error);
+  return v_process;
+end $$;
+
+-- Nobody knows whether the ERP has committed: the files go to Unknown, the administrator is told.
+create or replace function exchange._doubt(p_process exchange.process, p_reason text) returns exchange.process
+language plpgsql volatile set search_path from current as $$
+declare
+  v_process exchange.process;
+  v_level   text;
+begin
+  update exchange.process p set state = 'UNKNOWN', deadline = null, expires_at = null, error = p_reason
+  where p.id = p_process.id returning p.* into v_process;
+  update exchange.message m set state = 'unknown', folder = 'Unknown'
+  where m.process_id = p_process.id and m.state in ('leased', 'prepared');
+  select d.resolution into v_level from exchange.database d where d.id = p_process.database_id;
+  perform alerts.raise(
+    'exchange/in_doubt/' || p_process.id, 'exchange', case v_level when 'marker' then 'warning' else 'critical' end,
+    format('process %s of database %s is in doubt', p_process.id, p_process.database_id),
+    format('It was ready to commit and nobody reported the outcome: %s. Its files are in the folder Unknown. %s',
+      p_reason,
+      case v_level when 'marker' then 'The next instance on that database settles it.'
+      else format('Look into the database, then: postroad exchange resolve %s COMMITTED (or ABORTED)', p_process.id) end));
+  perform exchange._note(v_process, null, p_reason);
+  return v_process;
+end $$;
+
+-- The outcome of a process that was ready or in doubt.
+create or replace function exchange._settle(
+  p_process exchange.process, p_outcome text, p_now double precision, p_actor text, p_error text)
+returns exchange.process
+language plpgsql volatile set search_path from current as $$
+begin
+  if p_outcome = 'COMMITTED' then
+    return exchange._commit(p_process, p_now, p_actor);
+  end if;
+  return exchange._abort(p_process, p_now, 'ABORTED', p_actor, p_error, null);
+end $$;
+
+-- A message lies in Error: the administrator is told why.
+create or replace function exchange._tell_parked(p_number bigint) returns void
+language sql volatile set search_path from current as $$
+  select alerts.raise(
+    format('exchange/parked/%s', m.number), 'exchange', 'error',
+    format('message %s of %s to database %s is parked in Error', m.id, m.sender, m.database_id),
+    format('%s. When the reason is gone: postroad exchange requeue %s --sender %s', coalesce(m.error, 'no reason was given'), m.id, m.sender))
+  from exchange.message m where m.number = p_number
+$$;

@@ -1,0 +1,17 @@
+-- The one server that serves this journal: its root, its generation, its clock and what it was told to keep to.
+create table exchange.server (
+  id              integer primary key default 1 constraint there_is_one_server check (id = 1),
+  root_id         uuid,
+  epoch           bigint not null default 0,
+  holder          text,
+  started_at      timestamptz,
+  seen_at         timestamptz,
+  served_seconds  double precision not null default 0,
+  started_timeout double precision not null default 600,
+  ready_timeout   double precision not null default 600,
+  defer_delay     double precision not null default 60,
+  suspect_after   integer not null default 5,
+  failed_policy   text not null default 'go_on' constraint policy_is_known check (failed_policy in ('go_on', 'wait')),
+  events_kept     interval not null default '7 days'
+);
+insert into exchange.server default values;

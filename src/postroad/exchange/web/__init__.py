@@ -1,0 +1,62 @@
+"""The HTTP face of the exchange: `/exchange/v1`."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from starlette.responses import Response
+
+from postroad import __version__
+from postroad.exchange.desk import Desk
+from postroad.exchange.intake import Intake
+from postroad.exchange.processes import Processes
+from postroad.exchange.replies import Replies
+from postroad.exchange.web.admin import admin_routes
+from postroad.exchange.web.fast_lane import FastLane
+from postroad.exchange.web.identity import Identity
+from postroad.exchange.web.messages import message_routes
+from postroad.exchange.web.models import Answer
+from postroad.exchange.web.processes import process_routes
+from postroad.exchange.web.values import answer
+from postroad.web import BodyLimit, prepare, problem_responses
+
+__all__ = ["BASE_PATH", "create_app"]
+
+BASE_PATH = "/exchange/v1"
+
+
+def create_app(desk: Desk) -> FastLane:
+    """Return the application of one serving generation."""
+    app = FastAPI(
+        title="Postroad exchange",
+        version=__version__,
+        openapi_url=f"{BASE_PATH}/openapi.json",
+        docs_url=f"{BASE_PATH}/docs",
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    prepare(app)
+    app.add_middleware(
+        BodyLimit,
+        limit_bytes=desk.settings.body_limit,
+        is_limited=lambda path: "/replies/" not in path,
+    )
+    identity = Identity(desk.journal)
+    processes = Processes(desk, BASE_PATH)
+    messages = message_routes(identity, Intake(desk), Replies(desk, BASE_PATH))
+    app.include_router(messages.routes, prefix=BASE_PATH)
+    app.include_router(process_routes(identity, processes, desk), prefix=BASE_PATH)
+    app.include_router(admin_routes(identity, processes, desk), prefix=BASE_PATH)
+
+    @app.get(
+        f"{BASE_PATH}/health",
+        tags=["administration"],
+        response_model=None,
+        responses={200: {"model": Answer}, **problem_responses(503)},
+    )
+    async def health() -> Response:
+        """Tell whether the journal answers."""
+        await desk.journal.call("select 1")
+        return answer({"status": "OK", "epoch": desk.epoch, "is_full": desk.is_full})
+
+    lanes = {("POST", f"{BASE_PATH}/messages"): messages.post}
+    return FastLane(app, lanes, desk.settings.body_limit)

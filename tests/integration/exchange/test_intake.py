@@ -1,0 +1,174 @@
+"""Intake: durable before told, repeatable, one file per message, nothing but safe names."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from typing import Any
+
+from tests.fixtures.exchange import Room, stored
+
+
+async def test_a_message_lies_as_a_readable_file_when_it_is_answered(exchange: Room) -> None:
+    phone = exchange.caller("phone")
+    body = {"order": 17, "имя": "Смородина"}
+    status, answer = await phone.call(
+        "POST",
+        "/messages",
+        json={"id": "m1", "database": "sales", "recipient": "erp", "body": body},
+    )
+    assert status == 201
+    assert answer["status"] == "OK"
+    assert exchange.files() == {"Messages": ["1_m1_from_phone_to_erp.json"]}
+    content = (exchange.root / "sales/Messages/1_m1_from_phone_to_erp.json").read_bytes()
+    assert content == stored(body)
+    assert answer["sha256"] == hashlib.sha256(content).hexdigest()
+    assert answer["size"] == len(content)
+
+
+async def test_the_same_again_is_200_and_the_same_answer_other_content_409(exchange: Room) -> None:
+    phone = exchange.caller("phone")
+    message = {"id": "m1", "database": "sales", "body": [1, 2]}
+    first = await phone.call("POST", "/messages", json=message)
+    again = await phone.call("POST", "/messages", json=message)
+    assert (first[0], again[0]) == (201, 200)
+    assert first[1] == again[1]
+    for change in ({"body": [1]}, {"recipient": "x"}, {"order": 1}, {"database": "other"}):
+        status, problem = await phone.call("POST", "/messages", json={**message, **change})
+        assert (status, problem["code"]) == (409, "exchange_message_conflict")
+    assert exchange.files() == {"Messages": ["1_m1_from_phone_to_any.json"]}
+
+
+async def test_a_message_id_is_unique_per_sender_only(exchange: Room) -> None:
+    for name in ("a", "b"):
+        await exchange.caller(name).send("m1")
+    assert len(exchange.files()["Messages"]) == 2
+
+
+async def test_other_content_lies_as_the_senders_bytes_beside_a_head(exchange: Room) -> None:
+    phone = exchange.caller("phone")
+    content = bytes(range(256))
+    await phone.send(
+        "scan", content_base64=base64.b64encode(content).decode(), media_type="image/png"
+    )
+    folder = exchange.root / "sales/Messages"
+    assert (folder / "1_scan_from_phone_to_any.bin").read_bytes() == content
+    assert '"image/png"' in (folder / "1_scan_from_phone_to_any.json").read_text()
+    process = await exchange.caller("erp").begin()
+    (file,) = process["files"]
+    assert base64.b64decode(file["content_base64"]) == content
+    assert file["sha256"] == hashlib.sha256(content).hexdigest()
+
+
+async def test_a_group_is_one_file_handled_as_a_whole(exchange: Room) -> None:
+    phone = exchange.caller("phone")
+    group = [{"id": "x", "body": 1}, {"id": "y", "body": {"a": None}}]
+    await phone.send("g1", messages=group)
+    process = await exchange.caller("erp").begin()
+    assert [file["body"] for file in process["files"]] == [group]
+
+
+HOSTILE = ("../x", "a/b", "a\\b", ".x", "", "x" * 65, "x" * 300, "a\x00b", "ä", "a b", "-a", "a\n")
+
+
+async def test_hostile_ids_are_422_and_leave_nothing(exchange: Room) -> None:
+    phone = exchange.caller("phone")
+    for field in ("id", "database", "recipient"):
+        for bad in HOSTILE:
+            message = {"id": "m", "database": "sales", "body": 1, field: bad}
+            status, problem = await phone.call("POST", "/messages", json=message)
+            assert status == 422, (field, bad, problem)
+            assert problem["detail"]
+    assert exchange.rows("select from exchange.message") == []
+    assert [path.name for path in exchange.root.iterdir() if path.name[0] != "."] == []
+    assert not (exchange.root.parent / "x").exists()
+
+
+async def test_ids_that_differ_by_case_alone_are_refused(exchange: Room) -> None:
+    phone = exchange.caller("phone")
+    await phone.send("A", "Sales")
+    assert (
+        await phone.call("POST", "/messages", json={"id": "a", "database": "Sales", "body": 1})
+    )[0] == 422
+    assert (
+        await phone.call("POST", "/messages", json={"id": "b", "database": "sales", "body": 1})
+    )[0] == 422
+    assert [path.name for path in exchange.root.iterdir() if path.name[0] != "."] == ["Sales"]
+
+
+UNREADABLE = (
+    b"{",
+    b"[]",
+    b'{"id": "m", "database": "sales"}',
+    b'{"id": "m", "database": "sales", "body": NaN}',
+    b'{"id": "m", "database": "sales", "body": "\\ud800"}',
+    b'{"id": "m", "database": "sales", "body": 1, "content_base64": "eA=="}',
+    b'{"id": "m", "database": "sales", "content_base64": "?"}',
+    b'{"id": "m", "database": "sales", "messages": []}',
+    b'{"id": "m", "database": "sales", "body": 1, "order": "1"}',
+    b'{"id": "m", "database": "sales", "body": 1, "order": 9999999999999999999}',
+    b'{"id": "m", "database": "sales", "body": ' + b"[" * 5000 + b"]" * 5000 + b"}",
+)
+
+
+async def test_bodies_that_cannot_be_meant_are_422(exchange: Room) -> None:
+    phone = exchange.caller("phone")
+    for body in UNREADABLE:
+        status, problem = await phone.call(
+            "POST", "/messages", content=body, headers={"Content-Type": "application/json"}
+        )
+        assert (status, problem["status"]) == (422, 422), (body[:60], problem)
+
+
+async def test_numbers_keep_their_digits(exchange: Room) -> None:
+    phone = exchange.caller("phone")
+    body: Any = {"big": 123456789012345678901234567890, "small": 0.1}
+    await phone.send("m1", body=body)
+    process = await exchange.caller("erp").begin()
+    assert process["files"][0]["body"] == body
+
+
+async def test_a_body_above_the_limit_is_413(exchange: Room) -> None:
+    await exchange.restart(body_limit=2048)
+    phone = exchange.caller("phone")
+    status, problem = await phone.call(
+        "POST", "/messages", json={"id": "m", "database": "sales", "body": "x" * 3000}
+    )
+    assert (status, problem["code"]) == (413, "web_body_too_large")
+
+
+async def test_a_database_must_be_known_where_the_setting_says_so(exchange: Room) -> None:
+    await exchange.restart(creates_databases=False)
+    phone = exchange.caller("phone")
+    message = {"id": "m", "database": "sales", "body": 1}
+    assert (await phone.call("POST", "/messages", json=message))[0] == 404
+    assert not (exchange.root / "sales").exists()
+    exchange.rows("select exchange.add_database('sales')")
+    assert (await phone.call("POST", "/messages", json=message))[0] == 201
+
+
+async def test_planted_links_and_pipes_lead_nowhere(exchange: Room, tmp_path: Any) -> None:
+    phone = exchange.caller("phone")
+    (exchange.root / "evil").symlink_to(tmp_path)
+    status, _ = await phone.call(
+        "POST", "/messages", json={"id": "m", "database": "evil", "body": 1}
+    )
+    assert status == 503
+    assert list(tmp_path.iterdir()) == []
+    await phone.send("m1")
+    name = "1_m1_from_phone_to_any.json"
+    (exchange.root / "sales/Messages" / name).unlink()
+    os.mkfifo(exchange.root / "sales/Messages" / name)
+    assert (await exchange.caller("erp").start())["status"] == "IDLE"
+    assert [key.rsplit("/", 1)[0] for key in exchange.alerts()] == ["exchange/corrupt"]
+
+
+async def test_who_is_unknown_or_has_no_rights_is_refused(exchange: Room) -> None:
+    phone = exchange.caller("phone", databases=["other"])
+    message = {"id": "m", "database": "sales", "body": 1}
+    assert (await phone.call("POST", "/messages", json=message))[0] == 403
+    phone.http.headers["Authorization"] = "Bearer nonsense"
+    assert (await phone.call("POST", "/messages", json=message))[0] == 401
+    del phone.http.headers["Authorization"]
+    assert (await phone.call("POST", "/messages", json=message))[0] == 401
