@@ -5,9 +5,10 @@ from __future__ import annotations
 from benchmarks.result import Scenario
 from benchmarks.scenarios import (
     backlog,
-    celery_brokers,
     bridge,
     bridge_rabbitmq,
+    celery_brokers,
+    console,
     coordination,
     fanout,
     intake_large,
@@ -43,4 +44,5 @@ SCENARIOS: tuple[Scenario, ...] = (
     bridge.SCENARIO,
     bridge_rabbitmq.SCENARIO,
     coordination.SCENARIO,
+    console.SCENARIO,
 )
