@@ -172,7 +172,7 @@ SCENARIO = Scenario(
     "console",
     "The console",
     f"{QUEUES:,} queues with {MESSAGES_EACH:,} messages each; the real web service and Debian's "
-    f"Chromium. First picture: from opening the overview until the map is drawn, median of {ROUNDS}. "
+    f"Chromium. First picture: from opening the overview until its map, median of {ROUNDS}. "
     "Cost: execution and planning time by pg_stat_statements while "
     f"{CONSOLES} browsers show the overview.",
     3,

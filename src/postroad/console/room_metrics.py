@@ -10,6 +10,7 @@ from psycopg_pool import PoolTimeout
 
 from postroad.console.house import House
 from postroad.console.pages import is_there
+from postroad.postgres.errors import DatabaseUnavailable
 
 __all__ = ["room_metrics"]
 
@@ -30,7 +31,7 @@ async def room_metrics(house: House) -> list[Metric]:
         if is_there(package):
             try:
                 found += await collect(house)
-            except (psycopg.Error, PoolTimeout, OSError):
+            except (psycopg.Error, PoolTimeout, OSError, DatabaseUnavailable):
                 continue
     return found
 
