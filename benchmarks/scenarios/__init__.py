@@ -5,6 +5,7 @@ from __future__ import annotations
 from benchmarks.result import Scenario
 from benchmarks.scenarios import (
     backlog,
+    exchange,
     fanout,
     many_queues,
     ordering,
@@ -31,4 +32,5 @@ SCENARIOS: tuple[Scenario, ...] = (
     many_queues.SCENARIO,
     ordering.SCENARIO,
     request.SCENARIO,
+    exchange.SCENARIO,
 )

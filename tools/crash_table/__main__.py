@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 import tempfile
 from collections import Counter
@@ -13,7 +14,7 @@ from pathlib import Path
 from postroad.cli.rooms import SCHEMAS
 from postroad.testing import TestServer
 from tools.crash_table.scenarios import SCENARIOS, Scenario, _fetch, _ready
-from tools.crash_table.world import World
+from tools.crash_table.world import Nursery, World
 
 PAGE = Path(__file__).parents[2] / "docs/operate/exchange-crash-table.md"
 # File calls happen in the file thread, journal and HTTP sends in the main one.
@@ -31,17 +32,18 @@ class Row:
 
 
 def run_point(
-    server: TestServer, scenario: Scenario, call: str, nth: int
+    server: TestServer, nursery: Nursery, scenario: Scenario, call: str, nth: int
 ) -> tuple[bool, list[str]]:
     """Kill at one point; return whether there was such a point, and what does not hold."""
     with server.clone(*SCHEMAS) as dsn:
-        world = World(dsn, **scenario.settings)
+        world = World(dsn, nursery, **scenario.settings)
         try:
             world.start()
             given = scenario.before(world)
             world.inject(call, nth)
             result = scenario.during(world, given)
-            was_killed = world.disarm() or world.kills > 0
+            was_killed = world.kills > 0 or world.disarm()
+            world.disarm()
             world.revive()
             scenario.after(world, result if result is not None else given)
             return was_killed, world.violations()
@@ -51,19 +53,21 @@ def run_point(
             world.close()
 
 
-def run_recovery(server: TestServer, call: str, nth: int) -> tuple[bool, list[str]]:
+def run_recovery(
+    server: TestServer, nursery: Nursery, call: str, nth: int
+) -> tuple[bool, list[str]]:
     """Kill the server while it recovers from a kill, then let it recover."""
     with server.clone(*SCHEMAS) as dsn:
-        world = World(dsn)
+        world = World(dsn, nursery)
         try:
             world.start()
             process = _ready(world)
             world.erp_commit(process)
-            world.stop(9)
+            world.stop()
             serves = world.start(inject=(call, nth))
             was_killed = not serves
             if serves:
-                world.stop(9)
+                world.stop()
             world.revive()
             path = f"/processes/{process['id']}/commit"
             answer = world.call("erp", "POST", path)
@@ -80,9 +84,11 @@ def run(names: Sequence[str], calls: Sequence[str], points_most: int) -> list[Ro
     """Run the scenarios and return their rows."""
     rows = []
     folder = Path(tempfile.mkdtemp(prefix="crash-table-"))
+    folder.chmod(0o755)
     (folder / "bin_folder").write_text("")
     server = TestServer(folder)
     server.start()
+    nursery = Nursery()
     try:
         for scenario in [*SCENARIOS, None]:
             name = scenario.name if scenario else "recovery itself"
@@ -93,16 +99,18 @@ def run(names: Sequence[str], calls: Sequence[str], points_most: int) -> list[Ro
             for call in calls:
                 for nth in range(1, points_most + 1):
                     if scenario is None:
-                        was_killed, violations = run_recovery(server, call, nth)
+                        was_killed, violations = run_recovery(server, nursery, call, nth)
                     else:
-                        was_killed, violations = run_point(server, scenario, call, nth)
+                        was_killed, violations = run_point(server, nursery, scenario, call, nth)
                     row.violations += [f"{call} {nth}: {text}" for text in violations]
                     if not was_killed:
                         break
                     row.points[call] += 1
             print(row.scenario, dict(row.points), row.violations or "holds", flush=True)
     finally:
-        server.embedded.halt()
+        nursery.close()
+        server.stop()
+        shutil.rmtree(folder, ignore_errors=True)
     return rows
 
 
