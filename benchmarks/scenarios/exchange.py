@@ -107,8 +107,10 @@ def _measure(lab: Lab, root: Path, port: int, pid: int) -> Findings:
 @contextmanager
 def _serving(lab: Lab, root: Path) -> Iterator[tuple[int, int]]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "postroad", "--database-url", lab.dsn, "exchange", "serve"]
-        + ["--root", str(root / "root"), "--port", "0", "--json"],
+        [
+            *(sys.executable, "-m", "postroad", "--database-url", lab.dsn, "exchange", "serve"),
+            *("--root", str(root / "root"), "--port", "0", "--json"),
+        ],
         env=_environment(lab),
         cwd=lab.root,
         stdout=subprocess.PIPE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import sys
 import tempfile
@@ -80,9 +81,11 @@ def run_recovery(
             world.close()
 
 
-def run(names: Sequence[str], calls: Sequence[str], points_most: int) -> list[Row]:
-    """Run the scenarios and return their rows."""
-    rows = []
+def run(
+    names: Sequence[str], calls: Sequence[str], points_most: int, store: Path | None
+) -> list[Row]:
+    """Run the scenarios that the store does not hold yet, and return the rows of all."""
+    rows = _stored(store)
     folder = Path(tempfile.mkdtemp(prefix="crash-table-"))
     folder.chmod(0o755)
     (folder / "bin_folder").write_text("")
@@ -93,6 +96,8 @@ def run(names: Sequence[str], calls: Sequence[str], points_most: int) -> list[Ro
         for scenario in [*SCENARIOS, None]:
             name = scenario.name if scenario else "recovery itself"
             if names and not any(wanted in name for wanted in names):
+                continue
+            if any(row.scenario == name for row in rows):
                 continue
             row = Row(name)
             rows.append(row)
@@ -106,12 +111,24 @@ def run(names: Sequence[str], calls: Sequence[str], points_most: int) -> list[Ro
                     if not was_killed:
                         break
                     row.points[call] += 1
+            if store is not None:
+                line = json.dumps([row.scenario, row.points, row.violations])
+                with store.open("a", encoding="utf-8") as file:
+                    file.write(line + "\n")
             print(row.scenario, dict(row.points), row.violations or "holds", flush=True)
     finally:
         nursery.close()
         server.stop()
         shutil.rmtree(folder, ignore_errors=True)
     return rows
+
+
+def _stored(store: Path | None) -> list[Row]:
+    if store is None or not store.exists():
+        return []
+    lines = store.read_text(encoding="utf-8").splitlines()
+    found = [json.loads(line) for line in lines]
+    return [Row(name, Counter(points), violations) for name, points, violations in found]
 
 
 def page(rows: Sequence[Row], calls: Sequence[str]) -> str:
@@ -151,10 +168,11 @@ def main() -> int:
     parser.add_argument("--only", action="append", default=[], help="scenarios by part of name")
     parser.add_argument("--call", action="append", default=[], help="kinds of system calls")
     parser.add_argument("--points", type=int, default=POINTS_MOST)
+    parser.add_argument("--store", type=Path, help="go on from the rows in this file")
     parser.add_argument("--no-page", action="store_true")
     given = parser.parse_args()
     calls = given.call or CALLS
-    rows = run(given.only, calls, given.points)
+    rows = run(given.only, calls, given.points, given.store)
     if not given.no_page:
         PAGE.write_text(page(rows, calls), encoding="utf-8")
     return 1 if any(row.violations for row in rows) else 0
