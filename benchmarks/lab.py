@@ -75,12 +75,12 @@ class Lab:
 
 
 @contextmanager
-def open_server() -> Iterator[EmbeddedServer]:
-    """Run a durable server of the benchmark's own in a temporary folder."""
+def open_server(**more: str) -> Iterator[EmbeddedServer]:
+    """Run a durable server of the benchmark's own in a temporary folder, configured by `more`."""
     folder = Path(tempfile.mkdtemp(prefix="postroad-bench-"))
     # As root the server runs as a user of its own, which has to get through.
     folder.chmod(0o755)
-    server = EmbeddedServer(folder, configuration=CONFIGURATION)
+    server = EmbeddedServer(folder, configuration={**CONFIGURATION, **more})
     try:
         with server:
             yield server

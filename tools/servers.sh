@@ -10,6 +10,7 @@ pgbouncer        pgbouncer
 rabbitmq-server  rabbitmq-server
 sshd             openssh-server
 firebird         firebird3.0-server
+isql-fb          firebird3.0-utils
 faketime         faketime
 strace           strace
 chromium         chromium

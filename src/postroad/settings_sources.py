@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pydantic
-from psycopg import ProgrammingError
 from pydantic import SecretStr
 from pydantic_settings import (
     BaseSettings,
@@ -55,7 +54,7 @@ class LoadedSettings:
     def effective(self) -> list[Effective]:
         """List every setting with its value, secrets masked, and its source."""
         return [
-            Effective(name, _shown(value), self.sources.get(name, "default"))
+            Effective(name, _shown(name, value), self.sources.get(name, "default"))
             for name, value in _leaves(self.settings)
         ]
 
@@ -181,13 +180,12 @@ def _leaves(model: pydantic.BaseModel, prefix: str = "") -> Iterator[tuple[str, 
             yield f"{prefix}{name}", value
 
 
-def _shown(value: Any) -> Any:
+def _shown(name: str, value: Any) -> Any:
     if isinstance(value, SecretStr):
-        try:
+        # Of an address people want to see all but the password, of any other secret nothing.
+        if name.endswith("database_url"):
             return masked_database_url(value.get_secret_value())
-        except ProgrammingError:
-            # Not a database's: an address of another kind, which may hold a secret anywhere.
-            return "***"
+        return "***"
     if isinstance(value, timedelta):
         return shown_duration(value)
     if isinstance(value, dict | tuple) and not value:

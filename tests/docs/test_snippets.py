@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from postroad.bus import AsyncWorker, Worker
-from postroad.cli.rooms import BUS
+from postroad.cli.rooms import SCHEMAS
 from postroad.postgres import install
 from tests.docs.runner import PageRunner, serve_until_worked_off, serve_until_worked_off_async
 from tests.docs.snippets import DOCS, pages_run, snippets
@@ -23,7 +23,8 @@ def test_the_snippets_of_a_page_run_in_order(
 ) -> None:
     # Installed and not cloned: the roles of the bus are named after the database of the install.
     with psycopg.connect(empty_database) as connection:
-        install(connection, BUS)
+        for schema in SCHEMAS:
+            install(connection, schema)
     monkeypatch.setattr(Worker, "serve", serve_until_worked_off)
     monkeypatch.setattr(AsyncWorker, "serve", serve_until_worked_off_async)
     monkeypatch.setenv("POSTROAD_DATABASE_URL", empty_database)

@@ -38,7 +38,8 @@ CASES = [
     ("redrive('q', 'none')", "MB002"),
     ("reject('q', 'none', 'q.1@x')", "MB002"),
     # shapes and existing things
-    ("create_queue('q', 9)", "MB003"),
+    ("alter_queue('none', true)", "MB001"),
+    ("alter_queue('q', null)", "MB012"),
     ("create_queue('q', payload => 'text')", "MB003"),
     ("create_consumer('q', 'default')", "MB004"),
     ("drop_consumer('q', 'default')", "MB016"),

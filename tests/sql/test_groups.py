@@ -150,3 +150,17 @@ def test_names_that_no_index_could_hold_are_refused(bus: Connection) -> None:
     for header in ("group", "dedup_key"):
         with refused(bus, "MB012"):
             post(bus, 1, f"{header}=>{long}")
+
+
+def test_a_transaction_older_than_the_first_group_leaves_it_alone(
+    live: str, connect: Connect
+) -> None:
+    older, other = connect(live), connect(live, autocommit=True)
+    post(older, 1)
+    assert take(older) == ["1"]
+    post_groups(other, "a1", "a2", "2")
+    # Whatever functions it runs, it takes one of the group or none, never both.
+    assert take(older) in (["2"], ["a1", "2"])
+    older.rollback()
+    assert take(other) in (["a1", "2"], ["a1", "2"])
+    assert take(other) == ["a2"]

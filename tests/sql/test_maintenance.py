@@ -13,6 +13,8 @@ from tests.sql.calls import (
     ack,
     lease,
     maintain,
+    nack,
+    nobody_maintains,
     one,
     post,
     post_many,
@@ -305,3 +307,38 @@ def test_a_lease_survives_the_slot_it_came_from(small: str, connect: Connect) ->
     maintain(connection)
     assert figures(connection) == (1, 1)
     ack(connection, iid, token)
+
+
+def test_without_maintenance_a_consumer_leaves_the_retries_of_another_alone(
+    live: str, connect: Connect, clock: DatabaseClock
+) -> None:
+    first, second = connect(live), connect(live)
+    first.execute("select mbus.create_consumer('q', 'second')")
+    post(first, 1)
+    first.commit()
+    ((_, iid, token, _),) = lease(second, whose="q_by_second")
+    nack(second, iid, token, delay="1 second")
+    second.commit()
+    clock.advance(timedelta(seconds=9))
+    nobody_maintains(first)
+    first.commit()
+    # The first consumer's transaction stays open, and the second gets its retry all the same.
+    assert take(first) == ["1"]
+    assert take(second, whose="q_by_second") == ["1"]
+
+
+def test_a_delayed_message_that_was_committed_late_is_not_passed_by(
+    live: str, connect: Connect, clock: DatabaseClock
+) -> None:
+    late, keeper = connect(live), connect(live, autocommit=True)
+    maintain(keeper, None)
+    due = one(keeper, "select mbus.now() + interval '1 second'")
+    late.execute("select mbus.post_q('n=>1', delayed_until => %s)", (due,))
+    maintain(keeper, None)
+    for _ in range(5):
+        clock.advance(timedelta(seconds=7))
+        maintain(keeper, None)
+    late.commit()
+    maintain(keeper, None)
+    assert one(keeper, "select count(*) from mbus.delayed") == 0
+    assert take(keeper) == ["1"]

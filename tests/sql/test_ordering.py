@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -358,3 +359,29 @@ def test_who_waits_for_a_reserved_iid_waits_for_the_transaction_that_posts_it(
     assert take_r(other) == []
     assert take(other) == ["first"]
     assert sorted(take_r(other)) == ["second", "warm"]
+
+
+def test_a_message_that_moves_is_never_taken_for_done(
+    live: str, connect: Connect, in_thread: InThread
+) -> None:
+    mover, observer = connect(live, autocommit=True), connect(live, autocommit=True)
+    post(observer, 1)
+    enough = threading.Event()
+
+    def move() -> None:
+        while not enough.is_set():
+            # None when the observer looks at it just now.
+            for _, iid, token, _ in lease(mover):
+                nack(mover, iid, token, delay="0")
+
+    observer.execute("update mbus.consumer set max_attempts = 1000000")
+    moving = in_thread(move)
+    state = (
+        "select mbus._state(q, c.id, 1) from mbus.queue q join mbus.consumer c on c.queue_id = q.id"
+    )
+    try:
+        seen = {one(observer, state) for _ in range(500)}
+    finally:
+        enough.set()
+    moving.result()
+    assert seen <= {"there", "held"}

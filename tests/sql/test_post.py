@@ -195,3 +195,25 @@ def test_a_payload_of_100_megabytes_passes(connection: Connection, payload: str)
         f"select mbus.post_q(repeat('x', {size})::{payload})".encode(), prepare=False
     )
     assert one(connection, "select octet_length(data) from mbus.consume_q_by_default()") == size
+
+
+def test_many_forwarded_messages_are_posted_at_once_with_their_journey(
+    connection: Connection,
+) -> None:
+    connection.execute("select mbus.create_queue('forwarded', payload => 'text')")
+    here = connection.info.dbname
+    connection.execute(
+        "select mbus.postn_forwarded(array['a', 'b', 'c', 'd'], array["
+        "'seenby=>{x}, source_db=>x', hstore('seenby', %s), null, 'group=>g, seenby=>{x}'])",
+        (f"{{x,{here}}}",),
+    )
+    found = connection.execute(
+        "select data, headers -> 'seenby', headers -> 'source_db'"
+        " from mbus.consumen_forwarded_by_default(10)"
+    ).fetchall()
+    assert sorted(found) == [
+        ("a", f"{{x,{here}}}", "x"),
+        ("b", f"{{x,{here},{here}}}", here),
+        ("c", f"{{{here}}}", here),
+        ("d", f"{{x,{here}}}", here),
+    ]

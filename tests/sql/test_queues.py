@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from psycopg import Connection
+from psycopg.errors import Diagnostic
 
 from postroad.testing import wait_until_blocked
 from tests.fixtures.postgres import Connect, InThread
@@ -72,10 +73,40 @@ def test_creating_a_queue_again_rebuilds_its_functions(bus: Connection) -> None:
     assert one(bus, "select data->'n' from mbus.consume_q_by_default()") == "1"
 
 
-@pytest.mark.parametrize("shape", ["16", "8, false, 'jsonb'"])
-def test_a_queue_cannot_change_its_shape(bus: Connection, shape: str) -> None:
+def test_a_queue_cannot_change_its_payload(bus: Connection) -> None:
     with refused(bus, "MB003"):
-        bus.execute(f"select mbus.create_queue('q', {shape})".encode())
+        bus.execute("select mbus.create_queue('q', 8, false, 'jsonb')")
+
+
+def _notices(connection: Connection, query: str) -> list[str]:
+    heard: list[str] = []
+
+    def hear(notice: Diagnostic) -> None:
+        heard.append(notice.message_primary or "")
+
+    connection.add_notice_handler(hear)
+    connection.execute(query.encode())
+    connection.remove_notice_handler(hear)
+    return heard
+
+
+def test_a_queue_keeps_its_slots_and_says_so(bus: Connection) -> None:
+    post(bus, 1)
+    assert _notices(bus, "select mbus.create_queue('q', 16)") == ['queue "q" keeps its ncons 8']
+    assert one(bus, "select ncons from mbus.queues") == 8
+    assert _notices(bus, "select mbus.create_queue('q', 8)") == []
+    assert take(bus) == ["1"]
+
+
+def test_a_closed_queue_is_not_opened_by_a_call_with_defaults(connection: Connection) -> None:
+    connection.execute("select mbus.create_queue('q', is_roles_security_model => true)")
+    who = "select is_roles_security_model from mbus.queue"
+    assert _notices(connection, "select mbus.create_queue('q')") == ['queue "q" keeps its roles']
+    assert one(connection, who) is True
+    connection.execute("select mbus.alter_queue('q', false)")
+    assert one(connection, who) is False
+    connection.execute("select mbus.create_queue('q', is_roles_security_model => true)")
+    assert one(connection, who) is True
 
 
 def test_a_dropped_queue_leaves_nothing_behind(connection: Connection) -> None:

@@ -212,6 +212,19 @@ def test_a_queue_that_becomes_one_with_roles_is_closed_to_users(
         user.execute("select mbus.consume_open_by_default()")
 
 
+def test_an_altered_queue_opens_and_closes_to_users(
+    owned: str, connect: Connect, login: Login
+) -> None:
+    owner, user = connect(owned, autocommit=True), login("user")
+    with refused(user, "42501"):
+        user.execute("select mbus.alter_queue('closed', false)")
+    owner.execute("select mbus.alter_queue('closed', false)")
+    user.execute("select mbus.post('closed', 'n=>1')")
+    owner.execute("select mbus.alter_queue('closed', true)")
+    with refused(user, "MB013"):
+        user.execute("select mbus.post('closed', 'n=>1')")
+
+
 def test_objects_of_the_caller_cannot_stand_in_for_those_of_the_bus(
     owned: str, connect: Connect, login: Login
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 
@@ -37,7 +37,7 @@ def page() -> str:
     for name, field, default in settings():
         group = name.rpartition(".")[0]
         if group:
-            titles[group] = (Settings.model_fields[group].annotation.__doc__ or group).strip(".\n ")
+            titles[group] = _title(group)
         groups.setdefault(group, []).append(
             (f"`{name}`", f"`{variable(name)}`", f"`{default}`", field.description or "")
         )
@@ -46,6 +46,13 @@ def page() -> str:
         parts.append(f"## {title}\n")
         parts.append(table(("setting", "environment", "default", "meaning"), rows))
     return "\n".join(parts)
+
+
+def _title(group: str) -> str:
+    model: Any = Settings
+    for name in group.replace(".<name>", "").split("."):
+        model = _nested(model.model_fields[name].annotation)
+    return (model.__doc__ or group).strip(".\n ")
 
 
 def settings() -> Iterator[tuple[str, Any, str]]:
@@ -60,15 +67,20 @@ def variable(name: str) -> str:
 
 def _walk(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, Any, str]]:
     for name, field in model.model_fields.items():
-        kind = field.annotation
-        inner = [kind, *get_args(kind)]
-        nested = next(
-            (one for one in inner if isinstance(one, type) and issubclass(one, BaseModel)), None
-        )
+        nested = _nested(field.annotation)
         if nested is not None:
-            yield from _walk(nested, f"{prefix}{name}.")
+            # A dictionary of sections: one for each name that somebody chooses.
+            inside = f"{name}.<name>" if get_origin(field.annotation) is dict else name
+            yield from _walk(nested, f"{prefix}{inside}.")
         else:
             yield f"{prefix}{name}", field, _shown(field.default)
+
+
+def _nested(kind: Any) -> Any:
+    inner = [kind, *get_args(kind)]
+    return next(
+        (one for one in inner if isinstance(one, type) and issubclass(one, BaseModel)), None
+    )
 
 
 def _shown(value: Any) -> str:

@@ -15,19 +15,17 @@ from psycopg.rows import tuple_row
 
 __all__ = ["Batch", "Delivery", "ParsedBatch", "committed", "receive", "take", "take_parsed"]
 
-_COLUMNS = ("iids", "ids", "data", "headers", "properties", "expires", "delayed")
-
 _TAKE_TEXT = (
-    "select batch, messages, looped, "
-    + ", ".join(f"{column}::text" for column in _COLUMNS)
-    + " from bridge.take(%s, %s, %s, %s)"
+    "select batch, messages, looped, iids::text, ids::text, data::text, headers::text,"
+    " properties::text, expires::text, delayed::text from bridge.take(%s, %s, %s, %s)"
 )
 _TAKE_PARSED = (
-    "select batch, messages, looped, " + ", ".join(_COLUMNS) + " from bridge.take(%s, %s)"
+    "select batch, messages, looped, iids, ids, data, headers, properties, expires, delayed"
+    " from bridge.take(%s, %s)"
 )
 _RECEIVE = (
     "select posted, dropped, refused, errors from bridge.receive(%s, %s, %s, %s::text[],"
-    " %s::text[], %s::text[], %s::text[], %s::timestamptz[], %s::timestamptz[])"
+    " %s::text[], %s::text[], %s::text[], %s::timestamptz[], %s::timestamptz[], %s)"
 )
 _BURY = (
     "select bridge.bury(%s, %s::integer[], %s::text[], %s::text[], %s::text[], %s::text[],"
@@ -66,7 +64,7 @@ class ParsedBatch(Batch):
     """The same with arrays as lists: of texts, and of moments or None."""
 
     iids: list[str]
-    ids: list[str]
+    ids: list[str | None]
     data: list[str]
     headers: list[str]
     properties: list[str | None]
@@ -95,6 +93,23 @@ async def _row(connection: AsyncConnection[Any], text: str, parameters: tuple[An
     return await cursor.fetchone()
 
 
+async def guard(connection: AsyncConnection[Any]) -> None:
+    """Let the server notice soon when this session's process is gone, and free what it holds.
+
+    A host that lost its power says no goodbye: without this its locks would stay for two hours.
+    """
+    await _row(
+        connection,
+        "select set_config('tcp_keepalives_idle', '20', false),"
+        " set_config('tcp_keepalives_interval', '5', false),"
+        " set_config('tcp_keepalives_count', '3', false),"
+        " set_config('idle_in_transaction_session_timeout', '5min', false)",
+        (),
+    )
+    if not connection.autocommit:
+        await connection.commit()
+
+
 async def take(
     connection: AsyncConnection[Any], outlet: str, amount: int, database: str, node: str
 ) -> Batch:
@@ -108,7 +123,11 @@ async def take_parsed(connection: AsyncConnection[Any], outlet: str, amount: int
 
 
 async def receive(
-    connection: AsyncConnection[Any], inlet: str, source: str, number: int | None, batch: Batch
+    connection: AsyncConnection[Any],
+    inlet: str,
+    source: str,
+    batch: Batch,
+    position: int | None = None,
 ) -> Delivery:
     """Post a batch, each message once, in the connection's transaction."""
     posted, dropped, refused, errors = await _row(
@@ -117,13 +136,14 @@ async def receive(
         (
             inlet,
             source,
-            number,
+            batch.number,
             batch.ids,
             batch.data,
             batch.headers,
             batch.properties,
             batch.expires,
             batch.delayed,
+            position,
         ),
     )
     return Delivery(posted, dropped, tuple(refused), tuple(errors))
@@ -180,9 +200,7 @@ async def open_batches(connection: AsyncConnection[Any], inlet: str, source: str
     return list((await _row(connection, "select bridge.open_batches(%s, %s)", (inlet, source)))[0])
 
 
-async def committed(
-    connection: AsyncConnection[Any], outlet: str, batches: list[int]
-) -> list[int]:
+async def committed(connection: AsyncConnection[Any], outlet: str, batches: list[int]) -> list[int]:
     """At the source: which of these batches it has committed."""
     text = "select bridge.committed(%s, %s::bigint[])"
     return list((await _row(connection, text, (outlet, batches)))[0])
@@ -204,3 +222,30 @@ async def settle(
 async def forget(connection: AsyncConnection[Any], outlet: str, settled: int) -> None:
     """At the source: forget batches of long ago."""
     await _row(connection, "select bridge.forget(%s, %s)", (outlet, settled))
+
+
+async def refuse(
+    connection: AsyncConnection[Any],
+    inlet: str,
+    source: str,
+    message_id: str | None,
+    error: str,
+    headers: str,
+    body: bytes,
+) -> None:
+    """Keep a message of a broker that cannot be posted."""
+    text = "select bridge.refuse(%s, %s, %s, %s, %s, %s)"
+    await _row(connection, text, (inlet, source, message_id, error, headers, body))
+
+
+async def position(connection: AsyncConnection[Any], inlet: str, source: str) -> int | None:
+    """Ask for the offset of a stream up to which everything has arrived."""
+    found = (await _row(connection, "select bridge.position(%s, %s)", (inlet, source)))[0]
+    return None if found is None else int(found)
+
+
+async def note_waiting(
+    connection: AsyncConnection[Any], inlet: str, source: str, waiting: int
+) -> None:
+    """Note how many messages wait at the broker."""
+    await _row(connection, "select bridge.note_waiting(%s, %s, %s)", (inlet, source, waiting))

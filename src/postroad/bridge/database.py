@@ -59,7 +59,9 @@ class DatabaseBridge(Pump):
         await open_outlet(
             self._source, self.bridge, self.queue, self._target_dsn, selector=self._selector
         )
-        await open_inlet(self._source, self._target_dsn, self.bridge, self.queue, self.queue_at_target)
+        await open_inlet(
+            self._source, self._target_dsn, self.bridge, self.queue, self.queue_at_target
+        )
 
     @asynccontextmanager
     async def reach(self, source: AsyncConnection[Any]) -> AsyncIterator[None]:
@@ -95,9 +97,7 @@ class DatabaseBridge(Pump):
     async def deliver(self, batch: Batch) -> Delivery:
         """Post the batch at the target in one transaction with its ledger."""
         assert self._target is not None  # noqa: S101 - hands live inside reach()
-        delivery = await calls.receive(
-            self._target, self.bridge, self._here, batch.number, batch
-        )
+        delivery = await calls.receive(self._target, self.bridge, self._here, batch)
         self.signals.emit("delivered", batch.number)
         if self._notifier is not None:
             self._notifier.announce(self.queue_at_target)

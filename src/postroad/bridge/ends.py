@@ -54,13 +54,12 @@ async def open_outlet(
     return str(row[0]) if row else ""
 
 
-async def open_inlet(
-    source: str, target: str, name: str, queue: str, queue_at_target: str
-) -> None:
+async def open_inlet(source: str, target: str, name: str, queue: str, queue_at_target: str) -> None:
     """Open the end at the target; the queue there is made like the one at the source."""
     async with speaking(source) as connection:
         cursor = await connection.execute(
-            "select h.database || '@' || h.node, bridge._payload(%s) from bridge.hello() h", (queue,)
+            "select h.database || '@' || h.node, bridge._payload(%s) from bridge.hello() h",
+            (queue,),
         )
         row = await cursor.fetchone()
     here, payload = row or ("", None)

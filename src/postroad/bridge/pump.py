@@ -45,11 +45,11 @@ from postroad.postgres.connections import connect_async
 from postroad.postgres.listen import ListenHub
 from postroad.service import Service
 
-__all__ = ["Pump", "PumpSettings"]
+__all__ = ["Pump", "PumpSettings", "log_failure", "sentence"]
 
 logger = logging.getLogger(__name__)
 
-BATCH_MESSAGES_DEFAULT = 1_000
+BATCH_MESSAGES_DEFAULT = 4_000
 BATCH_BYTES_DEFAULT = 4_000_000
 HANDS_DEFAULT = 3
 KEEP_DEFAULT = timedelta(days=1)
@@ -138,13 +138,13 @@ class Pump(Service):
         while not self.stopping.is_set():
             try:
                 await self._pump(backoff)
-            except* (*SURVIVABLE, BridgeError) as failures:
+            except* Exception as failures:  # noqa: BLE001 - whatever it is, a bridge tries again
                 # Whoever starts the bridge need not wait for the other end: it retries by itself.
                 self.announce_ready()
-                problem = _sentence(failures.exceptions[0])
-                logger.warning("bridge_failed", extra={"bridge": self.bridge, "reason": problem})
-                self.signals.emit("failed", problem)
+                problem = sentence(failures.exceptions[0])
+                log_failure(self.bridge, problem, failures)
                 await self._note(problem)
+                self.signals.emit("failed", problem)
                 await self.pause(backoff.next_seconds())
 
     async def _pump(self, backoff: Backoff) -> None:
@@ -213,9 +213,7 @@ class Pump(Service):
             self.refused += len(delivery.refused)
             self.signals.emit("committed", batch.number)
 
-    async def _take_or_wait(
-        self, hand: AsyncConnection[Any], wakeup: AsyncWakeup
-    ) -> Batch | None:
+    async def _take_or_wait(self, hand: AsyncConnection[Any], wakeup: AsyncWakeup) -> Batch | None:
         if self._state in ("paused", "drained"):
             self._state_changed.clear()
             if not self.stopping.is_set():
@@ -295,6 +293,7 @@ class Pump(Service):
         # Taking refuses higher levels, whatever the database's default may be.
         await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
         try:
+            await calls.guard(connection)
             yield connection
         finally:
             # Not `async with`: that would commit, and a hand that failed must not.
@@ -337,7 +336,16 @@ class _Turns:
         mine.set()
 
 
-def _sentence(failure: BaseException) -> str:
+def log_failure(bridge: str, problem: str, failures: BaseExceptionGroup[Any]) -> None:
+    """Log why a bridge stopped; with the traceback when nobody has foreseen it."""
+    foreseen, unforeseen = failures.split((*SURVIVABLE, BridgeError))
+    del foreseen
+    extra = {"bridge": bridge, "reason": problem}
+    logger.warning("bridge_failed", extra=extra, exc_info=unforeseen)
+
+
+def sentence(failure: BaseException) -> str:
+    """Say in one line why a bridge does not work."""
     while isinstance(failure, BaseExceptionGroup):
         failure = failure.exceptions[0]
     if isinstance(failure, psycopg.Error):

@@ -1,14 +1,14 @@
 """The broker: Celery runs on the bus, with PostgreSQL alone.
 
 ```python
-app = Celery(broker="mbus://user:password@host/database", backend="mbus://user:password@host/database")
-app = Celery(broker="mbus:///", backend="mbus:///")     # the embedded server
+url = "mbus://user:password@host/database"              # or mbus:/// for the embedded server
+app = Celery(broker=url, backend=url)
 ```
 
 **What it promises.** A published task is durable on return and is delivered at least once. A
-worker holds it by a lease that its heartbeat extends for as long as the task runs, however long that
-is; `kill -9` gives it back within seconds, an orderly shutdown at once. A task with an ETA waits in
-the database, not in a worker. Waiting consumers are woken by NOTIFY.
+worker holds it by a lease that its heartbeat extends for as long as the task runs, however long
+that is; `kill -9` gives it back within seconds, an orderly shutdown at once. A task with an ETA
+waits in the database, not in a worker. Waiting consumers are woken by NOTIFY.
 
 **States of a task message.**
 
@@ -19,8 +19,9 @@ publish ──> ready ──lease──> with a worker ──ack──> gone
    └──eta──> delayed               └──reject──> dmq
 ```
 
-**Pieces.** `transport` and `channel` are what Kombu calls; `leases` and `upkeep` run beside the loop
-of a worker; `results` is Celery's result backend; `sql/` holds exchanges, queues, bindings, results.
+**Pieces.** `transport` and `channel` are what Kombu calls; `leases` and `upkeep` run beside the
+loop of a worker; `results` is Celery's result backend; `sql/` holds exchanges, queues, bindings and
+results.
 """
 
 from __future__ import annotations

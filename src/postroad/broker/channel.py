@@ -13,17 +13,19 @@ import psycopg
 from amqp.protocol import queue_declare_ok_t
 from kombu.exceptions import ChannelError
 from kombu.transport import virtual
+from kombu.transport.base import to_rabbitmq_queue_arguments
 from kombu.utils.uuid import uuid
 
 from postroad.broker import codec
 from postroad.broker.quality import Quality
-from postroad.broker.routes import COLUMNS, Route, route_of
+from postroad.broker.routes import Route
 
 if TYPE_CHECKING:
     from postroad.broker.transport import Transport
 
 __all__ = ["Channel"]
 
+KINDS = ("direct", "topic", "fanout")
 PUBLISH = (
     "select broker.publish(exchange => $1, routing_key => $2, data => $3, level => $4,"
     " delayed_until => $5, expires => $6)"
@@ -37,13 +39,19 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
     supports_fanout = True
     do_restore = False
     connection: Transport
+    closed: bool
+    exchange_types: dict[str, Any]
 
     # Exchanges and queues.
+
+    def prepare_queue_arguments(self, arguments: Any, **options: Any) -> Any:
+        """Write the options of a queue as RabbitMQ's arguments."""
+        return to_rabbitmq_queue_arguments(arguments, **options)
 
     def exchange_declare(
         self,
         exchange: str | None = None,
-        type: str = "direct",  # noqa: A002
+        type: str = "direct",
         durable: bool = False,  # noqa: ARG002
         auto_delete: bool = False,  # noqa: ARG002
         arguments: Any = None,  # noqa: ARG002
@@ -58,7 +66,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
             if found is None:
                 raise _not_found("exchange", name, "Channel.exchange_declare")
             return
-        if kind not in self.exchange_types:
+        if kind not in KINDS:
             raise ChannelError(
                 f"PRECONDITION_FAILED - exchange type {kind!r} is not known here",
                 (40, 10),
@@ -92,24 +100,16 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
         """Make a queue, or, if passive, count its messages."""
         name = queue or f"amq.gen-{uuid()}"
         if passive:
-            if self.connection.find(name) is None:
+            if self.connection.routes.find(name) is None:
                 raise _not_found("queue", name, "Channel.queue_declare")
             return queue_declare_ok_t(name, self._size(name), 0)
         options = arguments or {}
-        expires = _milliseconds(options.get("x-expires"))
-        self.connection.remember(
-            route_of(
-                self.connection.link.run(
-                    f"select {COLUMNS} from broker.declare_queue(qname => %s,"
-                    " is_temporary => %s, message_ttl => %s, expires_after => %s)",
-                    (
-                        name,
-                        exclusive or (auto_delete and expires is not None),
-                        _milliseconds(options.get("x-message-ttl")),
-                        expires,
-                    ),
-                )
-            )
+        expires_after = _milliseconds(options.get("x-expires"))
+        self.connection.routes.declare(
+            name,
+            is_temporary=exclusive or (auto_delete and expires_after is not None),
+            message_ttl=_milliseconds(options.get("x-message-ttl")),
+            expires_after=expires_after,
         )
         return queue_declare_ok_t(name, 0, 0)
 
@@ -148,9 +148,9 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
         """Delete a queue with its messages and bindings."""
         if if_empty and self._size(queue):
             return
-        if if_unused and self.connection.is_consumed(queue):
+        if if_unused and self.connection.consumption.is_watched(queue):
             return
-        self.connection.forget(queue)
+        self.connection.routes.forget(queue)
         self.connection.link.run("select broker.delete_queue(%s)", (queue,))
 
     def get_table(self, exchange: str) -> list[tuple[str, None, str]]:
@@ -166,7 +166,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
         return [(queue, source, routing_key) for queue, source, routing_key in rows]
 
     def _has_queue(self, queue: str, **_: Any) -> bool:
-        return self.connection.find(queue) is not None
+        return self.connection.routes.find(queue) is not None
 
     def _size(self, queue: str) -> int:
         [[size]] = self.connection.link.run("select broker.size(%s)", (queue,))
@@ -191,7 +191,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
             due = None
         level = codec.level_of(message)
         if not exchange:
-            route = self.connection.find(routing_key)
+            route = self.connection.routes.find(routing_key)
             if route is None:
                 return
             if not route.is_temporary:
@@ -214,7 +214,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
         text = codec.encode(message)
         for is_last in (False, True):
             if level and level not in route.levels:
-                route = self.connection.add_level(route, level)
+                route = self.connection.routes.add_level(route, level)
             expires = codec.expires_at(message, route.message_ttl, due)
             post = f"select mbus.post_{route.level_name(level)}"
             link = self.connection.link
@@ -231,8 +231,8 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
                     link.run_prepared(f"{post}($1), broker.wake($2)", text, str(route.id))
             except psycopg.errors.UndefinedFunction:
                 # Somebody has deleted the queue, and perhaps made it again.
-                self.connection.forget(route.name)
-                found = self.connection.find(route.name)
+                self.connection.routes.forget(route.name)
+                found = self.connection.routes.find(route.name)
                 if is_last or found is None:
                     return
                 route = found
@@ -257,7 +257,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
             return callback(message)
 
         self._consumers.add(consumer_tag)
-        self.connection.watch(self, queue, consumer_tag, deliver)
+        self.connection.consumption.watch(self, queue, consumer_tag, deliver)
 
     def basic_cancel(self, consumer_tag: str) -> None:
         """Take no more messages for this consumer."""
@@ -266,11 +266,11 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
             queue = self._tag_to_queue.pop(consumer_tag, None)
             if queue in self._active_queues:
                 self._active_queues.remove(queue)
-            self.connection.unwatch(consumer_tag)
+            self.connection.consumption.unwatch(consumer_tag)
 
     def basic_get(self, queue: str, no_ack: bool = False, **_: Any) -> Any:
         """Take one message now, None if there is none."""
-        payload = self.connection.take_one(queue)
+        payload = self.connection.consumption.take_one(queue)
         if payload is None:
             return None
         message = self.Message(payload, channel=self)
@@ -281,17 +281,22 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
         return message
 
     def settle(self, delivery_tag: str) -> None:
-        """Take note of an ack; the transport tells the bus with the next ones."""
-        self.connection.settle(delivery_tag)
+        """Take note of an ack; the bus is told with the next look."""
+        if delivery_tag.isdigit():
+            self.connection.consumption.settle(int(delivery_tag))
+            self.connection.nudge()
 
     def refuse(self, delivery_tag: str, *, requeue: bool) -> None:
         """Give a message back, or put it with the dead."""
-        self.connection.refuse(delivery_tag, requeue=requeue)
+        if delivery_tag.isdigit():
+            self.connection.consumption.refuse(int(delivery_tag), requeue=requeue)
+            self.connection.nudge()
 
     def restore(self, delivery_tags: list[str]) -> None:
-        """Give back what this channel was given and has not answered."""
+        """Give back what this channel was given and has not answered, and tell its answers."""
         if self.connection is not None:
-            self.connection.give_back(delivery_tags)
+            tokens = [int(tag) for tag in delivery_tags if tag.isdigit()]
+            self.connection.consumption.give_back(tokens)
 
     def close(self) -> None:
         """Cancel the consumers and give back what was not acknowledged, at once."""
@@ -303,7 +308,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
                 self._qos.restore_unacked_once()
             if self.connection is not None:
                 self.connection.close_channel(self)
-        self.exchange_types = None
+        self.exchange_types = {}
 
 
 def _milliseconds(value: Any) -> timedelta | None:

@@ -81,13 +81,13 @@ class Leases(ThreadService):
             settled, self._settled = self._settled, []
         return settled
 
-    def acknowledged(self, settled: list[Lease], late: Sequence[str] | None) -> None:
-        """Forget what the bus has heard; some may have been too late."""
+    def acknowledged(self, settled: list[Lease], late: str | None) -> None:
+        """Forget what the bus has heard; some may have been too late, an array as text."""
         with self._guard:
             for _, token in settled:
                 self._held.pop(token, None)
-        if late:
-            logger.warning("acknowledged_too_late", extra={"iids": list(late)})
+        if late not in (None, "{}"):
+            logger.warning("acknowledged_too_late", extra={"iids": late})
 
     def unsettled(self, settled: list[Lease]) -> None:
         """Take back what the bus could not be told."""
@@ -100,7 +100,7 @@ class Leases(ThreadService):
         if not settled:
             return
         try:
-            [[late]] = link.run("select mbus.ackn(iids => %s, tokens => %s)", columns(settled))
+            [[late]] = link.run_prepared("select mbus.ackn($1, $2)", *arrays(settled))
         except BaseException:
             self.unsettled(settled)
             raise

@@ -16,7 +16,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 from psycopg import Connection, Notify
@@ -66,9 +66,7 @@ class Link:
             cursor = self._mine().execute(text, parameters)
             return cursor.fetchall() if cursor.description else []
 
-    def run_apart(
-        self, statements: Iterable[tuple[str, Sequence[object]]]
-    ) -> list[list[TupleRow]]:
+    def run_apart(self, statements: Iterable[tuple[str, Sequence[object]]]) -> list[list[TupleRow]]:
         """Run statements in one round trip, each in a transaction of its own."""
         connection = self._mine()
         with self._guard, connection.pipeline() as pipeline:
@@ -91,7 +89,8 @@ class Link:
                 _check(raw.prepare(name, text.encode()))
                 self._prepared[text] = name
             values = [value.encode() if value is not None else None for value in parameters]
-            result = _check(raw.exec_prepared(name, values))
+            # The driver's types forget that a parameter may be null.
+            result = _check(raw.exec_prepared(name, cast("list[bytes]", values)))
             # Notices that came with the answer are no longer on the wire to be waited for.
             if self._callbacks:
                 self._tell()
@@ -131,6 +130,11 @@ class Link:
         """End the session; a second call, or one in a forked child, does nothing."""
         _links.discard(self)
         if not self.is_closed:
+            self.connection.close()
+
+    def __del__(self) -> None:
+        # Results have a link per thread, and threads end without saying so.
+        if hasattr(self, "_owner") and not self.is_closed:
             self.connection.close()
 
     def _mine(self) -> Connection[Any]:

@@ -1,8 +1,8 @@
 """How Kombu and Celery find the room: `mbus` becomes a transport and a result backend.
 
 Celery asks the entry points `celery.result_backends`. Kombu has none for transports, but reads
-those of `kombu.serializers` when it is imported; ours names `SERIALIZER`, whose import registers the
-transport. So `Celery(broker="mbus:///")` works wherever Postroad is installed, and
+those of `kombu.serializers` when it is imported; ours names `SERIALIZER`, whose import registers
+the transport. So `Celery(broker="mbus:///")` works wherever Postroad is installed, and
 `import postroad.broker` does the same by hand.
 """
 

@@ -91,7 +91,7 @@ class ResultBackend(AsyncBackendMixin, BaseKeyValueStoreBackend):  # type: ignor
         """Give the values of many keys in one call, in their order."""
         wanted = list(keys)
         [rows] = self._run(("select key, value from broker.fetch(%s)", (wanted,)))
-        found = dict(rows)
+        found: dict[str, bytes] = dict(rows)
         return [found.get(key) for key in wanted]
 
     def get_many(
@@ -157,13 +157,19 @@ class ResultBackend(AsyncBackendMixin, BaseKeyValueStoreBackend):  # type: ignor
 
     # Chords.
 
-    def apply_chord(self, header_result_args: Any, body: Any, **_: Any) -> None:
+    def apply_chord(self, header_result_args: Any, body: Any, **_: Any) -> None:  # noqa: ARG002
         """Remember of which tasks the header consists."""
         self.ensure_chords_allowed()
         header = self.app.GroupResult(*header_result_args)
         header.save(backend=self)
 
-    def on_chord_part_return(self, request: Any, state: str, result: Any, **_: Any) -> None:
+    def on_chord_part_return(
+        self,
+        request: Any,
+        state: str,  # noqa: ARG002
+        result: Any,  # noqa: ARG002
+        **_: Any,
+    ) -> None:
         """Count a part that has ended; with the last one, send the body."""
         group_id = request.group
         if not group_id or not request.chord:
@@ -192,15 +198,11 @@ class ResultBackend(AsyncBackendMixin, BaseKeyValueStoreBackend):  # type: ignor
             parts.delete()
 
     def _header(self, request: Any) -> GroupResult | None:
-        try:
-            parts = GroupResult.restore(request.group, backend=self)
-            if parts is None:
-                raise ValueError(f"GroupResult {request.group} no longer exists")
-        except Exception as failure:
-            logger.exception("chord_header_lost", extra={"group_id": request.group})
+        parts = GroupResult.restore(request.group, backend=self)
+        if parts is None:
+            logger.error("chord_header_lost", extra={"group_id": request.group})
             body = maybe_signature(request.chord, app=self.app)
-            self.chord_error_from_stack(body, ChordError(f"Cannot restore group: {failure!r}"))
-            return None
+            self.chord_error_from_stack(body, ChordError(f"group {request.group} is gone"))
         return parts
 
     def _send_body(self, request: Any, parts: GroupResult) -> None:
@@ -228,11 +230,17 @@ class ResultBackend(AsyncBackendMixin, BaseKeyValueStoreBackend):  # type: ignor
 
     # The process.
 
+    def close(self) -> None:
+        """End the sessions; the next call opens them again."""
+        self.result_consumer.stop()
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+
     def on_after_fork(self) -> None:
         """Forget the parent's session."""
         self._link = None
 
     def __reduce__(self, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
-        return super().__reduce__(
-            args, {"expires": self.expires, "url": self.url, **(kwargs or {})}
-        )
+        state = {"expires": self.expires, "url": self.url, **(kwargs or {})}
+        return super().__reduce__(args, state)

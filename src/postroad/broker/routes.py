@@ -1,5 +1,4 @@
-"""What a connection knows of queues: where the bus keeps each of them. Learnt once, forgotten on
-demand."""
+"""What a connection knows of queues: where the bus keeps each of them."""
 
 from __future__ import annotations
 
@@ -8,7 +7,9 @@ from datetime import timedelta
 
 from psycopg.rows import TupleRow
 
-__all__ = ["COLUMNS", "Route", "route_of"]
+from postroad.broker.link import Link
+
+__all__ = ["Route", "Routes"]
 
 COLUMNS = "id, name, bus_name, is_temporary, levels, message_ttl, expires_after"
 
@@ -35,9 +36,53 @@ class Route:
         return f"{self.bus_name}_{level}" if level else self.bus_name
 
 
-def route_of(rows: list[TupleRow]) -> Route | None:
-    """Read what declare_queue, find_queue and add_level give."""
-    if not rows or rows[0][0] is None:
-        return None
-    number, name, bus_name, is_temporary, levels, message_ttl, expires_after = rows[0]
-    return Route(number, name, bus_name, is_temporary, tuple(levels), message_ttl, expires_after)
+class Routes:
+    """Queues by name, asked for once; of temporary ones nothing is kept, they come and go."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._known: dict[str, Route] = {}
+
+    def find(self, queue: str) -> Route | None:
+        """Look a queue up, asking the database only the first time."""
+        known = self._known.get(queue)
+        return known or self._read(f"select {COLUMNS} from broker.find_queue(%s)", queue)
+
+    def forget(self, queue: str) -> None:
+        """Ask anew next time."""
+        self._known.pop(queue, None)
+
+    def declare(
+        self,
+        queue: str,
+        *,
+        is_temporary: bool,
+        message_ttl: timedelta | None,
+        expires_after: timedelta | None,
+    ) -> None:
+        """Make a queue, or find it."""
+        self._read(
+            f"select {COLUMNS} from broker.declare_queue(qname => %s, is_temporary => %s,"
+            " message_ttl => %s, expires_after => %s)",
+            queue,
+            is_temporary,
+            message_ttl,
+            expires_after,
+        )
+
+    def add_level(self, route: Route, level: int) -> Route:
+        """Give a priority its own bus queue; the queue may be gone meanwhile."""
+        text = f"select {COLUMNS} from broker.add_level(%s, %s)"
+        return self._read(text, route.name, level) or route
+
+    def _read(self, text: str, *parameters: object) -> Route | None:
+        rows: list[TupleRow] = self._link.run(text, parameters)
+        if not rows or rows[0][0] is None:
+            return None
+        number, name, bus_name, is_temporary, levels, message_ttl, expires_after = rows[0]
+        route = Route(
+            number, name, bus_name, is_temporary, tuple(levels), message_ttl, expires_after
+        )
+        if not is_temporary:
+            self._known[name] = route
+        return route

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Watch"]
 
 LOOK_AGAIN_SECONDS = (0.02, 0.1, 0.5, 2.0)
+ROOM_SECONDS = 0.003
 
 
 @dataclass(eq=False, slots=True)
@@ -45,6 +46,7 @@ class Watch:
     is_awaited: bool = False
     is_stale: bool = False
     look_at: float = math.inf
+    room_at: float = 0.0
     _again: list[float] = field(default_factory=list)
 
     def awaits(self) -> None:
@@ -56,9 +58,17 @@ class Watch:
         """Take note that they no longer do."""
         self.is_awaited, self.is_due, self.look_at = False, True, math.inf
 
+    def is_worth(self, room: int, now: float) -> bool:
+        """Tell whether to look for so many; for a few of many, a moment is waited for more room."""
+        if room * 2 >= self.channel.qos.prefetch_count or self.route.is_temporary:
+            return True
+        if not self.room_at:
+            self.room_at = now + ROOM_SECONDS
+        return self.room_at <= now
+
     def looks(self) -> None:
         """Begin a look: a notice that comes from now on may be about what it does not see."""
-        self.is_due = False
+        self.is_due, self.room_at = False, 0.0
 
     def found(self, count: int, asked: int) -> None:
         """Draw the conclusion from a look."""

@@ -14,7 +14,8 @@ from postroad.bus import calls
 from postroad.bus.async_requester import AsyncRequester
 from postroad.bus.async_wakeup import AsyncWakeup
 from postroad.bus.calls import Call
-from postroad.bus.errors import BusError, InvalidArgument
+from postroad.bus.errors import BusError, InvalidArgument, QueueBusy, is_overtaken
+from postroad.bus.following import no_session
 from postroad.bus.notifier import AsyncNotifier
 from postroad.bus.payload import Payload, of_queue
 from postroad.bus.session import make_async_pool, run_async
@@ -61,9 +62,21 @@ class AsyncRunner:
             await self._pool.close()
 
     async def run(self, call: Call[T]) -> T:
-        """Run one call."""
+        """Run one call; again, in a transaction of its own, if the queue was changed meanwhile."""
+        try:
+            async with self._connected(call.queue) as connection:
+                return await run_async(connection, call)
+        except QueueBusy as error:
+            if self._pool is None or not is_overtaken(error.__cause__):
+                raise
         async with self._connected(call.queue) as connection:
             return await run_async(connection, call)
+
+    async def run_in_session(self, call: Call[T]) -> T:
+        """Run a call that is about the caller's session. Raises InvalidArgument without one."""
+        if self._connection is None:
+            raise no_session()
+        return await run_async(self._connection, call)
 
     async def reshape(self, queue: str, call: Call[T]) -> T:
         """Run a call after which the queue may carry another payload."""
@@ -80,21 +93,25 @@ class AsyncRunner:
 
     async def post(self, queue: str, posts: list[Call[T]]) -> list[T]:
         """Run posts, all or none; wake waiting workers when they are committed here."""
-        async with self._connected(queue) as connection:
-            if len(posts) == 1:
-                results = [await run_async(connection, posts[0])]
-            else:
-                async with connection.transaction():
-                    results = [await run_async(connection, call) for call in posts]
+        if len(posts) == 1:
+            results = [await self.run(posts[0])]
+        else:
+            async with self._connected(queue) as connection, connection.transaction():
+                results = [await run_async(connection, call) for call in posts]
         self.announce(queue)
         return results
 
     def requester(self) -> AsyncRequester:
-        """Give what asks and waits for answers. Raises InvalidArgument without a DSN."""
+        """Give what asks and waits for answers. Raises InvalidArgument without a session."""
         if self._dsn is None:
             raise InvalidArgument(
                 "answers come to a session that waits for them",
                 hint="make the bus from a DSN; in a transaction of yours call mbus.request",
+            )
+        if not self._listens:
+            raise InvalidArgument(
+                "answers come to a session, and a transaction-mode pooler gives none",
+                hint="for requests make a bus from a DSN that leads to the server itself",
             )
         if self._requester is None:
             self._requester = AsyncRequester(self._dsn, notify=self._notifier is not None)

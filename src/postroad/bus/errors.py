@@ -285,6 +285,17 @@ _UNDEFINED_TABLE = "42P01"
 _UNDEFINED_SCHEMA = "3F000"
 
 
+def is_overtaken(error: BaseException | None) -> bool:
+    """Tell whether a call met tables that were replaced while it waited for them.
+
+    Only a change of a queue's consumers replaces tables, and the functions with them: the same call
+    finds the new ones. An undefined table outside a function is something else.
+    """
+    return isinstance(error, psycopg.errors.UndefinedTable) and "mbus." in (
+        error.diag.internal_query or ""
+    )
+
+
 def translate(
     error: psycopg.Error, *, queue: str | None = None, consumer: str | None = None
 ) -> BusError | None:
@@ -317,6 +328,12 @@ def translate(
         return QueueNotFound(
             f"queue {queue} does not exist, or was made anew with another payload",
             hint="create it with mbus.create_queue, or look at mbus.queues",
+            **facts,
+        )
+    if is_overtaken(error):
+        return QueueBusy(
+            f"queue {queue} was given another consumer, or lost one, during the call",
+            hint="do it again",
             **facts,
         )
     if state in {_UNDEFINED_FUNCTION, _UNDEFINED_TABLE, _UNDEFINED_SCHEMA}:

@@ -104,8 +104,8 @@ def ask_many(
 ) -> Call[list[str]]:
     """Build the call of mbus.postn_<queue> that asks for answers; the server counts the time.
 
-    With `notify` whoever answers is woken by the same commit. Those who ask do not wait for the disk
-    when they commit, so the lock that notices queue up behind is held for a moment only.
+    With `notify` whoever answers is woken by the same commit. Those who ask do not wait for the
+    disk when they commit, so the lock that notices queue up behind is held for a moment only.
     """
     asking = [{**(each or {}), "reply_to": reply_to} for each in headers]
     return Call(

@@ -12,7 +12,8 @@ from psycopg_pool import ConnectionPool
 
 from postroad.bus import calls
 from postroad.bus.calls import Call
-from postroad.bus.errors import BusError, InvalidArgument
+from postroad.bus.errors import BusError, InvalidArgument, QueueBusy, is_overtaken
+from postroad.bus.following import no_session
 from postroad.bus.notifier import Notifier
 from postroad.bus.payload import Payload, of_queue
 from postroad.bus.requester import Requester
@@ -56,9 +57,21 @@ class Runner:
             self._pool.close()
 
     def run(self, call: Call[T]) -> T:
-        """Run one call."""
+        """Run one call; again, in a transaction of its own, if the queue was changed meanwhile."""
+        try:
+            with self._connected(call.queue) as connection:
+                return run(connection, call)
+        except QueueBusy as error:
+            if self._pool is None or not is_overtaken(error.__cause__):
+                raise
         with self._connected(call.queue) as connection:
             return run(connection, call)
+
+    def run_in_session(self, call: Call[T]) -> T:
+        """Run a call that is about the caller's session. Raises InvalidArgument without one."""
+        if self._connection is None:
+            raise no_session()
+        return run(self._connection, call)
 
     def reshape(self, queue: str, call: Call[T]) -> T:
         """Run a call after which the queue may carry another payload."""
@@ -75,21 +88,25 @@ class Runner:
 
     def post(self, queue: str, posts: list[Call[T]]) -> list[T]:
         """Run posts, all or none; wake waiting workers when they are committed here."""
-        with self._connected(queue) as connection:
-            if len(posts) == 1:
-                results = [run(connection, posts[0])]
-            else:
-                with connection.transaction():
-                    results = [run(connection, call) for call in posts]
+        if len(posts) == 1:
+            results = [self.run(posts[0])]
+        else:
+            with self._connected(queue) as connection, connection.transaction():
+                results = [run(connection, call) for call in posts]
         self.announce(queue)
         return results
 
     def requester(self) -> Requester:
-        """Give what asks and waits for answers. Raises InvalidArgument without a DSN."""
+        """Give what asks and waits for answers. Raises InvalidArgument without a session."""
         if self._dsn is None:
             raise InvalidArgument(
                 "answers come to a session that waits for them",
                 hint="make the bus from a DSN; in a transaction of yours call mbus.request",
+            )
+        if not self._listens:
+            raise InvalidArgument(
+                "answers come to a session, and a transaction-mode pooler gives none",
+                hint="for requests make a bus from a DSN that leads to the server itself",
             )
         if self._requester is None:
             self._requester = Requester(self._dsn, self.announce, notify=self._notifier is not None)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Application", "pass_application"]
 
+CONNECTIONS_MOST = 400
+
 
 @dataclass
 class Application:
@@ -58,7 +60,11 @@ class Application:
             port=embedded.port,
             keep_running=embedded.keep_running,
             start_timeout=embedded.start_timeout,
-            configuration={"shared_buffers": embedded.shared_buffers},
+            configuration={
+                "shared_buffers": embedded.shared_buffers,
+                # Every service of `up` has a pool of its own, and there are three databases more.
+                "max_connections": str(CONNECTIONS_MOST),
+            },
         )
 
     @property
@@ -77,6 +83,18 @@ class Application:
         if settings.key_file is not None:
             return Vault.from_file(settings.key_file)
         return Vault.from_file(create_key_file(self.data_folder / "vault.key"))
+
+    def child_flags(self) -> list[str]:
+        """Return the global options with which a child process finds the same settings."""
+        given: list[str] = []
+        for name, value in (
+            ("--data-folder", self.flags.get("data_folder")),
+            ("--config-file", self.config_file),
+            ("--log-level", self.flags.get("logs.level") or "warning"),
+        ):
+            if value is not None:
+                given += [name, str(value)]
+        return given
 
     @contextmanager
     def database(self) -> Iterator[str]:

@@ -26,11 +26,20 @@ __all__ = ["cli", "main"]
 # Command: the module and the object in it, and the line shown by --help.
 GROUPS: dict[str, tuple[str, str, str]] = {
     "up": ("postroad.cli.up", "up", "Run everything on the embedded PostgreSQL."),
+    "serve": ("postroad.cli.serve", "serve", "Run one service of the house in this process."),
     "db": ("postroad.cli.db", "db", "Install and upgrade the schemas."),
     "bus": ("postroad.cli.bus", "bus", "Queues, consumers and messages."),
     "saga": ("postroad.cli.saga", "saga", "Sagas: what they do, cancel and retry."),
     "exchange": ("postroad.cli.exchange", "exchange", "Files handed to ERP instances."),
+    "console": ("postroad.cli.console", "console", "Accounts of the console."),
     "alerts": ("postroad.cli.alerts", "alerts", "Alerts: what is wrong, and who was told."),
+    "bridge": ("postroad.cli.bridge", "bridge", "Queues over several databases and RabbitMQ."),
+    "coordination": (
+        "postroad.cli.coordination",
+        "coordination",
+        "Writer, Coordinator, Reader, Gateway: entity changes in phases.",
+    ),
+    "intake": ("postroad.cli.intake", "intake", "Files from SFTP servers into a store."),
     "config": ("postroad.cli.config", "config", "Show the effective settings."),
     "doctor": ("postroad.cli.doctor", "doctor", "Say what is installed and what is missing."),
 }

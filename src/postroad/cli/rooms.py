@@ -4,17 +4,33 @@ from __future__ import annotations
 
 from postroad.postgres.manifest import Schema
 
-__all__ = ["ALERTS", "BRIDGE", "BROKER", "BUS", "EXCHANGE", "SCHEMAS"]
+__all__ = [
+    "ALERTS",
+    "BRIDGE",
+    "BROKER",
+    "BUS",
+    "CONSOLE",
+    "COORDINATION",
+    "EXCHANGE",
+    "INTAKE",
+    "SCHEMAS",
+]
 
 BUS = Schema("mbus", "postroad.bus", ("hstore",))
 ALERTS = Schema("alerts", "postroad.alerts")
 BROKER = Schema("broker", "postroad.broker", ("hstore",))
 BRIDGE = Schema("bridge", "postroad.bridge", ("hstore",))
 EXCHANGE = Schema("exchange", "postroad.exchange")
+COORDINATION = Schema("coordination", "postroad.coordination")
+INTAKE = Schema("intake", "postroad.intake")
+CONSOLE = Schema("console", "postroad.console")
 SCHEMAS: tuple[Schema, ...] = (
     BUS,
     ALERTS,
     BROKER,
     BRIDGE,
     EXCHANGE,
+    COORDINATION,
+    INTAKE,
+    CONSOLE,
 )

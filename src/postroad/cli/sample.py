@@ -1,7 +1,7 @@
-"""The sample partners of `postroad up`: somebody who posts and somebody who consumes.
+"""A sample partner of `postroad up`: somebody who posts orders and two who consume them.
 
-Orders of random sizes go to the queue `sample_orders`. Its consumer `default` gets all of them,
-`large` only those that its selector lets through.
+Orders of random sizes go to the queue `sample_orders`. Its consumer `default` gets all of them and
+cannot bill a few; `large` gets only those that its selector lets through.
 """
 
 from __future__ import annotations
@@ -9,95 +9,126 @@ from __future__ import annotations
 import contextlib
 import logging
 import random
-from collections import Counter
+from collections.abc import Sequence
 from datetime import timedelta
 
 import psycopg
 
-from postroad.bus import AsyncBus, AsyncWorker, BusError, ConsumerExists, Message
-from postroad.clock import SYSTEM_CLOCK, Clock
+from postroad.bus import (
+    AsyncBus,
+    AsyncWorker,
+    BusError,
+    ConsumerExists,
+    Message,
+    Park,
+    WorkerSettings,
+)
+from postroad.cli.parts import PartContext
 from postroad.postgres.errors import DatabaseUnavailable
 from postroad.service import Service
 
-__all__ = ["QUEUE", "Meter", "SampleProducer", "create_sample_queue", "serve_sample"]
+__all__ = ["QUEUE", "SampleListener", "SampleOrders", "orders"]
 
 logger = logging.getLogger(__name__)
 
 QUEUE = "sample_orders"
-BATCH_INTERVAL_DEFAULT = timedelta(milliseconds=100)
+BATCH_INTERVAL_DEFAULT = timedelta(milliseconds=250)
+RATE_DEFAULT = 20.0
+# One in so many orders names a customer whom nobody knows.
+UNKNOWN_ONE_IN = 500
+CITIES = ("Tver", "Kazan", "Perm", "Omsk", "Tula", "Pskov")
 
 
-class Meter:
-    """Counts what the sample partners did since the last look.
-
-    The rates of `mbus.status` are means over samples ten seconds apart; eyes want this second.
-    """
-
-    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
-        self.posted: Counter[str] = Counter()
-        self.consumed: Counter[str] = Counter()
-        self._clock = clock
-        self._since = clock.monotonic()
-
-    def rates(self) -> dict[tuple[str, str], tuple[float, float]]:
-        """Return posted and consumed per second for each consumer, and begin anew."""
-        now = self._clock.monotonic()
-        seconds = max(now - self._since, 0.001)
-        found = {
-            (QUEUE, consumer): (self.posted[consumer] / seconds, self.consumed[consumer] / seconds)
-            for consumer in ("default", "large")
-        }
-        self.posted.clear()
-        self.consumed.clear()
-        self._since = now
-        return found
+def orders(context: PartContext) -> Service:
+    """Make the partner."""
+    return SampleOrders(context.dsn, float(context.wishes.get("rate") or RATE_DEFAULT))
 
 
-async def create_sample_queue(bus: AsyncBus) -> None:
-    """Create the queue and its consumers unless they are there."""
+class SampleOrders(Service):
+    """Posts at a steady rate and consumes, and goes on when the database comes back."""
+
+    def __init__(self, dsn: str, rate_per_second: float = RATE_DEFAULT) -> None:
+        super().__init__("sample orders")
+        self._dsn = dsn
+        self._batch = max(1, round(rate_per_second * BATCH_INTERVAL_DEFAULT.total_seconds()))
+        self._pause_seconds = self._batch / rate_per_second
+
+    async def run(self) -> None:
+        """Post and consume until stopped."""
+        async with AsyncBus(self._dsn) as bus:
+            await _create_queue(bus)
+            worker = AsyncWorker(self._dsn, WorkerSettings())
+            _serve(worker)
+            async with worker:
+                self.announce_ready()
+                await self._post_all(bus)
+
+    async def _post_all(self, bus: AsyncBus) -> None:
+        number = 0
+        while not await self.pause(self._pause_seconds):
+            made = [_order(number + index) for index in range(self._batch)]
+            try:
+                await bus.post_many(
+                    QUEUE, made, properties=[{"SIZE": str(one["size"])} for one in made]
+                )
+                number += self._batch
+            except (psycopg.Error, BusError, DatabaseUnavailable, OSError) as failure:
+                logger.warning("sample_not_posted", extra={"reason": str(failure).strip()})
+
+
+class SampleListener(Service):
+    """Consumes what rooms announce, as an application that follows them would."""
+
+    def __init__(self, dsn: str, queues: Sequence[str]) -> None:
+        super().__init__("sample listener")
+        self._dsn = dsn
+        self._queues = queues
+
+    async def run(self) -> None:
+        """Listen until stopped."""
+        worker = AsyncWorker(self._dsn, WorkerSettings())
+
+        async def hear(message: Message, connection: psycopg.AsyncConnection) -> None:
+            del message, connection
+
+        async with AsyncBus(self._dsn) as bus:
+            present = {one.queue for one in await bus.queues()}
+        for queue in self._queues:
+            if queue in present:
+                worker.handler(queue, prefetch=100)(hear)
+        async with worker:
+            self.announce_ready()
+            await self.stopping.wait()
+
+
+async def _create_queue(bus: AsyncBus) -> None:
     await bus.create_queue(QUEUE, payload="jsonb")
     with contextlib.suppress(ConsumerExists):
         await bus.create_consumer(QUEUE, "large", "(t.properties->'SIZE')='large'")
 
 
-def serve_sample(worker: AsyncWorker, meter: Meter) -> None:
+def _order(number: int) -> dict[str, object]:
+    (size,) = random.choices(("small", "large"), (9, 1))  # noqa: S311 - a sample
+    is_known = random.randrange(UNKNOWN_ONE_IN) > 0  # noqa: S311
+    return {
+        "number": number,
+        "size": size,
+        "city": random.choice(CITIES),  # noqa: S311
+        "customer": f"C{random.randrange(1000):04}" if is_known else "nobody",  # noqa: S311
+    }
+
+
+def _serve(worker: AsyncWorker) -> None:
     """Let a worker consume the samples."""
 
-    def consume_for(consumer: str) -> None:
-        @worker.handler(QUEUE, consumer=consumer, prefetch=100)
-        async def consume(message: Message, connection: psycopg.AsyncConnection) -> None:
-            # A real handler writes its own rows here, in the transaction that consumes.
-            del connection
-            meter.consumed[consumer] += 1
-            logger.debug("sample_consumed", extra={"iid": message.iid})
+    @worker.handler(QUEUE, consumer="default", prefetch=100)
+    async def bill(message: Message, connection: psycopg.AsyncConnection) -> None:
+        # A real handler writes its own rows here, in the transaction that consumes.
+        del connection
+        if message.data["customer"] == "nobody":
+            raise Park("no such customer: nobody")
 
-    consume_for("default")
-    consume_for("large")
-
-
-class SampleProducer(Service):
-    """Posts orders at a steady rate, and goes on when the database comes back."""
-
-    def __init__(self, bus: AsyncBus, rate_per_second: float, meter: Meter) -> None:
-        super().__init__("sample producer")
-        self._bus = bus
-        self._meter = meter
-        self._batch = max(1, round(rate_per_second * BATCH_INTERVAL_DEFAULT.total_seconds()))
-        self._pause_seconds = self._batch / rate_per_second
-
-    async def run(self) -> None:
-        """Post until stopped."""
-        number = 0
-        self.announce_ready()
-        while not await self.pause(self._pause_seconds):
-            sizes = random.choices(("small", "large"), (9, 1), k=self._batch)  # noqa: S311 - a sample
-            try:
-                await self._bus.post_many(
-                    QUEUE,
-                    [{"number": number + index, "size": size} for index, size in enumerate(sizes)],
-                    properties=[{"SIZE": size} for size in sizes],
-                )
-                number += self._batch
-                self._meter.posted.update(default=len(sizes), large=sizes.count("large"))
-            except (psycopg.Error, BusError, DatabaseUnavailable, OSError) as failure:
-                logger.warning("sample_not_posted", extra={"reason": str(failure).strip()})
+    @worker.handler(QUEUE, consumer="large", prefetch=100)
+    async def watch(message: Message, connection: psycopg.AsyncConnection) -> None:
+        del connection
+        logger.debug("sample_consumed", extra={"iid": message.iid})

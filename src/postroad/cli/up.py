@@ -7,24 +7,26 @@ import contextlib
 import signal
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import click
-import psycopg
 
-from postroad.bus import AsyncBus, AsyncWorker, BusError, WorkerSettings
 from postroad.cli.context import Application, pass_application
 from postroad.cli.output import print_table
-from postroad.cli.rates import RatesDisplay
+from postroad.cli.parts import Part, present_parts
+from postroad.cli.ports import check_port, choose_port
 from postroad.cli.rooms import SCHEMAS
-from postroad.cli.sample import Meter, SampleProducer, create_sample_queue, serve_sample
+from postroad.cli.supervisor import Child, ChildPlan, Supervisor
+from postroad.cli.up_lock import UpLock
+from postroad.cli.up_report import Reporter
+from postroad.console.accounts import FIRST_ACCOUNT, Accounts
 from postroad.postgres import connect, install
+from postroad.postgres.connections import open_async_pool
 from postroad.postgres.embedded_service import EmbeddedService
-from postroad.postgres.errors import DatabaseUnavailable
 from postroad.settings import masked_database_url
 
 __all__ = ["up"]
-
-DISPLAY_INTERVAL_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,8 @@ class Wishes:
     seconds: float | None
     rate: float
     has_sample: bool
+    host: str | None
+    port: int | None
 
 
 @click.command()
@@ -41,9 +45,9 @@ class Wishes:
 @click.option(
     "--rate",
     type=click.FloatRange(min=0.1, max=5_000),
-    default=100.0,
+    default=20.0,
     show_default=True,
-    help="Sample messages posted per second.",
+    help="Sample orders per second.",
 )
 @click.option(
     "--sample/--no-sample",
@@ -51,19 +55,34 @@ class Wishes:
     default=None,
     help="Run the sample partners; default: on the embedded database only.",
 )
+@click.option("--host", help="Address to listen on; default: 127.0.0.1.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port; default: 8080, 0 is any.")
 @pass_application
-def up(application: Application, seconds: float | None, rate: float, sample: bool | None) -> None:
-    """Run PostgreSQL, maintenance and sample partners, and show what moves.
+def up(
+    application: Application,
+    seconds: float | None,
+    rate: float,
+    sample: bool | None,
+    host: str | None,
+    port: int | None,
+) -> None:
+    """Run PostgreSQL, all services and sample partners; the console shows what moves.
 
-    Ctrl-C stops everything.
+    Services that end are started again. Ctrl-C stops everything.
 
-    Example: postroad up --seconds 30 --rate 500
+    Example: postroad up --port 9090 --no-sample
     """
     has_sample = application.named_database is None if sample is None else sample
-    asyncio.run(_up(application, Wishes(seconds, rate, has_sample)))
+    http = application.settings.http
+    folder = application.data_folder
+    with UpLock(folder, application.named_database) as lock:
+        wishes = Wishes(seconds, rate, has_sample, host, port)
+        check_port(host or http.host, http.port if port is None else port)
+        asyncio.run(_up(application, wishes, lock))
+    click.echo("stopped")
 
 
-async def _up(application: Application, wishes: Wishes) -> None:
+async def _up(application: Application, wishes: Wishes, lock: UpLock) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -72,32 +91,65 @@ async def _up(application: Application, wishes: Wishes) -> None:
     async with AsyncExitStack() as running:
         dsn = application.named_database
         if dsn is None:
+            click.echo("starting PostgreSQL …")
             embedded = EmbeddedService(application.embedded_server())
             await running.enter_async_context(embedded)
             dsn = embedded.dsn()
         await asyncio.to_thread(_install, dsn)
-        _print_addresses(application, dsn)
-        is_pooled = application.settings.database.is_pooled
-        bus = await running.enter_async_context(AsyncBus(dsn, listen=not is_pooled))
-        worker = AsyncWorker(
-            dsn,
-            WorkerSettings(
-                poll_interval=application.settings.bus.poll_interval,
-                maintenance_interval=application.settings.bus.maintenance_interval,
-                listen=not is_pooled,
-            ),
-        )
-        meter = Meter() if wishes.has_sample else None
-        if meter is not None:
-            await create_sample_queue(bus)
-            serve_sample(worker, meter)
-        await running.enter_async_context(worker)
-        if meter is not None:
-            await running.enter_async_context(SampleProducer(bus, wishes.rate, meter))
+        password = await _first_password(dsn)
+        supervisor = Supervisor()
+        running.push_async_callback(supervisor.stop)
+        await running.enter_async_context(Reporter(dsn, supervisor))
+        starting = asyncio.create_task(_start_all(application, wishes, dsn, supervisor))
+        asked = asyncio.create_task(stopping.wait())
+        await asyncio.wait({starting, asked}, return_when=asyncio.FIRST_COMPLETED)
+        asked.cancel()
+        if not starting.done():
+            starting.cancel()
+            return
+        starting.result()
+        url = _url(supervisor)
+        lock.tell(url)
+        _print_addresses(application, dsn, url, password)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wishes.seconds):
-                await _show_rates(bus, meter, stopping)
-    click.echo("stopped")
+                await stopping.wait()
+        click.echo("stopping …")
+
+
+async def _start_all(
+    application: Application, wishes: Wishes, dsn: str, supervisor: Supervisor
+) -> None:
+    told = {
+        "dsn": dsn,
+        "host": wishes.host,
+        "port": wishes.port,
+        "rate": wishes.rate,
+        "ports": _ports(application, wishes),
+    }
+    parts = present_parts(has_sample=wishes.has_sample)
+    click.echo(f"starting {', '.join(part.name for part in parts)} …")
+    await supervisor.start(*(_plan(application, part, told) for part in parts))
+
+
+def _plan(application: Application, part: Part, told: dict[str, Any]) -> ChildPlan:
+    arguments = ["-c", "from postroad.cli import run; run()", *application.child_flags()]
+    log_file = _logs(application) / f"{part.name}.log"
+    serve = [*arguments, "serve", part.name, "--child"]
+    return ChildPlan(part.name, serve, told, part.stage, log_file)
+
+
+def _logs(application: Application) -> Path:
+    return application.data_folder / "logs"
+
+
+def _ports(application: Application, wishes: Wishes) -> dict[str, int]:
+    """Choose the ports of the rooms' own servers; they listen on loopback behind the one port."""
+    return {
+        room: choose_port("127.0.0.1", section.port, is_free_wanted=wishes.port == 0)
+        for room in ("exchange", "intake", "coordination")
+        if (section := getattr(application.settings, room, None)) is not None
+    }
 
 
 def _install(dsn: str) -> None:
@@ -106,23 +158,41 @@ def _install(dsn: str) -> None:
             install(connection, schema)
 
 
-def _print_addresses(application: Application, dsn: str) -> None:
+async def _first_password(dsn: str) -> str | None:
+    pool = await open_async_pool(dsn, application_name="postroad up")
+    try:
+        return await Accounts(pool).ensure_first()
+    finally:
+        await pool.close()
+
+
+def _url(supervisor: Supervisor) -> str | None:
+    web: Child | None = next((one for one in supervisor.children if one.name == "web"), None)
+    return str(web.answer["url"]) if web is not None and "url" in web.answer else None
+
+
+def _print_addresses(
+    application: Application, dsn: str, url: str | None, password: str | None
+) -> None:
+    rows: list[tuple[str, str]] = []
+    if url is not None:
+        rows += [
+            ("console", f"{url}/console"),
+            ("login", FIRST_ACCOUNT),
+            ("password", password or "as told at the first start; a new one: "
+             f"postroad console password {FIRST_ACCOUNT}"),
+            ("interfaces", f"{url}/docs"),
+            ("metrics", f"{url}/metrics"),
+            ("health", f"{url}/healthz, {url}/readyz"),
+        ]  # fmt: skip
     kind = "named" if application.named_database else "embedded"
-    rows = [(f"database ({kind})", masked_database_url(dsn))]
+    rows.append((f"database ({kind})", masked_database_url(dsn)))
     if kind == "embedded":
         rows.append(("look inside", f"psql '{masked_database_url(dsn)}'"))
         rows.append(("data folder", str(application.embedded_server().cluster.home.parent)))
-    print_table(("what", "where"), rows)
+    rows.append(("logs", str(_logs(application))))
     click.echo()
-
-
-async def _show_rates(bus: AsyncBus, meter: Meter | None, stopping: asyncio.Event) -> None:
-    with RatesDisplay() as display:
-        while not stopping.is_set():
-            try:
-                display.show(await bus.status(), meter.rates() if meter else {})
-            except (psycopg.Error, BusError, DatabaseUnavailable, OSError) as failure:
-                display.say(f"the database is away: {str(failure).strip().splitlines()[0]}")
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(DISPLAY_INTERVAL_SECONDS):
-                    await stopping.wait()
+    print_table(("what", "where"), rows)
+    if password is not None:
+        click.echo("\nThe password is shown this once; the database keeps only its hash.")
+    click.echo("\nCtrl-C stops everything.")

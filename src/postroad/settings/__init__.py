@@ -11,6 +11,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from postroad.settings.alerts import AlertsSettings
+from postroad.settings.bridge import BridgeDefinition, BridgeSettings
+from postroad.settings.console import ConsoleSettings, HttpSettings
+from postroad.settings.coordination import CoordinationSettings
 from postroad.settings.exchange import ExchangeSettings
 from postroad.settings.house import (
     BusSettings,
@@ -18,6 +21,7 @@ from postroad.settings.house import (
     EmbeddedSettings,
     LogSettings,
 )
+from postroad.settings.intake import IntakeSettings
 from postroad.settings.values import (
     DatabaseUrl,
     Duration,
@@ -29,11 +33,17 @@ from postroad.settings.vault import VaultSettings
 
 __all__ = [
     "AlertsSettings",
+    "BridgeDefinition",
+    "BridgeSettings",
     "BusSettings",
+    "ConsoleSettings",
+    "CoordinationSettings",
     "DatabaseSettings",
     "Duration",
     "EmbeddedSettings",
     "ExchangeSettings",
+    "HttpSettings",
+    "IntakeSettings",
     "LogSettings",
     "Section",
     "Settings",
@@ -58,4 +68,9 @@ class Settings(Section):
     exchange: ExchangeSettings = ExchangeSettings()
     alerts: AlertsSettings = AlertsSettings()
     logs: LogSettings = LogSettings()
+    bridge: BridgeSettings = BridgeSettings()
+    http: HttpSettings = HttpSettings()
+    console: ConsoleSettings = ConsoleSettings()
     vault: VaultSettings = VaultSettings()
+    coordination: CoordinationSettings = CoordinationSettings()
+    intake: IntakeSettings = IntakeSettings()

@@ -121,10 +121,11 @@ class TestServer:
             bodies = [file.body for file in manifest.files]
             bodies += [migration.body for migration in manifest.migrations]
             digest.update("".join(bodies).encode())
-        name = f"template_{digest.hexdigest()[:12]}"
+        # Short, because names of roles are made from it and must stay below 63 bytes.
+        name = f"tm_{digest.hexdigest()[:12]}"
         with control_lock(self._folder / "template.lock", 120):
             if not self._exists(name):
-                unfinished = f"{name}_unfinished"
+                unfinished = f"{name}_u"
                 self._administer("drop database if exists {} with (force)", unfinished)
                 self._administer("create database {} template template0", unfinished)
                 with psycopg.connect(self.dsn(unfinished)) as connection:

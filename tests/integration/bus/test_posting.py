@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from postroad.bus import DuplicateIid, ForeignIid, InvalidArgument, WrongPayload
+from postroad.testing import wait_until
 
 VALUES = {
     "hstore": [{"a": "1", 'q"\\': None, "ж": "a=>b, c"}, {}],
@@ -147,3 +149,33 @@ async def test_a_queue_made_anew_with_another_payload_is_noticed(bus):
     await bus.post("orders", {"now": "json"})
     [message] = await bus.consume("orders")
     assert message.data == {"now": "json"}
+
+
+async def test_a_call_that_waited_for_a_new_consumer_succeeds(bus, database, connect):
+    await bus.create_queue("orders", payload="text")
+    await bus.post("orders", "before")
+    owner, observer = connect(database), connect(database, autocommit=True)
+    owner.execute("select mbus.create_consumer('orders', 'second')")
+    posting = asyncio.create_task(_post(bus, "meanwhile"))
+    await asyncio.to_thread(_wait_for_a_waiter, observer)
+    owner.commit()
+    await posting
+    assert [m.data for m in await bus.consume("orders", amount=9)] == ["before", "meanwhile"]
+    assert [m.data for m in await bus.consume("orders", "second", 9)] == ["meanwhile"]
+
+
+async def _post(bus, data):
+    await bus.post("orders", data)
+
+
+def _wait_for_a_waiter(observer):
+    wait_until(
+        lambda: (
+            observer.execute(
+                "select from pg_locks l join pg_database d on d.oid = l.database"
+                " where d.datname = current_database() and not l.granted"
+            ).fetchone()
+            is not None
+        ),
+        what="the post waits for the table",
+    )

@@ -55,8 +55,8 @@ begin
 
     else
       -- This transaction began before the queue got that lane and still runs the functions of then.
-      raise exception 'queue "sample" has changed since this transaction began'
-        using errcode = 'MB017', hint = 'Roll back and do it again.';
+      p_parcel.number := v_number;
+      return mbus._put_anew('sample', v_lane, p_parcel);
     end case;
     exit when found;
   end loop;
@@ -107,7 +107,7 @@ begin
     perform mbus._check_isolation();
   end if;
   if extract(epoch from v_now) - pg_sequence_last_value('mbus.attended') >= 2 then
-    perform mbus._attend(7000, amt);
+    perform mbus._attend(7000, 8000, amt);
   end if;
   foreach v_lane in array '{0}'::integer[] loop
     v_tail := pg_sequence_last_value('mbus."qs$sample$tail"');
@@ -123,6 +123,7 @@ begin
           where s.ctid = any (array(
             select r.ctid from mbus."qt$sample$0" r
             where r.id >= v_hint and (r.expires is null or r.expires > v_now)
+              and (r.headers is null or not r.headers ? 'group')    -- see mbus._add_groups
             order by r.id limit v_missing for update skip locked))
           returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
         select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], g.data, null::jsonb, null::text, null::bytea
@@ -137,6 +138,7 @@ begin
           where s.ctid = any (array(
             select r.ctid from mbus."qt$sample$1" r
             where r.id >= v_hint and (r.expires is null or r.expires > v_now)
+              and (r.headers is null or not r.headers ? 'group')    -- see mbus._add_groups
             order by r.id limit v_missing for update skip locked))
           returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
         select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], g.data, null::jsonb, null::text, null::bytea
@@ -196,7 +198,7 @@ begin
     perform mbus._check_isolation();
   end if;
   if extract(epoch from v_now) - pg_sequence_last_value('mbus.attended') >= 2 then
-    perform mbus._attend(7000, amt);
+    perform mbus._attend(7000, 8000, amt);
   end if;
   foreach v_lane in array '{0}'::integer[] loop
     v_tail := pg_sequence_last_value('mbus."qs$sample$tail"');
@@ -212,6 +214,7 @@ begin
           where s.ctid = any (array(
             select r.ctid from mbus."qt$sample$0" r
             where r.id >= v_hint and (r.expires is null or r.expires > v_now)
+              and (r.headers is null or not r.headers ? 'group')    -- see mbus._add_groups
             order by r.id limit v_missing for update skip locked))
           returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
@@ -228,6 +231,7 @@ begin
           where s.ctid = any (array(
             select r.ctid from mbus."qt$sample$1" r
             where r.id >= v_hint and (r.expires is null or r.expires > v_now)
+              and (r.headers is null or not r.headers ? 'group')    -- see mbus._add_groups
             order by r.id limit v_missing for update skip locked))
           returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
@@ -336,7 +340,8 @@ begin
   perform mbus._check_expiry($4, $5);
   -- What needs a decision per message is posted message by message.
   v_one_by_one := $4 is not null or exists (
-    select from unnest($2) h where h ?| '{priority,group,dedup_key,consume_after,seenby,source_db,enqueue_time}');
+    select from unnest($2) h where h ?| '{priority,dedup_key,consume_after}'
+      or h ? 'group' and (not false or octet_length(h -> 'group') > 500));
   if not v_one_by_one then
     v_ids := array(select nextval('mbus."qs$sample$position"') from generate_series(1, v_count));
     if exists (select from unnest($2) h where h ? 'reply_to') then
@@ -344,6 +349,9 @@ begin
         select case when m.headers ? 'reply_to'
                     then mbus._correlate(m.headers, 'sample.' || m.id || '@node', $5) else m.headers end
         from unnest(v_ids, v_headers) with ordinality m(id, headers, place) order by m.place);
+    end if;
+    if exists (select from unnest($2) h where h ? 'seenby') then
+      v_headers := mbus._seen_all(v_headers);
     end if;
 
   end if;

@@ -87,8 +87,8 @@ begin
 
     else
       -- This transaction began before the queue got that lane and still runs the functions of then.
-      raise exception 'queue "sample" has changed since this transaction began'
-        using errcode = 'MB017', hint = 'Roll back and do it again.';
+      p_parcel.number := v_number;
+      return mbus._put_anew('sample', v_lane, p_parcel);
     end case;
     exit when found;
   end loop;
@@ -139,7 +139,7 @@ begin
     perform mbus._check_isolation();
   end if;
   if extract(epoch from v_now) - pg_sequence_last_value('mbus.attended') >= 2 then
-    perform mbus._attend(7000, amt);
+    perform mbus._attend(7000, 8000, amt);
   end if;
   foreach v_lane in array '{0}'::integer[] loop
     v_tail := pg_sequence_last_value('mbus."qs$sample$tail"');
@@ -155,8 +155,9 @@ begin
           where s.ctid = any (array(
             -- offset 0 keeps the planner from walking along the log, which holds what was consumed long ago.
             select r.ctid from mbus."qc$sample$default$0" r
-            cross join lateral (select e.expires from mbus."ql$sample$0" e where e.id = r.id offset 0) l
+            cross join lateral (select e.expires, e.headers from mbus."ql$sample$0" e where e.id = r.id offset 0) l
             where r.id >= v_hint and (l.expires is null or l.expires > v_now)
+              and (l.headers is null or not l.headers ? 'group')    -- see mbus._add_groups
             order by r.id limit v_missing for update of r skip locked))
           returning s.id)
         select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], null::hstore, g.data, null::text, null::bytea
@@ -171,8 +172,9 @@ begin
           where s.ctid = any (array(
             -- offset 0 keeps the planner from walking along the log, which holds what was consumed long ago.
             select r.ctid from mbus."qc$sample$default$1" r
-            cross join lateral (select e.expires from mbus."ql$sample$1" e where e.id = r.id offset 0) l
+            cross join lateral (select e.expires, e.headers from mbus."ql$sample$1" e where e.id = r.id offset 0) l
             where r.id >= v_hint and (l.expires is null or l.expires > v_now)
+              and (l.headers is null or not l.headers ? 'group')    -- see mbus._add_groups
             order by r.id limit v_missing for update of r skip locked))
           returning s.id)
         select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], null::hstore, g.data, null::text, null::bytea
@@ -211,7 +213,7 @@ begin
     perform mbus._check_isolation();
   end if;
   if extract(epoch from v_now) - pg_sequence_last_value('mbus.attended') >= 2 then
-    perform mbus._attend(7000, amt);
+    perform mbus._attend(7000, 8001, amt);
   end if;
   foreach v_lane in array '{0}'::integer[] loop
     v_tail := pg_sequence_last_value('mbus."qs$sample$tail"');
@@ -227,8 +229,9 @@ begin
           where s.ctid = any (array(
             -- offset 0 keeps the planner from walking along the log, which holds what was consumed long ago.
             select r.ctid from mbus."qc$sample$done$0" r
-            cross join lateral (select e.expires from mbus."ql$sample$0" e where e.id = r.id offset 0) l
+            cross join lateral (select e.expires, e.headers from mbus."ql$sample$0" e where e.id = r.id offset 0) l
             where r.id >= v_hint and (l.expires is null or l.expires > v_now)
+              and (l.headers is null or not l.headers ? 'group')    -- see mbus._add_groups
             order by r.id limit v_missing for update of r skip locked))
           returning s.id)
         select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], null::hstore, g.data, null::text, null::bytea
@@ -243,8 +246,9 @@ begin
           where s.ctid = any (array(
             -- offset 0 keeps the planner from walking along the log, which holds what was consumed long ago.
             select r.ctid from mbus."qc$sample$done$1" r
-            cross join lateral (select e.expires from mbus."ql$sample$1" e where e.id = r.id offset 0) l
+            cross join lateral (select e.expires, e.headers from mbus."ql$sample$1" e where e.id = r.id offset 0) l
             where r.id >= v_hint and (l.expires is null or l.expires > v_now)
+              and (l.headers is null or not l.headers ? 'group')    -- see mbus._add_groups
             order by r.id limit v_missing for update of r skip locked))
           returning s.id)
         select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], null::hstore, g.data, null::text, null::bytea
@@ -314,7 +318,7 @@ begin
     perform mbus._check_isolation();
   end if;
   if extract(epoch from v_now) - pg_sequence_last_value('mbus.attended') >= 2 then
-    perform mbus._attend(7000, amt);
+    perform mbus._attend(7000, 8000, amt);
   end if;
   foreach v_lane in array '{0}'::integer[] loop
     v_tail := pg_sequence_last_value('mbus."qs$sample$tail"');
@@ -330,8 +334,9 @@ begin
           where s.ctid = any (array(
             -- offset 0 keeps the planner from walking along the log, which holds what was consumed long ago.
             select r.ctid from mbus."qc$sample$default$0" r
-            cross join lateral (select e.expires from mbus."ql$sample$0" e where e.id = r.id offset 0) l
+            cross join lateral (select e.expires, e.headers from mbus."ql$sample$0" e where e.id = r.id offset 0) l
             where r.id >= v_hint and (l.expires is null or l.expires > v_now)
+              and (l.headers is null or not l.headers ? 'group')    -- see mbus._add_groups
             order by r.id limit v_missing for update of r skip locked))
           returning s.id)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
@@ -348,8 +353,9 @@ begin
           where s.ctid = any (array(
             -- offset 0 keeps the planner from walking along the log, which holds what was consumed long ago.
             select r.ctid from mbus."qc$sample$default$1" r
-            cross join lateral (select e.expires from mbus."ql$sample$1" e where e.id = r.id offset 0) l
+            cross join lateral (select e.expires, e.headers from mbus."ql$sample$1" e where e.id = r.id offset 0) l
             where r.id >= v_hint and (l.expires is null or l.expires > v_now)
+              and (l.headers is null or not l.headers ? 'group')    -- see mbus._add_groups
             order by r.id limit v_missing for update of r skip locked))
           returning s.id)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
@@ -390,7 +396,7 @@ begin
     perform mbus._check_isolation();
   end if;
   if extract(epoch from v_now) - pg_sequence_last_value('mbus.attended') >= 2 then
-    perform mbus._attend(7000, amt);
+    perform mbus._attend(7000, 8001, amt);
   end if;
   foreach v_lane in array '{0}'::integer[] loop
     v_tail := pg_sequence_last_value('mbus."qs$sample$tail"');
@@ -406,8 +412,9 @@ begin
           where s.ctid = any (array(
             -- offset 0 keeps the planner from walking along the log, which holds what was consumed long ago.
             select r.ctid from mbus."qc$sample$done$0" r
-            cross join lateral (select e.expires from mbus."ql$sample$0" e where e.id = r.id offset 0) l
+            cross join lateral (select e.expires, e.headers from mbus."ql$sample$0" e where e.id = r.id offset 0) l
             where r.id >= v_hint and (l.expires is null or l.expires > v_now)
+              and (l.headers is null or not l.headers ? 'group')    -- see mbus._add_groups
             order by r.id limit v_missing for update of r skip locked))
           returning s.id)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
@@ -424,8 +431,9 @@ begin
           where s.ctid = any (array(
             -- offset 0 keeps the planner from walking along the log, which holds what was consumed long ago.
             select r.ctid from mbus."qc$sample$done$1" r
-            cross join lateral (select e.expires from mbus."ql$sample$1" e where e.id = r.id offset 0) l
+            cross join lateral (select e.expires, e.headers from mbus."ql$sample$1" e where e.id = r.id offset 0) l
             where r.id >= v_hint and (l.expires is null or l.expires > v_now)
+              and (l.headers is null or not l.headers ? 'group')    -- see mbus._add_groups
             order by r.id limit v_missing for update of r skip locked))
           returning s.id)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
@@ -543,7 +551,8 @@ begin
   perform mbus._check_expiry($4, $5);
   -- What needs a decision per message is posted message by message.
   v_one_by_one := $4 is not null or exists (
-    select from unnest($2) h where h ?| '{priority,group,dedup_key,consume_after,seenby,source_db,enqueue_time}');
+    select from unnest($2) h where h ?| '{priority,dedup_key,consume_after}'
+      or h ? 'group' and (not false or octet_length(h -> 'group') > 500));
   if not v_one_by_one then
     v_ids := array(select nextval('mbus."qs$sample$position"') from generate_series(1, v_count));
     if exists (select from unnest($2) h where h ? 'reply_to') then
@@ -551,6 +560,9 @@ begin
         select case when m.headers ? 'reply_to'
                     then mbus._correlate(m.headers, 'sample.' || m.id || '@node', $5) else m.headers end
         from unnest(v_ids, v_headers) with ordinality m(id, headers, place) order by m.place);
+    end if;
+    if exists (select from unnest($2) h where h ? 'seenby') then
+      v_headers := mbus._seen_all(v_headers);
     end if;
     begin
       v_hits_8001 := array(

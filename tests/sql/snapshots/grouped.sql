@@ -67,8 +67,8 @@ begin
 
     else
       -- This transaction began before the queue got that lane and still runs the functions of then.
-      raise exception 'queue "sample" has changed since this transaction began'
-        using errcode = 'MB017', hint = 'Roll back and do it again.';
+      p_parcel.number := v_number;
+      return mbus._put_anew('sample', v_lane, p_parcel);
     end case;
     exit when found;
   end loop;
@@ -123,7 +123,7 @@ begin
     perform mbus._check_isolation();
   end if;
   if extract(epoch from v_now) - pg_sequence_last_value('mbus.attended') >= 2 then
-    perform mbus._attend(7000, amt);
+    perform mbus._attend(7000, 8000, amt);
   end if;
   -- Retries of a group come first: they are older than whatever of that group is on the ring.
   v_retries := array(select p from mbus._take_group_retries(7000, 8000, amt) p);
@@ -324,7 +324,7 @@ begin
     perform mbus._check_isolation();
   end if;
   if extract(epoch from v_now) - pg_sequence_last_value('mbus.attended') >= 2 then
-    perform mbus._attend(7000, amt);
+    perform mbus._attend(7000, 8000, amt);
   end if;
   -- Retries of a group come first: they are older than whatever of that group is on the ring.
   v_retries := array(select p from mbus._take_group_retries(7000, 8000, amt) p);
@@ -586,7 +586,8 @@ begin
   perform mbus._check_expiry($4, $5);
   -- What needs a decision per message is posted message by message.
   v_one_by_one := $4 is not null or exists (
-    select from unnest($2) h where h ?| '{priority,group,dedup_key,consume_after,seenby,source_db,enqueue_time}');
+    select from unnest($2) h where h ?| '{priority,dedup_key,consume_after}'
+      or h ? 'group' and (not true or octet_length(h -> 'group') > 500));
   if not v_one_by_one then
     v_ids := array(select nextval('mbus."qs$sample$position"') from generate_series(1, v_count));
     if exists (select from unnest($2) h where h ? 'reply_to') then
@@ -594,6 +595,9 @@ begin
         select case when m.headers ? 'reply_to'
                     then mbus._correlate(m.headers, 'sample.' || m.id || '@node', $5) else m.headers end
         from unnest(v_ids, v_headers) with ordinality m(id, headers, place) order by m.place);
+    end if;
+    if exists (select from unnest($2) h where h ? 'seenby') then
+      v_headers := mbus._seen_all(v_headers);
     end if;
 
   end if;

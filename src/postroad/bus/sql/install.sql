@@ -43,6 +43,9 @@ functions/post.sql
 functions/consume.sql
 functions/leases.sql
 functions/redrive.sql
+functions/browse.sql
+functions/purge.sql
+functions/move.sql
 functions/wake.sql
 functions/views.sql
 functions/temporary.sql

@@ -31,3 +31,30 @@ begin
   delete from bridge.inlet i where i.name = p_name and i.source = p_source;
   return found;
 end $$;
+
+-- Keeps a message of a broker that cannot be posted, in the transaction that would have posted it.
+create or replace function bridge.refuse(
+  p_inlet text, p_source text, p_message_id text, p_error text, p_headers text, p_body bytea) returns void
+language sql security definer set search_path from current as $$
+  insert into bridge.refused (inlet_id, refused_at, message_id, error, headers, body)
+  values ((bridge._inlet(p_inlet, p_source)).id, bridge.now(), p_message_id, p_error, p_headers, p_body)
+$$;
+
+-- The offset of a stream up to which everything has arrived; null before the first.
+create or replace function bridge.position(p_inlet text, p_source text) returns bigint
+language sql stable security definer set search_path from current as $$
+  select a.position from bridge.arrived a
+  where a.inlet_id = (bridge._inlet(p_inlet, p_source)).id and a.position is not null order by a.id desc limit 1
+$$;
+
+-- How many messages wait at the broker; forgets what arrived long ago, the last position excepted.
+create or replace function bridge.note_waiting(p_inlet text, p_source text, p_waiting bigint, p_keep interval default '1 hour')
+returns void
+language plpgsql security definer set search_path from current as $$
+declare
+  v_inlet constant bridge.inlet := bridge._inlet(p_inlet, p_source);
+begin
+  insert into bridge.arrived (inlet_id, arrived_at, waiting) values (v_inlet.id, bridge.now(), p_waiting);
+  delete from bridge.arrived a where a.inlet_id = v_inlet.id and a.arrived_at < bridge.now() - p_keep
+    and a.id < (select max(b.id) from bridge.arrived b where b.inlet_id = v_inlet.id and (b.position is not null or a.position is null));
+end $$;

@@ -49,30 +49,40 @@ end $$;
 create or replace function bridge.set_state(p_name text, p_state text) returns text
 language plpgsql security definer set search_path from current as $$
 declare
-  v_outlet constant bridge.outlet := bridge._outlet(p_name);
+  v_state constant text := bridge.state(p_name);
 begin
   if p_state not in ('running', 'paused', 'draining', 'drained') then
     raise exception 'unknown state: "%"', p_state using errcode = 'MR003', hint = 'Use running, paused, draining or drained.';
   end if;
-  update bridge.outlet o set state = p_state where o.id = v_outlet.id and o.state <> p_state;
-  return v_outlet.state;
+  update bridge.outlet o set state = p_state where o.name = p_name and o.state <> p_state;
+  if not found then
+    update bridge.inlet i set state = p_state where i.name = p_name and i.source like 'rabbitmq:%' and i.state <> p_state;
+  end if;
+  return v_state;
 end $$;
 
 create or replace function bridge.state(p_name text) returns text
-language sql stable security definer set search_path from current as $$ select (bridge._outlet(p_name)).state $$;
+language sql stable security definer set search_path from current as $$
+  select coalesce(
+    (select o.state from bridge.outlet o where o.name = p_name),
+    (select i.state from bridge.inlet i where i.name = p_name and i.source like 'rabbitmq:%' order by i.id limit 1),
+    (bridge._outlet(p_name)).state)
+$$;
 
 -- What keeps a bridge from working, null when it works again.  Written when it changes, not each time.
 create or replace function bridge.note_problem(p_name text, p_problem text) returns void
 language sql security definer set search_path from current as $$
   update bridge.outlet o set problem = left(p_problem, 1000), problem_at = case when p_problem is not null then bridge.now() end
-  where o.name = p_name and o.problem is distinct from left(p_problem, 1000)
+  where o.name = p_name and o.problem is distinct from left(p_problem, 1000);
+  update bridge.inlet i set problem = left(p_problem, 1000), problem_at = case when p_problem is not null then bridge.now() end
+  where i.name = p_name and i.source like 'rabbitmq:%' and i.problem is distinct from left(p_problem, 1000);
 $$;
 
 -- The right to empty an outlet with one session: held until that session ends, so whoever gets it knows that all
 -- transactions of the former holder are over.  False while another process has it.
 create or replace function bridge.hold(p_name text, p_hand integer) returns boolean
 language sql security definer set search_path from current as $$
-  select pg_try_advisory_lock(hashtext('bridge.hold'), (bridge._outlet(p_name)).id * 64 + p_hand)
+  select pg_try_advisory_lock(hashtext('bridge.hold'), hashtext(p_name || ' ' || p_hand))
 $$;
 
 -- How this database is called among others.

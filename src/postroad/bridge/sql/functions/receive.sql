@@ -1,10 +1,11 @@
 -- Posts a batch that has arrived, each message once: what is in the ledger already is dropped.  In the caller's transaction:
 -- ledger and messages are there together or not at all.  The same call again changes nothing.
 -- p_ids: what each message was called when it was first posted, or the id its sender gave it; null has no memory.
+-- p_batch is null for a broker, which has no batches; p_position is the offset of a stream up to which this goes.
 -- refused, errors: the places of messages that the queue does not take, and why.  Errors: MR001, MB001.
 create or replace function bridge.receive(
   p_inlet text, p_source text, p_batch bigint, p_ids text[], p_data text[], p_headers text[], p_properties text[],
-  p_expires timestamptz[], p_delayed timestamptz[])
+  p_expires timestamptz[], p_delayed timestamptz[], p_position bigint default null)
 returns table (posted integer, dropped integer, refused integer[], errors text[])
 language plpgsql security definer set search_path from current as $$
 declare
@@ -32,5 +33,9 @@ begin
   if refused is not null then perform bridge._unsee(v_inlet.queue, array(select p_ids[p] from unnest(refused) p)); end if;
   refused := coalesce(refused, '{}'); errors := coalesce(errors, '{}');
   posted := v_count - dropped - cardinality(refused);
+  if p_batch is null then
+    insert into bridge.arrived (inlet_id, arrived_at, posted, dropped, refused, position)
+    values (v_inlet.id, bridge.now(), receive.posted, receive.dropped, cardinality(receive.refused), p_position);
+  end if;
   return next;
 end $$;

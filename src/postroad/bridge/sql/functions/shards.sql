@@ -32,3 +32,21 @@ begin
   perform nextval('bridge.shard_epoch');
   return found;
 end $$;
+
+-- In the database of a shard, before a post in the same transaction: true when it takes posts.
+create or replace function bridge.enter(p_logical text) returns boolean
+language plpgsql volatile security definer set search_path from current as $$
+begin
+  perform pg_advisory_xact_lock_shared(hashtext('bridge.gate'), hashtext(p_logical));
+  -- A statement of its own, so that it sees what whoever held the lock before has committed.
+  return coalesce((select g.is_open from bridge.gate g where g.logical = p_logical), false);
+end $$;
+
+-- Opens or closes the gate; closing waits for the posts that are inside.
+create or replace function bridge.set_gate(p_logical text, p_is_open boolean) returns void
+language plpgsql security definer set search_path from current as $$
+begin
+  perform pg_advisory_xact_lock(hashtext('bridge.gate'), hashtext(p_logical));
+  insert into bridge.gate as g (logical, is_open) values (p_logical, p_is_open)
+  on conflict (logical) do update set is_open = excluded.is_open where g.is_open <> excluded.is_open;
+end $$;

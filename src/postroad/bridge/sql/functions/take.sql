@@ -11,35 +11,33 @@ language plpgsql security definer set search_path from current as $$
 declare
   v_outlet constant bridge.outlet := bridge._outlet(p_outlet);
   v_here   constant text := bridge._here();
-  -- A database of the same name: the name alone proves nothing about messages that were posted here.
-  v_name   constant text := nullif(p_database, current_database());
+  v_own    constant text := array[current_database()::text]::text;
   v_grouped boolean;
   v_found   integer;
   v_part    record;
+  -- The rows come in order, and arrays are filled in the order of rows: no sort is asked for.
   v_query   constant text := format($query$
     with taken as materialized (
-      select row_number() over () as place, t.iid, t.headers, t.properties, t.expires, t.delayed_until, t.data,
-             coalesce(%s, false) as is_loop
+      select t.iid, t.headers, t.properties, t.expires, t.delayed_until, t.data, coalesce(%s, false) as is_loop
       from mbus.%I($1) t)
     select count(*)::integer as found, (count(*) filter (where is_loop))::integer as looped,
-           array_agg(iid order by place) filter (where not is_loop) as iids,
-           array_agg(bridge._origin_id(headers, iid) order by place) filter (where not is_loop) as ids,
-           array_agg(data::text order by place) filter (where not is_loop) as data,
-           array_agg(bridge._outgoing(headers, iid, $2)::text order by place) filter (where not is_loop) as headers,
-           array_agg(properties::text order by place) filter (where not is_loop) as properties,
-           array_agg(expires order by place) filter (where not is_loop) as expires,
-           array_agg(delayed_until order by place) filter (where not is_loop) as delayed
+           array_agg(iid) filter (where not is_loop) as iids,
+           array_agg(bridge._origin_id(headers, iid)) filter (where not is_loop) as ids,
+           array_agg(data::text) filter (where not is_loop) as data,
+           array_agg(bridge._outgoing(headers, iid, $2)::text) filter (where not is_loop) as headers,
+           array_agg(properties::text) filter (where not is_loop) as properties,
+           array_agg(expires) filter (where not is_loop) as expires,
+           array_agg(delayed_until) filter (where not is_loop) as delayed
     from taken$query$,
-    -- Only a message with a journey behind it needs the closer look.
+    -- Only a message with a journey behind it needs the closer look; the others were seen by this database alone.
     case when p_node is null then 'false'
-         else 't.headers ? ''seenby_nodes'' and bridge._has_seen(t.headers, $3, $4) or $5 = any ((t.headers -> ''seenby'')::text[])
-               and bridge._has_seen(t.headers, $3, $4)' end,
+         else '(t.headers ? ''seenby_nodes'' or t.headers -> ''seenby'' <> $5) and bridge._has_seen(t.headers, $3, $4)' end,
     'consumen_' || v_outlet.queue || '_by_' || v_outlet.consumer);
 begin
   select q.has_groups into v_grouped from mbus.queue q where q.name = v_outlet.queue;
   messages := 0; looped := 0;
   loop
-    execute v_query into v_part using p_amount - messages - looped, v_here, p_database, p_node, v_name;
+    execute v_query into v_part using p_amount - messages - looped, v_here, p_database, p_node, v_own;
     looped := looped + v_part.looped;
     v_found := v_part.found - v_part.looped;
     if messages = 0 then

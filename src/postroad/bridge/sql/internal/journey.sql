@@ -8,10 +8,9 @@
 create or replace function bridge._outgoing(p_headers hstore, p_iid text, p_here text) returns hstore
 language sql immutable parallel safe
 return (p_headers - '{destination,attempts,consume_after,consume_after_lost}'::text[])
-      || hstore(array['source_iid', 'seenby_nodes'], array[
-           coalesce(p_headers -> 'source_iid', p_iid),
+      || hstore(array['source_iid', coalesce(p_headers -> 'source_iid', p_iid), 'seenby_nodes',
            case when p_headers ? 'seenby_nodes' then ((p_headers -> 'seenby_nodes')::text[] || p_here)::text
-                else array[p_here]::text end]);
+                else '{"' || replace(replace(p_here, '\', '\\'), '"', '\"') || '"}' end]);
 
 -- What a message was called when it was first posted, unique among all databases: its iid and the name of its database.
 -- The node in the iid is not enough, because databases made from one template share it.

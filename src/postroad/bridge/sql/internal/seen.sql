@@ -6,8 +6,10 @@
 create or replace function bridge._accept(p_inlet bridge.inlet, p_batch bigint, p_ids text[]) returns boolean[]
 language plpgsql set search_path from current as $$
 declare
-  -- Null where the id is no iid.
-  v_queues  constant text[] := array(select substring(i from '^([^.@]+)\.[0-9]{1,18}@[a-z0-9]{1,12}(?:/.+)?$') from unnest(p_ids) i);
+  -- Null where the id is no iid.  Those of a database are always some; what a broker brings may be anything.
+  v_queues  constant text[] := case when p_batch is not null
+    then array(select split_part(i, '.', 1) from unnest(p_ids) i)
+    else array(select substring(i from '^([^.@]+)\.[0-9]{1,18}@[a-z0-9]{1,12}(?:/.+)?$') from unnest(p_ids) i) end;
   v_new     boolean[];
   v_origin  integer;
   v_numbers bigint[];
@@ -17,11 +19,10 @@ declare
 begin
   v_new := array_fill(true, array[cardinality(p_ids)]);
   for v_bound in
-    select v.queue, substr(i.id, strpos(i.id, '@') + 1) as node, array_agg(i.place::integer order by i.place) as places,
-           array_agg(split_part(split_part(i.id, '.', 2), '@', 1)::bigint order by i.place) as numbers
-    from unnest(p_ids) with ordinality i(id, place)
-    cross join lateral (select v_queues[i.place] as queue) v
-    where v.queue is not null group by 1, 2 order by 1, 2
+    select i.queue, substr(i.id, strpos(i.id, '@') + 1) as node, array_agg(i.place::integer) as places,
+           array_agg(split_part(split_part(i.id, '.', 2), '@', 1)::bigint) as numbers
+    from unnest(p_ids, v_queues) with ordinality i(id, queue, place)
+    where i.queue is not null group by 1, 2 order by 1, 2
   loop
     v_origin := bridge._origin(p_inlet.queue, v_bound.node, v_bound.queue);
     perform pg_advisory_xact_lock(bridge._lock_class(), v_origin);

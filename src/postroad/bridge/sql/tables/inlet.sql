@@ -5,6 +5,37 @@ create table bridge.inlet (
   -- The node of the source, or the address of a broker without secrets: a bridge of the same name elsewhere is another.
   source     text not null,
   queue      text not null,
+  -- Of an inlet from a broker; one from a database is ruled by the outlet at the other end.
+  state      text not null default 'running'
+    constraint inlet_state_is_known check (state in ('running', 'paused', 'draining', 'drained')),
+  problem    text,
+  problem_at timestamptz,
   created_at timestamptz not null default clock_timestamp(),
   constraint inlet_is_unique unique (name, source)
+);
+
+-- Batches that came from a broker, written by the transaction that posted them.  Append-only; old rows are deleted by key.
+--   position  of a stream: the offset up to which everything has arrived
+--   waiting   how many messages the broker still had, where it was asked
+create table bridge.arrived (
+  id         bigint generated always as identity primary key,
+  inlet_id   integer not null references bridge.inlet (id) on delete cascade,
+  arrived_at timestamptz not null,
+  posted     integer not null default 0,
+  dropped    integer not null default 0,
+  refused    integer not null default 0,
+  position   bigint,
+  waiting    bigint
+);
+create index arrived_by_inlet_idx on bridge.arrived (inlet_id, id);
+
+-- What came from a broker and cannot be posted: the queue would not take it.  Kept until somebody deals with it.
+create table bridge.refused (
+  id         bigint generated always as identity primary key,
+  inlet_id   integer not null references bridge.inlet (id) on delete cascade,
+  refused_at timestamptz not null,
+  message_id text,
+  error      text not null,
+  headers    text not null,
+  body       bytea not null
 );

@@ -12,3 +12,10 @@ create table bridge.shard (
 );
 -- Counts every change, so that who holds the list in memory sees at a glance whether it is still true.
 create sequence bridge.shard_epoch;
+
+-- In the database of a shard: whether it takes posts of a logical queue.  Posts hold a shared lock on it, closing it an
+-- exclusive one: once it is closed, nobody is inside any more.
+create table bridge.gate (
+  logical text primary key,
+  is_open boolean not null
+);

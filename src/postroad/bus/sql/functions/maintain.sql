@@ -11,11 +11,12 @@ language plpgsql security definer set search_path from current as $$
 declare
   v_now     constant timestamptz := mbus.now();
   v_tick    constant bigint := (extract(epoch from v_now) * 2)::bigint;
-  -- Due since the last run, with a margin for transactions that committed late; now and then, since ever.
-  v_since   constant timestamptz := case when qname is not null or v_tick % 64 = 0 then '-infinity'
-                                         else to_timestamp(pg_sequence_last_value('mbus.attended') - 3) end;
   -- What this session noted at its last run; lost without harm when the session is another one.
   v_marks   jsonb := mbus._recall_marks();
+  -- Due since the last run, or since those began who had not committed then; now and then, since ever.
+  v_since   constant timestamptz := case when qname is not null or v_tick % 64 = 0 then '-infinity'
+    else least(to_timestamp(pg_sequence_last_value('mbus.attended') - 3),
+               coalesce((v_marks -> 'aside' ->> 'since')::timestamptz, '-infinity')) end;
   -- A transaction that has already taken messages must not raise hints over them: it may roll back,
   -- and sequences do not.  Nor may it open a slot that it made itself.
   v_is_first constant boolean := pg_current_xact_id_if_assigned() is null;
@@ -39,8 +40,8 @@ begin
     v_fresh := mbus._mark(v_queue);
     -- A run that could not move all there was leaves word of where it began.
     v_from := least(v_since, (v_marks -> v_queue.id::text ->> 'since')::timestamptz);
-    ended := mbus._end_leases(v_queue, v_from, 1000);
-    released := mbus._release(v_queue, v_from, 1000);
+    ended := mbus._end_leases(v_queue, null, v_from, 1000);
+    released := mbus._release(v_queue, null, v_from, 1000);
     if greatest(ended, released) = 1000 then
       v_fresh := v_fresh || jsonb_build_object('since', v_from);
     end if;
@@ -70,5 +71,5 @@ begin
       perform mbus._forget_sagas();
     end if;
   end if;
-  perform mbus._keep_marks(v_marks);
+  perform mbus._keep_marks(v_marks || jsonb_build_object('aside', mbus._mark_aside(v_marks -> 'aside', v_now)));
 end $$;

@@ -1,8 +1,10 @@
 -- Creates a queue with the consumer "default" and the roles to use it.
 --
 -- ncons is the number of slots of its ring; each is made when traffic first needs it.  On an existing
--- queue the functions are made anew and the messages stay; ncons and payload must be the same.
--- Errors: MB003 other shape, MB005, MB006, MB007 names, MB011 payload, MB012 ncons, MB013 roles.
+-- queue the functions are made anew and the messages stay.  It keeps its ncons, with a notice when another is
+-- given; its payload must be the same.  A plain queue can be closed by this, a closed one is not opened:
+-- that would let everybody in by a call with defaults.  See mbus.alter_queue.
+-- Errors: MB003 other payload, MB005, MB006, MB007 names, MB011 payload, MB012 ncons, MB013 roles.
 create or replace function mbus.create_queue(
   qname text, ncons integer default 8, is_roles_security_model boolean default false, payload regtype default 'hstore')
 returns void
@@ -51,18 +53,46 @@ create or replace function mbus._recreate_queue(
   p_queue mbus.queue, p_slots integer, p_is_roles_security_model boolean, p_payload regtype) returns void
 language plpgsql set search_path from current as $$
 begin
-  if p_queue.slots <> p_slots or p_queue.payload <> p_payload::text then
-    raise exception 'queue "%" exists with ncons % and payload %', p_queue.name, p_queue.slots, p_queue.payload
-      using errcode = 'MB003', hint = 'Neither can be changed. Make a queue of another name, or drop this one first.';
+  if p_queue.payload <> p_payload::text then
+    raise exception 'queue "%" exists with payload %', p_queue.name, p_queue.payload
+      using errcode = 'MB003', hint = 'A payload cannot be changed. Make a queue of another name, or drop this one first.';
   end if;
-  perform mbus._alter(p_queue.id);
-  perform mbus._create_role(mbus._post_role(p_queue.name), p_is_roles_security_model);
-  perform mbus._create_role(mbus._consume_role(p_queue.name, c.name), p_is_roles_security_model)
-  from mbus.consumer c where c.queue_id = p_queue.id;
+  if p_queue.slots <> p_slots then
+    raise notice 'queue "%" keeps its ncons %', p_queue.name, p_queue.slots;
+  end if;
+  if p_queue.is_roles_security_model and not p_is_roles_security_model then
+    raise notice 'queue "%" keeps its roles', p_queue.name
+      using hint = format('To open it, select mbus.alter_queue(%L, is_roles_security_model => false).', p_queue.name);
+  end if;
+  perform mbus._secure_queue(p_queue.id, p_is_roles_security_model or p_queue.is_roles_security_model);
+end $$;
+
+-- Closes a plain queue, which then needs its roles, or opens one that has been closed.  Messages stay.
+-- Errors: MB001, MB012 null, MB013 roles.
+create or replace function mbus.alter_queue(qname text, is_roles_security_model boolean) returns void
+language plpgsql security definer set search_path from current as $$
+declare
+  v_queue mbus.queue := mbus._queue(qname);
+begin
+  if $2 is null then
+    raise exception 'is_roles_security_model is true or false' using errcode = 'MB012', hint = 'Nothing was changed.';
+  end if;
+  perform mbus._secure_queue(v_queue.id, $2);
+end $$;
+
+-- Makes the functions of a queue anew, for everybody or for its roles.
+create or replace function mbus._secure_queue(p_queue_id integer, p_is_roles_security_model boolean) returns void
+language plpgsql set search_path from current as $$
+declare
+  v_queue mbus.queue := mbus._alter(p_queue_id);
+begin
+  perform mbus._create_role(mbus._post_role(v_queue.name), p_is_roles_security_model);
+  perform mbus._create_role(mbus._consume_role(v_queue.name, c.name), p_is_roles_security_model)
+  from mbus.consumer c where c.queue_id = v_queue.id;
   update mbus.queue set is_roles_security_model = p_is_roles_security_model
-  where id = p_queue.id returning * into p_queue;
-  perform mbus._revoke_user(p_queue);
-  perform mbus._generate(p_queue);
+  where id = v_queue.id returning * into v_queue;
+  perform mbus._revoke_user(v_queue);
+  perform mbus._generate(v_queue);
 end $$;
 
 -- A queue that becomes one with roles is closed to mbus_<db>_user.

@@ -129,13 +129,22 @@ end $$;
 
 -- The same for many messages at once.  They come in crowds from the same place, so each list is read once.
 create or replace function mbus._seen_all(p_headers hstore[]) returns hstore[]
-language sql stable set search_path from current as $$
-  with seen as materialized (
-    select s.before, mbus._seen(s.before) as after
-    from (select distinct h -> 'seenby' as before from unnest(p_headers) h where h ? 'seenby') s)
-  select array_agg(case when s.after is null then u.headers else u.headers || hstore('seenby', s.after) end order by u.place)
-  from unnest(p_headers) with ordinality u(headers, place) left join seen s on s.before = u.headers -> 'seenby'
-$$;
+language plpgsql stable set search_path from current as $$
+declare
+  v_list  text;
+  v_after hstore;
+begin
+  -- The longest first: what a list becomes is longer than any list that is still to come.
+  for v_list in
+    select d.list from (select distinct h -> 'seenby' as list from unnest(p_headers) h where h ? 'seenby') d
+    order by length(d.list) desc
+  loop
+    v_after := hstore('seenby', mbus._seen(v_list));
+    p_headers := array(
+      select case when h -> 'seenby' = v_list then h || v_after else h end from unnest(p_headers) h);
+  end loop;
+  return p_headers;
+end $$;
 
 -- The number of an iid that was issued by get_iid and is not in use.
 create or replace function mbus._reserved(p_queue mbus.queue, p_iid text) returns bigint
@@ -170,6 +179,8 @@ begin
   perform mbus._generate(v_queue);
 end $$;
 
+-- A transaction that has used the queue before may go on with the functions of then.  Those leave messages of
+-- groups alone, so that no order is broken; the next transaction takes them.
 create or replace function mbus._add_groups(p_queue_id integer) returns void
 language plpgsql set search_path from current as $$
 declare

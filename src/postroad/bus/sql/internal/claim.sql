@@ -35,7 +35,7 @@ declare
   v_missing bigint := p_amount;
   v_found   bigint;
 begin
-  perform mbus._attend(p_queue.id, p_amount);
+  perform mbus._attend(p_queue.id, (select c.id from mbus.consumer c where c.queue_id = p_queue.id and c.name = p_consumer), p_amount);
   for v_table in select * from mbus._tables_in_order(p_queue, p_consumer) loop
     exit when v_missing <= 0;
     return query execute format($query$

@@ -5,8 +5,8 @@
 -- p_since bounds the look into the past: what came due earlier was moved by earlier runs and has left
 -- dead index entries, which a held snapshot keeps; walking over them each time would cost more and more.
 
--- Puts delayed messages that are due on the ring.  Retries of a group stay: they are taken from here.
-create or replace function mbus._release(p_queue mbus.queue, p_since timestamptz, p_limit integer) returns bigint
+-- Puts delayed messages that are due on the ring; for one consumer its retries and what is for everybody.  Retries of a group stay: they are taken from here.
+create or replace function mbus._release(p_queue mbus.queue, p_consumer_id integer, p_since timestamptz, p_limit integer) returns bigint
 language plpgsql set search_path from current as $$
 declare
   v_row   mbus.delayed;
@@ -19,6 +19,7 @@ begin
         select w.id from mbus.delayed w
         where w.queue_id = p_queue.id and w.due_at > p_since and w.due_at <= (select mbus.now()) and w.group_name is null
           and (w.expires is null or w.expires > mbus.now())
+          and (p_consumer_id is null or w.consumer_id is null or w.consumer_id = p_consumer_id)
         order by w.due_at limit p_limit for update skip locked))
       returning d.*)
     select * from gone g order by g.due_at, g.number
@@ -30,8 +31,8 @@ begin
   return v_count;
 end $$;
 
--- Gives back messages whose lease has ended; after the last attempt they die.
-create or replace function mbus._end_leases(p_queue mbus.queue, p_since timestamptz, p_limit integer) returns bigint
+-- Gives back messages whose lease has ended, of all consumers or one; after the last attempt they die.
+create or replace function mbus._end_leases(p_queue mbus.queue, p_consumer_id integer, p_since timestamptz, p_limit integer) returns bigint
 language plpgsql set search_path from current as $$
 declare
   v_row   mbus.leased;
@@ -44,6 +45,7 @@ begin
         select w.token from mbus.leased w
         where w.queue_id = p_queue.id and w.leased_until > p_since and w.leased_until <= (select mbus.now())
           and (w.expires is null or w.expires > mbus.now())
+          and (p_consumer_id is null or w.consumer_id = p_consumer_id)
         order by w.leased_until limit p_limit for update skip locked))
       returning l.*)
     select * from gone g order by g.number
@@ -129,8 +131,9 @@ begin
 end $$;
 
 -- Called by every take: when no maintenance has run for two seconds, the take itself moves on as many
--- due messages of its queue as it was asked for.  What it moves is visible to others at its commit.
-create or replace function mbus._attend(p_queue_id integer, p_amount integer) returns void
+-- due messages as it was asked for.  What it moves is visible to others at its commit, so it leaves the retries
+-- and leases of other consumers to these.
+create or replace function mbus._attend(p_queue_id integer, p_consumer_id integer, p_amount integer) returns void
 language plpgsql set search_path from current as $$
 declare
   v_queue mbus.queue;
@@ -142,7 +145,7 @@ begin
     return;
   end if;
   select * into v_queue from mbus.queue where id = p_queue_id;
-  perform mbus._end_leases(v_queue, '-infinity', p_amount);
-  perform mbus._release(v_queue, '-infinity', p_amount);
+  perform mbus._end_leases(v_queue, p_consumer_id, '-infinity', p_amount);
+  perform mbus._release(v_queue, p_consumer_id, '-infinity', p_amount);
   perform mbus._resolve(p_amount);
 end $$;

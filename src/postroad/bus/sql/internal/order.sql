@@ -8,53 +8,65 @@
 --   there  it waits for the consumer, and is locked by us until the end of our transaction
 --   held   another transaction has it in hand, so whether it is done is not known yet
 --   gone   it is done
+-- All places are looked at by one statement, with one snapshot: a message is in one of them at any moment, but it
+-- moves, and looks one after the other could all miss it.
 -- Locks: key share on the row, so that nobody deals with it before our own notes can be seen.
 create or replace function mbus._state(p_queue mbus.queue, p_consumer_id integer, p_number bigint) returns text
 language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
 declare
-  v_table record;
-  v_rows  constant text := 'from mbus.%I s where s.id = $1 and s.origin is null or s.origin = $1';
-  v_found bigint;
-  v_seen  boolean;
+  v_rows   constant text := 'from mbus.%I s where s.id = $3 and s.origin is null or s.origin = $3';
+  v_tables constant text[] := array(
+    select t.ready_table from mbus._tables(p_queue) t where t.consumer_id = p_consumer_id);
+  v_place  text;
+  v_found  boolean;
 begin
-  for v_table in
-    select t.ready_table from mbus._tables(p_queue) t where t.consumer_id = p_consumer_id
-  loop
-    execute format('select exists (select ' || v_rows || ')', v_table.ready_table) into v_seen using p_number;
-    continue when not v_seen;
-    execute format('select 1 ' || v_rows || ' for key share skip locked', v_table.ready_table) into v_found using p_number;
-    return case when v_found is null then 'held' else 'there' end;
-  end loop;
-  return mbus._state_aside(p_queue.id, p_consumer_id, p_number);
+  execute format('select case when false then null %s else mbus._place_aside($1, $2, $3) end',
+    (select string_agg(format('when exists (select ' || v_rows || ') then %L', t, t), ' ') from unnest(v_tables) t))
+  into v_place using p_queue.id, p_consumer_id, p_number;
+  if v_place is null then return 'gone'; end if;
+  if v_place = any (v_tables) then
+    execute format('select true ' || v_rows || ' for key share skip locked', v_place)
+    into v_found using p_queue.id, p_consumer_id, p_number;
+  else
+    v_found := mbus._lock_aside(v_place, p_queue.id, p_consumer_id, p_number);
+  end if;
+  return case when v_found then 'there' else 'held' end;
 end $$;
 
--- The same among the messages that are not on the ring.
-create or replace function mbus._state_aside(p_queue_id integer, p_consumer_id integer, p_number bigint) returns text
+-- In which table a message is that is not on the ring.  Stable: it looks with the snapshot of its caller.
+create or replace function mbus._place_aside(p_queue_id integer, p_consumer_id integer, p_number bigint) returns text
+language plpgsql stable set search_path from current set enable_seqscan = off as $$
+begin
+  return case
+    when exists (select from mbus.dmq d where d.queue_id = p_queue_id and d.number = p_number and d.consumer_id = p_consumer_id)
+      then 'dmq'
+    when exists (select from mbus.leased l where l.queue_id = p_queue_id and l.number = p_number and l.consumer_id = p_consumer_id)
+      then 'leased'
+    when exists (select from mbus.delayed d where d.queue_id = p_queue_id and d.number = p_number
+                   and mbus._is_for(p_consumer_id, d.consumer_id, d.recipients)) then 'delayed'
+    when exists (select from mbus.blocked b where b.queue_id = p_queue_id and b.number = p_number and b.released_by is null
+                   and mbus._is_for(p_consumer_id, null, b.recipients)) then 'blocked' end;
+end $$;
+
+create or replace function mbus._lock_aside(p_place text, p_queue_id integer, p_consumer_id integer, p_number bigint)
+returns boolean
 language plpgsql set search_path from current set enable_seqscan = off as $$
 begin
-  if exists (select from mbus.dmq d where d.queue_id = p_queue_id and d.number = p_number and d.consumer_id = p_consumer_id) then
-    perform from mbus.dmq d where d.queue_id = p_queue_id and d.number = p_number and d.consumer_id = p_consumer_id
-      for key share skip locked;
-    return case when found then 'there' else 'held' end;
-  end if;
-  if exists (select from mbus.leased l where l.queue_id = p_queue_id and l.number = p_number and l.consumer_id = p_consumer_id) then
-    perform from mbus.leased l where l.queue_id = p_queue_id and l.number = p_number and l.consumer_id = p_consumer_id
-      for key share skip locked;
-    return case when found then 'there' else 'held' end;
-  end if;
-  if exists (select from mbus.delayed d where d.queue_id = p_queue_id and d.number = p_number
-               and mbus._is_for(p_consumer_id, d.consumer_id, d.recipients)) then
-    perform from mbus.delayed d where d.queue_id = p_queue_id and d.number = p_number
-      and mbus._is_for(p_consumer_id, d.consumer_id, d.recipients) for key share skip locked;
-    return case when found then 'there' else 'held' end;
-  end if;
-  if exists (select from mbus.blocked b where b.queue_id = p_queue_id and b.number = p_number and b.released_by is null
-               and mbus._is_for(p_consumer_id, null, b.recipients)) then
-    perform from mbus.blocked b where b.queue_id = p_queue_id and b.number = p_number and b.released_by is null
-      and mbus._is_for(p_consumer_id, null, b.recipients) for key share skip locked;
-    return case when found then 'there' else 'held' end;
-  end if;
-  return 'gone';
+  case p_place
+    when 'dmq' then
+      perform from mbus.dmq d where d.queue_id = p_queue_id and d.number = p_number and d.consumer_id = p_consumer_id
+        for key share skip locked;
+    when 'leased' then
+      perform from mbus.leased l where l.queue_id = p_queue_id and l.number = p_number and l.consumer_id = p_consumer_id
+        for key share skip locked;
+    when 'delayed' then
+      perform from mbus.delayed d where d.queue_id = p_queue_id and d.number = p_number
+        and mbus._is_for(p_consumer_id, d.consumer_id, d.recipients) for key share skip locked;
+    when 'blocked' then
+      perform from mbus.blocked b where b.queue_id = p_queue_id and b.number = p_number and b.released_by is null
+        and mbus._is_for(p_consumer_id, null, b.recipients) for key share skip locked;
+  end case;
+  return found;
 end $$;
 
 -- True when a message set aside is meant for the consumer.

@@ -33,6 +33,25 @@ language sql volatile set search_path from current as $$
   order by place limit 1
 $$;
 
+-- A mark for what waits beside the ring.  Whoever sets a message aside may commit long after it came due, and
+-- a run that looks back to the last one only would pass it by.
+--   since  no open transaction has set anything aside before
+--   made   when this mark was made
+--   open   who had set something aside by then without having ended
+-- Once these have ended, everybody who is open has begun to write after the mark was made.
+create or replace function mbus._mark_aside(p_mark jsonb, p_now timestamptz) returns jsonb
+language plpgsql volatile set search_path from current as $$
+declare
+  v_open constant text[] := array(
+    select distinct l.virtualtransaction from pg_locks l
+    where l.locktype = 'relation' and l.mode = 'RowExclusiveLock' and l.granted
+      and l.database = (select oid from pg_database where datname = current_database())
+      and l.relation in ('mbus.delayed'::regclass, 'mbus.leased'::regclass) and l.pid is distinct from pg_backend_pid());
+begin
+  if (p_mark -> 'open') ?| v_open then return p_mark; end if;
+  return jsonb_build_object('since', coalesce((p_mark ->> 'made')::timestamptz, '-infinity'), 'made', p_now, 'open', v_open);
+end $$;
+
 -- Marks are kept from run to run in a setting of the session: no table, so no dead rows.  Any user may
 -- write a setting, therefore it is signed; an old one that is given again is still true.
 create or replace function mbus._signature(p_text text) returns text

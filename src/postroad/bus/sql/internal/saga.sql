@@ -40,8 +40,7 @@ begin
   return true;
 end $$;
 
--- Where a consumer's copy is: there, held (by a transaction or a lease) or gone.  A message may move while one
--- looks, so gone is believed when it was not found three times.
+-- Where a consumer's copy is: there, held (by a transaction or a lease) or gone.
 create or replace function mbus._saga_find(p_queue_id integer, p_consumer_id integer, p_number bigint) returns text
 language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
@@ -50,10 +49,7 @@ declare
 begin
   select * into v_queue from mbus.queue where id = p_queue_id;
   if not found then return 'gone'; end if;
-  for v_round in 1 .. 3 loop
-    v_state := mbus._state(v_queue, p_consumer_id, p_number);
-    exit when v_state <> 'gone';
-  end loop;
+  v_state := mbus._state(v_queue, p_consumer_id, p_number);
   -- It is locked by us now and cannot move.
   if v_state = 'there' and exists (select from mbus.leased l where l.queue_id = p_queue_id and l.number = p_number
                                      and l.consumer_id = p_consumer_id) then

@@ -102,6 +102,26 @@ begin
   execute format('select count(mbus.%I(p)) from unnest($1) p', '_put_' || v_name) using p_parcels;
 end $$;
 
+-- For a session that still runs a put from before the queue got a lane.  Locking a table that is new to the
+-- transaction makes the session take notice of what has changed, so the next call is the put of today.
+create or replace function mbus._put_anew(p_queue text, p_lane integer, p_parcel mbus.parcel) returns bigint
+language plpgsql set search_path from current as $$
+declare
+  v_queue  mbus.queue := mbus._queue(p_queue);
+  v_number bigint;
+begin
+  if current_setting('mbus.anew', true) = p_queue then
+    raise exception 'queue "%" has changed since this transaction began', p_queue
+      using errcode = 'MB017', hint = 'Roll back and do it again.';
+  end if;
+  execute format('lock table mbus.%I in row exclusive mode', mbus._log_name(
+    v_queue, ('{normal,high,low}'::text[])[p_lane + 1], mbus._figure(p_queue, 'tail') % v_queue.slots));
+  perform set_config('mbus.anew', p_queue, true);
+  execute format('select mbus.%I($1)', '_put_' || p_queue) into v_number using p_parcel;
+  perform set_config('mbus.anew', '', true);
+  return v_number;
+end $$;
+
 -- Puts a message on a queue that is known by its id only.
 create or replace function mbus._put(p_queue_id integer, p_parcel mbus.parcel) returns void
 language plpgsql set search_path from current as $$

@@ -23,8 +23,8 @@ begin
 {branches}
     else
       -- This transaction began before the queue got that lane and still runs the functions of then.
-      raise exception 'queue "{queue}" has changed since this transaction began'
-        using errcode = 'MB017', hint = 'Roll back and do it again.';
+      p_parcel.number := v_number;
+      return mbus._put_anew('{queue}', v_lane, p_parcel);
     end case;
     exit when found;
   end loop;

@@ -24,7 +24,7 @@ begin
     perform mbus._check_isolation();
   end if;
   if extract(epoch from v_now) - pg_sequence_last_value('mbus.attended') >= 2 then
-    perform mbus._attend({queue_id}, amt);
+    perform mbus._attend({queue_id}, {consumer_id}, amt);
   end if;
   foreach v_lane in array {lane_order}::integer[] loop
     v_tail := pg_sequence_last_value('mbus.{tail}');

@@ -28,7 +28,7 @@ begin
     perform mbus._check_isolation();
   end if;
   if extract(epoch from v_now) - pg_sequence_last_value('mbus.attended') >= 2 then
-    perform mbus._attend({queue_id}, amt);
+    perform mbus._attend({queue_id}, {consumer_id}, amt);
   end if;
   -- Retries of a group come first: they are older than whatever of that group is on the ring.
   v_retries := array(select p from mbus._take_group_retries({queue_id}, {consumer_id}, amt) p);

@@ -1,0 +1,89 @@
+"""Names of databases and brokers, and what they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+from urllib.parse import urlsplit
+
+from psycopg.conninfo import conninfo_to_dict
+
+from postroad.bridge.errors import AddressUnknown, SecretInAddress
+from postroad.settings import BridgeSettings
+
+__all__ = ["HOME", "Addresses", "Kind"]
+
+HOME = "home"
+Kind = Literal["database", "rabbitmq_out", "rabbitmq_in"]
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """What the settings call databases and brokers; `home` is the house's own database."""
+
+    home: str
+    databases: Mapping[str, str] = field(default_factory=dict)
+    brokers: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, home: str, settings: BridgeSettings) -> Addresses:
+        """Read them from the settings."""
+        return cls(
+            home,
+            {name: url.get_secret_value() for name, url in settings.databases.items()},
+            {name: url.get_secret_value() for name, url in settings.brokers.items()},
+        )
+
+    def is_broker(self, name: str) -> bool:
+        """Tell whether a name or an address is a broker's."""
+        return name in self.brokers or name.startswith(("amqp://", "amqps://"))
+
+    def kind(self, source: str, target: str) -> Kind:
+        """Tell which kind of bridge leads from one to the other."""
+        if self.is_broker(source):
+            if self.is_broker(target):
+                raise AddressUnknown(
+                    "a bridge has a database at one end at least",
+                    hint="connect two brokers with RabbitMQ's own shovel",
+                )
+            return "rabbitmq_in"
+        return "rabbitmq_out" if self.is_broker(target) else "database"
+
+    def database(self, name: str) -> str:
+        """Return how to connect to a database. Raises AddressUnknown."""
+        if name == HOME:
+            return self.home
+        if name in self.databases:
+            return self.databases[name]
+        if "=" in name or "://" in name:
+            return name
+        raise AddressUnknown(
+            f"no database is called {name!r}",
+            hint=f"name it in the settings: POSTROAD_BRIDGE__DATABASES__{name.upper()}=postgresql://…",
+        )
+
+    def broker(self, name: str) -> str:
+        """Return the URL of a broker. Raises AddressUnknown."""
+        if name in self.brokers:
+            return self.brokers[name]
+        if self.is_broker(name):
+            return name
+        raise AddressUnknown(
+            f"no broker is called {name!r}",
+            hint=f"name it in the settings: POSTROAD_BRIDGE__BROKERS__{name.upper()}=amqp://…",
+        )
+
+    def refuse_secret(self, name: str) -> None:
+        """Refuse an address that would put a password into a table. Raises SecretInAddress."""
+        if name == HOME or name in self.databases or name in self.brokers:
+            return
+        if self.is_broker(name):
+            has_secret = urlsplit(name).password not in (None, "guest")
+        else:
+            has_secret = "password" in conninfo_to_dict(self.database(name))
+        if has_secret:
+            raise SecretInAddress(
+                "this address has a password, and the register of bridges keeps no secrets",
+                hint="name it in the settings, bridge.databases or bridge.brokers, and use that",
+            )

@@ -1,0 +1,316 @@
+"""From RabbitMQ to a queue of the bus: exactly once in effect for messages that carry an id.
+
+A batch is posted in one transaction together with the ledger of ids, and acknowledged after its
+commit. A crash between the two makes RabbitMQ deliver it again, and the ledger drops it. Messages
+without a `message_id` cannot be recognised: they are at least once. Of a stream the offset is kept
+in the same transaction, and reading resumes behind it.
+
+```
+connecting ──▶ consuming ──failure──▶ waiting ──backoff──▶ connecting
+                  │ ▲
+                  ▼ │ state of the inlet
+                paused, drained
+```
+
+What the queue cannot take (no JSON for a jsonb queue) is kept in `bridge.refused`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
+from psycopg import AsyncConnection
+
+from postroad.bridge import calls
+from postroad.bridge.calls import ParsedBatch
+from postroad.bridge.ends import speaking
+from postroad.bridge.errors import BrokerUnavailable
+from postroad.bridge.pump import PumpSettings, log_failure, sentence
+from postroad.bridge.rabbit_mapping import Arrived, arrive
+from postroad.bridge.rabbit_publisher import broker_failures, connect_broker
+from postroad.bridge.rabbit_topology import RabbitRoute, declare
+from postroad.bus import calls as bus_calls
+from postroad.bus.notifier import AsyncNotifier
+from postroad.bus.payload import Payload
+from postroad.bus.reconnect import SURVIVABLE, Backoff
+from postroad.bus.session import run_async
+from postroad.postgres.connections import connect_async
+from postroad.service import Service
+
+__all__ = ["RabbitIn", "broker_label"]
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.5
+NOTE_SECONDS = 5.0
+# Twice as many are prefetched, and bodies may be large.
+RABBIT_BATCH_MOST = 1_000
+
+
+def broker_label(url: str, queue: str) -> str:
+    """Name a queue of a broker for people and for the ledger: without user and password."""
+    parts = urlsplit(url)
+    return f"rabbitmq:{parts.hostname}:{parts.port or 5672}{parts.path or '/'} {queue}"
+
+
+class RabbitIn(Service):
+    """Carries messages from a queue of RabbitMQ; `await install()` once, then run it."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        url: str,
+        target: str,
+        queue: str,
+        route: RabbitRoute | None = None,
+        settings: PumpSettings | None = None,
+    ) -> None:
+        super().__init__(f"bridge {name}")
+        self.bridge = name
+        self.queue = queue
+        self._url = url
+        self._target = target
+        self.route = route or RabbitRoute(queue=queue)
+        if self.route.queue is None:
+            raise ValueError("a bridge from RabbitMQ needs a queue to read")
+        self._from = self.route.queue
+        self._label = broker_label(url, self._from)
+        self.settings = settings or PumpSettings()
+        self._most = min(self.settings.batch_messages, RABBIT_BATCH_MOST)
+        self.delivered = 0
+        self.dropped = 0
+        self.refused = 0
+
+    async def install(self) -> None:
+        """Open the inlet at the target. Raises QueueNotFound when its queue is not there."""
+        async with speaking(self._target) as connection:
+            await connection.execute(
+                "select bridge.open_inlet(%s, %s, %s)", (self.bridge, self._label, self.queue)
+            )
+
+    async def run(self) -> None:
+        """Consume until stopped, whatever happens to either end."""
+        work = asyncio.create_task(self._work(), name=self.name)
+        stopping = asyncio.create_task(self.stopping.wait())
+        try:
+            await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            # Nothing needs an end in order: what is not acknowledged comes again.
+        finally:
+            stopping.cancel()
+            work.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await work
+
+    async def _work(self) -> None:
+        backoff = Backoff()
+        while not self.stopping.is_set():
+            try:
+                await self._carry(backoff)
+            except* Exception as failures:  # noqa: BLE001 - whatever it is, a bridge tries again
+                self.announce_ready()
+                problem = sentence(failures.exceptions[0])
+                log_failure(self.bridge, problem, failures)
+                await self._note(problem)
+                self.signals.emit("failed", problem)
+                await self.pause(backoff.next_seconds())
+
+    async def _carry(self, backoff: Backoff) -> None:
+        async with AsyncExitStack() as stack:
+            target = await stack.enter_async_context(self._connect("post"))
+            watch = await stack.enter_async_context(self._connect("watch", autocommit=True))
+            if not await calls.hold(watch, f"in {self.bridge}", 0):
+                self.announce_ready()
+                await self.pause(LOOK_SECONDS)
+                return
+            if await calls.state(watch, self.bridge) in ("paused", "drained"):
+                self.announce_ready()
+                self.signals.emit("paused")
+                await self.pause(LOOK_SECONDS)
+                return
+            payload = cast("Payload", await run_async(watch, bus_calls.describe(self.queue)))
+            connection = await connect_broker(self._url, self.name)
+            stack.push_async_callback(_close, connection)
+            with broker_failures():
+                channel = await connection.channel(publisher_confirms=False)
+                await channel.set_qos(prefetch_count=2 * self._most)
+            await declare(channel, self.route)
+
+            async def send(queues: list[str]) -> None:
+                await run_async(watch, bus_calls.notify(queues))
+
+            notifier = AsyncNotifier(send)
+            stack.push_async_callback(notifier.close)
+            incoming: asyncio.Queue[AbstractIncomingMessage | None] = asyncio.Queue()
+            channel.close_callbacks.add(lambda *_: incoming.put_nowait(None))
+            await self._consume(channel, watch, incoming)
+            await calls.note_problem(watch, self.bridge, None)
+            self.announce_ready()
+            self.signals.emit("consuming")
+            backoff.reset()
+            async with asyncio.TaskGroup() as group:
+                keeper = group.create_task(self._keep(watch, channel, incoming))
+                await self._post_all(target, payload, incoming, notifier)
+                keeper.cancel()
+
+    async def _consume(
+        self,
+        channel: AbstractChannel,
+        watch: AsyncConnection[Any],
+        incoming: asyncio.Queue[AbstractIncomingMessage | None],
+    ) -> None:
+        arguments: dict[str, Any] = {}
+        if self.route.kind == "stream":
+            known = await calls.position(watch, self.bridge, self._label)
+            arguments["x-stream-offset"] = "first" if known is None else known + 1
+
+        async def keep(message: AbstractIncomingMessage) -> None:
+            incoming.put_nowait(message)
+
+        with broker_failures():
+            queue = await channel.get_queue(self._from, ensure=False)
+            await queue.consume(keep, arguments=arguments or None)
+
+    async def _post_all(
+        self,
+        target: AsyncConnection[Any],
+        payload: Payload,
+        incoming: asyncio.Queue[AbstractIncomingMessage | None],
+        notifier: AsyncNotifier,
+    ) -> None:
+        while True:
+            gathered = [await incoming.get()]
+            while len(gathered) < self._most and not incoming.empty():
+                gathered.append(incoming.get_nowait())
+            if None in gathered:
+                if self.stopping.is_set() or (gathered[0] is None and self._is_leaving):
+                    self._is_leaving = False
+                    return
+                raise BrokerUnavailable("the channel to RabbitMQ was closed")
+            messages = cast("list[AbstractIncomingMessage]", gathered)
+            await self._post(target, payload, messages)
+            with broker_failures():
+                # All of one channel and in order: one acknowledgement for all up to the last.
+                await messages[-1].ack(multiple=True)
+            notifier.announce(self.queue)
+            self.signals.emit("acknowledged", len(messages))
+
+    _is_leaving = False
+
+    async def _post(
+        self,
+        target: AsyncConnection[Any],
+        payload: Payload,
+        messages: list[AbstractIncomingMessage],
+    ) -> None:
+        now = datetime.now(UTC)
+        arrived = [arrive(message, payload, now) for message in messages]
+        good = [place for place, each in enumerate(arrived) if each.problem is None]
+        position = messages[-1].headers.get("x-stream-offset")
+        async with target.transaction():
+            delivery = await calls.receive(
+                target,
+                self.bridge,
+                self._label,
+                _batch([arrived[place] for place in good]),
+                position if isinstance(position, int) else None,
+            )
+            problems = {
+                place: each.problem or "" for place, each in enumerate(arrived) if each.problem
+            }
+            problems |= {
+                good[place - 1]: error
+                for place, error in zip(delivery.refused, delivery.errors, strict=True)
+            }
+            for place, problem in problems.items():
+                message = messages[place]
+                await calls.refuse(
+                    target,
+                    self.bridge,
+                    self._label,
+                    message.message_id,
+                    problem,
+                    arrived[place].headers,
+                    message.body,
+                )
+        self.delivered += delivery.posted
+        self.dropped += delivery.dropped
+        self.refused += len(problems)
+        self.signals.emit("posted", len(messages))
+
+    async def _keep(
+        self,
+        watch: AsyncConnection[Any],
+        channel: AbstractChannel,
+        incoming: asyncio.Queue[AbstractIncomingMessage | None],
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        noted_at = loop.time() - NOTE_SECONDS
+        while True:
+            state = await calls.state(watch, self.bridge)
+            if state == "draining" and incoming.empty() and await self._waiting(channel) == 0:
+                await calls.set_state(watch, self.bridge, "drained")
+                state = "drained"
+            if state in ("paused", "drained"):
+                self._is_leaving = True
+                incoming.put_nowait(None)
+                return
+            if loop.time() - noted_at >= NOTE_SECONDS and self.route.kind != "stream":
+                waiting = await self._waiting(channel)
+                await calls.note_waiting(watch, self.bridge, self._label, waiting)
+                await calls.settle(watch, self.bridge, self._label, [], [], self.settings.keep)
+                noted_at = loop.time()
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _waiting(self, channel: AbstractChannel) -> int:
+        with broker_failures():
+            queue = await channel.declare_queue(self._from, passive=True)
+        return int(queue.declaration_result.message_count or 0)
+
+    async def _note(self, problem: str) -> None:
+        with contextlib.suppress(*SURVIVABLE):
+            async with self._connect("watch", autocommit=True) as connection:
+                await calls.note_problem(connection, self.bridge, problem)
+
+    @asynccontextmanager
+    async def _connect(
+        self, part: str, *, autocommit: bool = False
+    ) -> AsyncIterator[AsyncConnection[Any]]:
+        connection = await connect_async(
+            self._target,
+            application_name=f"postroad bridge {self.bridge} {part}",
+            autocommit=autocommit,
+        )
+        try:
+            await calls.guard(connection)
+            yield connection
+        finally:
+            await connection.close()
+
+
+def _batch(arrived: list[Arrived]) -> ParsedBatch:
+    return ParsedBatch(
+        number=None,
+        messages=len(arrived),
+        looped=0,
+        iids=[],
+        ids=[each.id for each in arrived],
+        data=[each.data for each in arrived],
+        headers=[each.headers for each in arrived],
+        properties=[each.properties for each in arrived],
+        expires=[each.expires for each in arrived],
+        delayed=[each.delayed for each in arrived],
+    )
+
+
+async def _close(connection: Any) -> None:
+    with contextlib.suppress(Exception):
+        await asyncio.wait_for(connection.close(), 5)

@@ -1,0 +1,194 @@
+"""Looking at messages without taking them: pages, who waits for whom, why messages died.
+
+A page is found by its place, so that the millionth message costs what the first one does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Literal, TypeAlias, get_args
+
+from postroad.bus import payload as payloads
+from postroad.bus import rows
+from postroad.bus.async_client import AsyncBus
+from postroad.bus.calls import Call
+from postroad.bus.hstore import Hstore
+from postroad.bus.rows import Row
+
+__all__ = [
+    "STATES",
+    "BrowsedMessage",
+    "DeadReason",
+    "Page",
+    "SagaRow",
+    "State",
+    "Wait",
+    "browse",
+    "dead_reasons",
+    "find",
+    "sagas",
+    "waits",
+]
+
+State: TypeAlias = Literal["ready", "delayed", "waiting", "leased", "dead"]
+STATES: tuple[State, ...] = get_args(State)
+
+
+@dataclass(frozen=True, slots=True)
+class BrowsedMessage:
+    """A copy of a message as it lies there; `data` is the payload as text."""
+
+    place_of: int
+    is_match: bool
+    iid: str
+    added: datetime
+    expires: datetime | None
+    due_at: datetime | None
+    attempts: int
+    error: str | None
+    headers: Hstore
+    properties: Hstore
+    data: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Messages in order, and the place to go on from; None at the end."""
+
+    messages: Sequence[BrowsedMessage]
+    next_place: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A message that waits, and one that it waits for (function mbus.waits)."""
+
+    queue: str
+    iid: str
+    added: datetime
+    due_at: datetime | None
+    before_queue: str | None
+    before_iid: str | None
+    before_state: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeadReason:
+    """An error and how many messages died of it (function mbus.dead_reasons)."""
+
+    queue: str
+    consumer: str
+    error: str
+    messages: int
+    first_at: datetime
+    last_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SagaRow:
+    """A saga in a list (function mbus.sagas)."""
+
+    saga_id: int
+    saga: str
+    saga_state: str
+    steps: int
+    steps_done: int
+    error: str | None
+    created_at: datetime
+    finished_at: datetime | None
+    deadline: datetime | None
+
+
+async def browse(
+    bus: AsyncBus,
+    queue: str,
+    consumer: str = "default",
+    state: State = "ready",
+    *,
+    place: int | None = None,
+    is_descending: bool = False,
+    amount: int = 50,
+    search: str | None = None,
+) -> Page:
+    """Read a page of one consumer's copies in a state. Read-only.
+
+    A search reads a bounded number of messages: a page may hold fewer matches than asked for, or
+    none, and still have a next place. Raises QueueNotFound, ConsumerNotFound, InvalidArgument.
+    """
+    # One more than asked for tells whether there is a next page.
+    call = Call(
+        rows.select(
+            BrowsedMessage,
+            "mbus.browse(qname => %s, cname => %s, state => %s, place => %s, is_descending => %s,"
+            " amt => %s, search => %s)",
+        ),
+        (queue, consumer, state, place, is_descending, amount + 1, search),
+        _messages,
+        queue,
+        consumer,
+    )
+    found = await bus._run(call)
+    matches = [message for message in found if message.is_match][: amount + 1]
+    if len(matches) > amount:
+        return Page(matches[:amount], matches[amount - 1].place_of)
+    is_cut = bool(found) and not found[-1].is_match
+    return Page(matches, found[-1].place_of if is_cut else None)
+
+
+async def find(bus: AsyncBus, iid: str) -> list[tuple[str, State, BrowsedMessage]]:
+    """Find every copy of a message: consumer, state and the copy. Read-only."""
+    queue, _, rest = iid.partition(".")
+    number = rest.partition("@")[0]
+    if not number.isdigit():
+        return []
+    found: list[tuple[str, State, BrowsedMessage]] = []
+    for consumer in await bus.consumers(queue):
+        for state in STATES:
+            if state == "ready":
+                # The number is the place of all but those that were put back; look there first.
+                page = await browse(
+                    bus, queue, consumer.consumer, state, place=int(number) - 1, amount=1
+                )
+                if not any(message.iid == iid for message in page.messages):
+                    search = f"{queue}.{number}"
+                    page = await browse(bus, queue, consumer.consumer, state, search=search)
+            else:
+                page = await browse(
+                    bus, queue, consumer.consumer, state, place=int(number) - 1, amount=1
+                )
+            found += [
+                (consumer.consumer, state, message)
+                for message in page.messages
+                if message.iid == iid
+            ]
+    return found
+
+
+async def waits(bus: AsyncBus, queue: str | None = None, limit: int = 200) -> list[Wait]:
+    """List who waits for whom, the latest first. Read-only."""
+    text = rows.select(Wait, "mbus.waits(qname => %s, amt => %s)")
+    return await bus._run(Call(text, (queue, limit), rows.facts(Wait)))
+
+
+async def dead_reasons(bus: AsyncBus, queue: str | None = None) -> list[DeadReason]:
+    """Count the latest 10,000 dead messages by their errors. Read-only."""
+    text = rows.select(DeadReason, "mbus.dead_reasons(qname => %s)")
+    return await bus._run(Call(text, (queue,), rows.facts(DeadReason)))
+
+
+async def sagas(
+    bus: AsyncBus, state: str | None = None, before: int | None = None, limit: int = 50
+) -> list[SagaRow]:
+    """List sagas, the latest first, from before an id. Read-only."""
+    text = rows.select(SagaRow, "mbus.sagas(state => %s, before => %s, amt => %s)")
+    return await bus._run(Call(text, (state, before, limit), rows.facts(SagaRow)))
+
+
+def _messages(found: list[Row]) -> list[BrowsedMessage]:
+    mapping = payloads.mapping
+    return [
+        replace(one, headers=mapping(one.headers), properties=mapping(one.properties))
+        for one in (BrowsedMessage(*row) for row in found)
+    ]

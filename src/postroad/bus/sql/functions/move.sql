@@ -1,0 +1,43 @@
+-- Takes up to amt messages of one consumer in a state (or the one with the iid) and posts them to another queue, in
+-- one transaction; returns how many.  They get iids of the new queue and keep the old one in header moved_from.
+-- Call it again until it returns 0.
+-- Locks: the rows; those that another transaction holds are waited for.
+-- Errors: MB001, MB002, MB011 payloads differ, MB012 state or same queue, MB014 isolation.
+create or replace function mbus.move(
+  qname text, destination text, cname text default 'default', state text default 'ready', iid text default null,
+  amt integer default 1000)
+returns bigint
+language plpgsql security definer set search_path from current as $$
+declare
+  v_queue       mbus.queue := mbus._queue(qname);
+  v_consumer    mbus.consumer := mbus._consumer(v_queue, cname);
+  v_destination mbus.queue := mbus._queue(destination);
+  v_number      bigint;
+  v_parcel      mbus.parcel;
+  v_count       bigint := 0;
+begin
+  if v_destination.id = v_queue.id then
+    raise exception 'the messages are in queue "%" already', qname
+      using errcode = 'MB012', hint = 'Name another queue, or bring dead ones back with mbus.redrive.';
+  end if;
+  if v_destination.payload <> v_queue.payload then
+    raise exception 'queue "%" carries % and queue "%" carries %', qname, v_queue.payload, destination, v_destination.payload
+      using errcode = 'MB011', hint = 'Move to a queue with the same payload.';
+  end if;
+  for v_number in
+    select mbus._number(qname, move.iid) where move.iid is not null
+    union all
+    select mbus._number(qname, b.iid) from mbus.browse(qname, cname, move.state, amt => move.amt) b
+    where move.iid is null and b.is_match
+  loop
+    for v_parcel in select * from mbus._take_number(v_queue.id, v_consumer.id, v_number) loop
+      execute format('select mbus.%I(data => $1.%I, headers => $2, properties => $1.properties, expires => $1.expires)',
+                     'post_' || destination, 'data_' || v_queue.payload)
+      using v_parcel, coalesce(v_parcel.headers, '') - 'consume_after'::text - 'dedup_key'::text
+            || hstore('moved_from', mbus._iid(qname, v_number));
+      perform mbus._taken(v_queue.id, v_consumer.id, v_number);
+      v_count := v_count + 1;
+    end loop;
+  end loop;
+  return v_count;
+end $$;

@@ -1,0 +1,28 @@
+-- Removes up to amt messages of one consumer in a state, unread, and returns how many; call it again until it
+-- returns 0.  Sagas and messages that wait learn of it as of any other take.
+-- Locks: the rows; those that another transaction holds are waited for.
+-- Errors: MB001, MB002, MB012 state, MB014 isolation.
+create or replace function mbus.purge(
+  qname text, cname text default 'default', state text default 'ready', amt integer default 1000)
+returns bigint
+language plpgsql security definer set search_path from current as $$
+declare
+  v_queue    mbus.queue := mbus._queue(qname);
+  v_consumer mbus.consumer := mbus._consumer(v_queue, cname);
+  v_number   bigint;
+  v_found    bigint;
+  v_count    bigint := 0;
+begin
+  if purge.state = 'ready' and not v_queue.has_waiters and not v_queue.has_groups then
+    execute format('select count(*) from mbus.%I($1)', 'consumen_' || qname || '_by_' || cname) into v_count using amt;
+    return v_count;
+  end if;
+  for v_number in
+    select mbus._number(qname, b.iid) from mbus.browse(qname, cname, purge.state, amt => purge.amt) b where b.is_match
+  loop
+    select count(*) into v_found from mbus._take_number(v_queue.id, v_consumer.id, v_number);
+    if v_found > 0 then perform mbus._taken(v_queue.id, v_consumer.id, v_number); end if;
+    v_count := v_count + v_found;
+  end loop;
+  return v_count;
+end $$;

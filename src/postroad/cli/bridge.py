@@ -1,0 +1,302 @@
+"""`postroad bridge`: queues that reach into other databases and RabbitMQ."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any, TypeVar
+
+import click
+from prometheus_client import CollectorRegistry, start_http_server
+
+from postroad.bridge import operations
+from postroad.bridge import status as facts
+from postroad.bridge.addresses import Addresses
+from postroad.bridge.house import BridgeHouse
+from postroad.bridge.metrics import register_metrics
+from postroad.cli.bridge_shards import shards
+from postroad.cli.context import Application, pass_application
+from postroad.cli.output import dry_run_option, json_option, print_json, print_table
+from postroad.settings import BridgeDefinition, BridgeSettings
+
+__all__ = ["bridge"]
+
+T = TypeVar("T")
+
+
+@contextmanager
+def _addresses(application: Application) -> Iterator[Addresses]:
+    with application.database() as dsn:
+        yield Addresses.of(dsn, application.settings.bridge)
+
+
+def _ask(application: Application, call: Callable[[Addresses], Awaitable[T]]) -> T:
+    with _addresses(application) as addresses:
+
+        async def answer() -> T:
+            return await call(addresses)
+
+        return asyncio.run(answer())
+
+
+@click.group()
+def bridge() -> None:
+    """Carry the messages of a queue to another database, or to and from RabbitMQ.
+
+    A database or broker is called by its name in the settings (bridge.databases, bridge.brokers),
+    by its address, or `home` for the database of this house.
+
+    Example: postroad bridge add orders --from home --to warehouse
+    """
+
+
+bridge.add_command(shards)
+
+
+@bridge.command()
+@click.argument("queue")
+@click.option("--from", "source", required=True, help="Database or broker that messages leave.")
+@click.option("--to", "target", required=True, help="Database or broker that they go to.")
+@click.option("--name", help="Name of the bridge; default: that of the queue.")
+@click.option("--queue-at-target", help="Queue at the target; default: the same name.")
+@click.option("--selector", help="SQL condition over t: which messages cross.")
+@click.option("--exchange", default="", help="RabbitMQ: the exchange; default: by queue.")
+@click.option(
+    "--exchange-kind",
+    type=click.Choice(["direct", "topic", "fanout", "headers"]),
+    default="topic",
+    show_default=True,
+    help="RabbitMQ: kind of an exchange that is made.",
+)
+@click.option("--routing-key", help="RabbitMQ: e.g. 'orders.{group}'; default: the queue.")
+@click.option("--binding-key", help="RabbitMQ: binds the queue; default: the routing key.")
+@click.option(
+    "--queue-kind",
+    type=click.Choice(["quorum", "stream", "classic", "existing"]),
+    default="quorum",
+    show_default=True,
+    help="RabbitMQ: kind of a queue that is made; existing makes nothing.",
+)
+@dry_run_option
+@json_option
+@pass_application
+def add(
+    application: Application, /, name: str | None, is_dry_run: bool, as_json: bool, **given: Any
+) -> None:
+    """Add a bridge; whoever runs this house's bridges starts it within seconds.
+
+    Both ends are opened: a consumer of the queue at the source, the queue at the target if it is
+    missing. The same command again changes nothing.
+
+    Example: postroad bridge add orders --from db_a --to db_b --selector "(t.properties->'EU')='1'"
+
+    Example: postroad bridge add orders --from home --to rabbit --routing-key 'orders.{group}'
+
+    Example: postroad bridge add incoming --from rabbit --to home --queue-kind stream
+    """
+    definition = BridgeDefinition(**given)
+    if is_dry_run:
+        with _addresses(application) as addresses:
+            kind = addresses.kind(definition.source, definition.target)
+            addresses.refuse_secret(definition.source)
+            addresses.refuse_secret(definition.target)
+        _say(
+            {"kind": kind, **definition.model_dump(), "is_dry_run": True}, "would be added", as_json
+        )
+        return
+    made = _ask(application, lambda addresses: operations.add(addresses, definition, name))
+    _say({**asdict(made), "is_dry_run": False}, f"bridge {made.name} added", as_json)
+
+
+def _say(what: dict[str, Any], sentence: str, as_json: bool) -> None:
+    if as_json:
+        print_json(what)
+        return
+    there = what["queue_at_target"] or what["queue"]
+    click.echo(f"{sentence}: {what['source']} {what['queue']} → {what['target']} {there}")
+    if not what["is_dry_run"]:
+        click.echo("run it with: postroad bridge run   (postroad up does so, too)")
+
+
+@bridge.command("list")
+@json_option
+@pass_application
+def list_(application: Application, as_json: bool) -> None:
+    """List the bridges of this house.
+
+    Example: postroad bridge list
+    """
+    found = _ask(application, facts.bridges)
+    if as_json:
+        print_json([asdict(each) for each in found])
+    elif not found:
+        click.echo("there are no bridges; add one with: postroad bridge add")
+    else:
+        columns = ("name", "kind", "source", "queue", "target", "queue_at_target", "selector")
+        print_table(columns, [[getattr(each, name) for name in columns] for each in found])
+
+
+@bridge.command()
+@click.argument("name", required=False)
+@json_option
+@pass_application
+def status(application: Application, name: str | None, as_json: bool) -> None:
+    """Show state, lag and rate of one bridge or of all.
+
+    Example: postroad bridge status orders --json
+    """
+    found = _ask(application, lambda addresses: facts.status(addresses, name))
+    if as_json:
+        print_json([asdict(each) for each in found])
+    elif not found:
+        click.echo("there are no bridges; add one with: postroad bridge add")
+    else:
+        columns = (
+            "name", "state", "lag", "lag_age", "per_second", "carried", "dropped", "refused",
+            "problem",
+        )  # fmt: skip
+        print_table(columns, [[getattr(each, name) for name in columns] for each in found])
+
+
+def _change(
+    application: Application,
+    name: str,
+    verb: str,
+    call: Callable[[Addresses, str], Awaitable[str]],
+    is_dry_run: bool,
+    as_json: bool,
+) -> None:
+    if is_dry_run:
+        (now,) = _ask(application, lambda addresses: facts.status(addresses, name))
+        before = now.state
+    else:
+        before = _ask(application, lambda addresses: call(addresses, name))
+    if as_json:
+        print_json({"bridge": name, "state": verb, "was": before, "is_dry_run": is_dry_run})
+    else:
+        would = "would be " if is_dry_run else "is "
+        click.echo(f"bridge {name} {would}{verb} (was {before})")
+
+
+@bridge.command()
+@click.argument("name")
+@dry_run_option
+@json_option
+@pass_application
+def pause(application: Application, name: str, is_dry_run: bool, as_json: bool) -> None:
+    """Let a bridge take nothing until it is resumed; its messages wait at the source.
+
+    Example: postroad bridge pause orders
+    """
+    _change(application, name, "paused", operations.pause, is_dry_run, as_json)
+
+
+@bridge.command()
+@click.argument("name")
+@dry_run_option
+@json_option
+@pass_application
+def resume(application: Application, name: str, is_dry_run: bool, as_json: bool) -> None:
+    """Let a bridge go on that was paused or drained.
+
+    Example: postroad bridge resume orders
+    """
+    _change(application, name, "running", operations.resume, is_dry_run, as_json)
+
+
+@bridge.command()
+@click.argument("name")
+@click.option("--wait", is_flag=True, help="Return when it is drained.")
+@dry_run_option
+@json_option
+@pass_application
+def drain(application: Application, name: str, wait: bool, is_dry_run: bool, as_json: bool) -> None:
+    """Let a bridge carry what waits, and then take nothing more.
+
+    Example: postroad bridge drain orders --wait
+    """
+    _change(application, name, "draining", operations.drain, is_dry_run, as_json)
+    if wait and not is_dry_run:
+        _ask(application, lambda addresses: _drained(addresses, name, is_quiet=as_json))
+
+
+async def _drained(addresses: Addresses, name: str, *, is_quiet: bool) -> None:
+    (first,) = await facts.status(addresses, name)
+    length = max(1, first.lag or 0)
+    with click.progressbar(length=length, label="drained", hidden=is_quiet) as bar:
+        while True:
+            (now,) = await facts.status(addresses, name)
+            bar.update(max(0, length - (now.lag or 0) - bar.pos))
+            if now.state != "draining":
+                return
+            await asyncio.sleep(0.5)
+
+
+@bridge.command()
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask, even if messages would be lost.")
+@dry_run_option
+@json_option
+@pass_application
+def remove(application: Application, name: str, yes: bool, is_dry_run: bool, as_json: bool) -> None:
+    """Close both ends of a bridge and forget it. Drain it first.
+
+    Example: postroad bridge remove orders --dry-run
+    """
+    (now,) = _ask(application, lambda addresses: facts.status(addresses, name))
+    lost = 0 if now.kind == "rabbitmq_in" else now.lag or 0
+    if lost and not yes and not is_dry_run:
+        click.confirm(f"{lost} messages have not crossed. Go on?", abort=True, err=True)
+    if not is_dry_run:
+        _ask(application, lambda addresses: operations.remove(addresses, name))
+    if as_json:
+        print_json({"bridge": name, "messages_lost": lost, "is_dry_run": is_dry_run})
+    else:
+        click.echo(f"bridge {name} {'would be ' if is_dry_run else ''}removed")
+
+
+@bridge.command()
+@click.argument("names", nargs=-1)
+@click.option("--seconds", type=click.FloatRange(min=0), help="Stop after that long.")
+@click.option(
+    "--metrics-port", type=click.IntRange(1, 65535), help="Serve /metrics on 127.0.0.1 there."
+)
+@pass_application
+def run(
+    application: Application,
+    names: tuple[str, ...],
+    seconds: float | None,
+    metrics_port: int | None,
+) -> None:
+    """Run the bridges of this house, or some of them, until Ctrl-C.
+
+    Another process may run the same ones: it stands by and takes over when this one dies.
+
+    Example: postroad bridge run orders --metrics-port 9187
+    """
+    with _addresses(application) as addresses:
+        asyncio.run(_run(addresses, application.settings.bridge, names, seconds, metrics_port))
+    click.echo("stopped")
+
+
+async def _run(
+    addresses: Addresses,
+    settings: BridgeSettings,
+    names: tuple[str, ...],
+    seconds: float | None,
+    metrics_port: int | None,
+) -> None:
+    house = BridgeHouse(addresses, settings, only=names)
+    if metrics_port is not None:
+        registry = CollectorRegistry()
+        register_metrics(registry, lambda: house.statuses)
+        start_http_server(metrics_port, addr="127.0.0.1", registry=registry)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, house.stopping.set)
+    async with house:
+        click.echo(f"running {', '.join(sorted(house.carriers)) or 'no bridges yet'}", err=True)
+        await house.pause(seconds if seconds is not None else 1e9)

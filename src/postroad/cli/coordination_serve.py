@@ -1,0 +1,157 @@
+"""`postroad coordination serve`: one part of coordination as a process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from contextlib import AsyncExitStack
+
+import click
+
+from postroad.alerts.sender import AlertSender
+from postroad.cli.context import Application, pass_application
+from postroad.cli.coordination_databases import (
+    Databases,
+    coordination_databases,
+    prepare_database,
+)
+from postroad.cli.output import print_table
+from postroad.coordination import Coordinator, Reader, Writer, install_bridges
+from postroad.coordination.bridges import EntityBridge, reader_bridges, writer_bridges
+from postroad.coordination.gateway import Gateway
+from postroad.coordination.sample import SampleWriter, install_sample
+from postroad.service import Service
+from postroad.settings import CoordinationSettings, masked_database_url
+
+__all__ = ["serve"]
+
+PARTS = ("writer", "coordinator", "reader", "gateway")
+
+
+@click.command()
+@click.argument("part", type=click.Choice(PARTS))
+@click.option("--name", help="The Reader's name; default: the setting coordination.reader_name.")
+@click.option("--sample", "has_sample", is_flag=True, help="With DummyItem and DummyNode.")
+@click.option("--host", help="Where the Gateway listens.")
+@click.option("--port", type=click.IntRange(0, 65535), help="The Gateway's port; 0 takes any.")
+@click.option("--seconds", type=click.FloatRange(min=0), help="Stop after that long.")
+@pass_application
+def serve(
+    application: Application,
+    part: str,
+    name: str | None,
+    has_sample: bool,
+    host: str | None,
+    port: int | None,
+    seconds: float | None,
+) -> None:
+    """Run the Writer, the Coordinator, a Reader or the Gateway until Ctrl-C.
+
+    Databases that the settings do not name are made on the house's own server.
+
+    Example: postroad coordination serve writer --sample
+
+    Example: postroad coordination serve reader --name lists --sample
+
+    Example: postroad coordination serve gateway --port 8030
+    """
+    settings = application.settings.coordination
+    with coordination_databases(application) as databases:
+        reader = name or settings.reader_name
+        _prepare(part, databases, reader, has_sample=has_sample)
+        services, bridges = _services(part, databases, settings, reader)
+        if part != "gateway":
+            # What a database reports is told from that database.
+            services.append(AlertSender(getattr(databases, part), application.settings.alerts))
+        if has_sample and part == "writer":
+            services.append(SampleWriter(databases.writer))
+        if part == "gateway":
+            services.append(
+                Gateway(
+                    databases.writer,
+                    databases.coordinator,
+                    databases.reader,
+                    host=host or settings.host,
+                    port=settings.port if port is None else port,
+                    after_timeout=settings.after_timeout,
+                    token=settings.token.get_secret_value() if settings.token else None,
+                )
+            )
+        asyncio.run(_serve(part, services, bridges, databases, seconds))
+
+
+def _prepare(part: str, databases: Databases, reader: str, *, has_sample: bool) -> None:
+    """Every part makes sure of all databases, so that they may be started in any order."""
+    prepare_database(databases.writer, "writer", "writer")
+    prepare_database(databases.coordinator, "coordinator", "main")
+    if part in ("reader", "gateway"):
+        prepare_database(databases.reader, "reader", reader)
+    if has_sample and part == "writer":
+        install_sample(databases.writer)
+    if has_sample and part == "reader":
+        install_sample(databases.reader, reader=reader)
+
+
+def _services(
+    part: str, databases: Databases, settings: CoordinationSettings, reader: str
+) -> tuple[list[Service], list[EntityBridge]]:
+    services: list[Service] = []
+    bridges: list[EntityBridge] = []
+    if part == "writer":
+        services.append(
+            Writer(
+                databases.writer,
+                poll_interval=settings.poll_interval,
+                resend=settings.resend,
+                keep=settings.keep,
+            )
+        )
+        bridges = writer_bridges(databases.writer, databases.coordinator)
+    elif part == "coordinator":
+        services.append(
+            Coordinator(
+                databases.coordinator,
+                deadline=settings.deadline,
+                ask=settings.ask,
+                keep=settings.keep,
+            )
+        )
+    elif part == "reader":
+        services.append(
+            Reader(
+                databases.reader,
+                databases.writer,
+                page=settings.page,
+                max_attempts=settings.max_attempts,
+                wait=settings.wait,
+                keep=settings.keep,
+            )
+        )
+        bridges = reader_bridges(reader, databases.reader, databases.writer, databases.coordinator)
+    return services, bridges
+
+
+async def _serve(
+    part: str,
+    services: list[Service],
+    bridges: list[EntityBridge],
+    databases: Databases,
+    seconds: float | None,
+) -> None:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopping.set)
+    await install_bridges(bridges)
+    async with AsyncExitStack() as running:
+        for service in (*bridges, *services):
+            await running.enter_async_context(service)
+        rows = [(each, masked_database_url(getattr(databases, each))) for each in PARTS[:3]]
+        rows += [("gateway", each.url) for each in services if isinstance(each, Gateway)]
+        print_table(("what", "where"), rows)
+        click.echo(f"the {part} runs; Ctrl-C ends it", err=True)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await stopping.wait()
+    click.echo("stopped", err=True)

@@ -1,0 +1,169 @@
+"""`postroad intake`: files from SFTP servers into a store."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from contextlib import AsyncExitStack
+from typing import Any
+
+import click
+
+from postroad import logs
+from postroad.cli.context import Application, pass_application
+from postroad.cli.intake_context import api_token, intake_context
+from postroad.cli.intake_files import files, retry, watch
+from postroad.cli.intake_keys import key
+from postroad.cli.intake_servers import servers
+from postroad.cli.output import json_option, print_json, print_table
+from postroad.intake import status as facts
+from postroad.intake.api import create_api
+from postroad.intake.celery_worker import create_app
+from postroad.intake.context import IntakeContext
+from postroad.intake.outbox import open_outbox
+from postroad.web import WebServer
+
+__all__ = ["intake"]
+
+
+@click.group()
+def intake() -> None:
+    """Files from SFTP servers into a store: each version once, each with one notice.
+
+    Example: postroad intake servers add --host sftp.example.com --user acme --key-file id_ed25519
+    """
+
+
+for command in (servers, files, retry, watch, key):
+    intake.add_command(command)
+
+
+@intake.command()
+@click.option("--concurrency", type=click.IntRange(min=1), help="Processes; default: processors.")
+@click.option(
+    "--pool",
+    type=click.Choice(["prefork", "solo", "threads"]),
+    default="prefork",
+    show_default=True,
+    help="How tasks run beside each other.",
+)
+@click.option("--beat", "has_beat", is_flag=True, help="Be the scheduler, too.")
+@pass_application
+def worker(application: Application, concurrency: int | None, pool: str, has_beat: bool) -> None:
+    """Run a Celery worker that looks at servers and fetches files.
+
+    Example: postroad intake worker --concurrency 4 --beat
+    """
+    with intake_context(application) as context:
+        app = _application(application, context)
+        arguments = ["worker", f"--pool={pool}", f"--concurrency={concurrency or os.cpu_count()}"]
+        arguments += [f"--loglevel={application.settings.logs.level}", "--without-mingle"]
+        if has_beat:
+            arguments += ["--beat", f"--schedule={_schedule_file(application)}"]
+        app.worker_main(arguments)
+
+
+@intake.command()
+@pass_application
+def beat(application: Application) -> None:
+    """Run the scheduler: when servers are looked at, when stuck files are taken up again.
+
+    Example: postroad intake beat
+    """
+    with intake_context(application) as context:
+        app = _application(application, context)
+        app.start(
+            [
+                "beat",
+                f"--loglevel={application.settings.logs.level}",
+                f"--schedule={_schedule_file(application)}",
+                "--pidfile=",
+            ]
+        )
+
+
+@intake.command()
+@click.option("--host", help="Where to listen; default: the setting.")
+@click.option("--port", type=click.IntRange(0, 65535), help="0 takes a free one.")
+@pass_application
+def serve(application: Application, host: str | None, port: int | None) -> None:
+    """Serve the web API, and publish notices to RabbitMQ where one is set.
+
+    Example: postroad intake serve --port 8140
+    """
+    with intake_context(application) as context:
+        settings = application.settings.intake
+        asyncio.run(
+            _serve(
+                context,
+                api_token(application),
+                host or settings.host,
+                settings.port if port is None else port,
+            )
+        )
+
+
+@intake.command()
+@pass_application
+def outbox(application: Application) -> None:
+    """Publish notices to RabbitMQ, without the web API.
+
+    Example: postroad intake outbox
+    """
+    with intake_context(application) as context:
+        if context.settings.amqp_url is None:
+            raise click.UsageError("no RabbitMQ is set: POSTROAD_INTAKE__AMQP_URL=amqp://…")
+        asyncio.run(_serve(context, None, "", 0))
+
+
+@intake.command()
+@json_option
+@pass_application
+def status(application: Application, as_json: bool) -> None:
+    """Show how many files have each status, and what the servers and the store do.
+
+    Example: postroad intake status
+    """
+    with application.connection() as connection:
+        found: dict[str, Any] = {
+            "files": facts.counts(connection),
+            "servers": facts.servers(connection),
+            "stores": facts.stores(connection),
+        }
+    if as_json:
+        print_json(found)
+        return
+    counted = [(name, count) for name, count in found["files"].items() if count]
+    print_table(("status", "files"), counted or [("-", 0)])
+    for store in found["stores"]:
+        if store["failures"]:
+            click.secho(f"store {store['store']}: {store['problem']}", fg="red")
+
+
+def _application(application: Application, context: IntakeContext) -> Any:
+    settings = application.settings.logs
+    logs.set_up(level=settings.level, shape=settings.shape)
+    return create_app(context)
+
+
+def _schedule_file(application: Application) -> str:
+    folder = application.data_folder
+    folder.mkdir(parents=True, exist_ok=True)
+    return str(folder / "intake-beat")
+
+
+async def _serve(context: IntakeContext, token: str | None, host: str, port: int) -> None:
+    stopping = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    async with AsyncExitStack() as running:
+        if token is not None:
+            server = WebServer(create_api(context, token), host=host, port=port)
+            await running.enter_async_context(server)
+            click.echo(f"web API at {server.url}/intake/v1, described at {server.url}/intake/docs")
+        publisher = await open_outbox(context.dsn, context.settings)
+        if publisher is not None:
+            await running.enter_async_context(publisher)
+            click.echo("notices go to RabbitMQ")
+        await stopping.wait()

@@ -1,0 +1,82 @@
+"""`postroad intake key`: the keys that seal credentials."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from postroad.cli.context import Application, pass_application
+from postroad.cli.output import dry_run_option, json_option, print_json
+from postroad.intake import operations, status
+from postroad.vault import Vault, create_key_file, new_key
+
+__all__ = ["key"]
+
+
+@click.group()
+def key() -> None:
+    """Keys that seal the credentials of servers.
+
+    Example: postroad intake key rotate
+    """
+
+
+@key.command()
+@pass_application
+def create(application: Application) -> None:
+    """Make the key file where there is none, and say where it is.
+
+    Example: postroad intake key create
+    """
+    path = application.settings.vault.key_file or application.data_folder / "vault.key"
+    click.echo(create_key_file(path))
+
+
+@key.command()
+@dry_run_option
+@json_option
+@pass_application
+def rotate(application: Application, is_dry_run: bool, as_json: bool) -> None:
+    """Make a new key, and seal all credentials anew with it; older keys stay readable.
+
+    With keys in the environment put the new key first there, and this seals with it.
+
+    Example: postroad intake key rotate --dry-run
+    """
+    settings = application.settings.vault
+    path = settings.key_file or application.data_folder / "vault.key"
+    if is_dry_run:
+        with application.connection() as connection:
+            count = len(status.servers(connection))
+        _say(f"the credentials of {count} servers would be sealed anew", count, as_json)
+        return
+    if settings.keys is None:
+        create_key_file(path)
+        _put_first(path, new_key())
+    vault = application.vault()
+    with application.connection() as connection:
+        count = operations.rotate_credentials(connection, vault)
+    _say(f"the credentials of {count} servers are sealed with the newest key", count, as_json)
+
+
+def _put_first(path: os.PathLike[str], fresh: str) -> None:
+    # Written whole beside and renamed: a crash must not leave half a key file.
+    file = os.fspath(path)
+    with open(file, encoding="ascii") as old:  # noqa: PTH123 - beside os.open below
+        text = old.read()
+    beside = f"{file}.new"
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as new:
+        new.write(f"{fresh}\n{text}")
+        new.flush()
+        os.fsync(new.fileno())
+    os.replace(beside, file)  # noqa: PTH105 - beside os.open above
+    Vault(f"{fresh}\n{text}".splitlines())
+
+
+def _say(text: str, count: int, as_json: bool) -> None:
+    if as_json:
+        print_json({"servers": count})
+    else:
+        click.echo(text)

@@ -1,0 +1,285 @@
+"""`postroad intake servers`: the sources."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from postroad.cli.bus_options import duration
+from postroad.cli.context import Application, pass_application
+from postroad.cli.intake_context import intake_context
+from postroad.cli.output import json_option, print_json, print_table
+from postroad.intake import Credentials, Engine, open_engine, operations, probing, status
+
+__all__ = ["servers"]
+
+Command = Callable[..., Any]
+
+
+@click.group()
+def servers() -> None:
+    """SFTP servers: add, list, test, pause, change.
+
+    Example: postroad intake servers list
+    """
+
+
+@servers.command("list")
+@json_option
+@pass_application
+def list_servers(application: Application, as_json: bool) -> None:
+    """List the servers and how they stand.
+
+    Example: postroad intake servers list --json
+    """
+    with application.connection() as connection:
+        found = status.servers(connection)
+    if as_json:
+        print_json(found)
+    elif not found:
+        click.echo("there are no servers; add one: postroad intake servers add --help")
+    else:
+        columns = ["name", "host", "port", "directory", "is_active", "status", "waiting", "moving"]
+        columns += ["completed", "failed", "last_scan_at", "problem"]
+        print_table(columns, [[row[name] for name in columns] for row in found])
+
+
+def _facts_of_a_server(command: Command) -> Command:
+    options: list[Command] = [
+        click.option("--name", help="How it is called; default: its host."),
+        click.option("--port", type=click.IntRange(1, 65535)),
+        click.option("--directory", help="The folder to watch; default: the login's own."),
+        click.option("--host-key", help="Its public key; default: pinned on first use."),
+        click.option("--interval", "scan_interval", type=duration, help="Look that often."),
+        click.option("--include", multiple=True, help="Pattern of wanted files; repeatable."),
+        click.option("--exclude", multiple=True, help="Pattern of unwanted files; repeatable."),
+        click.option("--ignore", multiple=True, help="Pattern of half-written files; repeatable."),
+        click.option("--case-sensitive/--ignore-case", "is_case_sensitive", default=None),
+        click.option("--depth", "max_depth", type=click.IntRange(0, 100), help="Sub-folders."),
+        click.option("--follow-links/--no-follow-links", "follows_links", default=None),
+        click.option("--looks", type=click.IntRange(1, 10), help="Equal looks until whole."),
+        click.option("--minimum-age", type=duration, help="Time unchanged until whole."),
+        click.option("--done-suffix", help="Ending of the done-file, such as .done."),
+        click.option("--after-import", type=click.Choice(["leave", "delete", "move"])),
+        click.option("--move-to", help="Folder at the source for --after-import move."),
+        click.option("--way", type=click.Choice(["stream", "temporary_file"])),
+        click.option("--connections", "max_connections", type=click.IntRange(1, 64)),
+        click.option("--key-file", type=click.Path(path_type=Path, exists=True, dir_okay=False)),
+        click.option("--certificate-file", type=click.Path(path_type=Path, exists=True)),
+        click.option("--passphrase-file", type=click.Path(path_type=Path, exists=True)),
+        click.option("--password-file", type=click.Path(path_type=Path, exists=True)),
+        json_option,
+        pass_application,
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@servers.command()
+@click.option("--host", required=True)
+@click.option("--user", "username", required=True)
+@_facts_of_a_server
+def add(application: Application, as_json: bool, **given: Any) -> None:
+    """Add a server. Without a file for key or password the password is asked for.
+
+    Example: postroad intake servers add --host sftp.example.com --user acme --key-file id_ed25519
+    """
+    credentials = _credentials(given) or Credentials(password=getpass.getpass("password: "))
+    with application.connection() as connection:
+        row = operations.create_server(connection, application.vault(), credentials, _values(given))
+    _say(row, f"added {row['name']}; try it: postroad intake servers test {row['name']}", as_json)
+
+
+@servers.command()
+@click.argument("server")
+@click.option("--host")
+@click.option("--user", "username")
+@_facts_of_a_server
+def change(application: Application, server: str, as_json: bool, **given: Any) -> None:
+    """Change what is given about a server.
+
+    Example: postroad intake servers change acme --interval 5m --after-import delete
+    """
+    credentials = _credentials(given)
+    with application.connection() as connection:
+        row = operations.change_server(
+            connection, application.vault(), server, _values(given), credentials
+        )
+    _say(row, f"changed {row['name']}", as_json)
+
+
+@servers.command()
+@click.argument("server")
+@json_option
+@pass_application
+def show(application: Application, server: str, as_json: bool) -> None:
+    """Show everything about one server but its credentials.
+
+    Example: postroad intake servers show acme
+    """
+    with application.connection() as connection:
+        row = status.server(connection, server)
+    if as_json:
+        print_json(row)
+    else:
+        print_table(("what", "value"), list(row.items()))
+
+
+@servers.command()
+@click.argument("server")
+@click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")
+@pass_application
+def remove(application: Application, server: str, is_sure: bool) -> None:
+    """Remove a server with the journal of its files; what is in the store stays.
+
+    Example: postroad intake servers remove acme --yes
+    """
+    if not is_sure:
+        click.confirm(f"Remove {server} and the journal of its files?", abort=True)
+    with application.connection() as connection:
+        operations.delete_server(connection, server)
+    click.echo(f"removed {server}")
+
+
+@servers.command()
+@click.argument("server")
+@json_option
+@pass_application
+def pause(application: Application, server: str, as_json: bool) -> None:
+    """Neither look at a server nor begin transfers from it.
+
+    Example: postroad intake servers pause acme
+    """
+    with application.connection() as connection:
+        row = operations.pause_server(connection, server)
+    _say(row, f"paused {row['name']}", as_json)
+
+
+@servers.command()
+@click.argument("server")
+@json_option
+@pass_application
+def resume(application: Application, server: str, as_json: bool) -> None:
+    """Go on with a paused server.
+
+    Example: postroad intake servers resume acme
+    """
+    with application.connection() as connection:
+        row = operations.resume_server(connection, server)
+    _say(row, f"resumed {row['name']}", as_json)
+
+
+@servers.command()
+@click.argument("server")
+@click.option("--host-key", help="The key to trust; default: the one that the server showed.")
+@json_option
+@pass_application
+def trust(application: Application, server: str, host_key: str | None, as_json: bool) -> None:
+    """Trust a changed host key, and let a stopped server go on.
+
+    Example: postroad intake servers trust acme
+    """
+    with application.connection() as connection:
+        row = operations.trust_host_key(connection, server, host_key)
+    _say(row, f"{row['name']} is trusted with {row['host_key']}", as_json)
+
+
+@servers.command()
+@click.argument("server")
+@json_option
+@pass_application
+def test(application: Application, server: str, as_json: bool) -> None:
+    """Log in to a server and look into its folder; nothing is imported.
+
+    Example: postroad intake servers test acme
+    """
+
+    async def look(engine: Engine, server_id: int) -> Any:
+        return await probing.try_server(engine, server_id)
+
+    found = _with_engine(application, server, look)
+    if as_json:
+        print_json(found)
+    elif found["works"]:
+        click.secho("the login works, and the folder can be read", fg="green")
+        click.echo(f"host key: {found['host_key']}")
+    else:
+        click.secho(found["problem"], fg="red", err=True)
+        click.echo(f"hint: {found['hint']}", err=True)
+    if not found["works"]:
+        raise SystemExit(1)
+
+
+@servers.command()
+@click.argument("server")
+@click.argument("path", required=False)
+@json_option
+@pass_application
+def browse(application: Application, server: str, path: str | None, as_json: bool) -> None:
+    """List a folder of a server, by default the watched one.
+
+    Example: postroad intake servers browse acme outgoing
+    """
+
+    async def look(engine: Engine, server_id: int) -> Any:
+        return await probing.browse(engine, server_id, path)
+
+    found = _with_engine(application, server, look)
+    if as_json:
+        print_json(found)
+    else:
+        columns = ("name", "kind", "size", "modified_at", "mode")
+        print_table(columns, [[row[name] for name in columns] for row in found])
+
+
+def _with_engine(application: Application, server: str, look: Command) -> Any:
+    with intake_context(application) as context:
+        with application.connection() as connection:
+            server_id = status.server(connection, server)["id"]
+
+        async def run() -> Any:
+            engine = open_engine(context.dsn, context.settings, context.vault, context.data_folder)
+            try:
+                return await look(engine, server_id)
+            finally:
+                await engine.close()
+
+        return asyncio.run(run())
+
+
+def _credentials(given: dict[str, Any]) -> Credentials | None:
+    def read(name: str) -> str | None:
+        path: Path | None = given.pop(f"{name}_file")
+        return path.read_text(encoding="utf-8") if path else None
+
+    password, passphrase = read("password"), read("passphrase")
+    private_key, certificate = read("key"), read("certificate")
+    if not password and not private_key:
+        return None
+    return Credentials(
+        password=password.rstrip("\n") if password else None,
+        private_key=private_key,
+        passphrase=passphrase.rstrip("\n") if passphrase else None,
+        certificate=certificate,
+    )
+
+
+def _values(given: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in given.items()
+        if value is not None and value != ()
+    }
+
+
+def _say(row: dict[str, Any], text: str, as_json: bool) -> None:
+    if as_json:
+        print_json(row)
+    else:
+        click.echo(text)

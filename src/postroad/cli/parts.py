@@ -1,0 +1,125 @@
+"""The services of `postroad up`, in the order in which they start; a room adds its own by one line.
+
+Each runs in a process of its own, as `postroad serve NAME` would run it under any other supervisor.
+`make` names a function that gets a `PartContext` and returns a `Service`; it is imported only in
+that process. A part whose package is not installed is left out.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from dataclasses import dataclass, field
+from typing import Any
+
+from postroad.cli.context import Application
+from postroad.service import Service
+
+__all__ = ["PARTS", "Part", "PartContext", "find_part", "present_parts"]
+
+
+@dataclass(frozen=True, slots=True)
+class PartContext:
+    """What a part is made from."""
+
+    application: Application
+    dsn: str
+    # What `up` was told on its command line, such as the port.
+    wishes: dict[str, Any] = field(default_factory=dict)
+
+    def port(self, room: str, usual: int) -> int:
+        """Return the port of a room's server: as `up` chose it, else the usual one."""
+        return int(self.wishes.get("ports", {}).get(room, usual))
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One service of the house."""
+
+    name: str
+    make: str
+    what: str
+    # The package without which this part cannot run.
+    needs: str = "postroad.bus"
+    is_sample: bool = False
+
+    @property
+    def stage(self) -> int:
+        """When it starts: rooms first, then the web that leads to them, samples last."""
+        return 2 if self.is_sample else 1 if self.name == "web" else 0
+
+    def is_there(self) -> bool:
+        """Tell whether the part's packages are installed."""
+        try:
+            return all(importlib.util.find_spec(name) for name in (self.needs, self.module))
+        except ModuleNotFoundError:
+            return False
+
+    @property
+    def module(self) -> str:
+        """The module that makes it."""
+        return self.make.partition(":")[0]
+
+    def service(self, context: PartContext) -> Service:
+        """Make the service, in the process that is to run it."""
+        module, _, function = self.make.partition(":")
+        made = getattr(importlib.import_module(module), function)(context)
+        assert isinstance(made, Service)  # noqa: S101 - a mistake of ours
+        return made
+
+
+PARTS: tuple[Part, ...] = (
+    Part("maintenance", "postroad.cli.parts_bus:maintenance", "housekeeping of the bus"),
+    Part("alerts", "postroad.cli.parts_alerts:alerts", "tells people", needs="postroad.alerts"),
+    Part("bridges", "postroad.cli.parts_bridge:bridges", "carry", needs="postroad.bridge.house"),
+    Part("exchange", "postroad.cli.parts_exchange:exchange", "files", needs="postroad.exchange"),
+    Part("intake", "postroad.cli.parts_intake:intake", "its web", needs="postroad.intake"),
+    Part("celery-worker", "postroad.cli.parts_intake:worker", "tasks", needs="postroad.intake"),
+    Part("celery-beat", "postroad.cli.parts_intake:beat", "schedule", needs="postroad.intake"),
+    Part(
+        "coordination",
+        "postroad.cli.parts_coordination:coordination",
+        "writer, coordinator, reader",
+        needs="postroad.coordination",
+    ),
+    Part(
+        "gateway",
+        "postroad.cli.parts_coordination:gateway",
+        "coordination's web",
+        needs="postroad.coordination",
+    ),
+    Part("web", "postroad.cli.web:web", "console, interfaces, metrics", needs="nicegui"),
+    Part("sample-orders", "postroad.cli.sample:orders", "orders, bills", is_sample=True),
+    Part("sample-tours", "postroad.cli.sample_tours:tours", "sagas of an agency", is_sample=True),
+    Part(
+        "sample-partners",
+        "postroad.cli.parts_exchange:partners",
+        "mobile client and ERPs",
+        needs="postroad.exchange",
+        is_sample=True,
+    ),
+    Part(
+        "sample-writers",
+        "postroad.cli.parts_coordination:writers",
+        "change items",
+        needs="postroad.coordination",
+        is_sample=True,
+    ),
+    Part(
+        "sample-sftp",
+        "postroad.cli.sample_sftp:sftp",
+        "files appear",
+        needs="postroad.intake",
+        is_sample=True,
+    ),
+)
+
+
+def present_parts(*, has_sample: bool) -> tuple[Part, ...]:
+    """List the parts that can run here."""
+    return tuple(part for part in PARTS if part.is_there() and (has_sample or not part.is_sample))
+
+
+def find_part(name: str) -> Part | None:
+    """Return the part of this name."""
+    return next((part for part in PARTS if part.name == name), None)

@@ -1,0 +1,34 @@
+"""The part of the alerts: who tells people, and who watches disks and the clock."""
+
+from __future__ import annotations
+
+from postroad.alerts import AlertSender, ClockWatcher, DiskWatcher
+from postroad.cli.parts import PartContext
+from postroad.cli.together import Together
+from postroad.postgres.server_user import data_folder_default
+from postroad.service import Service
+
+__all__ = ["alerts"]
+
+
+def alerts(context: PartContext) -> Service:
+    """Make the sender and the watchers."""
+    settings = context.application.settings
+    folder = settings.data_folder or data_folder_default()
+    return Together(
+        "alerts",
+        [
+            AlertSender(context.dsn, settings.alerts, is_pooled=settings.database.is_pooled),
+            DiskWatcher(
+                context.dsn,
+                [folder, *settings.alerts.watch_folders],
+                least_free_percent=settings.alerts.disk_least_free_percent,
+                interval=settings.alerts.watch_interval,
+            ),
+            ClockWatcher(
+                context.dsn,
+                jump=settings.alerts.clock_jump,
+                interval=settings.alerts.watch_interval,
+            ),
+        ],
+    )

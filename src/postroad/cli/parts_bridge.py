@@ -1,0 +1,16 @@
+"""The part of the bridges."""
+
+from __future__ import annotations
+
+from postroad.bridge.addresses import Addresses
+from postroad.bridge.house import BridgeHouse
+from postroad.cli.parts import PartContext
+from postroad.service import Service
+
+__all__ = ["bridges"]
+
+
+def bridges(context: PartContext) -> Service:
+    """Make what runs every bridge of this house."""
+    settings = context.application.settings.bridge
+    return BridgeHouse(Addresses.of(context.dsn, settings), settings)

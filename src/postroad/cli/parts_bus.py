@@ -1,0 +1,17 @@
+"""The parts of the bus."""
+
+from __future__ import annotations
+
+from postroad.bus import AsyncMaintenance
+from postroad.cli.parts import PartContext
+from postroad.service import Service
+
+__all__ = ["maintenance"]
+
+
+def maintenance(context: PartContext) -> Service:
+    """Make what keeps the bus tidy."""
+    settings = context.application.settings
+    return AsyncMaintenance(
+        context.dsn, settings.bus.maintenance_interval, is_pooled=settings.database.is_pooled
+    )

@@ -1,0 +1,118 @@
+"""The parts of coordination: Writer, Coordinator, Reader, the Gateway, sample writers."""
+
+from __future__ import annotations
+
+import asyncio
+
+from postroad.cli.coordination_databases import Databases, databases_beside, prepare_database
+from postroad.cli.parts import PartContext
+from postroad.cli.together import Together
+from postroad.coordination import Coordinator, Reader, Writer, install_bridges
+from postroad.coordination.bridges import reader_bridges, writer_bridges
+from postroad.coordination.gateway import Gateway
+from postroad.coordination.sample import SampleWriter, install_sample
+from postroad.service import Service
+
+__all__ = ["coordination", "find_databases", "gateway", "writers"]
+
+
+def find_databases(context: PartContext) -> Databases:
+    """Return the three databases: as the settings name them, else beside the house's own."""
+    settings = context.application.settings.coordination
+    beside = databases_beside(context.dsn)
+    return Databases(
+        *(
+            given.get_secret_value() if given is not None else usual
+            for given, usual in (
+                (settings.writer_url, beside.writer),
+                (settings.coordinator_url, beside.coordinator),
+                (settings.reader_url, beside.reader),
+            )
+        )
+    )
+
+
+class _Coordination(Service):
+    """Prepares the databases, then runs the three parts and what carries between them."""
+
+    def __init__(self, context: PartContext) -> None:
+        super().__init__("coordination")
+        self._settings = context.application.settings.coordination
+        self._databases = find_databases(context)
+
+    async def run(self) -> None:
+        """Run until stopped."""
+        databases, settings = self._databases, self._settings
+        await asyncio.to_thread(_prepare, databases, settings.reader_name)
+        bridges = [
+            *writer_bridges(databases.writer, databases.coordinator),
+            *reader_bridges(
+                settings.reader_name, databases.reader, databases.writer, databases.coordinator
+            ),
+        ]
+        await install_bridges(bridges)
+        parts = Together(
+            "coordination",
+            [
+                *bridges,
+                Writer(
+                    databases.writer,
+                    poll_interval=settings.poll_interval,
+                    resend=settings.resend,
+                    keep=settings.keep,
+                ),
+                Coordinator(
+                    databases.coordinator,
+                    deadline=settings.deadline,
+                    ask=settings.ask,
+                    keep=settings.keep,
+                ),
+                Reader(
+                    databases.reader,
+                    databases.writer,
+                    page=settings.page,
+                    max_attempts=settings.max_attempts,
+                    wait=settings.wait,
+                    keep=settings.keep,
+                ),
+            ],
+        )
+        async with parts:
+            self.announce_ready()
+            stopping = asyncio.create_task(self.stopping.wait())
+            ended = asyncio.create_task(parts.join())
+            await asyncio.wait({stopping, ended}, return_when=asyncio.FIRST_COMPLETED)
+            stopping.cancel()
+            ended.cancel()
+
+
+def coordination(context: PartContext) -> Service:
+    """Make the three parts."""
+    return _Coordination(context)
+
+
+def gateway(context: PartContext) -> Service:
+    """Make the HTTP face; the web part leads to it."""
+    databases = find_databases(context)
+    settings = context.application.settings.coordination
+    return Gateway(
+        databases.writer,
+        databases.coordinator,
+        databases.reader,
+        host="127.0.0.1",
+        port=context.port("coordination", settings.port),
+        after_timeout=settings.after_timeout,
+    )
+
+
+def writers(context: PartContext) -> Service:
+    """Make who changes items all the time."""
+    return SampleWriter(find_databases(context).writer)
+
+
+def _prepare(databases: Databases, reader: str) -> None:
+    prepare_database(databases.writer, "writer", "writer")
+    prepare_database(databases.coordinator, "coordinator", "main")
+    prepare_database(databases.reader, "reader", reader)
+    install_sample(databases.writer)
+    install_sample(databases.reader, reader=reader)

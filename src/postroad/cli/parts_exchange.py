@@ -1,0 +1,68 @@
+"""The parts of the exchange: its server, and sample partners that use it as anybody would."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from postroad.cli.exchange_context import exchange_root
+from postroad.cli.parts import PartContext
+from postroad.cli.sample import SampleListener
+from postroad.cli.together import Together
+from postroad.exchange import operations
+from postroad.exchange.errors import ClientExists
+from postroad.exchange.sample import SampleErp, SampleMobileClient
+from postroad.exchange.server import ExchangeServer
+from postroad.postgres import connect
+from postroad.service import Service
+
+__all__ = ["exchange", "partners"]
+
+# Two instances compete for the first database, the second has one of its own.
+DATABASES = {"north": 2, "south": 1}
+ORDER_INTERVAL = timedelta(seconds=1)
+# What rooms announce on the bus; without somebody who listens it would only pile up.
+EVENT_QUEUES = ("exchange_events", "intake_events")
+
+
+def exchange(context: PartContext) -> Service:
+    """Make the server; the web part leads to it."""
+    settings = context.application.settings
+    return ExchangeServer(
+        context.dsn,
+        exchange_root(context.application),
+        settings.exchange,
+        host="127.0.0.1",
+        port=context.port("exchange", settings.exchange.port),
+        is_pooled=settings.database.is_pooled,
+    )
+
+
+def partners(context: PartContext) -> Service:
+    """Make a mobile client and ERP instances."""
+    port = context.port("exchange", context.application.settings.exchange.port)
+    url = f"http://127.0.0.1:{port}"
+    folder = context.application.data_folder / "sample"
+    services: list[Service] = []
+    for database, instances in DATABASES.items():
+        mobile = _token(context.dsn, f"mobile-{database}", database)
+        services.append(
+            SampleMobileClient(database, url=url, token=mobile, interval=ORDER_INTERVAL)
+        )
+        token = _token(context.dsn, f"erp-{database}", database)
+        services += [
+            SampleErp(database, url=url, token=token, file=folder / f"erp-{database}.sqlite")
+            for _ in range(instances)
+        ]
+    return Together("sample partners", [*services, SampleListener(context.dsn, EVENT_QUEUES)])
+
+
+def _token(dsn: str, client: str, database: str) -> str:
+    """Make the client known, or give it a new token: the old one was shown to a dead process."""
+    try:
+        with connect(dsn) as connection:
+            return operations.add_client(
+                connection, client, databases=[database], recipients=[client]
+            ).token
+    except ClientExists:
+        with connect(dsn) as connection:
+            return operations.renew_client(connection, client)

@@ -1,0 +1,40 @@
+"""The parts of the intake: its web interface, the Celery worker, the scheduler."""
+
+from __future__ import annotations
+
+from postroad.cli.command_service import CommandService
+from postroad.cli.intake_context import api_token
+from postroad.cli.parts import PartContext
+from postroad.intake.api import create_api
+from postroad.intake.context import IntakeContext
+from postroad.service import Service
+from postroad.web import WebServer
+
+__all__ = ["beat", "intake", "make_context", "worker"]
+
+
+def make_context(context: PartContext) -> IntakeContext:
+    """Make what all of the intake works with."""
+    application = context.application
+    return IntakeContext(
+        context.dsn, application.settings.intake, application.vault(), application.data_folder
+    )
+
+
+def intake(context: PartContext) -> Service:
+    """Make the web interface; the web part leads to it."""
+    port = context.port("intake", context.application.settings.intake.port)
+    app = create_api(make_context(context), api_token(context.application))
+    return WebServer(app, host="127.0.0.1", port=port, name="intake")
+
+
+def worker(context: PartContext) -> Service:
+    """Make the Celery worker."""
+    return CommandService(
+        "celery worker", context, ["intake", "worker", "--pool", "prefork", "--concurrency", "2"]
+    )
+
+
+def beat(context: PartContext) -> Service:
+    """Make Celery's scheduler."""
+    return CommandService("celery beat", context, ["intake", "beat"])

@@ -1,0 +1,126 @@
+"""A sample partner of `postroad up`: an SFTP server into which a shop puts its price lists.
+
+The intake is told of the server and fetches what appears. Files are of a few kilobytes, now and
+then one is large; only the latest are kept on the partner's side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+
+from postroad.cli.parts import PartContext
+from postroad.intake import operations, status
+from postroad.intake.credentials import Credentials
+from postroad.intake.errors import ServerNotFound
+from postroad.postgres import connect
+from postroad.service import Service
+
+__all__ = ["NAME", "SampleSftp", "sftp"]
+
+NAME = "sample-shop"
+USER = "shop"
+PAUSE_DEFAULT = timedelta(seconds=5)
+KEPT = 40
+LARGE_ONE_IN = 12
+LARGE_BYTES = 8_000_000
+ITEMS = ("bread", "milk", "apples", "nails", "paper")
+
+
+def sftp(context: PartContext) -> Service:
+    """Make the partner."""
+    return SampleSftp(context)
+
+
+class SampleSftp(Service):
+    """Serves a folder over SFTP and lets files appear in it."""
+
+    def __init__(self, context: PartContext, pause: timedelta = PAUSE_DEFAULT) -> None:
+        super().__init__("sample SFTP server")
+        self._context = context
+        self._pause_between = pause
+        self._folder = context.application.data_folder / "sample" / "sftp"
+
+    async def run(self) -> None:
+        """Serve until stopped."""
+        outgoing = self._folder / "outgoing"
+        await asyncio.to_thread(outgoing.mkdir, parents=True, exist_ok=True)
+        password = secrets.token_urlsafe(24)
+        server = await asyncssh.listen(
+            "127.0.0.1",
+            0,
+            server_factory=lambda: _OneUser(password),
+            server_host_keys=[await asyncio.to_thread(_host_key, self._folder / "host_key")],
+            sftp_factory=lambda channel: asyncssh.SFTPServer(channel, chroot=bytes(self._folder)),
+        )
+        async with server:
+            key = server.get_port(), password
+            await asyncio.to_thread(self._tell_intake, *key)
+            self.announce_ready()
+            while not await self.pause(self._pause_between.total_seconds()):
+                await asyncio.to_thread(_put_file, outgoing)
+
+    def _tell_intake(self, port: int, password: str) -> None:
+        """Make the server known, or tell its new port and password."""
+        vault = self._context.application.vault()
+        public = _host_key(self._folder / "host_key").export_public_key().decode()
+        values: dict[str, Any] = {
+            "host": "127.0.0.1",
+            "port": port,
+            "username": USER,
+            "directory": "/outgoing",
+            "host_key": " ".join(public.split()[:2]),
+            "scan_interval": timedelta(seconds=5),
+        }
+        with connect(self._context.dsn) as connection:
+            try:
+                status.server(connection, NAME)
+            except ServerNotFound:
+                given = {"name": NAME, **values}
+                operations.create_server(connection, vault, Credentials(password=password), given)
+            else:
+                operations.change_server(
+                    connection, vault, NAME, values, Credentials(password=password)
+                )
+
+
+class _OneUser(asyncssh.SSHServer):
+    def __init__(self, password: str) -> None:
+        self._password = password
+
+    def begin_auth(self, username: str) -> bool:
+        del username
+        return True
+
+    def password_auth_supported(self) -> bool:
+        return True
+
+    def validate_password(self, username: str, password: str) -> bool:
+        return username == USER and secrets.compare_digest(password, self._password)
+
+
+def _host_key(path: Path) -> asyncssh.SSHKey:
+    if not path.exists():
+        asyncssh.generate_private_key("ssh-ed25519").write_private_key(str(path))
+        path.chmod(0o600)
+    return asyncssh.read_private_key(str(path))
+
+
+def _put_file(folder: Path) -> None:
+    """Write a price list beside its place, then give it its name, as careful partners do."""
+    now = datetime.now(UTC)
+    lines = [f"{item};{random.randrange(100, 9_999) / 100:.2f}" for item in ITEMS]  # noqa: S311
+    text = "\n".join(lines * random.randrange(10, 400)) + "\n"  # noqa: S311 - a sample
+    if random.randrange(LARGE_ONE_IN) == 0:  # noqa: S311
+        text *= max(1, LARGE_BYTES // len(text))
+    part = folder / f".prices-{now:%Y%m%d-%H%M%S}.part"
+    part.write_text(text, encoding="utf-8")
+    part.rename(folder / f"prices-{now:%Y%m%d-%H%M%S}.csv")
+    for old in sorted(folder.glob("prices-*.csv"))[:-KEPT]:
+        old.unlink()

@@ -1,0 +1,65 @@
+"""One `postroad up` per data folder: the lock dies with its process, however that ends."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Self
+
+from postroad.errors import PostroadError
+
+__all__ = ["AlreadyUp", "UpLock"]
+
+
+class AlreadyUp(PostroadError):
+    """Another `postroad up` runs on the same data folder."""
+
+    code = "already_up"
+    kind = "refused"
+
+
+class UpLock:
+    """Held while `up` runs; its file says who holds it. A context manager."""
+
+    def __init__(self, folder: Path, named_database: str | None) -> None:
+        # Several named databases may be served from one machine, the embedded one once.
+        mark = hashlib.sha256((named_database or "").encode()).hexdigest()[:12]
+        name = "up.lock" if named_database is None else f"up-{mark}.lock"
+        self._path = folder / name
+        self._descriptor = -1
+
+    def __enter__(self) -> Self:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            told = self._told()
+            os.close(self._descriptor)
+            url = told.get("url")
+            who = f"pid {told.get('pid', '?')}" + (f", {url}/console" if url else "")
+            raise AlreadyUp(
+                f"Postroad is up already on {self._path.parent} ({who})",
+                hint="stop that one with Ctrl-C first, or name another --data-folder",
+            ) from None
+        self.tell(None)
+        return self
+
+    def tell(self, url: str | None) -> None:
+        """Write down who holds the lock and where it listens."""
+        text = json.dumps({"pid": os.getpid(), "url": url}).encode()
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, text, 0)
+
+    def _told(self) -> dict[str, object]:
+        try:
+            found = json.loads(os.pread(self._descriptor, 4096, 0))
+        except ValueError:
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)

@@ -1,0 +1,64 @@
+"""Tells the console how the services stand, every few seconds and at every change."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+
+import psycopg
+
+from postroad.cli.supervisor import Supervisor
+from postroad.console.services import ServiceReport, report_services
+from postroad.postgres.connections import connect_async
+from postroad.postgres.errors import DatabaseUnavailable
+from postroad.service import Service
+
+__all__ = ["Reporter"]
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_SECONDS = 5.0
+
+
+class Reporter(Service):
+    """Writes what the supervisor knows; a database that is away is told later."""
+
+    def __init__(self, dsn: str, supervisor: Supervisor) -> None:
+        super().__init__("reporter")
+        self._dsn = dsn
+        self._supervisor = supervisor
+
+    async def run(self) -> None:
+        """Report until stopped."""
+        self.announce_ready()
+        while not self.stopping.is_set():
+            try:
+                async with await connect_async(
+                    self._dsn, application_name="postroad up", autocommit=True
+                ) as connection:
+                    while not self.stopping.is_set():
+                        self._supervisor.changed.clear()
+                        await report_services(connection, socket.gethostname(), self._reports())
+                        await self._until_changed()
+            except (psycopg.Error, DatabaseUnavailable, OSError) as failure:
+                logger.debug("report_failed", extra={"reason": str(failure).strip()})
+                await self.pause(1.0)
+
+    def _reports(self) -> list[ServiceReport]:
+        return [
+            ServiceReport(
+                child.name, child.state, child.pid, child.restarts, child.since, child.error
+            )
+            for child in self._supervisor.children
+        ]
+
+    async def _until_changed(self) -> None:
+        changed = asyncio.create_task(self._supervisor.changed.wait())
+        stopping = asyncio.create_task(self.stopping.wait())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(INTERVAL_SECONDS):
+                await asyncio.wait({changed, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        changed.cancel()
+        stopping.cancel()

@@ -1,0 +1,233 @@
+"""Accounts, sessions and the audit: the calls of schema `console`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, fields
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args
+
+import psycopg
+from psycopg.rows import class_row
+from psycopg.types.json import Jsonb
+
+from postroad.console.errors import AccountInvalid, LastAdmin, LoginRefused, TooManyLogins
+from postroad.console.passwords import hash_password, is_password_of, new_password
+from postroad.web import hash_token, new_token
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from psycopg_pool import AsyncConnectionPool
+
+__all__ = ["ROLES", "Account", "Accounts", "AuditRow", "Role", "Session"]
+
+Role = Literal["viewer", "operator", "admin"]
+ROLES: tuple[Role, ...] = get_args(Role)
+Outcome = Literal["begun", "done", "failed", "refused"]
+FIRST_ACCOUNT = "admin"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Somebody who may sign in."""
+
+    name: str
+    role: Role
+    has_password: bool
+    created_at: datetime
+    changed_at: datetime
+    sessions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Somebody who is signed in; `token` proves it and is only in the browser's cookie."""
+
+    account: str
+    role: Role
+    expires_at: datetime
+    token: str = ""
+    address: str = ""
+
+    def may(self, role: Role) -> bool:
+        """Tell whether the role suffices: viewer < operator < admin."""
+        return ROLES.index(self.role) >= ROLES.index(role)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    """Something that somebody did or was refused."""
+
+    id: int
+    at: datetime
+    account: str
+    role: str
+    address: str
+    action: str
+    target: str
+    detail: Mapping[str, Any]
+    outcome: Outcome
+    error: str | None
+    ended_at: datetime | None
+
+
+class Accounts:
+    """Everything that schema `console` can do, each call a transaction of its own."""
+
+    def __init__(self, pool: AsyncConnectionPool[Any]) -> None:
+        self._pool = pool
+
+    async def ensure_first(self) -> str | None:
+        """Make the account `admin` unless there is any; return its password, told only now."""
+        password = new_password()
+        made = await self._value(
+            "select console.put_first_account(%s, %s)", FIRST_ACCOUNT, hash_password(password)
+        )
+        return password if made else None
+
+    async def put(self, name: str, role: Role | None = None, password: str | None = None) -> None:
+        """Make or change an account; it has to sign in again. Raises AccountInvalid."""
+        hashed = hash_password(password) if password is not None else None
+        try:
+            await self._value("select console.put_account(%s, %s, %s)", name, role, hashed)
+        except psycopg.errors.CheckViolation as refused:
+            raise AccountInvalid(
+                f"{name!r} with role {role!r} cannot be an account",
+                hint="names are a-z, 0-9, _ . @ + -; roles are viewer, operator, admin",
+            ) from refused
+
+    async def drop(self, name: str) -> bool:
+        """Remove an account; False when it is not there. Raises LastAdmin."""
+        try:
+            return bool(await self._value("select console.drop_account(%s)", name))
+        except psycopg.Error as refused:
+            if refused.sqlstate == "KN001":
+                raise LastAdmin(
+                    str(refused.diag.message_primary), hint="make another admin first"
+                ) from refused
+            raise
+
+    async def all(self) -> Sequence[Account]:
+        """List all accounts. Read-only."""
+        return await self._rows(Account, "select * from console.accounts()")
+
+    async def sign_in(
+        self,
+        name: str,
+        password: str,
+        address: str,
+        *,
+        most: int,
+        window: timedelta,
+        lifetime: timedelta,
+    ) -> Session:
+        """Compare the password and open a session. Raises LoginRefused, TooManyLogins."""
+        async with self._connected() as connection:
+            cursor = await connection.execute(
+                "select * from console.begin_login(%s, %s, %s, %s)", (name, address, most, window)
+            )
+            is_allowed, stored = cast("tuple[bool, str | None]", await cursor.fetchone())
+        if not is_allowed:
+            raise TooManyLogins("too many logins failed", hint="try again in a few minutes")
+        if not await is_password_of(password, stored):
+            await self._value("select console.fail_login(%s, %s)", name, address)
+            raise LoginRefused("the name or the password is wrong")
+        return await self.open(name, address, lifetime)
+
+    async def open(self, name: str, address: str, lifetime: timedelta) -> Session:
+        """Open a session for somebody whose identity is known."""
+        token = new_token("prs")
+        await self._value(
+            "select console.open_session(%s, %s, %s, %s)",
+            name.lower(),
+            hash_token(token),
+            address,
+            lifetime,
+        )
+        session = await self.session(token, address)
+        if session is None:
+            raise LoginRefused("the account is gone")
+        return session
+
+    async def session(self, token: str, address: str = "") -> Session | None:
+        """Find who is signed in with this token; None when nobody is."""
+        async with self._connected() as connection:
+            cursor = await connection.execute(
+                "select account, role, expires_at from console.find_session(%s)",
+                (hash_token(token),),
+            )
+            row = await cursor.fetchone()
+        return Session(row[0], row[1], row[2], token, address) if row else None
+
+    async def close(self, token: str) -> None:
+        """End a session."""
+        await self._value("select console.close_session(%s)", hash_token(token))
+
+    async def begin_audit(
+        self,
+        session: Session,
+        action: str,
+        target: str,
+        detail: Mapping[str, Any] | None = None,
+        outcome: Outcome = "begun",
+    ) -> int:
+        """Write down what is about to be done, or was refused; return the row's id."""
+        return int(
+            await self._value(
+                "select console.begin_audit(%s, %s, %s, %s, %s, %s, %s)",
+                session.account,
+                session.role,
+                session.address,
+                action,
+                target,
+                Jsonb(dict(detail or {})),
+                outcome,
+            )
+        )
+
+    async def end_audit(
+        self,
+        audit_id: int,
+        outcome: Outcome,
+        error: str | None = None,
+        detail: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write down how it ended."""
+        await self._value(
+            "select console.end_audit(%s, %s, %s, %s)",
+            audit_id,
+            outcome,
+            error,
+            Jsonb(dict(detail or {})),
+        )
+
+    async def audit(
+        self, before: int | None = None, limit: int = 50, search: str | None = None
+    ) -> Sequence[AuditRow]:
+        """Read a page of the audit, the latest first. Read-only."""
+        columns = ", ".join(field.name for field in fields(AuditRow))
+        text = f"select {columns} from console.audit_page(%s, %s, %s)"  # noqa: S608 - our names
+        return await self._rows(AuditRow, text, before, limit, search)
+
+    async def _value(self, text: str, *parameters: object) -> Any:
+        async with self._connected() as connection:
+            row = await (await connection.execute(text.encode(), parameters)).fetchone()
+            return row[0] if row else None
+
+    async def _rows(self, kind: type[T], text: str, *parameters: object) -> Sequence[T]:
+        async with (
+            self._connected() as connection,
+            connection.cursor(row_factory=class_row(kind)) as cursor,
+        ):
+            await cursor.execute(text.encode(), parameters)
+            found: Sequence[T] = await cursor.fetchall()
+            return found
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+        async with self._pool.connection() as connection:
+            yield connection

@@ -1,0 +1,96 @@
+"""Puts the console into an application: pages, login, gate, metrics, health."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.resources import files
+from pathlib import Path
+
+import psycopg
+from fastapi import FastAPI
+from nicegui import ui
+from psycopg_pool import PoolTimeout
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.staticfiles import StaticFiles
+
+from postroad.console.gate import PREFIX, Gate
+from postroad.console.house import House
+from postroad.console.login import login_router
+from postroad.console.metrics import metrics_text
+from postroad.console.pages import all_pages
+
+__all__ = ["add_console", "add_health"]
+
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def add_console(app: FastAPI, house: House) -> None:
+    """Give an application the console under its prefix.
+
+    NiceGUI has one application per process, so this is called once in a process.
+    """
+    app.include_router(login_router(house))
+    folder = str(files("postroad.console").joinpath("static"))
+    app.mount(f"{PREFIX}/static", StaticFiles(directory=folder), name="console-static")
+    for add in all_pages():
+        add(house)
+    app.add_api_route("/", _to_console, include_in_schema=False)
+    _run_history(app, house)
+    ui.run_with(
+        app,
+        mount_path=PREFIX,
+        title="Postroad",
+        dark=None,
+        tailwind=False,
+        favicon=Path(folder) / "favicon.svg",
+        show_welcome_message=False,
+        binding_refresh_interval=1.0,
+        reconnect_timeout=10.0,
+    )
+    app.add_middleware(
+        Gate,
+        accounts=house.accounts,
+        looks=house.looks,
+        host=house.http.host,
+        public_url=house.http.public_url,
+    )
+
+
+def add_health(app: FastAPI, house: House) -> None:
+    """Give an application `/healthz`, `/readyz` and `/metrics`."""
+
+    @app.get("/healthz", tags=["house"], summary="Tell that the process answers")
+    async def healthz() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @app.get("/readyz", tags=["house"], summary="Tell whether the database answers")
+    async def readyz() -> Response:
+        try:
+            await house.database.is_there()
+        except (psycopg.Error, PoolTimeout, OSError):
+            return PlainTextResponse("the database is away\n", status_code=503)
+        return PlainTextResponse("ready\n")
+
+    @app.get("/metrics", tags=["house"], summary="Metrics for Prometheus")
+    async def metrics() -> Response:
+        try:
+            text = await metrics_text(house)
+        except (psycopg.Error, PoolTimeout, OSError):
+            return PlainTextResponse("the database is away\n", status_code=503)
+        return Response(text, media_type=METRICS_TYPE)
+
+
+async def _to_console() -> Response:
+    return RedirectResponse(f"{PREFIX}/", status_code=303)
+
+
+def _run_history(app: FastAPI, house: House) -> None:
+    outer = app.router.lifespan_context
+
+    @asynccontextmanager
+    async def lifespan(application: FastAPI) -> AsyncIterator[None]:
+        async with outer(application), house.history:
+            yield
+
+    app.router.lifespan_context = lifespan

@@ -1,0 +1,58 @@
+"""The console's texts, as data: `messages/<language>.toml`, the same keys in each."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+__all__ = ["LANGUAGES", "LANGUAGE_DEFAULT", "Texts", "choose_language", "texts"]
+
+LANGUAGES: Mapping[str, str] = {"en": "English", "ru": "Русский"}
+LANGUAGE_DEFAULT = "en"
+
+
+class Texts:
+    """The texts of one language: `t("bus.title")`, `t("saga.one_title", saga_id=5)`."""
+
+    def __init__(self, language: str, entries: Mapping[str, str]) -> None:
+        self.language = language
+        self.entries = entries
+
+    def __call__(self, key: str, **values: object) -> str:
+        """Return a text with its values filled in; raise KeyError for a key that is not there."""
+        text = self.entries[key]
+        return text.format(**values) if values else text
+
+    def state(self, name: str) -> str:
+        """Return the word for a state; one that nobody has named yet is shown as it is."""
+        return self.entries.get(f"state.{name}", name.replace("_", " "))
+
+
+@cache
+def texts(language: str) -> Texts:
+    """Read a language's file."""
+    file = files("postroad.console").joinpath("messages", f"{language}.toml")
+    entries = dict(_flat(tomllib.loads(file.read_text(encoding="utf-8"))))
+    return Texts(language, entries)
+
+
+def choose_language(chosen: str | None, accepted: str) -> str:
+    """Take what was chosen, else the first of the browser's languages that there is."""
+    if chosen in LANGUAGES:
+        return str(chosen)
+    for part in accepted.split(","):
+        language = part.split(";")[0].strip().lower()[:2]
+        if language in LANGUAGES:
+            return language
+    return LANGUAGE_DEFAULT
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", str(value)

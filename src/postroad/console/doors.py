@@ -1,0 +1,51 @@
+"""How pages reach the rooms: on a connection of the pool, in one transaction each.
+
+Some rooms speak to the database by awaiting, some by blocking. What blocks runs in a thread, and
+only here, so that no page can stop the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from psycopg import AsyncConnection, Connection
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
+
+__all__ = ["Doors"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Doors:
+    """Calls functions of rooms' `status` and `operations` with a connection as first argument."""
+
+    def __init__(self, pool: AsyncConnectionPool[Any], blocking_pool: ConnectionPool[Any]) -> None:
+        self._pool = pool
+        self._blocking_pool = blocking_pool
+
+    async def ask(
+        self,
+        function: Callable[Concatenate[AsyncConnection[Any], P], Awaitable[T]],
+        *arguments: P.args,
+        **named: P.kwargs,
+    ) -> T:
+        """Call a function that awaits; committed when it returns."""
+        async with self._pool.connection() as connection:
+            return await function(connection, *arguments, **named)
+
+    async def ask_blocking(
+        self,
+        function: Callable[Concatenate[Connection[Any], P], T],
+        *arguments: P.args,
+        **named: P.kwargs,
+    ) -> T:
+        """Call a function that blocks, in a thread; committed when it returns."""
+
+        def call() -> T:
+            with self._blocking_pool.connection() as connection:
+                return function(connection, *arguments, **named)
+
+        return await asyncio.to_thread(call)

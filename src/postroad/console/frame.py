@@ -1,0 +1,172 @@
+"""The frame around every page: navigation, head, the place for content, phone and dark mode."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from nicegui import ui
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from postroad import __version__
+from postroad.console.accounts import Role
+from postroad.console.catalogue import LANGUAGES
+from postroad.console.gate import PREFIX
+from postroad.console.house import House
+from postroad.console.icons import icon
+from postroad.console.markup import Markup, element, joined, link
+from postroad.console.view import View
+
+__all__ = ["Place", "add_page", "asset_version"]
+
+Build = Callable[[View], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An entry of the navigation."""
+
+    key: str
+    path: str
+    role: Role = "viewer"
+
+
+PLACES: tuple[Place, ...] = (
+    Place("overview", "/"),
+    Place("bus", "/bus"),
+    Place("sagas", "/bus/sagas"),
+    Place("exchange", "/exchange"),
+    Place("coordination", "/coordination"),
+    Place("intake", "/intake"),
+    Place("bridges", "/bridges"),
+    Place("alerts", "/alerts"),
+    Place("workers", "/workers"),
+    Place("settings", "/settings", "admin"),
+    Place("accounts", "/accounts", "admin"),
+    Place("audit", "/audit", "admin"),
+)
+
+
+def asset_version() -> str:
+    """Return what makes browsers fetch the console's files anew after an upgrade."""
+    return __version__
+
+
+def add_page(
+    house: House, path: str, place: str, title: str, build: Build, *, role: Role = "viewer"
+) -> None:
+    """Register a page: its address, its entry of the navigation, the key of its title."""
+
+    async def show(request: Request) -> Response | None:
+        view = View(house, request)
+        if not view.may(role):
+            return HTMLResponse(element("p", view.t("error.not_allowed")), status_code=403)
+        values = {name: str(value) for name, value in request.path_params.items()}
+        with _frame(view, place, view.t(title, **values) if values else view.t(title)):
+            await build(view)
+        return None
+
+    # FastAPI reads the annotations of the closure from here.
+    show.__annotations__ = {"request": Request}
+    ui.page(path, title="Postroad", response_timeout=20)(show)
+
+
+@contextmanager
+def _frame(view: View, place: str, title: str) -> Iterator[None]:
+    ui.page_title(f"{title} · Postroad")
+    version = asset_version()
+    ui.add_head_html(
+        f'<link rel="stylesheet" href="{PREFIX}/static/console.css?v={version}">'
+        f'<script src="{PREFIX}/static/console.js?v={version}" defer></script>'
+    )
+    ui.context.client.page.language = "ru" if view.t.language == "ru" else "en-US"
+    ui.colors(primary="#0b7285", positive="#2b8a3e", negative="#c92a2a", accent="#5f3dc4")
+    dark = {"dark": True, "light": False}.get(view.theme)
+    ui.dark_mode(dark)
+    ui.html(_skip(view), sanitize=False)
+    with ui.element("div").classes("shell"):
+        ui.html(_navigation(view, place), sanitize=False, tag="header").classes("side")
+        with ui.element("main").classes("main").props('id="main"'):
+            banner = ui.label(view.t("error.away")).classes("banner").props('role="alert"')
+            banner.set_visibility(False)
+            ui.html(element("h1", title), sanitize=False).classes("title")
+            yield
+            ui.html(element("p", f"Postroad {version}"), sanitize=False).classes("foot")
+    view.start_refreshing(banner)
+
+
+def _skip(view: View) -> Markup:
+    return link(view.t("common.skip"), "#main", class_="skip")
+
+
+def _navigation(view: View, place: str) -> Markup:
+    t = view.t
+    entries = [
+        element(
+            "li",
+            link(
+                joined((icon(each.key), element("span", t(f"nav.{each.key}")))),
+                PREFIX + each.path,
+                aria_current="page" if each.key == place else None,
+            ),
+        )
+        for each in PLACES
+        if view.may(each.role)
+    ]
+    languages = [
+        link(
+            code.upper(),
+            f"{PREFIX}/language/{code}",
+            lang=code,
+            title=name,
+            aria_label=name,
+            aria_current="true" if code == t.language else None,
+        )
+        for code, name in LANGUAGES.items()
+    ]
+    account = element(
+        "form",
+        element("span", view.session.account, class_="who"),
+        element("span", t(f"role.{view.session.role}"), class_="role"),
+        element("button", t("nav.sign_out"), type="submit"),
+        method="post",
+        action=f"{PREFIX}/logout",
+        class_="account",
+    )
+    theme = element(
+        "button",
+        icon("theme"),
+        type="button",
+        class_="theme",
+        id="theme",
+        title=t("nav.theme"),
+        aria_label=t("nav.theme"),
+    )
+    brand = link(joined((icon("brand"), element("span", "Postroad"))), f"{PREFIX}/", class_="brand")
+    menu = element(
+        "button",
+        icon("menu"),
+        type="button",
+        class_="menu",
+        id="menu",
+        aria_expanded="false",
+        aria_controls="places",
+        aria_label=t("nav.menu"),
+    )
+    return joined(
+        (
+            element("div", brand, menu, class_="top"),
+            element(
+                "div",
+                element("nav", element("ul", entries), aria_label=t("nav.label")),
+                element(
+                    "div", element("div", languages, class_="languages"), theme, class_="tools"
+                ),
+                account,
+                class_="places",
+                id="places",
+            ),
+        )
+    )

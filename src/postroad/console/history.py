@@ -1,0 +1,109 @@
+"""The last minutes of every consumer, kept in memory for the charts.
+
+For more than minutes there is Prometheus: see `/metrics` and the dashboard file in docs/operate.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import psycopg
+from psycopg_pool import PoolTimeout
+
+from postroad.bus import AsyncBus, BusError, ConsumerStatus
+from postroad.clock import SYSTEM_CLOCK, Clock
+from postroad.console.looks import Looks
+from postroad.service import Service
+
+__all__ = ["History", "Point"]
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_SECONDS = 2.0
+POINTS_MOST, POINTS_LEAST, POINTS_OF_ALL = 450, 30, 90_000
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """How a consumer stood at a moment."""
+
+    at: datetime
+    depth: int
+    dmq: int
+    posted_per_second: float
+    consumed_per_second: float
+    age_seconds: float
+
+
+class History(Service):
+    """Looks at the bus for as long as the process lives."""
+
+    def __init__(self, bus: AsyncBus, looks: Looks, clock: Clock = SYSTEM_CLOCK) -> None:
+        super().__init__("history")
+        self._bus = bus
+        self._looks = looks
+        self._clock = clock
+        self._points: dict[tuple[str, str], deque[Point]] = {}
+        self._last: Sequence[ConsumerStatus] | None = None
+
+    async def run(self) -> None:
+        """Look until stopped; a database that is away leaves a gap."""
+        self.announce_ready()
+        while True:
+            try:
+                self._add(await self.status())
+            except (psycopg.Error, BusError, PoolTimeout, OSError) as failure:
+                logger.debug("history_gap", extra={"reason": str(failure).strip()})
+            if await self.pause(INTERVAL_SECONDS):
+                return
+
+    async def status(self) -> Sequence[ConsumerStatus]:
+        """Return how all consumers stand; shared by all who ask. Read-only."""
+        return await self._looks.get("bus.status", self._bus.status)
+
+    def of(self, queue: str, consumer: str) -> Sequence[Point]:
+        """Return the points of a consumer, the oldest first."""
+        return list(self._points.get((queue, consumer), ()))
+
+    def total(self) -> Sequence[Point]:
+        """Return the sums over all consumers, the oldest first."""
+        sums: dict[datetime, list[float]] = {}
+        for points in self._points.values():
+            for point in points:
+                one = sums.setdefault(point.at, [0, 0, 0.0, 0.0, 0.0])
+                one[0] += point.depth
+                one[1] += point.dmq
+                one[2] += point.posted_per_second
+                one[3] += point.consumed_per_second
+                one[4] = max(one[4], point.age_seconds)
+        return [
+            Point(at, int(one[0]), int(one[1]), one[2], one[3], one[4])
+            for at, one in sorted(sums.items())
+        ]
+
+    def _add(self, found: Sequence[ConsumerStatus]) -> None:
+        # Looks are shared and may be older than our interval: the same one is added once.
+        if found is self._last:
+            return
+        self._last = found
+        now = self._clock.now()
+        kept = min(POINTS_MOST, max(POINTS_LEAST, POINTS_OF_ALL // max(len(found), 1)))
+        for one in found:
+            points = self._points.setdefault((one.queue, one.consumer), deque(maxlen=kept))
+            points.append(
+                Point(
+                    now,
+                    one.depth,
+                    one.dmq,
+                    one.posted_per_second or 0.0,
+                    one.consumed_per_second or 0.0,
+                    one.oldest_age.total_seconds() if one.oldest_age else 0.0,
+                )
+            )
+        present = {(one.queue, one.consumer) for one in found}
+        for gone in self._points.keys() - present:
+            del self._points[gone]

@@ -1,0 +1,40 @@
+"""What every page of the console stands on; the command line makes one and hands it over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from postroad.console.accounts import Accounts
+from postroad.console.looks import Looks
+
+if TYPE_CHECKING:
+    from postroad.bus import AsyncBus
+    from postroad.console.database import DatabaseFacts
+    from postroad.console.doors import Doors
+    from postroad.console.history import History
+    from postroad.console.rooms import Rooms
+    from postroad.console.services import ServiceBoard
+    from postroad.settings import ConsoleSettings, HttpSettings
+    from postroad.settings_sources import Effective
+
+__all__ = ["House"]
+
+
+@dataclass
+class House:
+    """The doors to all rooms, shared by all pages of a process."""
+
+    bus: AsyncBus
+    accounts: Accounts
+    settings: ConsoleSettings
+    http: HttpSettings
+    history: History
+    services: ServiceBoard
+    database: DatabaseFacts
+    doors: Doors
+    rooms: Rooms
+    effective: Sequence[Effective] = ()
+    looks: Looks = field(default_factory=Looks)
+    more: dict[str, Any] = field(default_factory=dict)

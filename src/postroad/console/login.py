@@ -1,0 +1,182 @@
+"""Signing in and out: plain forms, so that they work before anything else does."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from urllib.parse import urlsplit
+
+from fastapi import APIRouter, Form, Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from postroad.console.accounts import Session
+from postroad.console.catalogue import LANGUAGES, Texts, choose_language, texts
+from postroad.console.errors import LoginRefused, TooManyLogins
+from postroad.console.frame import asset_version
+from postroad.console.gate import COOKIE, PREFIX
+from postroad.console.house import House
+from postroad.console.icons import icon
+from postroad.console.markup import Markup, element, joined, link
+
+__all__ = ["login_router", "set_session"]
+
+YEAR_SECONDS = 365 * 86_400
+
+
+def login_router(house: House) -> APIRouter:
+    """Give the routes that are open to everybody, and the way out."""
+    router = APIRouter(prefix=PREFIX, include_in_schema=False)
+
+    @router.get("/login")
+    async def form(request: Request, next: str = "") -> Response:
+        if request.state.session is not None:
+            return RedirectResponse(_inside(next), status_code=303)
+        return _page(house, _texts(request), next)
+
+    @router.post("/login")
+    async def sign_in(
+        request: Request,
+        name: str = Form("", max_length=200),
+        password: str = Form("", max_length=1000),
+        next: str = Form(""),
+    ) -> Response:
+        t = _texts(request)
+        address = request.client.host if request.client else ""
+        settings = house.settings
+        nobody = Session(name[:200] or "-", "viewer", expires_at=datetime.now(UTC), address=address)
+        try:
+            session = await house.accounts.sign_in(
+                name,
+                password,
+                address,
+                most=settings.login_attempts,
+                window=settings.login_window,
+                lifetime=settings.session_lifetime,
+            )
+        except TooManyLogins:
+            await house.accounts.begin_audit(nobody, "sign_in", "console", outcome="refused")
+            return _page(house, t, next, t("login.too_many"), status=429)
+        except LoginRefused:
+            await house.accounts.begin_audit(nobody, "sign_in", "console", outcome="refused")
+            return _page(house, t, next, t("login.refused"), status=401)
+        await house.accounts.begin_audit(session, "sign_in", "console", outcome="done")
+        answer = RedirectResponse(_inside(next), status_code=303)
+        set_session(house, request, answer, session)
+        return answer
+
+    @router.post("/logout")
+    async def sign_out(request: Request) -> Response:
+        session: Session = request.state.session
+        await house.accounts.begin_audit(session, "sign_out", "console", outcome="done")
+        await house.accounts.close(session.token)
+        house.looks.forget(("session", session.token))
+        answer = RedirectResponse(f"{PREFIX}/login", status_code=303)
+        answer.delete_cookie(COOKIE, path=PREFIX)
+        return answer
+
+    @router.get("/language/{language}")
+    async def choose(request: Request, language: str) -> Response:
+        answer = RedirectResponse(_back(request), status_code=303)
+        if language in LANGUAGES:
+            answer.set_cookie(
+                "postroad_language", language, max_age=YEAR_SECONDS, path=PREFIX, samesite="lax"
+            )
+        return answer
+
+    return router
+
+
+def set_session(house: House, request: Request, answer: Response, session: Session) -> None:
+    """Give the browser its session; only over HTTPS where the console is reached so."""
+    public_url = house.http.public_url or ""
+    answer.set_cookie(
+        COOKIE,
+        session.token,
+        max_age=round(house.settings.session_lifetime.total_seconds()),
+        path=PREFIX,
+        httponly=True,
+        samesite="lax",
+        secure=request.url.scheme == "https" or public_url.startswith("https:"),
+    )
+
+
+def _texts(request: Request) -> Texts:
+    chosen = request.cookies.get("postroad_language")
+    return texts(choose_language(chosen, request.headers.get("accept-language", "")))
+
+
+def _inside(wanted: str) -> str:
+    """Let nobody be sent elsewhere by a link to the login page."""
+    parts = urlsplit(wanted)
+    is_ours = not parts.scheme and not parts.netloc and wanted.startswith(f"{PREFIX}/")
+    return wanted if is_ours and "\\" not in wanted else f"{PREFIX}/"
+
+
+def _back(request: Request) -> str:
+    referer = urlsplit(request.headers.get("referer", ""))
+    path = referer.path + (f"?{referer.query}" if referer.query else "")
+    return _inside(path)
+
+
+def _page(house: House, t: Texts, wanted: str, error: str = "", status: int = 200) -> HTMLResponse:
+    languages = [
+        link(
+            name,
+            f"{PREFIX}/language/{code}",
+            lang=code,
+            aria_current="true" if code == t.language else None,
+        )
+        for code, name in LANGUAGES.items()
+    ]
+    oidc = (
+        link(t("login.oidc"), f"{PREFIX}/oidc/begin", class_="button plain")
+        if house.settings.oidc.issuer
+        else None
+    )
+    body = element(
+        "main",
+        element("div", icon("brand"), element("h1", "Postroad"), class_="login-brand"),
+        element("p", error, class_="login-error", role="alert") if error else None,
+        element(
+            "form",
+            element("label", t("login.name"), for_="name"),
+            element(
+                "input",
+                id="name",
+                name="name",
+                autocomplete="username",
+                required="required",
+                autofocus="autofocus",
+                autocapitalize="none",
+            ),
+            element("label", t("login.password"), for_="password"),
+            element(
+                "input",
+                id="password",
+                name="password",
+                type="password",
+                required="required",
+                autocomplete="current-password",
+            ),
+            element("input", type="hidden", name="next", value=wanted),
+            element("button", t("login.sign_in"), type="submit", class_="button"),
+            method="post",
+            action=f"{PREFIX}/login",
+        ),
+        oidc,
+        element("p", t("login.forgotten"), class_="login-hint"),
+        element("p", languages, class_="languages"),
+        class_="login",
+    )
+    head = joined(
+        (
+            Markup('<meta charset="utf-8"><meta name="viewport" content="width=device-width">'),
+            element("title", f"{t('login.sign_in')} · Postroad"),
+            Markup(f'<link rel="icon" href="{PREFIX}/static/favicon.svg">'),
+            Markup(
+                f'<link rel="stylesheet" href="{PREFIX}/static/console.css?v={asset_version()}">'
+            ),
+            Markup(f'<script src="{PREFIX}/static/console.js?v={asset_version()}" defer></script>'),
+        )
+    )
+    page = element("html", element("head", head), element("body", body), lang=t.language)
+    return HTMLResponse(Markup("<!doctype html>") + page, status_code=status)

@@ -1,0 +1,82 @@
+"""What all open pages of a process see: each look at the database is made once and shared.
+
+```
+empty ──first asked──> loading ──> fresh ──older than its age──> loading (others get the last one)
+```
+
+A look that took long is repeated less often: its share of a core stays below `SHARE_MOST`, however
+many pages are open and however large the database has grown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
+
+from postroad.clock import SYSTEM_CLOCK, Clock
+
+__all__ = ["Looks"]
+
+T = TypeVar("T")
+
+AGE_DEFAULT_SECONDS = 2.0
+SHARE_MOST = 0.02
+KEPT_MOST = 500
+
+
+@dataclass
+class _Look:
+    value: Any = None
+    taken_at: float | None = None
+    cost_seconds: float = 0.0
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Looks:
+    """Values by key, loaded once for all who ask at the same time."""
+
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
+        self._looks: dict[object, _Look] = {}
+
+    async def get(
+        self,
+        key: object,
+        load: Callable[[], Awaitable[T]],
+        age_seconds: float = AGE_DEFAULT_SECONDS,
+    ) -> T:
+        """Return the value of a key, at most so old, or older where a look is dear.
+
+        Raises what `load` raises; the next one who asks tries again.
+        """
+        look = self._looks.setdefault(key, _Look())
+        if not self._is_fresh(look, age_seconds):
+            if look.lock.locked() and look.taken_at is not None:
+                return cast("T", look.value)
+            async with look.lock:
+                if not self._is_fresh(look, age_seconds):
+                    begun = self._clock.monotonic()
+                    look.value = await load()
+                    look.taken_at = self._clock.monotonic()
+                    look.cost_seconds = look.taken_at - begun
+        if len(self._looks) > KEPT_MOST:
+            self._forget_oldest()
+        return cast("T", look.value)
+
+    def forget(self, key: object) -> None:
+        """Look anew next time: somebody has just changed something."""
+        self._looks.pop(key, None)
+
+    def _is_fresh(self, look: _Look, age_seconds: float) -> bool:
+        if look.taken_at is None:
+            return False
+        age = self._clock.monotonic() - look.taken_at
+        return age < max(age_seconds, look.cost_seconds / SHARE_MOST)
+
+    def _forget_oldest(self) -> None:
+        by_age = sorted(self._looks, key=lambda key: self._looks[key].taken_at or 0.0)
+        for key in by_age[: KEPT_MOST // 2]:
+            if not self._looks[key].lock.locked():
+                del self._looks[key]

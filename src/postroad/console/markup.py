@@ -1,0 +1,248 @@
+"""HTML as values: everything is escaped unless it is markup already."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from markupsafe import Markup, escape
+
+__all__ = [
+    "NOTHING",
+    "Column",
+    "Markup",
+    "address",
+    "age",
+    "badge",
+    "card",
+    "element",
+    "facts",
+    "joined",
+    "link",
+    "moment",
+    "number",
+    "pretty",
+    "rate",
+    "table",
+]
+
+# What stands where there is nothing to show.
+NOTHING = "–"  # noqa: RUF001 - a dash, not a minus
+
+# Which tone a state has; states that are not named here are neutral.
+TONES: Mapping[str, str] = {
+    **dict.fromkeys(
+        (
+            "running",
+            "good",
+            "done",
+            "completed",
+            "committed",
+            "stored",
+            "ready",
+            "active",
+            "delivered",
+            "sent",
+            "resolved",
+            "connected",
+            "finished",
+            "applied",
+            "ok",
+            "listening",
+            "notified",
+            "clear",
+        ),
+        "good",
+    ),
+    **dict.fromkeys(
+        (
+            "waiting",
+            "delayed",
+            "starting",
+            "begun",
+            "paused",
+            "compensating",
+            "retrying",
+            "pending",
+            "queued",
+            "preparing",
+            "prepared",
+            "new",
+            "open",
+            "found",
+            "leased",
+            "compensated",
+            "note",
+        ),
+        "wait",
+    ),
+    **dict.fromkeys(
+        (
+            "failed",
+            "dead",
+            "bad",
+            "stuck",
+            "parked",
+            "refused",
+            "in_doubt",
+            "error",
+            "rejected",
+            "raised",
+            "rolled_back",
+            "lost",
+            "down",
+            "unreachable",
+        ),
+        "bad",
+    ),
+}
+
+
+def element(tag: str, *children: object, **attributes: object) -> Markup:
+    """Make an element; `class_` is class, underscores in names become dashes."""
+    given = "".join(
+        f' {name.rstrip("_").replace("_", "-")}="{escape(value)}"'
+        for name, value in attributes.items()
+        if value is not None and value is not False
+    )
+    if tag in ("input", "br", "img", "hr"):
+        return Markup(f"<{tag}{given}>")  # noqa: S704 - escaped above
+    return Markup(f"<{tag}{given}>{joined(children)}</{tag}>")  # noqa: S704 - escaped above
+
+
+def joined(children: Iterable[object]) -> Markup:
+    """Put children after each other; None is nothing, text is escaped."""
+    return Markup("").join(
+        joined(child) if isinstance(child, list | tuple) else escape(child)
+        for child in children
+        if child is not None
+    )
+
+
+def address(*parts: object, **query: object) -> str:
+    """Make an address below the console; parts are quoted, empty parameters left out."""
+    path = "/".join(quote(str(part), safe="") for part in parts)
+    given = {name: value for name, value in query.items() if value not in (None, "")}
+    return f"/console/{path}" + (f"?{urlencode(given)}" if given else "")
+
+
+def link(text: object, href: str, **attributes: object) -> Markup:
+    """Make a link."""
+    return element("a", text, href=href, **attributes)
+
+
+def badge(word: str, state: str | None = None) -> Markup:
+    """Show a state as a coloured word."""
+    return element("span", word, class_=f"badge {TONES.get((state or word).lower(), 'plain')}")
+
+
+def card(title: object, *content: object, class_: str = "", note: object = None) -> Markup:
+    """Frame content under a title."""
+    head = element("div", element("h2", title), note, class_="card-head") if title else None
+    return element("section", head, *content, class_=f"card {class_}".strip())
+
+
+def facts(pairs: Iterable[tuple[object, object]]) -> Markup:
+    """List names and values."""
+    return element(
+        "dl", [(element("dt", name), element("dd", value)) for name, value in pairs], class_="facts"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: its heading, how it is aligned, and the address that sorts by it."""
+
+    title: object
+    kind: str = ""
+    sort: str | None = None
+    order: str | None = None
+
+
+def table(
+    columns: Sequence[Column], rows: Iterable[Sequence[object]], *, label: str, empty: object
+) -> Markup:
+    """Show rows under their columns, or what to do when there are none."""
+    listed = list(rows)
+    if not listed:
+        return element("div", empty, class_="empty")
+    heads = []
+    for column in columns:
+        title: object = column.title
+        if column.sort is not None:
+            mark = {"ascending": " ↑", "descending": " ↓"}.get(column.order or "", "")
+            title = link(f"{column.title}{mark}", column.sort, class_="sort")
+        heads.append(
+            element("th", title, scope="col", class_=column.kind or None, aria_sort=column.order)
+        )
+    body = [
+        element(
+            "tr",
+            [
+                element("td", cell, class_=column.kind or None, data_label=column.title)
+                for column, cell in zip(columns, row, strict=True)
+            ],
+        )
+        for row in listed
+    ]
+    return element(
+        "div",
+        element("table", element("thead", element("tr", heads)), element("tbody", body)),
+        class_="table",
+        role="region",
+        aria_label=label,
+        tabindex="0",
+    )
+
+
+def number(value: float | None) -> str:
+    """Write a count with thin spaces between thousands."""
+    return NOTHING if value is None else f"{value:,.0f}".replace(",", "\u202f")
+
+
+def rate(value: float | None) -> str:
+    """Write messages per second."""
+    if value is None:
+        return NOTHING
+    if value >= 100:
+        return number(value)
+    return f"{value:.1f}"
+
+
+def age(value: timedelta | None) -> str:
+    """Write a duration with its largest unit."""
+    if value is None:
+        return NOTHING
+    seconds = value.total_seconds()
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def moment(value: datetime | None) -> Markup | str:
+    """Write a moment; its full form is shown when it is pointed at."""
+    if value is None:
+        return NOTHING
+    shown = value.astimezone()
+    today = datetime.now(UTC).astimezone().date()
+    form = "%H:%M:%S" if shown.date() == today else "%Y-%m-%d %H:%M"
+    return element(
+        "time", shown.strftime(form), datetime=shown.isoformat(), title=shown.isoformat(sep=" ")
+    )
+
+
+def pretty(data: Any) -> str:
+    """Write data for people: JSON indented, anything else as it is."""
+    if isinstance(data, str):
+        try:
+            data = json.loads(data)
+        except ValueError:
+            return str(data)
+    return json.dumps(data, ensure_ascii=False, indent=2, default=str)

@@ -1,0 +1,85 @@
+"""Prometheus metrics of all rooms, made from the same shared looks as the pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from postroad import __version__
+from postroad.console.house import House
+
+__all__ = ["metrics_text"]
+
+_CONSUMER_GAUGES = {
+    "depth": ("postroad_queue_depth_messages", "Messages that a consumer has still to deal with."),
+    "ready": ("postroad_queue_ready_messages", "Messages that can be taken now."),
+    "delayed": ("postroad_queue_delayed_messages", "Messages that wait for a moment."),
+    "leased": ("postroad_queue_leased_messages", "Messages in the hands of workers."),
+    "dmq": ("postroad_queue_dead_messages", "Messages that were given up."),
+    "posted_per_second": ("postroad_queue_posted_per_second", "Messages posted per second."),
+    "consumed_per_second": ("postroad_queue_consumed_per_second", "Messages consumed per second."),
+}
+
+
+async def metrics_text(house: House) -> bytes:
+    """Return everything in the text format of Prometheus."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Found(await _collect(house)))
+    return generate_latest(registry)
+
+
+class _Found(Collector):
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self._metrics = list(metrics)
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._metrics
+
+
+async def _collect(house: House) -> list[Metric]:
+    info = GaugeMetricFamily("postroad_info", "Version of Postroad.", labels=["version"])
+    info.add_metric([__version__], 1)
+    return [info, *await _bus(house), *await _services(house)]
+
+
+async def _bus(house: House) -> list[Metric]:
+    found = await house.history.status()
+    families: list[Metric] = []
+    for name, (metric, text) in _CONSUMER_GAUGES.items():
+        family = GaugeMetricFamily(metric, text, labels=["queue", "consumer"])
+        for one in found:
+            family.add_metric([one.queue, one.consumer], float(getattr(one, name) or 0))
+        families.append(family)
+    ages = GaugeMetricFamily(
+        "postroad_queue_oldest_age_seconds",
+        "Age of the oldest message that can be taken.",
+        labels=["queue", "consumer"],
+    )
+    for one in found:
+        age = one.oldest_age.total_seconds() if one.oldest_age else 0.0
+        ages.add_metric([one.queue, one.consumer], age)
+    maintenance = GaugeMetricFamily(
+        "postroad_bus_maintenance_age_seconds",
+        "Seconds since somebody last maintained the bus.",
+        value=await house.looks.get("maintenance", house.database.maintenance_age_seconds, 5),
+    )
+    return [*families, ages, maintenance]
+
+
+async def _services(house: House) -> list[Any]:
+    up = GaugeMetricFamily(
+        "postroad_service_up", "Whether a service runs.", labels=["host", "service"]
+    )
+    restarts = GaugeMetricFamily(
+        "postroad_service_restarts",
+        "How often a service was restarted.",
+        labels=["host", "service"],
+    )
+    for one in await house.looks.get("services", house.services.read):
+        up.add_metric([one.host, one.name], 1.0 if one.state == "running" else 0.0)
+        restarts.add_metric([one.host, one.name], float(one.restarts))
+    return [up, restarts]

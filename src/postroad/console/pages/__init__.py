@@ -1,0 +1,62 @@
+"""The pages of the console, one module per room.
+
+A room adds its pages by one line in `ROOM_PAGES`: its place in the navigation, the package that
+must be there, and what registers the pages.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Sequence
+
+from postroad.console.house import House
+
+__all__ = ["ROOM_PAGES", "all_pages", "is_there"]
+
+ROOM_PAGES: tuple[tuple[str, str, str], ...] = (
+    ("alerts", "postroad.alerts", "postroad.console.pages.alerts:add_alert_pages"),
+    ("bridges", "postroad.bridge.status", "postroad.console.pages.bridges:add_bridge_pages"),
+    ("exchange", "postroad.exchange", "postroad.console.pages.exchange:add_exchange_pages"),
+    (
+        "coordination",
+        "postroad.coordination",
+        "postroad.console.pages.coordination:add_coordination_pages",
+    ),
+    ("intake", "postroad.intake", "postroad.console.pages.intake:add_intake_pages"),
+)
+
+
+def all_pages() -> Sequence[Callable[[House], None]]:
+    """Return what registers each room's pages; a room that is absent gets a page that says so."""
+    # Imported when asked for: pages know the frame, which knows the house.
+    from postroad.console.pages.absent import absent_page
+    from postroad.console.pages.bus import add_bus_pages
+    from postroad.console.pages.graphs import add_graph_pages
+    from postroad.console.pages.house import add_house_pages
+    from postroad.console.pages.messages import add_message_pages
+    from postroad.console.pages.overview import add_overview_page
+
+    rooms: list[Callable[[House], None]] = []
+    for place, package, pages in ROOM_PAGES:
+        module, _, function = pages.partition(":")
+        if is_there(package) and is_there(module):
+            rooms.append(getattr(importlib.import_module(module), function))
+        else:
+            rooms.append(absent_page(place, package.split(".")[1]))
+    return (
+        add_overview_page,
+        add_message_pages,
+        add_graph_pages,
+        add_bus_pages,
+        *rooms,
+        add_house_pages,
+    )
+
+
+def is_there(module: str) -> bool:
+    """Tell whether a module and all packages above it are installed."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False

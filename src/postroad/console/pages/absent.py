@@ -1,0 +1,28 @@
+"""The page of a room whose package is not installed: it says how to get it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from nicegui import ui
+
+from postroad.console.frame import add_page
+from postroad.console.house import House
+from postroad.console.markup import card, element, joined
+from postroad.console.parts.lists import empty
+from postroad.console.view import View
+
+__all__ = ["absent_page"]
+
+
+def absent_page(place: str, extra: str) -> Callable[[House], None]:
+    """Give what registers the page of a room that is not there."""
+
+    async def show(view: View) -> None:
+        t = view.t
+        command = element("code", f"pip install 'postroad[{extra}]'")
+        advice = joined((t("room.absent_advice"), " ", command))
+        shown = card(None, element("div", empty(t("room.absent"), advice), class_="empty"))
+        ui.html(shown, sanitize=False)
+
+    return lambda house: add_page(house, f"/{place}", place, f"nav.{place}", show)

@@ -1,0 +1,152 @@
+"""Alerts: what is open, who was told, which channels work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nicegui import ui
+
+from postroad.alerts import operations, status
+from postroad.alerts.status import Alert
+from postroad.console.frame import add_page
+from postroad.console.house import House
+from postroad.console.markup import (
+    NOTHING,
+    Column,
+    Markup,
+    address,
+    badge,
+    card,
+    element,
+    joined,
+    moment,
+    number,
+    table,
+)
+from postroad.console.parts.dialogs import action_button, confirm
+from postroad.console.parts.lists import empty, tabs
+from postroad.console.view import View
+
+__all__ = ["add_alert_pages", "open_alerts"]
+
+TONES = {"info": "plain", "warning": "wait", "error": "bad", "critical": "bad"}
+
+
+def add_alert_pages(house: House) -> None:
+    """Register the page."""
+    add_page(house, "/alerts", "alerts", "nav.alerts", _alerts)
+
+
+async def open_alerts(view: View) -> Sequence[Alert]:
+    """Return what is open now, shared by all pages."""
+    doors = view.house.doors
+    return await view.look("alerts.open", lambda: doors.ask(status.list_alerts_async, limit=200))
+
+
+async def _alerts(view: View) -> None:
+    t, doors = view.t, view.house.doors
+    is_open = view.query("show") != "all"
+
+    async def listed() -> Markup:
+        found = (
+            await open_alerts(view)
+            if is_open
+            else await view.look(
+                "alerts.all",
+                lambda: doors.ask(status.list_alerts_async, is_open=False, limit=200),
+            )
+        )
+        return _alert_table(view, found)
+
+    async def channels() -> Markup:
+        found = await view.look("alerts.channels", lambda: doors.ask(status.list_channels_async), 5)
+        return card(
+            t("alert.channels"),
+            table(
+                [
+                    Column(t("alert.channel")),
+                    Column(t("alert.kind")),
+                    Column(t("alert.least")),
+                    Column(t("alert.sent"), "num"),
+                    Column(t("alert.waiting"), "num"),
+                    Column(t("alert.last"), "nowrap"),
+                    Column(t("bus.error")),
+                ],
+                [
+                    (
+                        one.name,
+                        one.kind,
+                        t.state(one.least_severity),
+                        number(one.sent),
+                        number(one.waiting),
+                        moment(one.last_sent_at),
+                        one.error or NOTHING,
+                    )
+                    for one in found
+                ],
+                label=t("alert.channels"),
+                empty=empty(t("alert.no_channel"), element("code", t("alert.no_channel_advice"))),
+            ),
+        )
+
+    async def acknowledge() -> None:
+        if await confirm(view, t("alert.ack"), t("alert.ack_question"), is_danger=False):
+            await view.act(
+                "alerts.ack",
+                "*",
+                lambda: doors.ask(operations.ack_async, None, by=view.session.account),
+            )
+            view.house.looks.forget("alerts.open")
+            await view.refresh()
+
+    ui.html(
+        tabs(
+            t,
+            [
+                (t("alert.open"), address("alerts"), is_open, None),
+                (t("common.all"), address("alerts", show="all"), not is_open, None),
+            ],
+        ),
+        sanitize=False,
+    )
+    with ui.element("div").classes("row"):
+        action_button(view, t("alert.ack"), acknowledge, test="ack")
+    await view.live(listed)
+    await view.live(channels)
+
+
+def _alert_table(view: View, found: Sequence[Alert]) -> Markup:
+    t = view.t
+    return table(
+        [
+            Column(t("alert.severity")),
+            Column(t("alert.what"), "wide"),
+            Column(t("alert.room")),
+            Column(t("alert.count"), "num"),
+            Column(t("alert.raised"), "nowrap"),
+            Column(t("alert.last"), "nowrap"),
+            Column(t("alert.seen_by")),
+            Column(t("alert.cleared"), "nowrap"),
+        ],
+        [
+            (
+                element("span", t.state(one.severity), class_=f"badge {TONES[one.severity]}"),
+                joined(
+                    (
+                        element("strong", one.title),
+                        element("div", one.body, class_="note") if one.body else None,
+                        element("div", one.key, class_="note mono"),
+                    )
+                ),
+                one.room,
+                number(one.count),
+                moment(one.raised_at),
+                moment(one.last_at),
+                one.acked_by or NOTHING,
+                badge(t("alert.cleared"), "clear") if one.cleared_at else NOTHING,
+            )
+            for one in found
+        ],
+        label=t("nav.alerts"),
+        empty=empty(t("overview.no_alerts"), t("alert.none_advice")),
+    )

@@ -1,0 +1,368 @@
+"""The bus: all queues, one queue with its charts, and what may be done with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+from nicegui import ui
+
+from postroad.bus import Consumer, ConsumerStatus
+from postroad.console.frame import add_page
+from postroad.console.house import House
+from postroad.console.markup import (
+    NOTHING,
+    Column,
+    Markup,
+    address,
+    age,
+    badge,
+    card,
+    element,
+    facts,
+    joined,
+    link,
+    moment,
+    number,
+    rate,
+    table,
+)
+from postroad.console.pages.bus_actions import post_button, purge_button, redrive_button
+from postroad.console.parts.charts import line_chart, spark
+from postroad.console.parts.lists import crumbs, empty, figures, filter_form, pager, tabs
+from postroad.console.view import View
+
+__all__ = ["add_bus_pages", "bus_tabs"]
+
+PAGE_ROWS = 50
+OLD = timedelta(minutes=5)
+
+_SORTS = {
+    "queue": lambda one: (one.queue, one.consumer),
+    "depth": lambda one: one.depth,
+    "dmq": lambda one: one.dmq,
+    "posted": lambda one: one.posted_per_second or 0,
+    "consumed": lambda one: one.consumed_per_second or 0,
+    "age": lambda one: one.oldest_age or timedelta(0),
+}
+
+
+def add_bus_pages(house: House) -> None:
+    """Register the pages."""
+    add_page(house, "/bus", "bus", "bus.title", _queues)
+    add_page(house, "/bus/queues/{queue}", "bus", "bus.queue_title", _queue)
+
+
+def bus_tabs(view: View, shown: str) -> Markup:
+    """Lead to the parts of the bus."""
+    t = view.t
+    return tabs(
+        t,
+        [
+            (t("bus.queues"), address("bus"), shown == "queues", None),
+            (t("bus.dead"), address("bus", "dead"), shown == "dead", None),
+            (t("bus.waiting"), address("bus", "waiting"), shown == "waiting", None),
+            (t("nav.sagas"), address("bus", "sagas"), shown == "sagas", None),
+        ],
+    )
+
+
+async def _queues(view: View) -> None:
+    t = view.t
+    search, sort, order = view.query("search"), view.query("sort") or "depth", view.query("order")
+    start = view.place("start") or 0
+
+    async def totals() -> Markup:
+        found = await view.house.history.status()
+        return _totals(view, found)
+
+    async def listed() -> Markup:
+        found = await view.house.history.status()
+        chosen = [one for one in found if search.lower() in f"{one.queue} {one.consumer}".lower()]
+        is_up = order == "up" if order else sort == "queue"
+        chosen.sort(key=_SORTS.get(sort, _SORTS["depth"]), reverse=not is_up)
+        return _queue_table(view, chosen, search, sort, is_up, start)
+
+    ui.html(bus_tabs(view, "queues"), sanitize=False)
+    await view.live(totals)
+    with ui.element("div").classes("row"):
+        ui.html(
+            filter_form(
+                t,
+                address("bus"),
+                search=search,
+                hidden={"sort": sort, "order": order},
+                hint=t("bus.search_hint"),
+            ),
+            sanitize=False,
+        )
+        ui.space()
+        post_button(view, None)
+    await view.live(listed)
+    with ui.element("div").classes("columns"):
+        history = view.house.history
+        line_chart(
+            view,
+            t("bus.rates"),
+            lambda: {
+                t("bus.posted"): [(p.at, p.posted_per_second) for p in history.total()],
+                t("bus.consumed"): [(p.at, p.consumed_per_second) for p in history.total()],
+            },
+            unit="/s",
+        )
+        line_chart(
+            view,
+            t("bus.depth"),
+            lambda: {
+                t("bus.depth"): [(p.at, float(p.depth)) for p in history.total()],
+                t("bus.dmq"): [(p.at, float(p.dmq)) for p in history.total()],
+            },
+        )
+
+
+def _totals(view: View, found: Sequence[ConsumerStatus]) -> Markup:
+    t = view.t
+    dead = sum(one.dmq for one in found)
+    oldest = max((one.oldest_age for one in found if one.oldest_age), default=None)
+    return figures(
+        [
+            (t("bus.queues"), number(len({one.queue for one in found})), ""),
+            (t("bus.depth"), number(sum(one.depth for one in found)), ""),
+            (
+                t("bus.posted_per_second"),
+                rate(sum(one.posted_per_second or 0 for one in found)),
+                "",
+            ),
+            (
+                t("bus.consumed_per_second"),
+                rate(sum(one.consumed_per_second or 0 for one in found)),
+                "",
+            ),
+            (t("bus.oldest"), age(oldest), "wait" if oldest and oldest > OLD else ""),
+            (t("bus.dmq"), number(dead), "bad" if dead else "good"),
+        ]
+    )
+
+
+def _queue_table(
+    view: View, rows: Sequence[ConsumerStatus], search: str, sort: str, is_up: bool, start: int
+) -> Markup:
+    t = view.t
+
+    def head(title: str, name: str, kind: str = "num") -> Column:
+        is_this = sort == name
+        turned = "down" if (is_this and is_up) else "up" if is_this else ""
+        order = ("ascending" if is_up else "descending") if is_this else None
+        return Column(title, kind, address("bus", search=search, sort=name, order=turned), order)
+
+    columns = [
+        head(t("bus.queue"), "queue", ""),
+        Column(t("bus.consumer")),
+        head(t("bus.depth"), "depth"),
+        Column(t("state.delayed"), "num"),
+        Column(t("state.leased"), "num"),
+        head(t("bus.dmq"), "dmq"),
+        head(t("bus.posted_per_second"), "posted"),
+        head(t("bus.consumed_per_second"), "consumed"),
+        head(t("bus.oldest"), "age"),
+        Column(t("bus.trend")),
+    ]
+    page = rows[start : start + PAGE_ROWS]
+    shown = table(
+        columns,
+        [
+            (
+                link(one.queue, address("bus", "queues", one.queue)),
+                one.consumer,
+                joined(("≈ " if one.is_estimate else "", number(one.depth))),
+                number(one.delayed),
+                number(one.leased),
+                _dead_link(one),
+                rate(one.posted_per_second),
+                rate(one.consumed_per_second),
+                age(one.oldest_age),
+                spark(
+                    [p.depth for p in view.house.history.of(one.queue, one.consumer)][-60:],
+                    t("bus.depth"),
+                ),
+            )
+            for one in page
+        ],
+        label=t("bus.queues"),
+        empty=empty(
+            t("bus.no_queue"),
+            element(
+                "span", t("bus.no_queue_advice"), " ", element("code", "postroad bus create orders")
+            ),
+        ),
+    )
+    order = "up" if is_up else "down"
+    following = start + PAGE_ROWS if start + PAGE_ROWS < len(rows) else None
+    note = t("common.rows_of", first=start + 1, last=start + len(page), total=number(len(rows)))
+    return joined(
+        (
+            shown,
+            pager(
+                t,
+                address("bus", search=search, sort=sort, order=order) if start else None,
+                address("bus", search=search, sort=sort, order=order, start=following)
+                if following
+                else None,
+                note if len(rows) > PAGE_ROWS else "",
+            ),
+        )
+    )
+
+
+def _dead_link(one: ConsumerStatus) -> Markup | str:
+    if not one.dmq:
+        return "0"
+    href = address("bus", "queues", one.queue, "messages", consumer=one.consumer, state="dead")
+    return link(badge(number(one.dmq), "dead"), href)
+
+
+async def _queue(view: View) -> None:
+    t, name = view.t, view.path("queue")
+    bus, history = view.house.bus, view.house.history
+    found = [one for one in await view.look("bus.queues", bus.queues) if one.queue == name]
+    ui.html(crumbs((t("nav.bus"), address("bus")), (name, None)), sanitize=False)
+    if not found:
+        ui.html(
+            card(
+                None,
+                element(
+                    "div",
+                    empty(t("bus.queue_gone"), link(t("bus.queues"), address("bus"))),
+                    class_="empty",
+                ),
+            ),
+            sanitize=False,
+        )
+        return
+    shape = found[0]
+    consumer = view.query("consumer") or shape.consumers[0]
+
+    async def consumers() -> Markup:
+        rows = [one for one in await history.status() if one.queue == name]
+        settings = {
+            one.consumer: one
+            for one in await view.look(("bus.consumers", name), lambda: bus.consumers(name), 10)
+        }
+        return joined(
+            (
+                _totals(view, rows),
+                element("div", style="height:16px"),
+                _consumer_table(view, name, consumer, rows, settings),
+            )
+        )
+
+    await view.live(consumers)
+    with ui.element("div").classes("row"):
+        post_button(view, shape)
+        redrive_button(view, name, consumer)
+        purge_button(view, name, consumer, "ready")
+        ui.html(
+            link(
+                t("bus.browse"),
+                address("bus", "queues", name, "messages", consumer=consumer),
+                class_="button plain",
+            ),
+            sanitize=False,
+        )
+    with ui.element("div").classes("columns"):
+        line_chart(
+            view,
+            f"{t('bus.depth')} · {consumer}",
+            lambda: {
+                t("bus.depth"): [(p.at, float(p.depth)) for p in history.of(name, consumer)],
+                t("bus.dmq"): [(p.at, float(p.dmq)) for p in history.of(name, consumer)],
+            },
+        )
+        line_chart(
+            view,
+            f"{t('bus.rates')} · {consumer}",
+            lambda: {
+                t("bus.posted"): [(p.at, p.posted_per_second) for p in history.of(name, consumer)],
+                t("bus.consumed"): [
+                    (p.at, p.consumed_per_second) for p in history.of(name, consumer)
+                ],
+            },
+            unit="/s",
+        )
+        line_chart(
+            view,
+            f"{t('bus.oldest')} · {consumer}",
+            lambda: {
+                t("bus.oldest"): [(p.at, p.age_seconds) for p in history.of(name, consumer)],
+            },
+            unit="s",
+        )
+        ui.html(
+            card(
+                t("bus.shape"),
+                facts(
+                    [
+                        (t("bus.payload"), shape.payload),
+                        (t("bus.mode"), t.state(shape.mode)),
+                        (t("bus.segments"), f"{shape.segments} / {shape.ncons}"),
+                        (
+                            t("bus.has_roles"),
+                            t("common.yes") if shape.is_roles_security_model else t("common.no"),
+                        ),
+                        (t("common.created"), moment(shape.created_at)),
+                    ]
+                ),
+            ),
+            sanitize=False,
+        )
+
+
+def _consumer_table(
+    view: View,
+    name: str,
+    shown: str,
+    rows: Sequence[ConsumerStatus],
+    settings: Mapping[str, Consumer],
+) -> Markup:
+    t = view.t
+    return table(
+        [
+            Column(t("bus.consumer")),
+            Column(t("bus.selector"), "mono"),
+            Column(t("state.ready"), "num"),
+            Column(t("state.delayed"), "num"),
+            Column(t("state.leased"), "num"),
+            Column(t("bus.dmq"), "num"),
+            Column(t("bus.oldest"), "num"),
+            Column(t("bus.attempts"), "num"),
+        ],
+        [
+            (
+                link(
+                    one.consumer,
+                    address("bus", "queues", name, consumer=one.consumer),
+                    aria_current="true" if one.consumer == shown else None,
+                ),
+                (settings[one.consumer].selector if one.consumer in settings else None) or NOTHING,
+                *(
+                    link(
+                        number(count),
+                        address(
+                            "bus", "queues", name, "messages", consumer=one.consumer, state=state
+                        ),
+                    )
+                    for state, count in (
+                        ("ready", one.ready),
+                        ("delayed", one.delayed),
+                        ("leased", one.leased),
+                        ("dead", one.dmq),
+                    )
+                ),
+                age(one.oldest_age),
+                settings[one.consumer].max_attempts if one.consumer in settings else NOTHING,
+            )
+            for one in rows
+        ],
+        label=t("bus.consumers"),
+        empty=empty(t("bus.no_consumer")),
+    )

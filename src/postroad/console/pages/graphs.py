@@ -1,0 +1,302 @@
+"""Graphs: messages that wait for each other, and sagas coloured by the state of their steps."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from nicegui import ui
+
+from postroad.bus import AsyncSagas, SagaStep, operations
+from postroad.bus import browse as looking
+from postroad.bus.browse import SagaRow, Wait
+from postroad.bus.saga_picture import mermaid
+from postroad.console.frame import add_page
+from postroad.console.house import House
+from postroad.console.markup import (
+    NOTHING,
+    Column,
+    Markup,
+    address,
+    badge,
+    card,
+    element,
+    facts,
+    joined,
+    link,
+    moment,
+    number,
+    table,
+)
+from postroad.console.pages.bus import bus_tabs
+from postroad.console.parts.dialogs import action_button, confirm
+from postroad.console.parts.lists import crumbs, empty, pager, tabs
+from postroad.console.view import View
+
+__all__ = ["add_graph_pages", "live_graph"]
+
+SAGA_STATES = ("running", "compensating", "stuck", "completed", "compensated")
+PAGE_ROWS = 50
+
+
+def add_graph_pages(house: House) -> None:
+    """Register the pages."""
+    add_page(house, "/bus/waiting", "bus", "bus.waiting", _waiting)
+    add_page(house, "/bus/sagas", "sagas", "saga.title", _sagas)
+    add_page(house, "/bus/sagas/{saga_id}", "sagas", "saga.one_title", _saga)
+
+
+def live_graph(first: str, label: str) -> ui.mermaid:
+    """Draw a Mermaid graph on a light ground, as its colours are made for one."""
+    graph = ui.mermaid(first, config={"securityLevel": "strict", "theme": "neutral"}).classes(
+        "graph"
+    )
+    graph.props(f'role="img" aria-label="{label}"')
+    return graph
+
+
+def _saga_graph(view: View, steps: Sequence[SagaStep]) -> str:
+    """Draw a saga, its states in the language of who looks."""
+    return re.sub(r'<br/>(\w+)"', lambda word: f'<br/>{view.t.state(word[1])}"', mermaid(steps))
+
+
+def _waiting_graph(waits: Sequence[Wait]) -> str:
+    """Draw arrows from what is waited for to what waits."""
+    names: dict[str, str] = {}
+
+    def node(iid: str) -> str:
+        return names.setdefault(iid, f"n{len(names)}")
+
+    lines = ["flowchart LR"]
+    for wait in waits:
+        target = node(wait.iid)
+        if wait.before_iid is not None:
+            source = node(wait.before_iid)
+            arrow = "-.->" if wait.before_state == "done" else "-->"
+            lines.append(f"  {source} {arrow} {target}")
+            lines.append(f"  class {source} {wait.before_state}")
+        lines.append(f"  class {target} blocked")
+    lines += [f'  {name}["{iid.replace("@", "#64;")}"]' for iid, name in names.items()]
+    lines += [
+        "  classDef blocked fill:#fff3bf,stroke:#b08800,color:#17212b",
+        "  classDef pending fill:#d0ebff,stroke:#1864ab,color:#17212b",
+        "  classDef reserved fill:#f1f3f5,stroke:#868e96,stroke-dasharray:4,color:#17212b",
+        "  classDef done fill:#d3f9d8,stroke:#2b8a3e,color:#17212b",
+    ]
+    return "\n".join(lines)
+
+
+async def _waiting(view: View) -> None:
+    t, bus = view.t, view.house.bus
+
+    async def found() -> Sequence[Wait]:
+        return await view.look("bus.waits", lambda: looking.waits(bus, limit=60))
+
+    async def listed() -> Markup:
+        return table(
+            [
+                Column(t("bus.waits"), "nowrap"),
+                Column(t("bus.waits_for"), "nowrap"),
+                Column(t("common.state")),
+                Column(t("bus.added"), "nowrap"),
+            ],
+            [
+                (
+                    link(one.iid, address("bus", "messages", one.iid), class_="mono"),
+                    link(one.before_iid, address("bus", "messages", one.before_iid), class_="mono")
+                    if one.before_iid
+                    else NOTHING,
+                    badge(t.state(one.before_state), one.before_state),
+                    moment(one.added),
+                )
+                for one in await found()
+            ],
+            label=t("bus.waiting"),
+            empty=empty(t("bus.nobody_waits"), t("bus.nobody_waits_advice")),
+        )
+
+    ui.html(bus_tabs(view, "waiting"), sanitize=False)
+    first = await found()
+    if first:
+        with ui.element("section").classes("card"):
+            graph = live_graph(_waiting_graph(first), t("bus.waiting"))
+
+            async def again() -> None:
+                text = _waiting_graph(await found())
+                if text != graph.content:
+                    graph.set_content(text)
+
+            view.on_refresh(again)
+    await view.live(listed)
+
+
+async def _sagas(view: View) -> None:
+    t, bus = view.t, view.house.bus
+    state = view.query("state") if view.query("state") in SAGA_STATES else None
+    before = view.place("before")
+
+    async def found() -> list[SagaRow]:
+        return await view.look(
+            ("bus.sagas", state, before),
+            lambda: looking.sagas(bus, state, before, PAGE_ROWS + 1),
+        )
+
+    async def listed() -> Markup:
+        rows = await found()
+        page = rows[:PAGE_ROWS]
+        following = (
+            address("bus", "sagas", state=state, before=page[-1].saga_id)
+            if len(rows) > PAGE_ROWS
+            else None
+        )
+        shown = table(
+            [
+                Column("№", "num"),
+                Column(t("saga.name")),
+                Column(t("common.state")),
+                Column(t("saga.steps"), "num"),
+                Column(t("bus.error")),
+                Column(t("common.created"), "nowrap"),
+                Column(t("saga.finished"), "nowrap"),
+            ],
+            [
+                (
+                    link(str(one.saga_id), address("bus", "sagas", one.saga_id)),
+                    link(one.saga, address("bus", "sagas", one.saga_id)),
+                    badge(t.state(one.saga_state), one.saga_state),
+                    f"{one.steps_done} / {one.steps}",
+                    one.error or NOTHING,
+                    moment(one.created_at),
+                    moment(one.finished_at),
+                )
+                for one in page
+            ],
+            label=t("saga.title"),
+            empty=empty(t("saga.none"), t("saga.none_advice")),
+        )
+        return joined(
+            (shown, pager(t, address("bus", "sagas", state=state) if before else None, following))
+        )
+
+    ui.html(
+        tabs(
+            t,
+            [
+                (t("common.all"), address("bus", "sagas"), state is None, None),
+                *(
+                    (t.state(each), address("bus", "sagas", state=each), each == state, None)
+                    for each in SAGA_STATES
+                ),
+            ],
+        ),
+        sanitize=False,
+    )
+    await view.live(listed)
+
+
+async def _saga(view: View) -> None:
+    t, bus = view.t, view.house.bus
+    text = view.path("saga_id")
+    saga_id = int(text) if text.isdigit() else 0
+
+    async def found() -> list[SagaStep]:
+        return await view.look(("bus.saga", saga_id), lambda: AsyncSagas(bus).status(saga_id), 1)
+
+    steps = await found()
+    ui.html(
+        crumbs((t("saga.title"), address("bus", "sagas")), (f"№ {saga_id}", None)), sanitize=False
+    )
+    if not steps:
+        ui.html(
+            card(
+                None,
+                element(
+                    "div",
+                    empty(t("saga.gone"), link(t("saga.title"), address("bus", "sagas"))),
+                    class_="empty",
+                ),
+            ),
+            sanitize=False,
+        )
+        return
+
+    async def head() -> Markup:
+        first = (await found())[0]
+        return card(
+            first.saga,
+            facts(
+                [
+                    (t("common.state"), badge(t.state(first.state), first.state)),
+                    (t("common.created"), moment(first.created_at)),
+                    (t("saga.deadline"), moment(first.deadline)),
+                    (t("saga.finished"), moment(first.finished_at)),
+                    (t("bus.error"), first.error or NOTHING),
+                ]
+            ),
+        )
+
+    async def listed() -> Markup:
+        return table(
+            [
+                Column(t("saga.step")),
+                Column(t("common.state")),
+                Column(t("bus.queue")),
+                Column(t("bus.iid"), "nowrap"),
+                Column(t("bus.attempts"), "num"),
+                Column(t("bus.error")),
+                Column(t("saga.done"), "nowrap"),
+                Column(t("saga.undone"), "nowrap"),
+            ],
+            [
+                (
+                    one.step + (" ◆" if one.is_pivot else ""),
+                    badge(t.state(one.step_state), one.step_state),
+                    link(one.do_queue, address("bus", "queues", one.do_queue))
+                    if one.do_queue
+                    else NOTHING,
+                    link(one.do_iid, address("bus", "messages", one.do_iid), class_="mono")
+                    if one.do_iid
+                    else NOTHING,
+                    number(one.attempts + one.undo_attempts),
+                    one.undo_error or one.step_error or NOTHING,
+                    moment(one.done_at),
+                    moment(one.undone_at),
+                )
+                for one in await found()
+            ],
+            label=t("saga.steps"),
+            empty="",
+        )
+
+    async def cancel() -> None:
+        if await confirm(view, t("saga.cancel"), t("saga.cancel_question", saga_id=saga_id)):
+            await view.act(
+                "saga.cancel",
+                str(saga_id),
+                lambda: operations.cancel_saga(bus, saga_id, view.session.account),
+            )
+            view.house.looks.forget(("bus.saga", saga_id))
+            await view.refresh()
+
+    async def retry() -> None:
+        if await confirm(
+            view, t("saga.retry"), t("saga.retry_question", saga_id=saga_id), is_danger=False
+        ):
+            await view.act("saga.retry", str(saga_id), lambda: operations.retry_saga(bus, saga_id))
+            view.house.looks.forget(("bus.saga", saga_id))
+            await view.refresh()
+
+    with ui.element("div").classes("row"):
+        action_button(view, t("saga.cancel"), cancel, test="cancel-saga", is_danger=True)
+        action_button(view, t("saga.retry"), retry, test="retry-saga")
+    await view.live(head)
+    with ui.element("section").classes("card"):
+        graph = live_graph(_saga_graph(view, steps), t("saga.graph"))
+
+        async def again() -> None:
+            text = _saga_graph(view, await found())
+            if text != graph.content:
+                graph.set_content(text)
+
+        view.on_refresh(again)
+    await view.live(listed)

@@ -1,0 +1,279 @@
+"""Pages about the house itself: workers, settings, accounts, audit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nicegui import ui
+
+from postroad.console.accounts import ROLES, AuditRow
+from postroad.console.frame import add_page
+from postroad.console.house import House
+from postroad.console.markup import (
+    NOTHING,
+    Column,
+    Markup,
+    address,
+    badge,
+    card,
+    element,
+    joined,
+    moment,
+    number,
+    table,
+)
+from postroad.console.parts.dialogs import buttons, confirm, form_dialog, press_button
+from postroad.console.parts.lists import empty, filter_form, pager
+from postroad.console.passwords import check_password, new_password
+from postroad.console.view import View
+
+__all__ = ["add_house_pages", "service_summary", "service_table"]
+
+PAGE_ROWS = 50
+
+
+def add_house_pages(house: House) -> None:
+    """Register the pages."""
+    add_page(house, "/workers", "workers", "nav.workers", _workers)
+    add_page(house, "/settings", "settings", "nav.settings", _settings, role="admin")
+    add_page(house, "/accounts", "accounts", "nav.accounts", _accounts, role="admin")
+    add_page(house, "/audit", "audit", "nav.audit", _audit, role="admin")
+
+
+async def service_summary(view: View) -> Markup:
+    """Show how every service stands, in few words."""
+    t = view.t
+    found = await view.look("services", view.house.services.read)
+    return table(
+        [
+            Column(t("worker.service"), "nowrap"),
+            Column(t("common.state")),
+            Column(t("worker.restarts"), "num"),
+            Column(t("worker.since"), "nowrap"),
+        ],
+        [
+            (
+                one.name,
+                badge(t.state(one.state), one.state),
+                number(one.restarts),
+                moment(one.since),
+            )
+            for one in found
+        ],
+        label=t("worker.services"),
+        empty=empty(t("worker.none"), element("code", "postroad up")),
+    )
+
+
+async def service_table(view: View) -> Markup:
+    """Show how every service stands."""
+    t = view.t
+    found = await view.look("services", view.house.services.read)
+    return table(
+        [
+            Column(t("worker.service")),
+            Column(t("common.state")),
+            Column(t("worker.host")),
+            Column("pid", "num"),
+            Column(t("worker.restarts"), "num"),
+            Column(t("worker.since"), "nowrap"),
+            Column(t("bus.error")),
+        ],
+        [
+            (
+                one.name,
+                badge(t.state(one.state), one.state),
+                one.host,
+                one.pid or NOTHING,
+                number(one.restarts),
+                moment(one.since),
+                one.error or NOTHING,
+            )
+            for one in found
+        ],
+        label=t("worker.services"),
+        empty=empty(t("worker.none"), element("code", "postroad up")),
+    )
+
+
+async def _workers(view: View) -> None:
+    t = view.t
+
+    async def services() -> Markup:
+        return card(t("worker.services"), await service_table(view))
+
+    async def sessions() -> Markup:
+        found = await view.look("sessions", view.house.database.sessions, 5)
+        return card(
+            t("worker.sessions"),
+            table(
+                [
+                    Column(t("worker.application")),
+                    Column(t("common.state")),
+                    Column(t("worker.count"), "num"),
+                    Column(t("worker.oldest_transaction"), "num"),
+                ],
+                [
+                    (
+                        one.application,
+                        badge(t.state(one.state), one.state),
+                        number(one.count),
+                        one.oldest,
+                    )
+                    for one in found
+                ],
+                label=t("worker.sessions"),
+                empty=empty(t("worker.no_session")),
+            ),
+            note=element("span", t("worker.sessions_note"), class_="note"),
+        )
+
+    await view.live(services)
+    await view.live(sessions)
+
+
+async def _settings(view: View) -> None:
+    t = view.t
+    search = view.query("search")
+    rows = [
+        (
+            element("span", one.name, class_="mono"),
+            element("span", NOTHING if one.value is None else str(one.value), class_="mono"),
+            badge(one.source, "new") if one.source != "default" else badge(t("setting.default")),
+        )
+        for one in view.house.effective
+        if search.lower() in one.name.lower()
+    ]
+    ui.html(filter_form(t, address("settings"), search=search), sanitize=False)
+    ui.html(
+        table(
+            [Column(t("setting.name")), Column(t("setting.value")), Column(t("setting.source"))],
+            rows,
+            label=t("nav.settings"),
+            empty=empty(t("setting.none")),
+        ),
+        sanitize=False,
+    )
+
+
+async def _accounts(view: View) -> None:
+    t, accounts = view.t, view.house.accounts
+
+    async def listed() -> Markup:
+        return table(
+            [
+                Column(t("account.name")),
+                Column(t("account.role")),
+                Column(t("account.sessions"), "num"),
+                Column(t("common.created"), "nowrap"),
+                Column(t("account.changed"), "nowrap"),
+            ],
+            [
+                (
+                    one.name,
+                    badge(t(f"role.{one.role}")),
+                    number(one.sessions),
+                    moment(one.created_at),
+                    moment(one.changed_at),
+                )
+                for one in await accounts.all()
+            ],
+            label=t("nav.accounts"),
+            empty=empty(t("account.none")),
+        )
+
+    async def put() -> None:
+        with form_dialog(t("account.put")) as dialog, ui.card().classes("dialog"):
+            ui.html(element("h2", t("account.put")), sanitize=False)
+            name = ui.input(t("account.name")).props('outlined dense data-test="account-name"')
+            role = ui.select(
+                {each: t(f"role.{each}") for each in ROLES}, value="viewer", label=t("account.role")
+            ).props("outlined dense")
+            password = ui.input(t("account.password"), value=new_password()).props("outlined dense")
+            buttons(view, dialog, t("common.save"), test="account-save")
+        dialog.open()
+        if await dialog:
+            given = str(name.value or ""), str(password.value or "")
+
+            async def save() -> str:
+                await accounts.put(given[0], role.value, check_password(given[1]))
+                return given[0]
+
+            await view.act("account.put", given[0], save, role="admin", detail={"role": role.value})
+            await view.refresh()
+        dialog.delete()
+
+    async def drop() -> None:
+        with form_dialog(t("account.drop")) as dialog, ui.card().classes("dialog"):
+            ui.html(element("h2", t("account.drop")), sanitize=False)
+            names = [one.name for one in await accounts.all() if one.name != view.session.account]
+            chosen = ui.select(names, label=t("account.name")).props("outlined dense")
+            buttons(view, dialog, t("account.drop"), tone="danger", test="account-drop")
+        dialog.open()
+        if await dialog and chosen.value:
+            name = str(chosen.value)
+            if await confirm(view, t("account.drop"), t("account.drop_question", name=name)):
+                await view.act("account.drop", name, lambda: accounts.drop(name), role="admin")
+                await view.refresh()
+        dialog.delete()
+
+    with ui.element("div").classes("row"):
+        press_button(t("account.put"), put, "main", "account-put")
+        press_button(t("account.drop"), drop, "danger")
+    await view.live(listed)
+
+
+async def _audit(view: View) -> None:
+    t, search, before = view.t, view.query("search"), view.place("before")
+
+    async def listed() -> Markup:
+        rows = await view.house.accounts.audit(before, PAGE_ROWS + 1, search or None)
+        page = rows[:PAGE_ROWS]
+        following = (
+            address("audit", search=search, before=page[-1].id) if len(rows) > PAGE_ROWS else None
+        )
+        first = address("audit", search=search) if before else None
+        return joined((_audit_table(view, page), pager(t, first, following)))
+
+    ui.html(
+        filter_form(t, address("audit"), search=search, hint=t("audit.search_hint")), sanitize=False
+    )
+    await view.live(listed)
+
+
+def _audit_table(view: View, rows: Sequence[AuditRow]) -> Markup:
+    t = view.t
+    return table(
+        [
+            Column(t("audit.at"), "nowrap"),
+            Column(t("account.name")),
+            Column(t("audit.action")),
+            Column(t("audit.target")),
+            Column(t("audit.outcome")),
+            Column(t("audit.detail")),
+            Column(t("audit.address"), "mono"),
+        ],
+        [
+            (
+                moment(one.at),
+                joined((one.account, " ", element("span", t(f"role.{one.role}"), class_="note"))),
+                element("span", one.action, class_="mono"),
+                one.target,
+                badge(t.state(one.outcome), one.outcome),
+                joined(
+                    (
+                        element(
+                            "span",
+                            ", ".join(f"{name}={value}" for name, value in one.detail.items()),
+                            class_="note",
+                        ),
+                        element("div", one.error, class_="note") if one.error else None,
+                    )
+                ),
+                one.address,
+            )
+            for one in rows
+        ],
+        label=t("nav.audit"),
+        empty=empty(t("audit.none")),
+    )

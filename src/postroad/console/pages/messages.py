@@ -1,0 +1,333 @@
+"""Messages: page by page without taking them, one of them in full, the dead by reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from nicegui import ui
+
+from postroad.bus import browse as looking
+from postroad.bus.browse import STATES, BrowsedMessage, State
+from postroad.console.frame import add_page
+from postroad.console.house import House
+from postroad.console.markup import (
+    NOTHING,
+    Column,
+    Markup,
+    address,
+    badge,
+    card,
+    element,
+    facts,
+    joined,
+    link,
+    moment,
+    number,
+    pretty,
+    table,
+)
+from postroad.console.pages.bus import bus_tabs
+from postroad.console.pages.bus_actions import (
+    move_button,
+    purge_button,
+    redrive_button,
+    take_button,
+)
+from postroad.console.parts.lists import crumbs, empty, filter_form, pager, tabs
+from postroad.console.view import View
+
+__all__ = ["add_message_pages"]
+
+PAGE_ROWS = 50
+SHOWN_CHARACTERS = 160
+
+
+def add_message_pages(house: House) -> None:
+    """Register the pages."""
+    add_page(house, "/bus/queues/{queue}/messages", "bus", "bus.messages_title", _messages)
+    add_page(house, "/bus/messages/{iid}", "bus", "bus.message_title", _message)
+    add_page(house, "/bus/dead", "bus", "bus.dead", _dead)
+
+
+async def _messages(view: View) -> None:
+    t, bus, queue = view.t, view.house.bus, view.path("queue")
+    consumer = view.query("consumer") or "default"
+    state: State = next((one for one in STATES if one == view.query("state")), "ready")
+    search, place, is_latest = (
+        view.query("search"),
+        view.place("place"),
+        view.query("order") == "latest",
+    )
+
+    def here(**changed: object) -> str:
+        given: dict[str, object] = {
+            "consumer": consumer,
+            "state": state,
+            "search": search,
+            "order": "latest" if is_latest else "",
+            "place": place,
+            **changed,
+        }
+        return address("bus", "queues", queue, "messages", **given)
+
+    ui.html(
+        crumbs(
+            (t("nav.bus"), address("bus")),
+            (queue, address("bus", "queues", queue)),
+            (t("bus.messages"), None),
+        ),
+        sanitize=False,
+    )
+
+    async def parts() -> Markup:
+        one = next(
+            (
+                each
+                for each in await view.house.history.status()
+                if (each.queue, each.consumer) == (queue, consumer)
+            ),
+            None,
+        )
+        counts = (
+            {"ready": one.ready, "delayed": one.delayed, "leased": one.leased, "dead": one.dmq}
+            if one
+            else {}
+        )
+        return tabs(
+            t,
+            [
+                (t.state(each), here(state=each, place=None), each == state, counts.get(each))
+                for each in STATES
+            ],
+        )
+
+    async def listed() -> Markup:
+        page = await looking.browse(
+            bus,
+            queue,
+            consumer,
+            state,
+            place=place,
+            is_descending=is_latest,
+            amount=PAGE_ROWS,
+            search=search or None,
+        )
+        note = t("bus.search_goes_on") if search and page.next_place is not None else ""
+        return joined(
+            (
+                _message_table(view, page.messages, state),
+                pager(
+                    t,
+                    here(place=None) if place is not None else None,
+                    here(place=page.next_place) if page.next_place is not None else None,
+                    note,
+                ),
+            )
+        )
+
+    await view.live(parts)
+    consumers = {one.consumer: one.consumer for one in await bus.consumers(queue)}
+    orders = {"": t("bus.oldest_first"), "latest": t("bus.latest_first")}
+    with ui.element("div").classes("row"):
+        ui.html(
+            filter_form(
+                t,
+                address("bus", "queues", queue, "messages"),
+                search=search,
+                hidden={"state": state},
+                choices={
+                    "consumer": (t("bus.consumer"), consumers),
+                    "order": (t("bus.order"), orders),
+                },
+                chosen={"consumer": consumer, "order": "latest" if is_latest else ""},
+                hint=t("bus.message_search_hint"),
+            ),
+            sanitize=False,
+        )
+        ui.space()
+        if state == "dead":
+            redrive_button(view, queue, consumer)
+        move_button(view, queue, consumer, state)
+        purge_button(view, queue, consumer, state)
+    await view.live(listed)
+
+
+def _message_table(view: View, messages: Sequence[BrowsedMessage], state: State) -> Markup:
+    t = view.t
+    has_due = state in ("delayed", "leased", "dead")
+    due = {"delayed": t("bus.due"), "leased": t("bus.leased_until"), "dead": t("bus.died")}
+    rows = []
+    for one in messages:
+        data = one.data or ""
+        cut = data if len(data) <= SHOWN_CHARACTERS else data[:SHOWN_CHARACTERS] + "…"
+        rows.append(
+            (
+                link(one.iid, address("bus", "messages", one.iid), class_="mono"),
+                moment(one.added),
+                *((moment(one.due_at),) if has_due else ()),
+                *((one.error or NOTHING,) if state == "dead" else ()),
+                number(one.attempts),
+                _pairs(one.properties),
+                element("span", cut, class_="mono"),
+            )
+        )
+    columns = [
+        Column(t("bus.iid"), "nowrap"),
+        Column(t("bus.added"), "nowrap"),
+        *((Column(due[state], "nowrap"),) if has_due else ()),
+        *((Column(t("bus.error")),) if state == "dead" else ()),
+        Column(t("bus.attempts"), "num"),
+        Column(t("bus.properties")),
+        Column(t("bus.data")),
+    ]
+    return table(
+        columns,
+        rows,
+        label=t("bus.messages"),
+        empty=empty(t("bus.no_message"), t("bus.no_message_advice")),
+    )
+
+
+def _pairs(values: Mapping[str, str | None]) -> Markup | str:
+    shown = [
+        element("span", f"{name}={value}", class_="badge plain") for name, value in values.items()
+    ]
+    return joined(shown) or NOTHING
+
+
+async def _message(view: View) -> None:
+    t, iid = view.t, view.path("iid")
+    queue = iid.partition(".")[0]
+
+    async def copies() -> Markup:
+        found = await looking.find(view.house.bus, iid)
+        if not found:
+            return card(
+                None,
+                element(
+                    "div",
+                    empty(t("bus.message_gone"), t("bus.message_gone_advice")),
+                    class_="empty",
+                ),
+            )
+        shown = found[0][2]
+        return joined(
+            (
+                card(
+                    t("bus.copies"),
+                    table(
+                        [
+                            Column(t("bus.consumer")),
+                            Column(t("common.state")),
+                            Column(t("bus.attempts"), "num"),
+                            Column(t("bus.error")),
+                            Column(t("bus.due")),
+                        ],
+                        [
+                            (
+                                consumer,
+                                badge(t.state(state), state),
+                                number(one.attempts),
+                                one.error or NOTHING,
+                                moment(one.due_at),
+                            )
+                            for consumer, state, one in found
+                        ],
+                        label=t("bus.copies"),
+                        empty="",
+                    ),
+                ),
+                element("div", style="height:20px"),
+                element(
+                    "div",
+                    card(
+                        t("bus.data"),
+                        element("pre", pretty(shown.data), class_="data", tabindex="0"),
+                    ),
+                    card(
+                        t("bus.properties"),
+                        facts(shown.properties.items())
+                        if shown.properties
+                        else element("p", NOTHING, class_="note"),
+                    ),
+                    card(
+                        t("bus.headers"),
+                        facts(shown.headers.items())
+                        if shown.headers
+                        else element("p", NOTHING, class_="note"),
+                    ),
+                    card(
+                        t("bus.times"),
+                        facts(
+                            [
+                                (t("bus.added"), moment(shown.added)),
+                                (t("bus.expires"), moment(shown.expires)),
+                            ]
+                        ),
+                    ),
+                    class_="columns",
+                ),
+            )
+        )
+
+    ui.html(
+        crumbs(
+            (t("nav.bus"), address("bus")),
+            (queue, address("bus", "queues", queue)),
+            (t("bus.messages"), address("bus", "queues", queue, "messages")),
+            (iid, None),
+        ),
+        sanitize=False,
+    )
+    first = next(iter(await looking.find(view.house.bus, iid)), None)
+    if first is not None:
+        with ui.element("div").classes("row"):
+            if first[1] == "dead":
+                redrive_button(view, queue, first[0], iid)
+            move_button(view, queue, first[0], first[1], iid)
+            take_button(view, iid, None)
+    await view.live(copies)
+
+
+async def _dead(view: View) -> None:
+    t, bus = view.t, view.house.bus
+
+    async def reasons() -> Markup:
+        found = await view.look("bus.reasons", lambda: looking.dead_reasons(bus))
+        return table(
+            [
+                Column(t("bus.queue")),
+                Column(t("bus.consumer")),
+                Column(t("bus.error")),
+                Column(t("bus.messages"), "num"),
+                Column(t("bus.first_died"), "nowrap"),
+                Column(t("bus.last_died"), "nowrap"),
+            ],
+            [
+                (
+                    link(one.queue, address("bus", "queues", one.queue)),
+                    one.consumer,
+                    link(
+                        one.error or t("bus.no_error"),
+                        address(
+                            "bus",
+                            "queues",
+                            one.queue,
+                            "messages",
+                            consumer=one.consumer,
+                            state="dead",
+                            search=one.error[:60],
+                        ),
+                    ),
+                    badge(number(one.messages), "dead"),
+                    moment(one.first_at),
+                    moment(one.last_at),
+                )
+                for one in found
+            ],
+            label=t("bus.dead"),
+            empty=empty(t("bus.no_dead"), t("bus.no_dead_advice")),
+        )
+
+    ui.html(bus_tabs(view, "dead"), sanitize=False)
+    await view.live(reasons)

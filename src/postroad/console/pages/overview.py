@@ -1,0 +1,131 @@
+"""The overview: the whole road as a map with live rates, what is wrong, how services stand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from nicegui import ui
+
+from postroad.bus import ConsumerStatus
+from postroad.console.frame import add_page
+from postroad.console.house import House
+from postroad.console.markup import (
+    Markup,
+    age,
+    badge,
+    card,
+    element,
+    joined,
+    link,
+    number,
+    rate,
+)
+from postroad.console.pages.house import service_summary
+from postroad.console.pages.road import road_of
+from postroad.console.parts.lists import empty, figures
+from postroad.console.roadmap import Map, draw
+from postroad.console.roadmap import figures as map_figures
+from postroad.console.troubles import Trouble, troubles
+from postroad.console.view import View
+
+__all__ = ["add_overview_page"]
+
+TROUBLES_MOST = 8
+
+
+def add_overview_page(house: House) -> None:
+    """Register the page."""
+    add_page(house, "/", "overview", "overview.title", _overview)
+
+
+async def _overview(view: View) -> None:
+    t = view.t
+
+    async def road() -> Map:
+        return await road_of(view)
+
+    async def totals() -> Markup:
+        return _totals(view, await view.house.history.status(), await troubles(view))
+
+    async def trouble() -> Markup:
+        return _trouble_card(view, await troubles(view))
+
+    async def services() -> Markup:
+        return card(t("overview.health"), await service_summary(view))
+
+    await view.live(totals)
+    first = await road()
+    note = element("span", t("overview.map_note"), class_="note")
+    with ui.element("section").classes("card"):
+        ui.html(
+            element("div", element("h2", t("overview.map")), note, class_="card-head"),
+            sanitize=False,
+        )
+        picture = ui.html(_picture(view, first), sanitize=False).classes("map")
+        picture.props('tabindex="0"')
+    shape = first.shape
+
+    async def move() -> None:
+        nonlocal shape
+        now = await road()
+        if now.shape != shape:
+            shape = now.shape
+            picture.set_content(_picture(view, now))
+            return
+        edges, nodes = map_figures(now)
+        ui.run_javascript(f"postroadMap.update({json.dumps(edges)}, {json.dumps(nodes)})")
+
+    view.on_refresh(move)
+    with ui.element("div").classes("columns"):
+        await view.live(trouble)
+        await view.live(services)
+
+
+def _picture(view: View, road: Map) -> Markup:
+    if not road.nodes:
+        advice = joined((view.t("overview.nothing_advice"), " ", element("code", "postroad up")))
+        return element("div", empty(view.t("overview.nothing"), advice), class_="empty")
+    return draw(road, view.t("overview.map"))
+
+
+def _totals(view: View, found: Sequence[ConsumerStatus], wrong: Sequence[Trouble]) -> Markup:
+    t = view.t
+    oldest = max((one.oldest_age for one in found if one.oldest_age), default=None)
+    dead = sum(one.dmq for one in found)
+    return figures(
+        [
+            (t("overview.alerts"), number(len(wrong)), "bad" if wrong else "good"),
+            (t("bus.queues"), number(len({one.queue for one in found})), ""),
+            (
+                t("bus.posted_per_second"),
+                rate(sum(one.posted_per_second or 0 for one in found)),
+                "",
+            ),
+            (
+                t("bus.consumed_per_second"),
+                rate(sum(one.consumed_per_second or 0 for one in found)),
+                "",
+            ),
+            (t("bus.depth"), number(sum(one.depth for one in found)), ""),
+            (t("bus.oldest"), age(oldest), ""),
+            (t("bus.dmq"), number(dead), "bad" if dead else "good"),
+        ]
+    )
+
+
+def _trouble_card(view: View, wrong: Sequence[Trouble]) -> Markup:
+    t = view.t
+    if not wrong:
+        return card(
+            t("overview.alerts"), element("div", empty(t("overview.no_alerts")), class_="empty")
+        )
+    lines = [
+        element(
+            "li", badge(t.state(one.tone), one.tone), " ", link(one.text, one.href), class_=one.tone
+        )
+        for one in wrong[:TROUBLES_MOST]
+    ]
+    more = len(wrong) - TROUBLES_MOST
+    note = element("p", f"+ {more}", class_="note") if more > 0 else None
+    return card(t("overview.alerts"), element("ul", lines, class_="timeline"), note)

@@ -1,0 +1,93 @@
+"""Lines over time, drawn by ECharts in the colours of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from nicegui import ui
+
+from postroad.console.markup import NOTHING, Markup, element
+from postroad.console.view import View
+
+__all__ = ["line_chart", "spark"]
+
+COLOURS = ("#1098ad", "#e8890c", "#7950f2", "#e03131")
+Line = Sequence[tuple[datetime, float]]
+
+
+def line_chart(
+    view: View, title: str, lines: Callable[[], Mapping[str, Line]], *, unit: str = ""
+) -> None:
+    """Draw lines that move on with every refresh."""
+    with ui.element("section").classes("card"):
+        ui.html(element("h2", title), sanitize=False)
+        chart = ui.echart(_options(lines(), unit)).classes("chart")
+        chart.props(f'role="img" aria-label="{title}"')
+
+    async def again() -> None:
+        fresh = _options(lines(), unit)
+        if fresh["series"] != chart.options["series"]:
+            chart.options.update(fresh)
+            chart.update()
+
+    view.on_refresh(again)
+
+
+def _options(lines: Mapping[str, Line], unit: str) -> dict[str, Any]:
+    grey = "#8796a5"
+    return {
+        "animation": False,
+        "color": list(COLOURS),
+        "grid": {"left": 8, "right": 12, "top": 34, "bottom": 4, "containLabel": True},
+        "legend": {
+            "top": 0,
+            "left": 0,
+            "icon": "roundRect",
+            "itemWidth": 12,
+            "itemHeight": 4,
+            "textStyle": {"color": grey},
+        },
+        "tooltip": {"trigger": "axis"},
+        "xAxis": {
+            "type": "time",
+            "axisLabel": {"color": grey, "hideOverlap": True},
+            "axisLine": {"lineStyle": {"color": grey}},
+            "splitNumber": 4,
+        },
+        "yAxis": {
+            "type": "value",
+            "min": 0,
+            "minInterval": 0 if unit else 1,
+            "axisLabel": {"color": grey, "formatter": f"{{value}} {unit}".strip()},
+            "splitLine": {"lineStyle": {"color": "#8796a533"}},
+        },
+        "series": [
+            {
+                "name": name,
+                "type": "line",
+                "showSymbol": False,
+                "lineStyle": {"width": 2},
+                "areaStyle": {"opacity": 0.08},
+                "data": [
+                    [at.isoformat(timespec="milliseconds"), round(value, 3)] for at, value in points
+                ],
+            }
+            for name, points in lines.items()
+        ],
+    }
+
+
+def spark(values: Sequence[float], label: str) -> Markup:
+    """Draw a small line without axes."""
+    if len(values) < 2:
+        return element("span", NOTHING, class_="note")
+    most = max(*values, 1e-9)
+    step = 118 / (len(values) - 1)
+    points = " L".join(
+        f"{1 + index * step:.1f} {26 - 24 * value / most:.1f}" for index, value in enumerate(values)
+    )
+    return Markup(
+        '<svg class="spark" viewBox="0 0 120 28" role="img" aria-label="{}"><path d="M{}"/></svg>'
+    ).format(label, points)

@@ -1,0 +1,123 @@
+"""Long lists: a search field, tabs, the way to the next page; all of it in the address."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from postroad.console.catalogue import Texts
+from postroad.console.markup import Markup, element, joined, link, number
+
+__all__ = ["crumbs", "empty", "figures", "filter_form", "pager", "tabs"]
+
+
+def filter_form(
+    t: Texts,
+    action: str,
+    *,
+    search: str | None = None,
+    hidden: Mapping[str, object] | None = None,
+    choices: Mapping[str, tuple[str, Mapping[str, str]]] | None = None,
+    chosen: Mapping[str, str] | None = None,
+    hint: str = "",
+) -> Markup:
+    """Make the form over a list: a search and choices by name; it works without scripts."""
+    fields: list[Markup] = []
+    if search is not None:
+        field = element("input", type="search", name="search", value=search, placeholder=hint)
+        fields.append(element("label", t("common.search"), field))
+    for name, (title, options) in (choices or {}).items():
+        listed = [
+            element(
+                "option",
+                text,
+                value=value,
+                selected="selected" if value == (chosen or {}).get(name, "") else None,
+            )
+            for value, text in options.items()
+        ]
+        fields.append(element("label", title, element("select", listed, name=name)))
+    kept = [
+        element("input", type="hidden", name=name, value=value)
+        for name, value in (hidden or {}).items()
+        if value not in (None, "")
+    ]
+    return element(
+        "form",
+        fields,
+        kept,
+        element("button", t("common.show"), type="submit", class_="button plain"),
+        method="get",
+        action=action,
+        class_="filter",
+        role="search",
+    )
+
+
+def pager(t: Texts, first: str | None, following: str | None, note: str = "") -> Markup:
+    """Lead to the first and to the next page."""
+    return element(
+        "nav",
+        element("span", note, class_="note") if note else None,
+        link(t("common.first_page"), first, class_="button plain") if first else None,
+        link(t("common.next_page"), following, class_="button plain", rel="next")
+        if following
+        else None,
+        class_="pager",
+        aria_label=t("common.pages"),
+    )
+
+
+def tabs(t: Texts, entries: Iterable[tuple[str, str, bool, int | None]]) -> Markup:
+    """Lead to the parts of a list: word, address, whether it is shown, how many there are."""
+    return element(
+        "nav",
+        [
+            link(
+                joined(
+                    (
+                        word,
+                        element("span", number(count), class_="count")
+                        if count is not None
+                        else None,
+                    )
+                ),
+                href,
+                aria_current="page" if is_shown else None,
+            )
+            for word, href, is_shown, count in entries
+        ],
+        class_="tabs",
+        aria_label=t("common.parts"),
+    )
+
+
+def figures(entries: Iterable[tuple[str, object, str]]) -> Markup:
+    """Show a few large numbers: name, value, tone."""
+    return element(
+        "div",
+        [
+            element(
+                "div",
+                element("div", value, class_="value"),
+                element("div", name, class_="name"),
+                class_=f"figure {tone}".strip(),
+            )
+            for name, value, tone in entries
+        ],
+        class_="figures",
+    )
+
+
+def empty(title: str, advice: object = None) -> Markup:
+    """Say that there is nothing, and what to do next."""
+    return joined((element("strong", title), advice))
+
+
+def crumbs(*steps: tuple[str, str | None]) -> Markup:
+    """Show where the page lies."""
+    parts: list[object] = []
+    for text, href in steps:
+        if parts:
+            parts.append(element("span", "/", aria_hidden="true"))
+        parts.append(link(text, href) if href else element("span", text))
+    return element("nav", parts, class_="crumbs", aria_label="breadcrumb")

@@ -1,0 +1,66 @@
+"""Passwords: made here, hashed with argon2id, compared in a thread of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from functools import cache
+
+from argon2 import PasswordHasher
+from argon2.exceptions import InvalidHashError, VerificationError
+
+from postroad.console.errors import AccountInvalid
+
+__all__ = ["check_password", "hash_password", "is_password_of", "new_password"]
+
+LENGTH_LEAST = 10
+# Without letters and digits that look alike.
+_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
+_GROUPS, _GROUP_LENGTH = 4, 5
+
+
+def new_password() -> str:
+    """Return a password of 100 random bits that can be read out."""
+    return "-".join(
+        "".join(secrets.choice(_ALPHABET) for _ in range(_GROUP_LENGTH)) for _ in range(_GROUPS)
+    )
+
+
+def check_password(password: str) -> str:
+    """Let a password pass that is long enough. Raises AccountInvalid."""
+    if len(password) < LENGTH_LEAST:
+        raise AccountInvalid(
+            "the password is too short", hint=f"use at least {LENGTH_LEAST} characters"
+        )
+    return password
+
+
+def hash_password(password: str) -> str:
+    """Return what is stored instead of the password."""
+    return _hasher().hash(password)
+
+
+async def is_password_of(password: str, stored_hash: str | None) -> bool:
+    """Tell whether a password belongs to a stored hash.
+
+    Without a hash the same work is done, so that time does not tell which names exist.
+    """
+    return await asyncio.to_thread(_verify, password, stored_hash)
+
+
+def _verify(password: str, stored_hash: str | None) -> bool:
+    try:
+        _hasher().verify(stored_hash or _nobody(), password)
+    except (VerificationError, InvalidHashError):
+        return False
+    return stored_hash is not None
+
+
+@cache
+def _hasher() -> PasswordHasher:
+    return PasswordHasher()
+
+
+@cache
+def _nobody() -> str:
+    return _hasher().hash(secrets.token_hex())

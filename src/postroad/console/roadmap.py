@@ -1,0 +1,168 @@
+"""The whole road as a picture: nodes in columns, edges between them, rates on the edges. Pure.
+
+The picture is drawn once; what moves (rates, notes, trouble) is sent as figures and put in place by
+the browser, so that movement does not start anew with each look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from postroad.console.markup import Markup, element, joined
+
+__all__ = ["Edge", "Map", "Node", "draw", "figures"]
+
+WIDTH, NODE_WIDTH, NODE_HEIGHT, GAP, TOP = 1180, 190, 46, 16, 34
+LETTERS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """Something on the road: a partner, a room, a queue, a receiver."""
+
+    id: str
+    column: int
+    name: str
+    note: str = ""
+    kind: str = ""
+    href: str | None = None
+    is_bad: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """What moves from one node to another, per second."""
+
+    source: str
+    target: str
+    rate: float | None = None
+
+
+@dataclass
+class Map:
+    """All of it; `titles` are those of the columns."""
+
+    titles: Sequence[str]
+    nodes: list[Node] = field(default_factory=list)
+    edges: list[Edge] = field(default_factory=list)
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """What the picture has to be drawn anew for."""
+        return (
+            tuple((node.id, node.column, node.name) for node in self.nodes),
+            tuple((edge.source, edge.target) for edge in self.edges),
+        )
+
+
+def draw(road: Map, label: str) -> Markup:
+    """Draw the picture; rates and notes are those of now."""
+    places = _places(road)
+    height = max((y for _, y in places.values()), default=TOP) + NODE_HEIGHT + GAP
+    columns = max(len(road.titles) - 1, 1)
+    titles = [
+        element(
+            "text", title, x=index * (WIDTH - NODE_WIDTH) / columns + 2, y=18, class_="column-title"
+        )
+        for index, title in enumerate(road.titles)
+    ]
+    edges: list[Markup] = []
+    for index, edge in enumerate(road.edges):
+        if edge.source in places and edge.target in places:
+            edges.append(_edge(index, edge, places))
+    nodes = [_node(node, places[node.id]) for node in road.nodes]
+    return element(
+        "svg",
+        titles,
+        edges,
+        nodes,
+        viewBox=f"-4 0 {WIDTH + 8} {height:.0f}",
+        role="group",
+        aria_label=label,
+    )
+
+
+def figures(road: Map) -> tuple[dict[str, object], dict[str, object]]:
+    """Return what moves: edges and nodes by their ids in the picture."""
+    edges: dict[str, object] = {
+        str(index): {"label": _rate(edge.rate), "rate": edge.rate or 0.0}
+        for index, edge in enumerate(road.edges)
+    }
+    nodes: dict[str, object] = {
+        node.id: {"note": node.note, "bad": node.is_bad} for node in road.nodes
+    }
+    return edges, nodes
+
+
+def _places(road: Map) -> dict[str, tuple[float, float]]:
+    columns = max(len(road.titles) - 1, 1)
+    by_column: dict[int, list[Node]] = {}
+    for node in road.nodes:
+        by_column.setdefault(node.column, []).append(node)
+    tallest = max((len(nodes) for nodes in by_column.values()), default=1)
+    room = tallest * (NODE_HEIGHT + GAP)
+    places = {}
+    for column, nodes in by_column.items():
+        step = room / len(nodes)
+        for index, node in enumerate(nodes):
+            y = TOP + step * index + (step - NODE_HEIGHT - GAP) / 2
+            places[node.id] = (column * (WIDTH - NODE_WIDTH) / columns, y)
+    return places
+
+
+def _edge(index: int, edge: Edge, places: dict[str, tuple[float, float]]) -> Markup:
+    x1, y1 = places[edge.source]
+    x2, y2 = places[edge.target]
+    if x2 > x1:
+        x1 += NODE_WIDTH
+    elif x2 < x1:
+        x2 += NODE_WIDTH
+    y1, y2 = y1 + NODE_HEIGHT / 2, y2 + NODE_HEIGHT / 2
+    bend = (x2 - x1) * 0.45 if x2 != x1 else 60
+    path = (
+        f"M{x1:.0f} {y1:.0f} C{x1 + bend:.0f} {y1:.0f} {x2 - bend:.0f} {y2:.0f} {x2:.0f} {y2:.0f}"
+    )
+    moving = "flow moving" if edge.rate else "flow"
+    # Labels sit near the target, where edges that leave one node have parted.
+    label_x, label_y = x1 + (x2 - x1) * 0.6, y1 + (y2 - y1) * 0.65 - 5
+    return joined(
+        (
+            element("path", d=path, class_="edge"),
+            element("path", d=path, class_=moving, id=f"flow-{index}"),
+            element(
+                "text",
+                _rate(edge.rate),
+                x=f"{label_x:.0f}",
+                y=f"{label_y:.0f}",
+                class_="rate",
+                text_anchor="middle",
+                id=f"rate-{index}",
+            ),
+        )
+    )
+
+
+def _node(node: Node, place: tuple[float, float]) -> Markup:
+    name = node.name if len(node.name) <= LETTERS else node.name[: LETTERS - 1] + "…"
+    inner = joined(
+        (
+            element("rect", width=NODE_WIDTH, height=NODE_HEIGHT, rx=10),
+            element("text", name, x=12, y=20),
+            element("text", node.note, x=12, y=36, class_="sub"),
+        )
+    )
+    return element(
+        "g",
+        element("title", node.name),
+        element("a", inner, href=node.href) if node.href else inner,
+        class_=f"node {node.kind}{' bad' if node.is_bad else ''}",
+        transform=f"translate({place[0]:.0f} {place[1]:.0f})",
+        id=f"node-{node.id}",
+    )
+
+
+def _rate(value: float | None) -> str:
+    if not value:
+        return ""
+    return f"{value:.0f}/s" if value >= 10 else f"{value:.1f}/s"

@@ -1,0 +1,57 @@
+"""How the services stand that `postroad up` runs: told by the supervisor, read by the console."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from psycopg import AsyncConnection
+from psycopg.rows import class_row
+from psycopg.types.json import Jsonb
+from psycopg_pool import AsyncConnectionPool
+
+__all__ = ["ServiceBoard", "ServiceReport", "ServiceState", "report_services"]
+
+ServiceState = Literal["starting", "running", "waiting", "stopped"]
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceReport:
+    """What a supervisor tells about one of its services."""
+
+    name: str
+    state: str
+    pid: int | None
+    restarts: int
+    since: datetime
+    error: str | None = None
+    host: str = ""
+
+
+async def report_services(
+    connection: AsyncConnection[Any], host: str, reports: Sequence[ServiceReport]
+) -> None:
+    """Write down how the services of this host stand."""
+    listed = [{**asdict(report), "since": report.since.isoformat()} for report in reports]
+    await connection.execute("select console.report_services(%s, %s)", (host, Jsonb(listed)))
+
+
+class ServiceBoard:
+    """Reads what supervisors wrote."""
+
+    def __init__(self, pool: AsyncConnectionPool[Any]) -> None:
+        self._pool = pool
+
+    async def read(self) -> Sequence[ServiceReport]:
+        """List all services of all hosts. Read-only."""
+        async with (
+            self._pool.connection() as connection,
+            connection.cursor(row_factory=class_row(ServiceReport)) as cursor,
+        ):
+            await cursor.execute(
+                "select name, state, pid, restarts, since, error, host from console.services()"
+            )
+            found: Sequence[ServiceReport] = await cursor.fetchall()
+            return found

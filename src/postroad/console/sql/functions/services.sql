@@ -1,0 +1,22 @@
+-- Writes down how the services of a host stand; those that are not in the list any more are forgotten.
+create or replace function console.report_services(p_host text, p_services jsonb) returns void
+language sql set search_path from current as $$
+  delete from console.service s
+  where s.host = p_host and s.name not in (select r ->> 'name' from jsonb_array_elements(p_services) r);
+  insert into console.service (host, name, state, pid, restarts, since, error)
+  select p_host, r.name, r.state, r.pid, r.restarts, r.since, r.error
+  from jsonb_to_recordset(p_services) r(name text, state text, pid integer, restarts integer, since timestamptz, error text)
+  on conflict (host, name) do update
+  set state = excluded.state, pid = excluded.pid, restarts = excluded.restarts, since = excluded.since,
+      error = excluded.error, told_at = clock_timestamp();
+$$;
+
+-- How all services stand.  A supervisor that has been silent for 20 seconds is gone, and its services with it.
+create or replace function console.services()
+returns table (host text, name text, state text, pid integer, restarts integer, since timestamptz, error text)
+language sql stable set search_path from current as $$
+  select s.host, s.name,
+         case when s.state <> 'stopped' and s.told_at < clock_timestamp() - interval '20 seconds' then 'lost' else s.state end,
+         s.pid, s.restarts, s.since, s.error
+  from console.service s order by s.host, s.name
+$$;

@@ -1,0 +1,9 @@
+-- Nothing here is for everybody; the console uses the owner's rights.
+do $grants$
+declare
+  v_function regprocedure;
+begin
+  for v_function in select p.oid from pg_proc p where p.pronamespace = 'console'::regnamespace loop
+    execute format('revoke execute on function %s from public', v_function);
+  end loop;
+end $grants$;

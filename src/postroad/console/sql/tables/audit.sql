@@ -1,0 +1,17 @@
+-- Who did what.  A row is written before the act, and gets its outcome after it: an act that was cut off by a
+-- crash is told as begun.  Rows are never deleted by Postroad.
+create table console.audit (
+  id       bigint generated always as identity primary key,
+  at       timestamptz not null default clock_timestamp(),
+  account  text not null,
+  role     text not null,
+  address  text not null,
+  action   text not null,
+  target   text not null,
+  detail   jsonb not null default '{}',
+  outcome  text not null constraint outcome_is_known check (outcome in ('begun', 'done', 'failed', 'refused')),
+  error    text,
+  ended_at timestamptz
+);
+create index audit_by_account_idx on console.audit (account, id);
+create index audit_by_action_idx on console.audit (action, id);

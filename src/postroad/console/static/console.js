@@ -1,0 +1,49 @@
+// The theme is kept in a cookie, because the server draws the first picture; the map is updated in place,
+// because a picture that is drawn anew would start its movement anew.
+(() => {
+  const setCookie = (name, value) => {
+    document.cookie = `${name}=${value}; path=/console; max-age=31536000; samesite=lax`;
+  };
+  const isDark = () => document.body.classList.contains("body--dark");
+  document.addEventListener("click", (event) => {
+    const theme = event.target.closest("#theme");
+    if (theme) {
+      const dark = !isDark();
+      setCookie("postroad_theme", dark ? "dark" : "light");
+      if (window.Quasar) Quasar.Dark.set(dark);
+      else document.body.classList.toggle("body--dark", dark);
+      window.dispatchEvent(new Event("postroad-theme"));
+    }
+    const menu = event.target.closest("#menu");
+    if (menu) {
+      const open = document.getElementById("places").classList.toggle("open");
+      menu.setAttribute("aria-expanded", String(open));
+    }
+  });
+  // The login page has no Quasar: it follows the cookie, else the system.
+  if (document.querySelector("main.login")) {
+    const chosen = (document.cookie.match(/postroad_theme=(\w+)/) || [])[1];
+    const system = matchMedia("(prefers-color-scheme: dark)").matches;
+    document.body.classList.toggle("body--dark", chosen ? chosen === "dark" : system);
+  }
+  window.postroadMap = {
+    update(edges, nodes) {
+      for (const [id, edge] of Object.entries(edges)) {
+        const flow = document.getElementById(`flow-${id}`);
+        const label = document.getElementById(`rate-${id}`);
+        if (label) label.textContent = edge.label;
+        if (flow) {
+          flow.classList.toggle("moving", edge.rate > 0);
+          // Eyes cannot follow more: the pace grows with the logarithm of the rate.
+          flow.style.setProperty("--pace", `${Math.max(0.35, 2.4 - Math.log10(1 + edge.rate)).toFixed(2)}s`);
+        }
+      }
+      for (const [id, node] of Object.entries(nodes)) {
+        const element = document.getElementById(`node-${id}`);
+        if (!element) continue;
+        element.querySelector(".sub").textContent = node.note;
+        element.classList.toggle("bad", node.bad);
+      }
+    },
+  };
+})();

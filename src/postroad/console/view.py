@@ -1,0 +1,158 @@
+"""One open page: who looks, in which language, what is refreshed, and what may be done."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+import psycopg
+from nicegui import ui
+from psycopg_pool import PoolTimeout
+from starlette.requests import Request
+
+from postroad.console.accounts import Role, Session
+from postroad.console.catalogue import Texts, choose_language, texts
+from postroad.console.errors import NotAllowed
+from postroad.console.gate import session_of
+from postroad.console.house import House
+from postroad.console.markup import Markup
+from postroad.errors import PostroadError
+
+__all__ = ["AWAY", "View"]
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# What a look raises while the database is away; the page stays and says so.
+AWAY = (psycopg.OperationalError, PoolTimeout, OSError, TimeoutError)
+
+
+class View:
+    """A page in one browser."""
+
+    def __init__(self, house: House, request: Request) -> None:
+        self.house = house
+        self.request = request
+        self.session: Session = session_of(request.scope)
+        chosen = request.cookies.get("postroad_language")
+        language = choose_language(chosen, request.headers.get("accept-language", ""))
+        self.t: Texts = texts(language)
+        self.theme = request.cookies.get("postroad_theme", "auto")
+        self._refreshers: list[Callable[[], Awaitable[None]]] = []
+        self._banner: ui.label | None = None
+
+    def path(self, name: str) -> str:
+        """Return a part of the address."""
+        return str(self.request.path_params[name])
+
+    def query(self, name: str) -> str:
+        """Return a parameter of the address; empty when it is not there."""
+        return self.request.query_params.get(name, "").strip()
+
+    def place(self, name: str) -> int | None:
+        """Return a number of the address; None when it is not there or none."""
+        text = self.query(name)
+        return int(text) if text.lstrip("-").isdigit() else None
+
+    async def look(self, key: object, load: Callable[[], Awaitable[T]], age: float = 2.0) -> T:
+        """Return something that all open pages share."""
+        return await self.house.looks.get(key, load, age)
+
+    async def live(self, render: Callable[[], Awaitable[Markup]], *, class_: str = "") -> None:
+        """Show what `render` gives, and again with every refresh."""
+        shown = ui.html(await render(), sanitize=False).classes(class_)
+
+        async def again() -> None:
+            shown.set_content(await render())
+
+        self._refreshers.append(again)
+
+    def on_refresh(self, refresh: Callable[[], Awaitable[None]]) -> None:
+        """Call this with every refresh."""
+        self._refreshers.append(refresh)
+
+    def start_refreshing(self, banner: ui.label) -> None:
+        """Begin to refresh while the browser is there; the banner tells of an absent database."""
+        self._banner = banner
+        ui.timer(self.house.settings.refresh.total_seconds(), self._refresh, immediate=False)
+
+    async def refresh(self) -> None:
+        """Refresh now, because something was done."""
+        await self._refresh()
+
+    async def _refresh(self) -> None:
+        try:
+            if await self._current() is None:
+                ui.navigate.to("/console/login")
+                return
+            for refresh in self._refreshers:
+                await refresh()
+        except AWAY as failure:
+            logger.info("console_refresh_failed", extra={"reason": str(failure).strip()})
+            self._tell_away(is_away=True)
+        except PostroadError as failure:
+            logger.info("console_refresh_failed", extra={"reason": str(failure)})
+        else:
+            self._tell_away(is_away=False)
+
+    def _tell_away(self, *, is_away: bool) -> None:
+        if self._banner is not None:
+            self._banner.set_visibility(is_away)
+
+    async def _current(self) -> Session | None:
+        token = self.session.token
+        return await self.house.looks.get(
+            ("session", token),
+            lambda: self.house.accounts.session(token, self.session.address),
+        )
+
+    def may(self, role: Role) -> bool:
+        """Tell whether to offer something; whether it is allowed is decided when it is done."""
+        return self.session.may(role)
+
+    async def act(
+        self,
+        action: str,
+        target: str,
+        do: Callable[[], Awaitable[T]],
+        *,
+        role: Role = "operator",
+        detail: Mapping[str, Any] | None = None,
+    ) -> T | None:
+        """Do something in the name of who looks: allowed now, written down before and after.
+
+        Errors are shown to the person and not raised; the result is None then.
+        """
+        accounts = self.house.accounts
+        try:
+            session = await accounts.session(self.session.token, self.session.address)
+            if session is None or not session.may(role):
+                await accounts.begin_audit(
+                    session or self.session, action, target, detail, outcome="refused"
+                )
+                raise NotAllowed(self.t("error.not_allowed"))
+            audit = await accounts.begin_audit(session, action, target, detail)
+            try:
+                result = await do()
+            except Exception as failure:
+                await accounts.end_audit(audit, "failed", str(failure))
+                raise
+            told = {"result": result} if isinstance(result, int | str) else None
+            await accounts.end_audit(audit, "done", detail=told)
+        except PostroadError as failure:
+            self.tell(f"{failure} {failure.hint or ''}".strip(), "negative")
+            return None
+        except AWAY:
+            self.tell(self.t("error.away"), "negative")
+            return None
+        except psycopg.Error as failure:
+            self.tell(str(failure.diag.message_primary or failure), "negative")
+            return None
+        self.tell(self.t("common.done"), "positive")
+        return result
+
+    def tell(self, text: str, tone: str = "info") -> None:
+        """Show a passing notice."""
+        ui.notify(text, type=tone, position="top", close_button=True)  # type: ignore[arg-type]

@@ -1,0 +1,101 @@
+"""Coordination: entity changes carried from a Writer to Readers, with a Coordinator between them.
+
+**What it promises.** A transaction that changes a tracked table writes, in itself, one event with
+a payload for every changed row. Readers apply events whole, in the order of their commits, each
+once. A *replicate* event cannot be refused; a *two-phase* event is applied by all Readers or by
+none, and undone at the Writer if one of them refuses. Nothing that somebody changed since is
+destroyed by that.
+
+**States of an event.**
+
+```
+Created ─publish─> Saving ─> Saved, Activated ─> Preparing ─> Prepared ─> Processing ─> Processed
+ Writer             Writer    Coordinator         Reader pulls pages       Reader checks: its vote
+
+Processed ─decision or no veto asked─> Committing ─> Committed
+          └a no, or the deadline────> Canceling  ─> Canceled
+```
+
+**What happens when it dies half-way.** Every step is one transaction in one database, together with
+the message that it sends. A Writer dies: events wait, without a position or without an outcome, and
+are told again. A Reader dies: its cursor is where its staged rows are; it pulls on. The
+Coordinator dies: no decision row means not committed, and the deadline decides. A message is lost,
+doubled or late: positions and decisions say what is so, and each side repeats what got no answer.
+
+**Use.**
+
+```python
+from postroad import coordination
+
+coordination.writer(engine).track(Item, Node)                    # at the Writer
+coordination.reader(replica_engine, "lists").replicate(Item, Node)   # at a Reader
+```
+
+`Writer`, `Coordinator` and `Reader` are the services; `postroad coordination serve …` runs them.
+"""
+
+from __future__ import annotations
+
+from postroad.coordination.bridges import install_bridges, make_bridges
+from postroad.coordination.coordinator_service import Coordinator
+from postroad.coordination.entities import EntityReader, EntityWriter, engine_url, reader, writer
+from postroad.coordination.errors import (
+    ColumnMissing,
+    ColumnNameTaken,
+    CoordinationError,
+    EntityExists,
+    EntityNotFound,
+    EventCommitted,
+    EventNotFound,
+    InvalidChoice,
+    InvalidEntityName,
+    InvalidPage,
+    KeyMissing,
+    ReaderBehind,
+    ReaderNotFound,
+    RoleMissing,
+    RoleTaken,
+    RowNotFound,
+    RowRefused,
+    UnknownMessage,
+    VersionConflict,
+    WriterUnreachable,
+)
+from postroad.coordination.reader_service import Change, Reader
+from postroad.coordination.snapshot import take_snapshot
+from postroad.coordination.writer_service import Writer
+
+__all__ = [
+    "Change",
+    "ColumnMissing",
+    "ColumnNameTaken",
+    "CoordinationError",
+    "Coordinator",
+    "EntityExists",
+    "EntityNotFound",
+    "EntityReader",
+    "EntityWriter",
+    "EventCommitted",
+    "EventNotFound",
+    "InvalidChoice",
+    "InvalidEntityName",
+    "InvalidPage",
+    "KeyMissing",
+    "Reader",
+    "ReaderBehind",
+    "ReaderNotFound",
+    "RoleMissing",
+    "RoleTaken",
+    "RowNotFound",
+    "RowRefused",
+    "UnknownMessage",
+    "VersionConflict",
+    "Writer",
+    "WriterUnreachable",
+    "engine_url",
+    "install_bridges",
+    "make_bridges",
+    "reader",
+    "take_snapshot",
+    "writer",
+]

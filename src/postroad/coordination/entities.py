@@ -1,0 +1,156 @@
+"""Registering SQLAlchemy models: tracked at the Writer, kept as replicas at a Reader.
+
+The models are only named here. What is captured is captured by triggers, so a bulk statement, raw
+SQL and another program are caught as well as a flush.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal, Self
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+from sqlalchemy import Connection, Engine, Table, inspect, text
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
+
+from postroad.coordination.errors import EntityNotFound, translate
+
+__all__ = ["EntityReader", "EntityWriter", "engine_url", "reader", "writer"]
+
+Mode = Literal["replicate", "two-phase"]
+Policy = Literal["refuse", "compensate"]
+
+
+class _Registrar:
+    """Calls the room's functions through an engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    def _call(self, statement: str, **parameters: object) -> Any:
+        try:
+            with self.engine.begin() as connection:
+                return connection.execute(text(statement), parameters).scalar()
+        except DBAPIError as failure:
+            _raise_own(failure)
+            raise
+
+    def _become(self, role: str, name: str) -> None:
+        self._call("select coordination.become(:role, :name)", role=role, name=name)
+
+
+class EntityWriter(_Registrar):
+    """The Writer's side of a service: which of its models are tracked."""
+
+    def __init__(self, engine: Engine, name: str = "writer") -> None:
+        super().__init__(engine)
+        self._become("writer", name)
+
+    def track(
+        self, *models: type[Any] | Table, mode: Mode = "replicate", on_conflict: Policy = "refuse"
+    ) -> Self:
+        """Write an event for every transaction that changes these models, from now on.
+
+        `mode` is what events of these models are unless the transaction says otherwise;
+        `on_conflict` is what a rollback does where rows were changed since. Repeatable; call it
+        after a model's table was altered. Raises EntityNotFound, KeyMissing, InvalidEntityName.
+        """
+        for model in models:
+            name, table = _described(model)
+            self._call(
+                "select coordination.track(:table, :name, :mode, :policy)",
+                table=table,
+                name=name,
+                mode=mode,
+                policy=on_conflict,
+            )
+        return self
+
+    def untrack(self, *models: type[Any] | Table) -> Self:
+        """Write no more events for these models; what was written stays."""
+        for model in models:
+            self._call("select coordination.untrack(:name)", name=_described(model)[0])
+        return self
+
+    @staticmethod
+    def set_mode(session: Session | Connection, mode: Mode) -> None:
+        """Make the event of this transaction replicate or two-phase. Raises InvalidChoice."""
+        try:
+            session.execute(text("select coordination.set_mode(:mode)"), {"mode": mode})
+        except DBAPIError as failure:
+            _raise_own(failure)
+            raise
+
+    @staticmethod
+    def current_event(session: Session | Connection) -> int | None:
+        """Tell the event that this transaction writes; None before its first flushed change."""
+        if isinstance(session, Session):
+            session.flush()
+        found: int | None = session.execute(text("select coordination.current_event()")).scalar()
+        return found
+
+
+class EntityReader(_Registrar):
+    """A Reader's side: which models hold copies of the Writer's entities."""
+
+    def __init__(self, engine: Engine, name: str) -> None:
+        super().__init__(engine)
+        self._become("reader", name)
+
+    def replicate(self, *models: type[Any] | Table, is_subset: bool = False) -> Self:
+        """Keep copies of the Writer's entities in the tables of these models.
+
+        With `is_subset` columns of the Writer that a table lacks are left out instead of refused.
+        Repeatable; call it after a table was altered. Raises EntityNotFound, KeyMissing.
+        """
+        for model in models:
+            name, table = _described(model)
+            self._call(
+                "select coordination.replicate(:table, :name, :subset)",
+                table=table,
+                name=name,
+                subset=is_subset,
+            )
+        return self
+
+
+def writer(engine: Engine, name: str = "writer") -> EntityWriter:
+    """Make the engine's database a Writer: `coordination.writer(engine).track(Item, Node)`."""
+    return EntityWriter(engine, name)
+
+
+def reader(engine: Engine, name: str) -> EntityReader:
+    """Make the engine's database the Reader of this name."""
+    return EntityReader(engine, name)
+
+
+def engine_url(dsn: str) -> str:
+    """Give SQLAlchemy's address of a database that libpq knows by this connection string."""
+    if re.match(r"postgres(ql)?://", dsn):
+        return make_url(
+            re.sub(r"^postgres(ql)?://", "postgresql+psycopg://", dsn)
+        ).render_as_string(hide_password=False)
+    # SQLAlchemy hands the query on to libpq, key by key.
+    parts = {key: str(value) for key, value in conninfo_to_dict(dsn).items() if value is not None}
+    return make_url("postgresql+psycopg://").update_query_dict(parts).render_as_string(False)
+
+
+def _described(model: type[Any] | Table) -> tuple[str, str]:
+    table = model if isinstance(model, Table) else inspect(model).local_table
+    if not isinstance(table, Table):
+        raise EntityNotFound(f"{model!r} is not mapped to a table of its own")
+    name = table.name if isinstance(model, Table) else model.__name__
+    quoted = ".".join(
+        '"' + part.replace('"', '""') + '"' for part in (table.schema or "public", table.name)
+    )
+    return name, quoted
+
+
+def _raise_own(failure: DBAPIError) -> None:
+    if isinstance(failure.orig, psycopg.Error):
+        own = translate(failure.orig)
+        if own is not None:
+            raise own from failure

@@ -1,0 +1,133 @@
+"""What the Gateway knows of an entity: its columns, and the models of requests made from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from psycopg import AsyncConnection
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+__all__ = ["Column", "Shape", "read_shapes"]
+
+_TYPES: dict[str, Any] = {
+    "bigint": Annotated[int, Field(ge=-(2**63), le=2**63 - 1)],
+    "integer": Annotated[int, Field(ge=-(2**31), le=2**31 - 1)],
+    "smallint": Annotated[int, Field(ge=-(2**15), le=2**15 - 1)],
+    "boolean": bool,
+    "uuid": UUID,
+    "numeric": Decimal,
+    "double precision": float,
+    "real": float,
+    "date": date,
+    "timestamp with time zone": datetime,
+    "timestamp without time zone": datetime,
+    "text": str,
+    "character varying": str,
+    "character": str,
+}
+
+_COLUMNS = """
+select e.name, format('%I.%I', e.schema_name, e.table_name), e.key_columns, e.mode,
+  a.attname::text, format_type(a.atttypid, null), information_schema._pg_char_max_length(
+    a.atttypid, a.atttypmod)::integer,
+  a.attnotnull, a.atthasdef or a.attidentity <> '', a.attidentity = 'a'
+from coordination.entity e
+join pg_attribute a on a.attrelid = format('%I.%I', e.schema_name, e.table_name)::regclass
+where e.role = 'tracked' and a.attnum > 0 and not a.attisdropped and a.attgenerated = ''
+order by e.name, a.attnum
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of an entity."""
+
+    name: str
+    type: str
+    length: int | None
+    is_required: bool
+    is_nullable: bool
+    is_generated: bool
+
+    def annotation(self) -> Any:
+        """Give the type of the column's value in a request."""
+        kind = _TYPES.get(self.type, Any)
+        if kind is str:
+            # NUL cannot be stored as text.
+            kind = Annotated[str, Field(max_length=self.length, pattern=r"^[^\x00]*$")]
+        return kind | None if self.is_nullable and kind is not Any else kind
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One entity."""
+
+    name: str
+    table: str
+    keys: tuple[str, ...]
+    mode: str
+    columns: tuple[Column, ...]
+
+    def creation(self) -> type[BaseModel]:
+        """Make the model of a new row: what has no default is required."""
+        return self._model(
+            "New",
+            {
+                column.name: (column.annotation(), ... if column.is_required else None)
+                for column in self.columns
+                if not column.is_generated
+            },
+        )
+
+    def change(self) -> type[BaseModel]:
+        """Make the model of a change: a field that is left out stays, null is written."""
+        return self._model(
+            "Change",
+            {
+                column.name: (column.annotation(), None)
+                for column in self.columns
+                if column.name not in self.keys
+            },
+        )
+
+    def _model(self, purpose: Literal["New", "Change"], fields: dict[str, Any]) -> type[BaseModel]:
+        # Columns may have any name, pydantic's fields may not: the column is the alias.
+        named: dict[str, Any] = {
+            f"f{number}": (kind, Field(default=default, alias=column))
+            for number, (column, (kind, default)) in enumerate(fields.items())
+        }
+        made: type[BaseModel] = create_model(
+            f"{purpose}{self.name}", __config__=ConfigDict(extra="forbid"), **named
+        )
+        return made
+
+
+async def read_shapes(connection: AsyncConnection[Any]) -> list[Shape]:
+    """Read the tracked entities of the Writer's database."""
+    cursor = await connection.execute(_COLUMNS)
+    shapes: dict[str, Shape] = {}
+    for name, table, keys, mode, *column in await cursor.fetchall():
+        shape = shapes.setdefault(name, Shape(name, table, tuple(keys), mode, ()))
+        label, kind, length, is_not_null, has_default, is_generated = column
+        shapes[name] = Shape(
+            name,
+            table,
+            shape.keys,
+            mode,
+            (
+                *shape.columns,
+                Column(
+                    label,
+                    kind,
+                    length,
+                    is_not_null and not has_default,
+                    not is_not_null,
+                    is_generated,
+                ),
+            ),
+        )
+    return list(shapes.values())

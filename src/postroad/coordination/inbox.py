@@ -1,0 +1,100 @@
+"""Taking messages and doing what they say, many in one statement and one commit.
+
+A message that fails is taken alone, and rejected with its error when it fails again: the bus
+delays it, and parks it in the dead message queue after too many attempts. The others go on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+from psycopg import AsyncConnection
+
+from postroad.bus import calls as bus_calls
+from postroad.bus.session import run_async
+from postroad.coordination.steady import SteadyService, notify
+
+__all__ = ["Inbox"]
+
+logger = logging.getLogger(__name__)
+
+BATCH_MESSAGES = 100
+PAUSE_DEFAULT = timedelta(seconds=1)
+# Somebody else's transaction is in the way, or the server is: nobody's fault, tried again as it is.
+_PASSING = (psycopg.OperationalError, psycopg.InterfaceError)
+
+
+class Inbox(SteadyService):
+    """Hands the messages of one queue to one SQL function."""
+
+    def __init__(
+        self,
+        name: str,
+        dsn: str,
+        *,
+        queue: str,
+        consumer: str,
+        call: str,
+        parameters: Sequence[object] = (),
+        posts_to: Sequence[str] = (),
+        listen: bool = True,
+    ) -> None:
+        super().__init__(name, dsn, queues=[queue], pause=PAUSE_DEFAULT, listen=listen)
+        self._queue = queue
+        self._consumer = consumer
+        take = f"mbus.consumen_{queue}_by_{consumer}(%s) m"
+        # Ordered by the number in the iid's middle: the function must see them as they were posted.
+        self._many = f"select count({call.format('m.data')}) from {take}"  # noqa: S608 - own names
+        self._one = f"select m.iid, m.data::text from {take}"  # noqa: S608 - own names
+        self._call = f"select {call.format('%s::jsonb')}"
+        self._parameters = tuple(parameters)
+        self._posts_to = tuple(posts_to)
+
+    async def work(self, connection: AsyncConnection[Any]) -> bool:
+        """Take a batch; return whether there may be more."""
+        try:
+            cursor = await connection.execute(
+                self._many.encode(), (*self._parameters, BATCH_MESSAGES)
+            )
+            row = await cursor.fetchone()
+            count = int(row[0]) if row else 0
+        except _PASSING:
+            raise
+        except psycopg.Error as failure:
+            logger.warning("batch_refused", extra={"queue": self._queue, "reason": str(failure)})
+            count = await self._one_by_one(connection)
+        if count and self._posts_to:
+            await notify(connection, *self._posts_to)
+        if count:
+            self.signals.emit("received", count)
+        return count > 0
+
+    async def _one_by_one(self, connection: AsyncConnection[Any]) -> int:
+        count = 0
+        while count < BATCH_MESSAGES:
+            iid = None
+            try:
+                async with connection.transaction():
+                    cursor = await connection.execute(self._one.encode(), (1,))
+                    row = await cursor.fetchone()
+                    if row is None:
+                        break
+                    iid = str(row[0])
+                    await connection.execute(self._call.encode(), (row[1], *self._parameters))
+            except _PASSING:
+                raise
+            except psycopg.Error as failure:
+                if iid is None:
+                    raise
+                error = f"{type(failure).__name__}: {failure}"
+                fate = await run_async(
+                    connection,
+                    bus_calls.reject(self._queue, self._consumer, iid, None, error, False),
+                )
+                logger.warning("message_refused", extra={"iid": iid, "fate": fate, "reason": error})
+            count += 1
+        return count

@@ -1,0 +1,59 @@
+"""What an operator may do, at the Coordinator's database unless it says otherwise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from psycopg import AsyncConnection
+
+from postroad.coordination import calls
+from postroad.coordination.calls import said_async
+from postroad.coordination.snapshot import take_snapshot
+from postroad.coordination.steady import notify
+
+__all__ = ["cancel", "purge", "remove_reader", "retry", "set_voter", "take_snapshot"]
+
+
+async def cancel(
+    connection: AsyncConnection[Any], event_id: int, reason: str = "cancelled by an operator"
+) -> None:
+    """Cancel an event that is not committed anywhere: readers drop it, the Writer restores.
+
+    In the caller's transaction. Raises EventNotFound, EventCommitted.
+    """
+    async with said_async():
+        await connection.execute("select coordination.cancel(%s, %s)", (event_id, reason))
+    await _wake(connection)
+
+
+async def retry(connection: AsyncConnection[Any], event_id: int, reader: str | None = None) -> None:
+    """Try a parked event again, or a rollback that the Writer refused. Raises EventNotFound."""
+    async with said_async():
+        await connection.execute("select coordination.retry(%s, %s)", (event_id, reader))
+    await _wake(connection)
+
+
+async def set_voter(connection: AsyncConnection[Any], reader: str, *, is_voter: bool) -> None:
+    """Give a reader its say, or take it while it is away. Raises ReaderNotFound."""
+    async with said_async():
+        await connection.execute("select coordination.set_voter(%s, %s)", (reader, is_voter))
+    await _wake(connection)
+
+
+async def remove_reader(connection: AsyncConnection[Any], reader: str) -> None:
+    """Forget a reader; nothing waits for it any more. Raises ReaderNotFound."""
+    async with said_async():
+        await connection.execute("select coordination.remove_reader(%s)", (reader,))
+    await _wake(connection)
+
+
+async def purge(connection: AsyncConnection[Any], keep: object, limit: int = 10_000) -> int:
+    """Remove finished events older than `keep` from this database; return how many."""
+    cursor = await connection.execute(calls.PURGE, (keep, limit))
+    row = await cursor.fetchone()
+    return int(row[0]) if row else 0
+
+
+async def _wake(connection: AsyncConnection[Any]) -> None:
+    if connection.autocommit:
+        await notify(connection, calls.DECISIONS)

@@ -1,0 +1,95 @@
+"""The sample application: a Writer whose items and nodes change all the time.
+
+Items come, are renamed and go; nodes grow into a tree. One change in ten is two-phase. The number
+of rows stays about the same, so it can run for as long as one likes to look.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from datetime import timedelta
+from typing import Any
+
+from psycopg import AsyncConnection
+from sqlalchemy import create_engine
+
+from postroad.coordination import entities
+from postroad.coordination.models import DummyItem, DummyNode, SampleBase
+from postroad.coordination.steady import SteadyService
+
+__all__ = ["SampleWriter", "install_sample"]
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_DEFAULT = timedelta(milliseconds=500)
+ROWS_MOST = 200
+TWO_PHASE_SHARE = 0.1
+
+
+def install_sample(dsn: str, *, reader: str | None = None) -> None:
+    """Create DummyItem and DummyNode and register them: at the Writer, or at a named Reader.
+
+    Blocks; repeatable.
+    """
+    engine = create_engine(entities.engine_url(dsn))
+    try:
+        SampleBase.metadata.create_all(engine)
+        if reader is None:
+            entities.writer(engine).track(DummyItem, DummyNode)
+        else:
+            entities.reader(engine, reader).replicate(DummyItem, DummyNode)
+    finally:
+        engine.dispose()
+
+
+class SampleWriter(SteadyService):
+    """Changes a few rows at each interval, and goes on when the database comes back."""
+
+    def __init__(self, dsn: str, *, interval: timedelta = INTERVAL_DEFAULT) -> None:
+        super().__init__("coordination sample", dsn, pause=interval)
+        self._dice = random.Random()  # noqa: S311 - a sample
+        self.changes = 0
+
+    async def work(self, connection: AsyncConnection[Any]) -> bool:
+        """Make one transaction of changes."""
+        async with connection.transaction():
+            if self._dice.random() < TWO_PHASE_SHARE:
+                await connection.execute("select coordination.set_mode('two-phase')")
+            await self._change(connection)
+        self.changes += 1
+        self.signals.emit("changed", self.changes)
+        return False
+
+    async def _change(self, connection: AsyncConnection[Any]) -> None:
+        kind = self._dice.choice(("item", "item", "rename", "node", "trim"))
+        if kind == "item":
+            await connection.execute(
+                'insert into "DummyItem" ("CorrelationId", "Name")'
+                " select gen_random_uuid(), 'item ' || n from generate_series(1, %s) n",
+                (self._dice.randint(1, 12),),
+            )
+        elif kind == "rename":
+            await connection.execute(
+                'update "DummyItem" set "Name" = %s where "Id" in'
+                ' (select "Id" from "DummyItem" order by random() limit 3)',
+                (f"renamed {self._dice.randint(1, 999)}",),
+            )
+        elif kind == "node":
+            await connection.execute(
+                'insert into "DummyNode" ("CorrelationId", "Name", "ParentId")'
+                ' select gen_random_uuid(), \'node\', (select max("Id") from "DummyNode")'
+            )
+        else:
+            # Leaves of the tree only, so that no child loses its parent.
+            await connection.execute(
+                'delete from "DummyNode" n where not exists'
+                ' (select from "DummyNode" c where c."ParentId" = n."Id")'
+                ' and (select count(*) from "DummyNode") > %s',
+                (ROWS_MOST,),
+            )
+            await connection.execute(
+                'delete from "DummyItem" where "Id" in'
+                ' (select "Id" from "DummyItem" order by "Id" desc offset %s)',
+                (ROWS_MOST,),
+            )

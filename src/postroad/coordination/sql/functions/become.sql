@@ -1,0 +1,69 @@
+-- Makes this database a Writer, a Coordinator or a Reader under a name, with the queues that the part needs.
+-- Called again it changes nothing.  Raises PC002 for an unknown part, PC009 where a Writer and a Reader would share a database or
+-- the name differs, PC006 for a name that is no consumer's.
+create or replace function coordination.become(p_role text, p_name text) returns void
+language plpgsql security definer set search_path from current as $$
+declare
+  v_name text;
+  v_other text;
+begin
+  if p_role not in ('writer', 'coordinator', 'reader') then
+    perform coordination._refuse('PC002', format('%s is no part of coordination', p_role),
+      'writer, coordinator or reader');
+  end if;
+  if p_name !~ '^[a-z][a-z0-9_]{0,11}$' then
+    perform coordination._refuse('PC006', format('%s is no name of a %s', left(p_name, 80), p_role),
+      'lower-case letters, digits and underscores, 12 at most');
+  end if;
+  perform coordination._lock(0);
+  select n.name into v_name from coordination.node n where n.role = p_role;
+  if v_name is not null and v_name <> p_name then
+    perform coordination._refuse('PC009', format('this database is the %s %s already', p_role, v_name),
+      'use that name, or another database');
+  end if;
+  select n.role into v_other from coordination.node n
+  where n.role <> p_role and p_role <> 'coordinator' and n.role <> 'coordinator';
+  if v_other is not null then
+    perform coordination._refuse('PC009', format('this database is a %s already', v_other),
+      'a Writer and a Reader keep the same tables; give each a database of its own');
+  end if;
+  if v_name is null then
+    insert into coordination.node (role, name) values (p_role, p_name);
+  end if;
+  -- What the part posts to, and what it consumes under its own name.
+  perform coordination._create_queue(u.queue, case when u.is_consumed then p_role end)
+  from (values ('writer', 'co_events', false), ('writer', 'co_decide', true),
+    ('coordinator', 'co_events', true), ('coordinator', 'co_votes', true),
+    ('coordinator', 'co_decide', false), ('reader', 'co_events', true),
+    ('reader', 'co_votes', false), ('reader', 'co_decide', true)) u (role, queue, is_consumed)
+  where u.role = p_role;
+  if p_role = 'reader' then
+    insert into coordination.progress default values on conflict do nothing;
+  end if;
+end $$;
+
+-- Makes a queue for messages of the room, and a consumer, unless they are there.
+create or replace function coordination._create_queue(p_queue text, p_consumer text) returns void
+language plpgsql set search_path from current as $$
+begin
+  if not exists (select from mbus.queue q where q.name = p_queue) then
+    perform mbus.create_queue(p_queue, payload => 'jsonb');
+  end if;
+  if p_consumer is not null and not exists (
+    select from mbus.consumer c join mbus.queue q on q.id = c.queue_id where q.name = p_queue and c.name = p_consumer)
+  then
+    perform mbus.create_consumer(p_queue, p_consumer);
+  end if;
+  perform coordination.drop_idle_consumer(p_queue);
+end $$;
+
+-- Nobody consumes as `default`; it goes as soon as the queue has another consumer, a service's or a bridge's.
+create or replace function coordination.drop_idle_consumer(p_queue text) returns void
+language plpgsql security definer set search_path from current as $$
+begin
+  if (select count(*) > 1 and bool_or(c.name = 'default')
+      from mbus.consumer c join mbus.queue q on q.id = c.queue_id where q.name = p_queue)
+  then
+    perform mbus.drop_consumer(p_queue, 'default');
+  end if;
+end $$;

@@ -1,0 +1,51 @@
+-- The Writer hears from the Coordinator: decisions about single events, and up to where everything is finished.
+-- Repeating it is harmless; states only go forward.  Returns how many events changed.  Raises PC010.
+create or replace function coordination.finish(p_message jsonb) returns integer
+language plpgsql security definer set search_path from current as $$
+declare
+  v_now    timestamptz := coordination.now();
+  v_count  integer := 0;
+  v_other  integer;
+  v_cancel record;
+begin
+  perform coordination._require('writer');
+  perform coordination._lock(2);
+  with decided as (
+    select d.id from jsonb_to_recordset(p_message -> 'decisions') d (id bigint, outcome text) where d.outcome = 'commit'),
+  done as (
+    update coordination."AppEvent" e set "AppEventStatusId" = 9, "FinishedAt" = v_now
+    from decided d
+    where e."Id" = d.id and e."FinishedAt" is null and e."AppEventStatusId" <> 10
+    returning e."Id")
+  insert into coordination.history (event_id, states, at, by)
+  select d."Id", '{Committing,Committed}', v_now, 'writer' from done d;
+  get diagnostics v_count = row_count;
+  if p_message ->> 'kind' = 'retry' then
+    return (select coalesce(bool_or(coordination._cancel(e."Id", e."Reason")), false)::integer
+      from coordination."AppEvent" e where e."Id" = (p_message ->> 'id')::bigint and e."AppEventStatusId" = 10);
+  end if;
+  if p_message ? 'finished_to' then
+    update coordination.acknowledged a set finished_to = (p_message ->> 'finished_to')::bigint
+    where a.finished_to < (p_message ->> 'finished_to')::bigint;
+    with done as (
+      update coordination."AppEvent" e set "AppEventStatusId" = 9, "FinishedAt" = v_now
+      where e."FinishedAt" is null and e."Position" <= (p_message ->> 'finished_to')::bigint
+        and e."AppEventStatusId" <> 10 and e."Mode" = 'replicate'
+        -- A cancelled event is finished by its own decision.
+        and not exists (
+          select from jsonb_to_recordset(p_message -> 'decisions') d (id bigint, outcome text)
+          where d.id = e."Id" and d.outcome = 'cancel')
+      returning e."Id")
+    insert into coordination.history (event_id, states, at, by)
+    select d."Id", '{Committed}', v_now, 'writer' from done d;
+    get diagnostics v_other = row_count;
+    v_count := v_count + v_other;
+  end if;
+  for v_cancel in
+    select d.id, d.reason from jsonb_to_recordset(p_message -> 'decisions') d (id bigint, outcome text, reason text)
+    where d.outcome = 'cancel' order by d.id desc
+  loop
+    v_count := v_count + coordination._cancel(v_cancel.id, v_cancel.reason)::integer;
+  end loop;
+  return v_count;
+end $$;

@@ -1,0 +1,17 @@
+-- The event of this transaction shall be replicate or two-phase, whatever its entities say.  Before the first change.
+-- Raises PC002.
+create or replace function coordination.set_mode(p_mode text) returns void
+language plpgsql security definer set search_path from current as $$
+begin
+  if p_mode not in ('replicate', 'two-phase') then
+    perform coordination._refuse('PC002', format('unknown mode %s', left(p_mode, 80)), 'replicate or two-phase');
+  end if;
+  perform set_config('coordination.mode', p_mode, true);
+  update coordination."AppEvent" e set "Mode" = p_mode where e."Id" = coordination.current_event();
+end $$;
+
+-- The event that this transaction writes; null before its first change.  What ?after= of the Gateway wants.
+create or replace function coordination.current_event() returns bigint
+language sql stable security definer set search_path from current as $$
+  select split_part(nullif(current_setting('coordination.event', true), ''), ' ', 1)::bigint
+$$;

@@ -1,0 +1,70 @@
+-- Cancels an event before it is committed anywhere: readers drop it, the Writer restores.
+-- Raises PC005 for an unknown event, PC013 when a reader has committed it or the commit was decided, PC010.
+create or replace function coordination.cancel(p_event bigint, p_reason text default 'cancelled by an operator') returns void
+language plpgsql security definer set search_path from current as $$
+declare
+  v_event  coordination."WriterEvent";
+  v_reader text;
+begin
+  perform coordination._require('coordinator');
+  perform coordination._lock(3);
+  select * into v_event from coordination."WriterEvent" e where e."Id" = p_event;
+  if not found then
+    perform coordination._refuse('PC005', format('there is no event %s', p_event), 'list them with: postroad coordination events');
+  end if;
+  select r.name into v_reader from coordination.reader r
+  where r.finished_to >= v_event."Position" or exists (
+    select from coordination.reader_event x where x.event_id = p_event and x.reader = r.name and x.state = 'Committed')
+  order by r.name limit 1;
+  if exists (select from coordination.decision d where d.event_id = p_event and d.outcome = 'commit')
+    or v_event."AppEventStatusId" = 9
+    or v_reader is not null and not exists (select from coordination.decision d where d.event_id = p_event)
+  then
+    perform coordination._refuse('PC013', format('event %s is committed%s', p_event, coalesce(' at reader ' || v_reader, '')),
+      'what is committed is undone by a new change at the Writer');
+  end if;
+  perform coordination._write_decisions(array[p_event], array['cancel'], array[p_reason]);
+end $$;
+
+-- A parked event is tried again at its readers, one that could not be rolled back at the Writer.
+-- Raises PC005 for an unknown event, PC010.
+create or replace function coordination.retry(p_event bigint, p_reader text default null) returns void
+language plpgsql security definer set search_path from current as $$
+begin
+  perform coordination._require('coordinator');
+  if not exists (select from coordination."WriterEvent" e where e."Id" = p_event) then
+    perform coordination._refuse('PC005', format('there is no event %s', p_event), 'list them with: postroad coordination events');
+  end if;
+  perform mbus.post_co_decide(jsonb_build_object('version', 1, 'kind', 'retry', 'id', p_event, 'reader', p_reader));
+end $$;
+
+-- Whether a reader has a say.  One that is away for long keeps its place and catches up, but stops nobody.
+-- Raises PC008 for an unknown reader, PC010.
+create or replace function coordination.set_voter(p_reader text, p_is_voter boolean) returns void
+language plpgsql security definer set search_path from current as $$
+begin
+  perform coordination._require('coordinator');
+  perform coordination._lock(3);
+  update coordination.reader r set is_voter = p_is_voter where r.name = p_reader;
+  if not found then
+    perform coordination._refuse('PC008', format('there is no reader %s', left(p_reader, 80)), 'look at coordination.readers');
+  end if;
+  perform coordination._decide(array(
+    select e."Id" from coordination."WriterEvent" e where e."FinishedAt" is null and e."Mode" = 'two-phase'));
+end $$;
+
+-- Forgets a reader: nothing waits for it any more.  If it comes back, it takes a snapshot.
+-- Raises PC008 for an unknown reader, PC010.
+create or replace function coordination.remove_reader(p_reader text) returns void
+language plpgsql security definer set search_path from current as $$
+begin
+  perform coordination._require('coordinator');
+  perform coordination._lock(3);
+  delete from coordination.reader r where r.name = p_reader;
+  if not found then
+    perform coordination._refuse('PC008', format('there is no reader %s', left(p_reader, 80)), 'look at coordination.readers');
+  end if;
+  perform coordination._decide(array(
+    select e."Id" from coordination."WriterEvent" e where e."FinishedAt" is null and e."Mode" = 'two-phase'));
+  perform coordination._conclude();
+end $$;

@@ -1,0 +1,98 @@
+-- Gives every event that is visible now its position and tells Coordinator and Readers, in one transaction.
+-- Returns how many were published or told again.
+--
+-- Order.  One publisher at a time: the lock is the lease of the outbox, and a dead publisher's is free at once.  What one
+-- snapshot shows and earlier ones did not comes after everything earlier, so a prefix of positions is a state that
+-- the Writer had.  Inside a snapshot, events follow the number drawn by their last change: whoever waited for
+-- another's row drew later.  No transaction that goes on for long holds the others up.
+-- Locks: the publisher's advisory lock, tried.  Raises PC010.
+create or replace function coordination.publish(p_resend interval default '30 seconds') returns integer
+language plpgsql security definer set search_path from current as $$
+declare
+  v_now   timestamptz := coordination.now();
+  v_count integer := 0;
+  v_again integer := 0;
+begin
+  perform coordination._require('writer');
+  if not coordination._try_lock(1) then return 0; end if;
+  if exists (select from coordination."AppEvent" e where not e."IsPublished") then
+    with due as materialized (
+      select e."Id", f.last_sequence, f.last_id, f.type_ids
+      from coordination."AppEvent" e
+      cross join lateral (
+        select max(p.sequence) as last_sequence, max(p.id) as last_id, array_agg(distinct p.type_id) as type_ids
+        from coordination.payload p where p.event_id = e."Id") f
+      where not e."IsPublished"),
+    placed as materialized (
+      select d.*, nextval('coordination.position') as position
+      from (select * from due order by last_id) d),
+    published as (
+      update coordination."AppEvent" e set
+        "IsPublished" = true, "PublishedAt" = v_now, "Position" = p.position, "PayloadCount" = coalesce(p.last_sequence, 0),
+        "AppEventStatusId" = 2,
+        "Entities" = array(select distinct t."Entity" from coordination."AppEventType" t where t."Id" = any (p.type_ids) order by 1)
+      from placed p where p."Id" = e."Id"
+      returning e."Id", e."Date", e."Position", coordination._describe(e) as described),
+    noted as (
+      insert into coordination.history (event_id, states, at, by)
+      select p."Id", s.states, s.at, 'writer' from published p
+      cross join lateral (values (array['Created'], p."Date"), (array['Saving'], v_now)) s (states, at)),
+    told as (
+      select coordination._tell_events(array_agg(p.described order by p."Position")) as count from published p)
+    select coalesce(t.count, 0) into v_count from told t;
+  end if;
+  v_again := coordination._tell_again(p_resend, v_now);
+  return v_count + v_again;
+end $$;
+
+-- Posts events, five hundred to a message.
+create or replace function coordination._tell_events(p_events jsonb[]) returns integer
+language plpgsql set search_path from current as $$
+declare
+  v_message jsonb;
+begin
+  for v_message in
+    select jsonb_build_object('version', 1, 'kind', 'events', 'writer', (select n.name from coordination.node n where n.role = 'writer'),
+      'events', jsonb_agg(u.event order by u.place))
+    from unnest(p_events) with ordinality u (event, place)
+    group by (u.place - 1) / 500 order by (u.place - 1) / 500
+  loop
+    perform mbus.post_co_events(v_message);
+  end loop;
+  return cardinality(p_events);
+end $$;
+
+create or replace function coordination._describe(e coordination."AppEvent") returns jsonb
+language sql stable set search_path from current as $$
+  select jsonb_build_object('id', e."Id", 'position', e."Position", 'count', e."PayloadCount", 'mode', e."Mode",
+    'type', (select t."Name" from coordination."AppEventType" t where t."Id" = e."AppEventTypeId"),
+    'entities', e."Entities", 'date', e."Date", 'published_at', e."PublishedAt",
+    'correlation_id', e."CorrelationId", 'cancels', e."Cancels")
+$$;
+
+-- Tells again what has no outcome for too long: the message, or the answer, was lost.
+create or replace function coordination._tell_again(p_after interval, p_now timestamptz) returns integer
+language plpgsql set search_path from current as $$
+declare
+  v_events jsonb[];
+begin
+  -- The oldest one decides: it is asked by index, and nothing is younger.
+  if not exists (
+    select from (
+      select e."PublishedAt" from coordination."AppEvent" e
+      where e."FinishedAt" is null and e."Position" is not null order by e."Position" limit 1) oldest
+    where oldest."PublishedAt" < p_now - p_after)
+  then
+    return 0;
+  end if;
+  with late as (
+    select e."Id" from coordination."AppEvent" e
+    where e."FinishedAt" is null and e."Position" is not null and e."PublishedAt" < p_now - p_after
+    order by e."Position" limit 500),
+  marked as (
+    update coordination."AppEvent" e set "PublishedAt" = p_now from late l where l."Id" = e."Id"
+    returning e."Position", coordination._describe(e) as described)
+  select array_agg(m.described order by m."Position") into v_events from marked m;
+  if v_events is null then return 0; end if;
+  return coordination._tell_events(v_events);
+end $$;

@@ -1,0 +1,51 @@
+-- A page for a Reader: the payloads that follow its cursor, at most p_limit, as one JSON text, with the cursor that follows it.
+-- Whole events as long as they fit; an event that is longer comes alone, page by page, so N payloads are
+-- ceil(N / limit) pages.  Cancelled events come without payloads.  Read-only.  Raises PC010, PC011 for a limit below 1.
+create or replace function coordination.pull(
+  p_position bigint, p_sequence integer default 0, p_limit integer default 10,
+  out page json, out events integer, out payloads integer, out more boolean, out next_position bigint, out next_sequence integer)
+language plpgsql stable security definer set search_path from current as $$
+begin
+  perform coordination._require('writer');
+  if p_limit < 1 then
+    perform coordination._refuse('PC011', format('a page of %s payloads', p_limit), 'ask for 1 at least');
+  end if;
+  with near as materialized (
+    -- Each event has a payload, cancelled ones aside; so twice the page is enough to look at.
+    select e.*, case when e."AppEventStatusId" = 11 then 0 else e."PayloadCount" end as size
+    from coordination."AppEvent" e
+    where e."Position" > p_position
+    order by e."Position" limit p_limit * 2),
+  summed as (
+    select n.*, sum(n.size) over (order by n."Position") as upto, row_number() over (order by n."Position") as place
+    from near n),
+  chosen as materialized (
+    select s.* from summed s
+    where case when p_sequence > 0 then s.place = 1
+      else s.upto <= p_limit or s.place = 1 end),
+  rows as (
+    select c."Position", p.sequence, json_build_object('e', c."Id", 'p', c."Position", 's', p.sequence, 'v', p.id,
+      'n', t."Entity", 'o', left(t."Operation", 1), 'c', p.after) as row
+    from chosen c
+    cross join lateral (
+      select * from coordination.payload p
+      where p.event_id = c."Id" and c.size > 0 and p.sequence > p_sequence
+      order by p.sequence limit p_limit) p
+    join coordination."AppEventType" t on t."Id" = p.type_id)
+  select json_build_object('version', 1,
+    'from', json_build_object('position', p_position, 'sequence', p_sequence),
+    'events', coalesce((select json_agg(json_build_object('id', c."Id", 'position', c."Position", 'count', c.size, 'mode', c."Mode",
+        'type', (select t."Name" from coordination."AppEventType" t where t."Id" = c."AppEventTypeId"),
+        'entities', c."Entities", 'date', c."Date", 'correlation_id', c."CorrelationId", 'cancels', c."Cancels",
+        'outcome', case when c."AppEventStatusId" = 11 then 'cancel'
+                        when c."Mode" = 'two-phase' and c."AppEventStatusId" = 9 then 'commit' end)
+        order by c."Position") from chosen c), '[]'),
+    'payloads', coalesce((select json_agg(r.row order by r."Position", r.sequence) from rows r), '[]'),
+    'columns', (select json_object_agg(e.name, e.columns) from coordination.entity e where e.role = 'tracked')),
+    (select count(*) from chosen), (select count(*) from rows),
+    exists (select from near n where n."Position" > (select max(c."Position") from chosen c))
+      or exists (select from chosen c where c.size > p_sequence + p_limit),
+    coalesce((select max(c."Position") from chosen c where c.size <= p_sequence + p_limit), p_position),
+    coalesce((select p_sequence + p_limit from chosen c where c.size > p_sequence + p_limit), 0)
+  into page, events, payloads, more, next_position, next_sequence;
+end $$;

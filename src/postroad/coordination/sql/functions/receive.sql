@@ -1,0 +1,114 @@
+-- The Coordinator hears: events of the Writer, progress and votes of a Reader.  Messages may come twice, late and in
+-- any order.  p_deadline: how long the votes of a two-phase event may take.
+-- Raises PC010, PC014 for a message of another version or kind.
+create or replace function coordination.receive(p_message jsonb, p_deadline interval default '30 seconds') returns void
+language plpgsql security definer set search_path from current as $$
+begin
+  perform coordination._require('coordinator');
+  if p_message ->> 'version' is distinct from '1' or coalesce(p_message ->> 'kind', '') not in ('events', 'progress') then
+    perform coordination._refuse('PC014', format('a message of version %s and kind %s', p_message ->> 'version', p_message ->> 'kind'),
+      'this Coordinator knows events and progress of version 1');
+  end if;
+  -- One at a time: what is decided here depends on what several messages say.
+  perform coordination._lock(3);
+  if p_message ->> 'kind' = 'events' then
+    perform coordination._receive_events(p_message -> 'events', p_deadline);
+  else
+    perform coordination._receive_progress(p_message);
+  end if;
+end $$;
+
+create or replace function coordination._receive_events(p_events jsonb, p_deadline interval) returns void
+language plpgsql set search_path from current as $$
+declare
+  v_now     timestamptz := coordination.now();
+  v_known   bigint[];
+  v_decided bigint[];
+  v_two     bigint[];
+begin
+  perform coordination._type(t.type) from (select distinct e.type from jsonb_to_recordset(p_events) e (type text)) t;
+  select array_agg(w."Id") into v_known from jsonb_to_recordset(p_events) e (id bigint)
+  join coordination."WriterEvent" w on w."Id" = e.id;
+  with come as (
+    insert into coordination."WriterEvent" ("Id", "Date", "CorrelationId", "AppEventTypeId", "AppEventStatusId", "Mode", "Position",
+      "PayloadCount", "Entities", "Cancels", "Deadline", "ReceivedAt")
+    select e.id, e.date, e.correlation_id, t."Id", 5, e.mode, e.position, e.count, e.entities, e.cancels,
+      case when e.mode = 'two-phase' then v_now + p_deadline end, v_now
+    from jsonb_to_recordset(p_events) e (id bigint, position bigint, count integer, mode text, type text, entities text[],
+      date timestamptz, correlation_id uuid, cancels bigint)
+    join coordination."AppEventType" t on t."Name" = e.type
+    on conflict ("Id") do nothing
+    returning "Id", "Mode"),
+  noted as (
+    insert into coordination.history (event_id, states, at, by)
+    select c."Id", s.states, s.at, s.by from come c
+    join jsonb_to_recordset(p_events) e (id bigint, date timestamptz, published_at timestamptz) on e.id = c."Id"
+    cross join lateral (values (array['Created'], e.date, 'writer'), (array['Saving'], e.published_at, 'writer'),
+      (array['Saved', 'Activated'], v_now, 'coordinator')) s (states, at, by))
+  select array_agg(c."Id") filter (where c."Mode" = 'two-phase') into v_two from come c;
+  -- Progress may have come first.
+  insert into coordination.history (event_id, reader, states, at, by)
+  select e.id, r.name, '{Preparing,Prepared,Processing,Processed,Committing,Committed}', r.heard_at, 'reader'
+  from jsonb_to_recordset(p_events) e (id bigint, position bigint, mode text)
+  join coordination.reader r on r.finished_to >= e.position
+  where e.mode = 'replicate' and e.id <> all (coalesce(v_known, '{}'));
+  perform coordination._decide(v_two);
+  perform coordination._conclude();
+  -- Told again by the Writer: it has not heard the outcome.
+  if v_known is not null then
+    select array_agg(d.event_id) into v_decided from coordination.decision d where d.event_id = any (v_known);
+    perform coordination._tell_decisions(coalesce(v_decided, '{}'));
+  end if;
+end $$;
+
+create or replace function coordination._receive_progress(p_message jsonb) returns void
+language plpgsql set search_path from current as $$
+declare
+  v_reader  text := p_message ->> 'reader';
+  v_to      bigint := (p_message ->> 'finished_to')::bigint;
+  v_at      timestamptz := (p_message ->> 'at')::timestamptz;
+  v_from    bigint;
+  v_again   bigint[];
+begin
+  select r.finished_to into v_from from coordination.reader r where r.name = v_reader;
+  insert into coordination.reader as r (name, finished_to) values (v_reader, v_to)
+  on conflict (name) do update set finished_to = greatest(r.finished_to, excluded.finished_to), heard_at = coordination.now(),
+    asked_at = null;
+  with said as (
+    -- A message may tell of an event twice; the later word counts, and holds what the earlier said.
+    select distinct on (e.id) e.* from jsonb_to_recordset(p_message -> 'events')
+      e (id bigint, position bigint, state text, staged integer, vote text, reason text, attempts integer, is_parked boolean,
+        at timestamptz, history jsonb)
+    order by e.id, e.at desc),
+  kept as (
+    insert into coordination.reader_event as r (event_id, reader, state, staged, vote, reason, attempts, is_parked, at)
+    select s.id, v_reader, s.state, s.staged, s.vote, s.reason, s.attempts, s.is_parked, s.at from said s
+    on conflict (event_id, reader) do update set
+      state = excluded.state, staged = greatest(r.staged, excluded.staged), vote = coalesce(r.vote, excluded.vote),
+      reason = excluded.reason, attempts = excluded.attempts, is_parked = excluded.is_parked, at = excluded.at
+    -- Forward only; a message that was overtaken changes nothing.
+    where r.at < excluded.at and r.state not in ('Committed', 'Canceled')
+    returning r.event_id)
+  insert into coordination.history (event_id, reader, states, at, by, note)
+  select k.event_id, v_reader, h.states, h.at, 'reader', h.note
+  from kept k
+  join said s on s.id = k.event_id
+  cross join lateral jsonb_to_recordset(s.history) h (states text[], at timestamptz, note text)
+  where h.at > coalesce((
+    select max(o.at) from coordination.history o where o.event_id = k.event_id and o.reader = v_reader), '-infinity');
+  if v_from is not null and v_to > v_from then
+    insert into coordination.history (event_id, reader, states, at, by)
+    select e."Id", v_reader, '{Preparing,Prepared,Processing,Processed,Committing,Committed}', v_at, 'reader'
+    from coordination."WriterEvent" e
+    where e."Position" > v_from and e."Position" <= v_to and e."Mode" = 'replicate'
+      and not exists (select from coordination.reader_event r where r.event_id = e."Id" and r.reader = v_reader);
+  end if;
+  select array_agg(d.event_id) into v_again
+  from jsonb_to_recordset(p_message -> 'events') e (id bigint, state text)
+  join coordination.decision d on d.event_id = e.id where e.state not in ('Committed', 'Canceled');
+  perform coordination._decide(array(
+    select e.id from jsonb_to_recordset(p_message -> 'events') e (id bigint, vote text) where e.vote is not null));
+  perform coordination._conclude();
+  -- Still not settled there although it was decided: the decision was lost.
+  perform coordination._tell_decisions(v_again);
+end $$;

@@ -1,0 +1,95 @@
+-- The Reader hears from the Coordinator: decisions, a question, or that an event shall be tried again.
+-- Repeating it is harmless.  Raises PC010.
+create or replace function coordination.settle(p_message jsonb) returns void
+language plpgsql security definer set search_path from current as $$
+declare
+  v_name     text := coordination._require('reader');
+  v_finished bigint;
+  v_told     jsonb;
+begin
+  perform from coordination.progress for update;
+  v_finished := coordination._finished_to();
+  if p_message ->> 'kind' = 'decisions' then
+    with decided as (
+      select d.* from jsonb_to_recordset(p_message -> 'decisions') d (id bigint, position bigint, outcome text)),
+    known as (
+      update coordination.staging s set outcome = d.outcome from decided d
+      where d.id = s.event_id and s.outcome is null)
+    insert into coordination.early_decision (event_id, outcome)
+    select d.id, d.outcome from decided d cross join coordination.progress p
+    where d.position > p.position and not exists (select from coordination.staging s where s.event_id = d.id)
+      and not exists (select from coordination."AppEvent" e where e."Id" = d.id)
+    on conflict do nothing;
+    v_told := coordination._advance();
+  elsif p_message ->> 'reader' is null or p_message ->> 'reader' = v_name then
+    if p_message ->> 'kind' = 'retry' then
+      update coordination.staging s set parked_at = null, attempts = 0, next_try_at = null
+      where s.event_id = (p_message ->> 'id')::bigint;
+      update coordination.entity e set applied = null where e.role = 'replica';
+    end if;
+    v_told := coordination._advance();
+    if p_message ->> 'kind' = 'ask' then v_told := v_told || coordination._reports(); v_finished := -1; end if;
+  else
+    return;
+  end if;
+  if v_told <> '[]' or coordination._finished_to() > v_finished then
+    perform coordination._tell_progress(v_told);
+  end if;
+end $$;
+
+-- What a Reader does from time to time: tries again what is due, and repeats what got no answer within p_repeat.
+-- Returns whether there is more to do at once.  Raises PC010.
+create or replace function coordination.attend(p_repeat interval default '5 seconds') returns boolean
+language plpgsql security definer set search_path from current as $$
+declare
+  v_finished bigint;
+  v_told     jsonb := '[]';
+  v_progress coordination.progress;
+begin
+  perform coordination._require('reader');
+  -- The usual case is that nothing waits.
+  if not exists (select from coordination.staging) then return false; end if;
+  select * into v_progress from coordination.progress for update;
+  v_finished := coordination._finished_to();
+  v_told := coordination._advance();
+  if v_told = '[]' and v_progress.told_at < coordination.now() - p_repeat then
+    v_told := coordination._reports();
+  end if;
+  if v_told <> '[]' or coordination._finished_to() > v_finished then
+    perform coordination._tell_progress(v_told);
+  end if;
+  return coordination._finished_to() > v_finished;
+end $$;
+
+create or replace function coordination._reports() returns jsonb
+language sql stable set search_path from current as $$
+  select coalesce(jsonb_agg(coordination._report(s, case when s.staged < s.count then 'Preparing' when s.vote is not null then 'Processed'
+    when s.attempts > 0 then 'Processing' else 'Prepared' end) order by s.position), '[]')
+  from (select * from coordination.staging s order by s.position limit 500) s
+$$;
+
+-- Announces this Reader to the Coordinator, with how far it is.  Raises PC010.
+create or replace function coordination.announce() returns void
+language plpgsql security definer set search_path from current as $$
+begin
+  perform coordination._require('reader');
+  perform coordination._tell_progress(coordination._reports());
+end $$;
+
+-- A Reader's own check votes: null is yes, a reason is no.  Only for an event that waits for checks.
+-- Raises PC010, PC005 for an event that does not wait here.
+create or replace function coordination.vote(p_event bigint, p_reason text default null) returns void
+language plpgsql security definer set search_path from current as $$
+declare
+  v_event coordination.staging;
+begin
+  perform coordination._require('reader');
+  perform from coordination.progress for update;
+  select * into v_event from coordination.staging s where s.event_id = p_event;
+  if not found then
+    perform coordination._refuse('PC005', format('event %s does not wait at this reader', p_event), 'look at coordination.staging');
+  end if;
+  if v_event.vote is null then
+    perform coordination._tell_progress(jsonb_build_array(coordination._cast(p_event, p_reason)));
+  end if;
+end $$;

@@ -1,0 +1,68 @@
+-- At the Writer, inside the repeatable-read transaction that copies the tables: where the tail begins.
+-- position: the last one whose events the copy holds; included: events that it holds although they had no position yet.
+-- Read-only.  Raises PC010.
+create or replace function coordination.snapshot() returns jsonb
+language plpgsql stable security definer set search_path from current as $$
+begin
+  perform coordination._require('writer');
+  return jsonb_build_object(
+    'position', coalesce((select max(e."Position") from coordination."AppEvent" e), 0),
+    'included', coalesce((select jsonb_agg(e."Id") from coordination."AppEvent" e where not e."IsPublished"), '[]'),
+    'columns', coalesce((select jsonb_object_agg(e.name, e.columns) from coordination.entity e where e.role = 'tracked'), '{}'),
+    'tables', coalesce((
+      select jsonb_object_agg(e.name, format('%I.%I', e.schema_name, e.table_name)) from coordination.entity e where e.role = 'tracked'), '{}'));
+end $$;
+
+-- At the Reader: makes room for the copy of one entity, until the end of the transaction.
+-- Returns the columns to copy, in order.  Raises PC001, PC010, PC012.
+create or replace function coordination.open_snapshot(p_entity text, p_columns text[]) returns text[]
+language plpgsql security definer set search_path from current as $$
+declare
+  v_entity coordination.entity;
+  v_shared text[];
+begin
+  perform coordination._require('reader');
+  perform from coordination.progress for update;
+  v_entity := coordination._ensure_replica(p_entity, p_columns);
+  v_shared := array(select c from unnest(v_entity.columns) c where c = any (p_columns));
+  execute format('create temporary table %I on commit drop as select %s from %s limit 0',
+    'snapshot_' || p_entity, coordination._list(v_shared), coordination._table(v_entity));
+  return v_shared;
+end $$;
+
+-- At the Reader: puts what was copied in the place of what was there, for all entities at once, and sets the cursor.
+-- Whatever waited is dropped: the copy holds it or the tail brings it.  Raises PC010.
+create or replace function coordination.close_snapshot(p_snapshot jsonb) returns void
+language plpgsql security definer set search_path from current as $$
+declare
+  v_entity coordination.entity;
+  v_shared text[];
+  v_others text[];
+begin
+  perform coordination._require('reader');
+  perform from coordination.progress for update;
+  set constraints all deferred;
+  for v_entity in
+    select e.* from coordination.entity e where e.role = 'replica' and p_snapshot -> 'columns' ? e.name order by e.level desc, e.name
+  loop
+    execute format('delete from %s t where not exists (select from pg_temp.%I s where %s)', coordination._table(v_entity),
+      'snapshot_' || v_entity.name, coordination._list(v_entity.key_columns, 's.%1$I = t.%1$I', ' and '));
+  end loop;
+  for v_entity in
+    select e.* from coordination.entity e where e.role = 'replica' and p_snapshot -> 'columns' ? e.name order by e.level, e.name
+  loop
+    v_shared := array(select c from unnest(v_entity.columns) c where p_snapshot -> 'columns' -> v_entity.name ? c);
+    v_others := array(select c from unnest(v_shared) c where c <> all (v_entity.key_columns));
+    execute format('insert into %s (%s) overriding system value select %2$s from pg_temp.%3$I on conflict (%4$s) %5$s',
+      coordination._table(v_entity), coordination._list(v_shared), 'snapshot_' || v_entity.name,
+      coordination._list(v_entity.key_columns),
+      coalesce('do update set ' || coordination._list(nullif(v_others, '{}'), '%1$I = excluded.%1$I'), 'do nothing'));
+  end loop;
+  set constraints all immediate;
+  delete from coordination.payload p using coordination.staging s where s.event_id = p.event_id;
+  delete from coordination.staging;
+  update coordination.progress p set position = (p_snapshot ->> 'position')::bigint, sequence = 0, has_snapshot = true,
+    columns = p_snapshot -> 'columns',
+    included = array(select jsonb_array_elements_text(p_snapshot -> 'included')::bigint);
+  perform coordination.announce();
+end $$;

@@ -1,0 +1,136 @@
+-- Takes a page that was pulled from the Writer: stages it with the cursor in one transaction, applies what can be
+-- applied, votes where a vote is asked for, and tells the Coordinator.  A page that does not continue the cursor changes nothing.
+-- Returns the cursor: position, sequence, finished_to.  Raises PC010, PC014 for a page of another version.
+-- Locks: the row of progress, first and for all that a Reader does; then staging, then the entities' tables.
+create or replace function coordination.stage(p_page jsonb) returns jsonb
+language plpgsql security definer set search_path from current as $$
+declare
+  v_progress coordination.progress;
+  v_finished bigint;
+  v_told     jsonb := '[]';
+  v_last     record;
+begin
+  perform coordination._require('reader');
+  if p_page ->> 'version' is distinct from '1' then
+    perform coordination._refuse('PC014', format('a page of version %s', p_page ->> 'version'), 'this Reader knows version 1');
+  end if;
+  select * into v_progress from coordination.progress for update;
+  if (p_page #>> '{from,position}')::bigint = v_progress.position
+    and (p_page #>> '{from,sequence}')::integer = v_progress.sequence and jsonb_array_length(p_page -> 'events') > 0
+  then
+    if v_progress.columns <> p_page -> 'columns' then
+      v_progress.columns := p_page -> 'columns';
+      update coordination.progress p set columns = v_progress.columns;
+    end if;
+    v_finished := coordination._finished_to();
+    if not coordination._apply_page(p_page, v_progress) then
+      perform coordination._stage_page(p_page, v_progress);
+      v_told := coordination._advance();
+    end if;
+    select e.id, e.position, e.count, coalesce(s.staged, e.count) as staged into v_last
+    from jsonb_to_recordset(p_page -> 'events') e (id bigint, position bigint, count integer)
+    left join coordination.staging s on s.event_id = e.id
+    order by e.position desc limit 1;
+    if v_last.staged >= v_last.count then
+      v_progress.position := v_last.position;
+      v_progress.sequence := 0;
+    else
+      v_progress.sequence := v_last.staged;
+    end if;
+    update coordination.progress p set position = v_progress.position, sequence = v_progress.sequence;
+    if v_told <> '[]' or coordination._finished_to() > v_finished then
+      perform coordination._tell_progress(v_told);
+    end if;
+  end if;
+  return jsonb_build_object('position', v_progress.position, 'sequence', v_progress.sequence,
+    'finished_to', coordination._finished_to());
+end $$;
+
+-- The short way, for a page of whole events that nobody votes on while nothing else waits: straight from the page
+-- into the tables.  False, with nothing changed, when the page is not like that or the tables refuse it.
+create or replace function coordination._apply_page(p_page jsonb, p_progress coordination.progress) returns boolean
+language plpgsql set search_path from current as $$
+declare
+  v_now timestamptz := coordination.now();
+begin
+  if p_progress.sequence > 0 or p_progress.included <> '{}'
+    or exists (select from coordination.staging) or exists (select from coordination.early_decision)
+    or not (
+      select bool_and(e.mode = 'replicate' and e.outcome is null or e.outcome is not distinct from 'commit')
+        and sum(e.count) = jsonb_array_length(p_page -> 'payloads')
+      from jsonb_to_recordset(p_page -> 'events') e (mode text, outcome text, count integer))
+  then
+    return false;
+  end if;
+  begin
+    perform coordination._apply(p_page -> 'payloads', null, p_page -> 'columns');
+    with done as (
+      insert into coordination."AppEvent" ("Id", "IsPublished", "Date", "CorrelationId", "AppEventTypeId", "AppEventStatusId",
+        "Mode", "Position", "PayloadCount", "Entities", "FinishedAt", "Cancels", "Number")
+      select e.id, true, e.date, e.correlation_id, t."Id", 9, e.mode, e.position, e.count, e.entities, v_now, e.cancels,
+        nextval('coordination.number')
+      from (
+        select * from jsonb_to_recordset(p_page -> 'events') e (id bigint, position bigint, count integer, mode text, type text,
+          entities text[], date timestamptz, correlation_id uuid, cancels bigint)
+        order by e.position) e
+      join coordination."AppEventType" t on t."Name" = e.type
+      returning "Id")
+    insert into coordination.history (event_id, reader, states, at, by)
+    select d."Id", n.name, '{Preparing,Prepared,Processing,Processed,Committing,Committed}', v_now, 'reader'
+    from done d cross join coordination.node n where n.role = 'reader';
+  exception when others then
+    if sqlstate in ('40001', '40P01', '55P03', '57014') then raise; end if;
+    -- Which of the events it was is found out one by one.
+    return false;
+  end;
+  return true;
+end $$;
+
+-- The long way: every payload is kept until its event is decided or can be applied.
+create or replace function coordination._stage_page(p_page jsonb, p_progress coordination.progress) returns void
+language plpgsql set search_path from current as $$
+declare
+  v_now    timestamptz := coordination.now();
+  v_reader text := (select n.name from coordination.node n where n.role = 'reader');
+begin
+  -- What a snapshot brought already is passed over.
+  update coordination.progress p set included = array(
+    select i from unnest(p.included) i
+    where i not in (select (e ->> 'id')::bigint from jsonb_array_elements(p_page -> 'events') e))
+  where p.included <> '{}';
+  with come as (
+    insert into coordination.staging (event_id, position, count, mode, entities, type_name, date, correlation_id, cancels, outcome)
+    select e.id, e.position, e.count, e.mode, e.entities, e.type, e.date, e.correlation_id, e.cancels, coalesce(e.outcome, d.outcome)
+    from jsonb_to_recordset(p_page -> 'events') e (id bigint, position bigint, count integer, mode text, type text, entities text[],
+      date timestamptz, correlation_id uuid, cancels bigint, outcome text)
+    left join coordination.early_decision d on d.event_id = e.id
+    where e.id <> all (p_progress.included)
+    on conflict (event_id) do nothing
+    returning event_id, position, entities),
+  noted as (
+    insert into coordination.history (event_id, reader, states, at, by)
+    select c.event_id, v_reader, '{Preparing}', v_now, 'reader' from come c)
+  insert into coordination.waiting (entity, position, event_id)
+  select u.entity, c.position, c.event_id from come c cross join lateral unnest(c.entities) u (entity);
+  delete from coordination.early_decision d
+  where d.event_id in (select (e ->> 'id')::bigint from jsonb_array_elements(p_page -> 'events') e);
+  perform coordination._type(x.n, case x.o when 'I' then 'Insert' when 'U' then 'Update' else 'Delete' end)
+  from (select distinct x.n, x.o from jsonb_to_recordset(p_page -> 'payloads') x (n text, o text)) x;
+  with come as (
+    insert into coordination.payload (event_id, sequence, id, type_id, after)
+    select x.e, x.s, x.v, t."Id", x.c
+    from jsonb_to_recordset(p_page -> 'payloads') x (e bigint, s integer, v bigint, n text, o text, c json)
+    join coordination.staging g on g.event_id = x.e
+    join coordination."AppEventType" t on t."Entity" = x.n and left(t."Operation", 1) = x.o
+    on conflict do nothing
+    returning event_id),
+  counted as (
+    update coordination.staging s set staged = s.staged + c.count
+    from (select event_id, count(*) as count from come group by event_id) c
+    where c.event_id = s.event_id
+    returning s.event_id, s.staged, s.count)
+  insert into coordination.history (event_id, reader, states, at, by, note)
+  select c.event_id, v_reader, case when c.staged >= c.count then '{Prepared}'::text[] else '{Preparing}' end, v_now, 'reader',
+    c.staged || '/' || c.count
+  from counted c;
+end $$;

@@ -1,0 +1,78 @@
+-- From now on every change of the table is written, in the transaction that makes it, as an event: whoever makes
+-- it, in whatever language, by one row or by a million.  Called again after the table was altered, or to change the settings.
+-- Locks the table against writers for a moment.  Raises PC001 for an unknown table, PC003, PC004, PC006, PC007, PC010.
+create or replace function coordination.track(
+  p_table text, p_entity text default null, p_mode text default 'replicate', p_on_conflict text default 'refuse')
+returns text
+language plpgsql security definer set search_path from current as $$
+declare
+  v_table    regclass := coordination._find_table(p_table);
+  v_entity   coordination.entity;
+  v_name     text;
+  v_function text;
+  v_operation text;
+begin
+  perform coordination._require('writer');
+  if p_mode not in ('replicate', 'two-phase') or p_on_conflict not in ('refuse', 'compensate') then
+    perform coordination._refuse('PC002', format('unknown mode %s or policy %s', p_mode, p_on_conflict),
+      'modes: replicate, two-phase; policies: refuse, compensate');
+  end if;
+  perform coordination._lock(0);
+  v_name := coalesce(p_entity, (select c.relname from pg_class c where c.oid = v_table));
+  v_entity := coordination._register(v_table, v_name, 'tracked');
+  update coordination.entity e set mode = p_mode, on_conflict = p_on_conflict where e.name = v_name;
+  v_function := quote_ident('capture_' || v_name);
+  execute coordination._fill('capture', jsonb_build_object(
+    'table', v_table,
+    'function', v_function,
+    'insert', coordination._type(v_name, 'Insert'),
+    'update', coordination._type(v_name, 'Update'),
+    'delete', coordination._type(v_name, 'Delete'),
+    'mode', quote_literal(p_mode),
+    'new_image', coordination._image(v_table, 'n', v_entity.columns),
+    'old_image', coordination._image(v_table, 'o', v_entity.columns),
+    'old_key', coordination._image(v_table, 'o', v_entity.key_columns),
+    'first_key', quote_ident(v_entity.key_columns[1]),
+    'same_key', coordination._list(v_entity.key_columns, 'o.%1$I = n.%1$I', ' and ')));
+  execute format('revoke execute on function coordination.%s() from public', v_function);
+  foreach v_operation in array '{insert,update,delete,truncate}'::text[] loop
+    execute format('create or replace trigger %I %s %s on %s %s for each statement execute function coordination.%s()',
+      'coordination_' || v_operation,
+      case v_operation when 'truncate' then 'before' else 'after' end,
+      v_operation, v_table,
+      case v_operation when 'insert' then 'referencing new table as new_rows'
+        when 'update' then 'referencing old table as old_rows new table as new_rows'
+        when 'delete' then 'referencing old table as old_rows' else '' end,
+      v_function);
+  end loop;
+  return v_name;
+end $$;
+
+-- Changes of the table are no longer written.  What was written stays.  Raises PC001.
+create or replace function coordination.untrack(p_entity text) returns void
+language plpgsql security definer set search_path from current as $$
+declare
+  v_entity coordination.entity := coordination._entity(p_entity);
+  v_operation text;
+begin
+  foreach v_operation in array '{insert,update,delete,truncate}'::text[] loop
+    execute format('drop trigger if exists %I on %s', 'coordination_' || v_operation, coordination._table(v_entity));
+  end loop;
+  execute format('drop function if exists coordination.%I()', 'capture_' || p_entity);
+  delete from coordination.entity e where e.name = p_entity;
+end $$;
+
+create or replace function coordination._find_table(p_table text) returns regclass
+language plpgsql stable set search_path from current as $$
+declare
+  v_table regclass;
+begin
+  -- The pinned path knows the catalogue and the room only; a bare name means the schema public.
+  v_table := coalesce(to_regclass(p_table),
+    case when cardinality(parse_ident(p_table)) = 1 then to_regclass('public.' || p_table) end);
+  if v_table is null or not exists (select from pg_class c where c.oid = v_table and c.relkind in ('r', 'p')) then
+    perform coordination._refuse('PC001', format('there is no table %s', left(p_table, 130)),
+      'name it as in SQL, with its schema: public."DummyItem"');
+  end if;
+  return v_table;
+end $$;

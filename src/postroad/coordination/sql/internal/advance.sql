@@ -1,0 +1,225 @@
+-- Brings staged events on: each event that is the first of all its entities is applied, voted on or dropped.
+--
+--   staged ──replicate, or decided commit──> applied          (refused: tried again, then parked)
+--          ──two-phase──> voted yes ──decision──> applied or dropped
+--                       └ voted no  ──decision──> dropped
+--
+-- Returns what is to be told to the Coordinator, one element per event.  At most p_limit events in one transaction.
+create or replace function coordination._advance(p_limit integer default 1000) returns jsonb
+language plpgsql set search_path from current as $$
+declare
+  v_told     jsonb := '[]';
+  v_event    coordination.staging;
+  v_progress coordination.progress;
+  v_moved    boolean;
+  v_done     integer := 0;
+  v_result   jsonb;
+begin
+  select * into v_progress from coordination.progress;
+  loop
+    v_moved := false;
+    for v_event in
+      select s.* from (
+        select h.event_id from (select distinct w.entity from coordination.waiting w) e
+        cross join lateral (
+          select w.event_id from coordination.waiting w where w.entity = e.entity order by w.position limit 1) h
+        group by h.event_id) heads
+      join coordination.staging s on s.event_id = heads.event_id
+      where not exists (
+        select from coordination.waiting mine join coordination.waiting other
+          on other.entity = mine.entity and other.position < mine.position
+        where mine.event_id = s.event_id)
+        and s.staged >= s.count
+        and (v_progress.wait = 'entity' or s.position = (select min(a.position) from coordination.staging a))
+      order by s.position
+    loop
+      v_result := coordination._advance_one(v_event, v_progress);
+      if v_result is not null then
+        v_told := v_told || (v_result - 'moved');
+        if v_result ? 'moved' then
+          v_moved := true;
+          v_done := v_done + 1;
+        end if;
+      end if;
+      exit when v_done >= p_limit;
+    end loop;
+    exit when not v_moved or v_done >= p_limit;
+  end loop;
+  return v_told;
+end $$;
+
+create or replace function coordination._advance_one(
+  p_event coordination.staging, p_progress coordination.progress) returns jsonb
+language plpgsql set search_path from current as $$
+declare
+  v_reason text;
+  v_group  bigint[];
+begin
+  if p_event.outcome = 'cancel' then
+    return coordination._close(p_event, 'Canceled', '{Canceling,Canceled}') || '{"moved": true}';
+  end if;
+  if p_event.mode = 'replicate' or p_event.outcome = 'commit' then
+    if p_event.parked_at is not null or p_event.next_try_at > coordination.now() then return null; end if;
+    v_reason := coordination._apply_staged(array[p_event.event_id], p_progress.columns);
+    if v_reason is not null then
+      -- What follows may have mended it: together they may pass where one alone does not.
+      v_group := coordination._following(p_event);
+      if cardinality(v_group) = 0
+        or coordination._apply_staged(p_event.event_id || v_group, p_progress.columns) is not null
+      then
+        return coordination._fail(p_event, p_progress, v_reason);
+      end if;
+      perform coordination._close(s, 'Committed', '{Processing,Processed,Committing,Committed}')
+      from coordination.staging s where s.event_id = any (v_group);
+    end if;
+    return coordination._close(p_event, 'Committed',
+      case when p_event.mode = 'replicate' then '{Processing,Processed,Committing,Committed}' else '{Committing,Committed}' end::text[])
+      || '{"moved": true}';
+  end if;
+  if p_event.vote is not null then return null; end if;
+  v_reason := coordination._try(p_event, p_progress.columns);
+  if v_reason is null and p_progress.has_checks then
+    -- The Reader's own checks vote through coordination.vote.
+    if p_event.reason is distinct from 'waits for checks' then
+      update coordination.staging s set reason = 'waits for checks' where s.event_id = p_event.event_id;
+    end if;
+    return null;
+  end if;
+  return coordination._cast(p_event.event_id, v_reason);
+end $$;
+
+-- Applies staged events in a subtransaction: null, or why the tables refuse them.
+create or replace function coordination._apply_staged(p_events bigint[], p_columns jsonb) returns text
+language plpgsql set search_path from current as $$
+declare
+  v_reason text;
+begin
+  perform coordination._apply(null, p_events, p_columns);
+  return null;
+exception when others then
+  -- A conflict with somebody else's transaction is nobody's fault: the whole call is tried again.
+  if sqlstate in ('40001', '40P01', '55P03', '57014') then raise; end if;
+  get stacked diagnostics v_reason = message_text;
+  return v_reason;
+end $$;
+
+-- Events after this one that may be applied with it: those that need no vote, and whose entities are not waited for
+-- by one that must stay.
+create or replace function coordination._following(p_event coordination.staging) returns bigint[]
+language plpgsql stable set search_path from current as $$
+declare
+  v_event coordination.staging;
+  v_shut  text[] := '{}';
+  v_found bigint[] := '{}';
+begin
+  for v_event in
+    select s.* from coordination.staging s where s.position > p_event.position order by s.position limit 200
+  loop
+    if v_event.entities && v_shut or v_event.staged < v_event.count
+      or not (v_event.mode = 'replicate' and v_event.outcome is null or v_event.outcome is not distinct from 'commit')
+    then
+      v_shut := v_shut || v_event.entities;
+    elsif v_event.entities && p_event.entities then
+      v_found := v_found || v_event.event_id;
+    else
+      v_shut := v_shut || v_event.entities;
+    end if;
+  end loop;
+  return v_found;
+end $$;
+
+-- Whether the tables would take it: applied, and taken back.  Null, or the reason against it.
+create or replace function coordination._try(p_event coordination.staging, p_columns jsonb) returns text
+language plpgsql set search_path from current as $$
+declare
+  v_reason text;
+begin
+  begin
+    perform coordination._apply(null, array[p_event.event_id], p_columns);
+    raise exception using errcode = 'PC098', message = 'taken back';
+  exception
+    when sqlstate 'PC098' then return null;
+    when others then
+      if sqlstate in ('40001', '40P01', '55P03', '57014') then raise; end if;
+      get stacked diagnostics v_reason = message_text;
+      return v_reason;
+  end;
+end $$;
+
+-- Writes a vote down.
+create or replace function coordination._cast(p_event bigint, p_reason text) returns jsonb
+language plpgsql set search_path from current as $$
+declare
+  v_vote  text := case when p_reason is null then 'yes' else 'no' end;
+  v_event coordination.staging;
+begin
+  update coordination.staging s set vote = v_vote, reason = p_reason where s.event_id = p_event returning * into v_event;
+  insert into coordination.history (event_id, reader, states, by, note)
+  values (p_event, (select n.name from coordination.node n where n.role = 'reader'), '{Processing,Processed}', 'reader', p_reason);
+  return coordination._report(v_event, 'Processed');
+end $$;
+
+-- An event leaves the staging for good.
+create or replace function coordination._close(p_event coordination.staging, p_state text, p_states text[]) returns jsonb
+language plpgsql set search_path from current as $$
+begin
+  delete from coordination.payload p where p.event_id = p_event.event_id;
+  delete from coordination.staging s where s.event_id = p_event.event_id;
+  insert into coordination."AppEvent" ("Id", "IsPublished", "Date", "CorrelationId", "AppEventTypeId", "AppEventStatusId", "Mode",
+    "Position", "PayloadCount", "Entities", "FinishedAt", "Cancels", "Number")
+  values (p_event.event_id, true, p_event.date, p_event.correlation_id, coordination._type(p_event.type_name),
+    coordination._status(p_state), p_event.mode, p_event.position, p_event.count, p_event.entities, coordination.now(),
+    p_event.cancels, nextval('coordination.number'))
+  on conflict ("Id") do nothing;
+  insert into coordination.history (event_id, reader, states, by)
+  values (p_event.event_id, (select n.name from coordination.node n where n.role = 'reader'), p_states, 'reader');
+  if p_event.attempts > 0 then
+    perform coordination._clear_alert('coordination.parked.' || p_event.event_id);
+  end if;
+  return coordination._report(p_event, p_state);
+end $$;
+
+-- The tables refused an event that must be applied: later again, and parked after too many tries.
+create or replace function coordination._fail(
+  p_event coordination.staging, p_progress coordination.progress, p_reason text) returns jsonb
+language plpgsql set search_path from current as $$
+declare
+  v_event coordination.staging;
+begin
+  update coordination.staging s set attempts = s.attempts + 1, reason = p_reason,
+    next_try_at = coordination.now() + least(interval '100 milliseconds' * 2 ^ s.attempts, interval '1 minute'),
+    parked_at = case when s.attempts + 1 >= p_progress.max_attempts then coordination.now() end
+  where s.event_id = p_event.event_id returning * into v_event;
+  if v_event.parked_at is not null then
+    perform coordination._raise_alert('coordination.parked.' || p_event.event_id, 'error',
+      format('event %s is parked at reader %s', p_event.event_id, (select n.name from coordination.node n where n.role = 'reader')),
+      format('%s. What follows for %s waits. Mend it, then: postroad coordination retry %s', p_reason,
+        array_to_string(p_event.entities, ', '), p_event.event_id));
+  end if;
+  return coordination._report(v_event, 'Processing');
+end $$;
+
+create or replace function coordination._report(p_event coordination.staging, p_state text) returns jsonb
+language sql stable set search_path from current as $$
+  select jsonb_build_object('id', p_event.event_id, 'position', p_event.position, 'state', p_state, 'staged', p_event.staged,
+    'vote', p_event.vote, 'reason', p_event.reason, 'attempts', p_event.attempts,
+    'is_parked', p_event.parked_at is not null, 'at', coordination.now(),
+    'history', (
+      select jsonb_agg(jsonb_build_object('states', h.states, 'at', h.at, 'note', h.note) order by h.at)
+      from (select * from coordination.history h where h.event_id = p_event.event_id order by h.at desc limit 50) h))
+$$;
+
+-- Tells the Coordinator: up to where everything is finished, and what there is to say about single events.
+create or replace function coordination._tell_progress(p_told jsonb) returns void
+language plpgsql set search_path from current as $$
+begin
+  update coordination.progress p set told_at = coordination.now();
+  perform mbus.post_co_votes(jsonb_build_object('version', 1, 'kind', 'progress',
+    'reader', (select n.name from coordination.node n where n.role = 'reader'),
+    'finished_to', coordination._finished_to(), 'at', coordination.now(), 'events', p_told));
+end $$;
+
+create or replace function coordination._finished_to() returns bigint
+language sql stable set search_path from current as $$
+  select coalesce((select min(s.position) - 1 from coordination.staging s), (select p.position from coordination.progress p))
+$$;

@@ -1,0 +1,102 @@
+-- Applies payloads to the entities' tables: those of a page (p_rows) or those staged for some events.
+-- One statement per entity and operation, parents before children; where that meets a constraint, row by row in the Writer's order.
+-- Whatever the tables refuse is raised, and nothing was applied.
+create or replace function coordination._apply(p_rows jsonb, p_events bigint[], p_columns jsonb) returns void
+language plpgsql set search_path from current as $$
+begin
+  begin
+    perform coordination._apply_at_once(p_rows, p_events, p_columns);
+    set constraints all immediate;
+  exception when integrity_constraint_violation then
+    perform coordination._apply_in_order(p_rows, p_events);
+    set constraints all immediate;
+  end;
+end $$;
+
+create or replace function coordination._apply_at_once(p_rows jsonb, p_events bigint[], p_columns jsonb) returns void
+language plpgsql set search_path from current as $$
+declare
+  v_part  record;
+  v_parts jsonb;
+begin
+  set constraints all deferred;
+  -- What there is to do, once; a payload without some column of its entity is told apart from one with a null.
+  if p_rows is not null then
+    select jsonb_agg(s) into v_parts from (
+      select x.n, bool_or(x.o = 'D') as erases, bool_or(x.o <> 'D') as writes,
+        bool_and(x.o = 'D' or x.c ?& array(select jsonb_array_elements_text(p_columns -> x.n))) as is_whole
+      from jsonb_to_recordset(p_rows) x (n text, o text, c jsonb) group by x.n) s;
+  else
+    select jsonb_agg(s) into v_parts from (
+      select t."Entity" as n, bool_or(t."Operation" = 'Delete') as erases, bool_or(t."Operation" <> 'Delete') as writes,
+        bool_and(t."Operation" = 'Delete'
+          or x.after::jsonb ?& array(select jsonb_array_elements_text(p_columns -> t."Entity"))) as is_whole
+      from coordination.payload x join coordination."AppEventType" t on t."Id" = x.type_id
+      where x.event_id = any (p_events) group by t."Entity") s;
+  end if;
+  if exists (select from jsonb_to_recordset(v_parts) p (is_whole boolean) where not p.is_whole) then
+    perform coordination._apply_in_order(p_rows, p_events);
+    return;
+  end if;
+  for v_part in
+    select p.*, coordination._ensure_replica(p.n, array(select jsonb_array_elements_text(p_columns -> p.n))) as entity
+    from jsonb_to_recordset(v_parts) p (n text, erases boolean, writes boolean)
+  loop
+    null;
+  end loop;
+  for v_part in
+    select e.name from jsonb_to_recordset(v_parts) p (n text, erases boolean)
+    join coordination.entity e on e.name = p.n where p.erases order by e.level desc, e.name
+  loop
+    execute format('select coordination.%I($1, $2)', 'erase_' || v_part.name) using p_rows, p_events;
+  end loop;
+  for v_part in
+    select e.name from jsonb_to_recordset(v_parts) p (n text, writes boolean)
+    join coordination.entity e on e.name = p.n where p.writes order by e.level, e.name
+  loop
+    execute format('select coordination.%I($1, $2)', 'write_' || v_part.name) using p_rows, p_events;
+  end loop;
+end $$;
+
+-- Row by row, as the Writer did it, each with the columns that are present in its image.
+create or replace function coordination._apply_in_order(p_rows jsonb, p_events bigint[]) returns void
+language plpgsql set search_path from current as $$
+declare
+  v_row     record;
+  v_entity  coordination.entity;
+  v_table   regclass;
+  v_columns text[];
+  v_others  text[];
+begin
+  set constraints all deferred;
+  for v_row in
+    select x.p, x.s, x.n, x.o, x.c from jsonb_to_recordset(p_rows) x (p bigint, s integer, n text, o text, c jsonb)
+    where p_rows is not null
+    union all
+    select s.position, x.sequence, t."Entity", left(t."Operation", 1), x.after::jsonb
+    from coordination.payload x
+    join coordination.staging s on s.event_id = x.event_id
+    join coordination."AppEventType" t on t."Id" = x.type_id
+    where p_rows is null and x.event_id = any (p_events)
+    order by 1, 2
+  loop
+    v_entity := coordination._entity(v_row.n);
+    v_table := coordination._table(v_entity);
+    v_columns := array(select c from unnest(v_entity.columns) c where v_row.c ? c);
+    if not v_entity.is_subset and exists (select from jsonb_object_keys(v_row.c) k where k <> all (v_entity.columns)) then
+      perform coordination._ensure_replica(v_row.n, array(select jsonb_object_keys(v_row.c)));
+    end if;
+    if v_row.o = 'D' then
+      execute format('delete from %s t using jsonb_to_record($1) as g (%s) where %s', v_table,
+        coordination._definitions(v_table, v_entity.key_columns),
+        coordination._list(v_entity.key_columns, 't.%1$I = g.%1$I', ' and ')) using v_row.c;
+    else
+      v_others := array(select c from unnest(v_columns) c where c <> all (v_entity.key_columns));
+      execute format('insert into %s (%s) overriding system value select %s from jsonb_to_record($1) as g (%s) on conflict (%s) %s',
+        v_table, coordination._list(v_columns), coordination._values(v_table, 'g', v_columns),
+        coordination._definitions(v_table, v_columns), coordination._list(v_entity.key_columns),
+        coalesce('do update set ' || coordination._list(nullif(v_others, '{}'), '%1$I = excluded.%1$I'), 'do nothing'))
+      using v_row.c;
+    end if;
+  end loop;
+end $$;

@@ -1,0 +1,35 @@
+-- The event of this transaction: its number, the last number of its payloads, whether it has a row yet.
+-- Kept in a setting that lives as long as the transaction, and goes back with a savepoint as the rows do.
+create or replace function coordination._current_event(out v_event bigint, out v_from integer, out v_is_new boolean)
+language plpgsql set search_path from current as $$
+declare
+  v_setting text := current_setting('coordination.event', true);
+begin
+  if v_setting is null or v_setting = '' then
+    v_event := nextval(pg_get_serial_sequence('coordination."AppEvent"', 'Id'));
+    v_from := 0;
+    v_is_new := true;
+  else
+    v_event := split_part(v_setting, ' ', 1)::bigint;
+    v_from := split_part(v_setting, ' ', 2)::integer;
+    v_is_new := false;
+  end if;
+end $$;
+
+-- Writes the event's row with its first payloads; a later entity may make it two-phase.
+create or replace function coordination._note_event(
+  p_event bigint, p_sequence integer, p_is_new boolean, p_type integer, p_mode text) returns void
+language plpgsql set search_path from current as $$
+declare
+  v_asked text := nullif(current_setting('coordination.mode', true), '');
+begin
+  if p_is_new then
+    insert into coordination."AppEvent" ("Id", "CorrelationId", "AppEventTypeId", "Mode", "Cancels")
+    values (p_event,
+      coalesce(nullif(current_setting('coordination.correlation_id', true), '')::uuid, gen_random_uuid()),
+      p_type, coalesce(v_asked, p_mode), nullif(current_setting('coordination.cancels', true), '')::bigint);
+  elsif v_asked is null and p_mode = 'two-phase' then
+    update coordination."AppEvent" e set "Mode" = p_mode where e."Id" = p_event and e."Mode" <> p_mode;
+  end if;
+  perform set_config('coordination.event', p_event || ' ' || p_sequence, true);
+end $$;

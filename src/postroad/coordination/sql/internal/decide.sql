@@ -1,0 +1,88 @@
+-- The Coordinator decides, once for each event: any no is a cancel, a yes of every voter is a commit.
+-- The row of the decision comes first, in the same transaction as the message that tells it.
+create or replace function coordination._decide(p_events bigint[]) returns void
+language plpgsql set search_path from current as $$
+begin
+  perform coordination._write_decisions(array_agg(d.id), array_agg(d.outcome), array_agg(d.reason)) from (
+    select e."Id" as id,
+      case when n.reason is null then 'commit' else 'cancel' end as outcome, n.reason
+    from coordination."WriterEvent" e
+    left join lateral (
+      select string_agg(format('%s: %s', r.reader, r.reason), '; ' order by r.reader) as reason
+      from coordination.reader_event r where r.event_id = e."Id" and r.vote = 'no') n on true
+    where e."Id" = any (p_events) and e."Mode" = 'two-phase'
+      and not exists (select from coordination.decision d where d.event_id = e."Id")
+      and (n.reason is not null or not exists (
+        select from coordination.reader r where r.is_voter and r.finished_to < e."Position" and not exists (
+          select from coordination.reader_event v where v.event_id = e."Id" and v.reader = r.name and v.vote = 'yes')))) d
+  having count(*) > 0;
+end $$;
+
+create or replace function coordination._write_decisions(p_ids bigint[], p_outcomes text[], p_reasons text[]) returns void
+language plpgsql set search_path from current as $$
+declare
+  v_new bigint[];
+begin
+  with written as (
+    insert into coordination.decision (event_id, outcome, reason)
+    select u.* from unnest(p_ids, p_outcomes, p_reasons) u
+    on conflict (event_id) do nothing returning event_id, outcome, reason),
+  marked as (
+    update coordination."WriterEvent" e set
+      "AppEventStatusId" = case w.outcome when 'commit' then 8 else 10 end, "IsPublished" = true
+    from written w where w.event_id = e."Id" and e."FinishedAt" is null),
+  noted as (
+    insert into coordination.history (event_id, states, by, note)
+    select w.event_id, array[case w.outcome when 'commit' then 'Committing' else 'Canceling' end], 'coordinator', w.reason
+    from written w)
+  select array_agg(event_id) into v_new from written;
+  perform coordination._tell_decisions(v_new);
+end $$;
+
+-- Tells decisions, for the first time or again, and up to where every reader has finished.
+-- That number speaks for replicated events as committed; so those few that were cancelled are named with it each time.
+create or replace function coordination._tell_decisions(p_ids bigint[]) returns void
+language plpgsql set search_path from current as $$
+begin
+  if p_ids is null then return; end if;
+  perform mbus.post_co_decide(jsonb_build_object('version', 1, 'kind', 'decisions',
+    'finished_to', coordination._low(),
+    'decisions', (
+      select coalesce(jsonb_agg(jsonb_build_object('id', d.event_id, 'position', e."Position", 'outcome', d.outcome,
+        'reason', d.reason) order by e."Position"), '[]')
+      from coordination.decision d join coordination."WriterEvent" e on e."Id" = d.event_id
+      where d.event_id = any (p_ids || array(
+        select c."Id" from coordination."WriterEvent" c where c."Mode" = 'replicate' and c."AppEventStatusId" in (10, 11))))));
+end $$;
+
+create or replace function coordination._low() returns bigint
+language sql stable set search_path from current as $$
+  select coalesce(
+    (select min(r.finished_to) from coordination.reader r),
+    (select max(e."Position") from coordination."WriterEvent" e), 0)
+$$;
+
+-- What every reader has finished is finished.  The Writer is told unless it knows by the decision.
+create or replace function coordination._conclude() returns void
+language plpgsql set search_path from current as $$
+declare
+  v_low  bigint := coordination._low();
+  v_tell boolean;
+begin
+  with done as (
+    update coordination."WriterEvent" e set
+      "AppEventStatusId" = case when d.outcome = 'cancel' then 11 else 9 end, "FinishedAt" = coordination.now()
+    from (
+      select u."Id", d.outcome from coordination."WriterEvent" u
+      left join coordination.decision d on d.event_id = u."Id"
+      where u."FinishedAt" is null and u."Position" <= v_low and (u."Mode" = 'replicate' or d.outcome is not null)) d
+    where d."Id" = e."Id"
+    returning e."Id", d.outcome),
+  noted as (
+    insert into coordination.history (event_id, states, by)
+    select d."Id", array[case when d.outcome = 'cancel' then 'Canceled' else 'Committed' end], 'coordinator' from done d)
+  select bool_or(d.outcome is null) into v_tell from done d;
+  if v_tell then
+    perform coordination._tell_decisions('{}');
+  end if;
+end $$;

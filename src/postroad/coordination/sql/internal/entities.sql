@@ -1,0 +1,159 @@
+-- The columns of a table that travel: in order, without those that the database computes.
+-- `type` has no length in it, so that a value too long is refused on assignment and never cut.
+-- `is_text`: travels as its text, because its JSON would not come back as the same value.
+create or replace function coordination._columns(p_table regclass)
+returns table (name text, type text, is_text boolean)
+language sql stable set search_path from current as $$
+  select a.attname::text, format_type(a.atttypid, -1),
+    a.atttypid in ('json'::regtype, 'jsonb'::regtype)
+      or exists (select from pg_cast c where c.castsource = a.atttypid and c.castmethod = 'f'
+                 and c.casttarget in ('json'::regtype, 'jsonb'::regtype))
+  from pg_attribute a
+  where a.attrelid = p_table and a.attnum > 0 and not a.attisdropped and a.attgenerated = ''
+  order by a.attnum
+$$;
+
+create or replace function coordination._key_columns(p_table regclass) returns text[]
+language sql stable set search_path from current as $$
+  select array_agg(a.attname::text order by k.ordinality)
+  from pg_index i
+  cross join unnest(i.indkey::smallint[]) with ordinality k (attnum, ordinality)
+  join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.attnum
+  where i.indrelid = p_table and i.indisprimary
+$$;
+
+-- An expression: the row of an alias as JSON, with these columns only.
+create or replace function coordination._image(p_table regclass, p_alias text, p_columns text[]) returns text
+language sql stable set search_path from current as $$
+  select format('(select row_to_json(x.*) from (select %s) x)',
+    string_agg(format('%s.%I%s as %2$I', p_alias, c.name, case when c.is_text then '::text' else '' end), ', '))
+  from coordination._columns(p_table) c where c.name = any (p_columns)
+$$;
+
+-- A definition list for json_to_record, and the values that come out of it.
+create or replace function coordination._definitions(p_table regclass, p_columns text[]) returns text
+language sql stable set search_path from current as $$
+  select string_agg(format('%I %s', c.name, case when c.is_text then 'text' else c.type end), ', ')
+  from coordination._columns(p_table) c where c.name = any (p_columns)
+$$;
+
+create or replace function coordination._values(p_table regclass, p_alias text, p_columns text[]) returns text
+language sql stable set search_path from current as $$
+  select string_agg(
+    format('%s.%I%s', p_alias, c.name, case when c.is_text then '::' || c.type else '' end), ', ')
+  from coordination._columns(p_table) c where c.name = any (p_columns)
+$$;
+
+create or replace function coordination._list(p_columns text[], p_format text default '%I', p_separator text default ', ')
+returns text
+language sql immutable set search_path from current as $$
+  select string_agg(format(p_format, c), p_separator order by o) from unnest(p_columns) with ordinality u (c, o)
+$$;
+
+create or replace function coordination._table(p_entity coordination.entity) returns regclass
+language sql stable set search_path from current as $$
+  select format('%I.%I', (p_entity).schema_name, (p_entity).table_name)::regclass
+$$;
+
+-- Looks an entity up.  Raises PC001.
+create or replace function coordination._entity(p_name text) returns coordination.entity
+language plpgsql stable set search_path from current as $$
+declare
+  v_entity coordination.entity;
+begin
+  select * into v_entity from coordination.entity e where e.name = p_name;
+  if not found then
+    perform coordination._refuse('PC001', format('no entity is called %s', p_name),
+      'look at coordination.entity, or register it with coordination.track or coordination.replicate');
+  end if;
+  return v_entity;
+end $$;
+
+-- Checks what may be registered and writes it down.
+-- Raises PC003 (no primary key), PC004 (a column's name is taken by the images), PC006 (name too long),
+-- PC007 (another entity or table has it).
+create or replace function coordination._register(p_table regclass, p_name text, p_role text) returns coordination.entity
+language plpgsql set search_path from current as $$
+declare
+  v_entity  coordination.entity;
+  v_columns text[] := array(select c.name from coordination._columns(p_table) c);
+  v_keys    text[] := coordination._key_columns(p_table);
+  v_taken   text;
+begin
+  -- 63 bytes of an identifier, less AppEventRollbackFor.
+  if octet_length(p_name) > 44 or p_name !~ '^[[:alpha:]_][[:alnum:]_]*$' then
+    perform coordination._refuse('PC006', format('%s is no name of an entity', left(p_name, 80)),
+      'letters, digits and underscores, 44 bytes at most');
+  end if;
+  if v_keys is null then
+    perform coordination._refuse('PC003', format('table %s has no primary key', p_table),
+      'rows are found again by their key; add one');
+  end if;
+  if not v_keys <@ v_columns then
+    perform coordination._refuse('PC003', format('the key of table %s is computed by the database', p_table),
+      'use a key that is stored as it was given');
+  end if;
+  select c into v_taken from unnest(v_columns) c
+  where c in ('AppEventId', 'Sequence', 'Operation', 'RowVersion', 'Present') limit 1;
+  if v_taken is not null then
+    perform coordination._refuse('PC004', format('column %s of table %s has a name that images use', v_taken, p_table),
+      'rename the column');
+  end if;
+  select * into v_entity from coordination.entity e where e.name = p_name;
+  if v_entity.name is not null and (v_entity.role <> p_role or coordination._table(v_entity) <> p_table) then
+    perform coordination._refuse('PC007', format('entity %s is registered for another table', p_name),
+      'choose another name');
+  end if;
+  insert into coordination.entity as e (name, role, schema_name, table_name, key_columns, columns)
+  select p_name, p_role, n.nspname, c.relname, v_keys, v_columns
+  from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = p_table
+  on conflict (name) do update set
+    version = e.version + case when e.columns = excluded.columns then 0 else 1 end,
+    columns = excluded.columns, key_columns = excluded.key_columns, applied = null
+  returning * into v_entity;
+  perform coordination._type(p_name, o) from unnest('{Insert,Update,Delete}'::text[]) o;
+  perform coordination._show_images(v_entity);
+  perform coordination._order_entities();
+  return v_entity;
+exception when unique_violation then
+  perform coordination._refuse('PC007', format('table %s is registered under another name', p_table),
+    'use that name');
+end $$;
+
+-- The views that show the images of an entity with the types of its columns.
+create or replace function coordination._show_images(p_entity coordination.entity) returns void
+language plpgsql set search_path from current as $$
+declare
+  v_table regclass := coordination._table(p_entity);
+  v_side  text;
+begin
+  foreach v_side in array '{Commit,Rollback}'::text[] loop
+    execute format('drop view if exists coordination.%I', 'AppEvent' || v_side || 'For' || (p_entity).name);
+    execute coordination._fill('images', jsonb_build_object(
+      'view', quote_ident('AppEvent' || v_side || 'For' || (p_entity).name),
+      'entity', quote_literal((p_entity).name),
+      'image', case v_side when 'Commit' then 'after' else 'before' end,
+      'definitions', coordination._definitions(v_table, (p_entity).columns),
+      'values', coordination._values(v_table, 'r', (p_entity).columns)));
+  end loop;
+end $$;
+
+-- Parents before children: the level of an entity is one above those that it refers to.  In a circle the levels
+-- stop growing at the number of entities; circles need constraints that can be deferred.
+create or replace function coordination._order_entities() returns void
+language plpgsql set search_path from current as $$
+declare
+  v_most integer := (select count(*) from coordination.entity);
+begin
+  update coordination.entity set level = 0 where level <> 0;
+  for v_round in 1 .. v_most loop
+    update coordination.entity child set level = s.level from (
+      select c.name, max(p.level) + 1 as level
+      from coordination.entity c
+      join pg_constraint f on f.contype = 'f' and f.conrelid = coordination._table(c)
+      join coordination.entity p on f.confrelid = coordination._table(p) and p.name <> c.name
+      group by c.name) s
+    where s.name = child.name and s.level > child.level;
+    exit when not found;
+  end loop;
+end $$;

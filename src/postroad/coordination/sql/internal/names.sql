@@ -1,0 +1,34 @@
+-- Fills a template: each {name} is replaced by the value of that name.
+create or replace function coordination._fill(p_template text, p_values jsonb) returns text
+language plpgsql stable set search_path from current as $$
+declare
+  v_text text;
+  v_name text;
+  v_value text;
+begin
+  select t.body into strict v_text from coordination.template t where t.name = p_template;
+  for v_name, v_value in select * from jsonb_each_text(p_values) loop
+    v_text := replace(v_text, '{' || v_name || '}', v_value);
+  end loop;
+  return v_text;
+end $$;
+
+-- The number of a type, made when it is new.
+create or replace function coordination._type(p_entity text, p_operation text) returns integer
+language plpgsql set search_path from current as $$
+declare
+  v_id integer;
+begin
+  select t."Id" into v_id from coordination."AppEventType" t where t."Name" = p_entity || '.' || p_operation;
+  if v_id is null then
+    insert into coordination."AppEventType" ("Name", "Entity", "Operation")
+    values (p_entity || '.' || p_operation, p_entity, p_operation)
+    on conflict ("Name") do update set "Entity" = excluded."Entity" returning "Id" into v_id;
+  end if;
+  return v_id;
+end $$;
+
+create or replace function coordination._type(p_name text) returns integer
+language sql volatile set search_path from current as $$
+  select coordination._type(left(p_name, length(p_name) - strpos(reverse(p_name), '.')), substring(p_name from '[^.]+$'))
+$$;

@@ -1,0 +1,48 @@
+-- Makes the functions that apply an entity's payloads, for the columns that both sides have.
+-- Raises PC001 for an entity that is not kept here, PC012 for a column that is missing here.
+create or replace function coordination._ensure_replica(p_name text, p_columns text[]) returns coordination.entity
+language plpgsql set search_path from current as $$
+declare
+  v_entity  coordination.entity := coordination._entity(p_name);
+  v_table   regclass;
+  v_shared  text[];
+  v_missing text;
+  v_values  jsonb;
+begin
+  -- The usual case costs one comparison.
+  if v_entity.applied = p_columns then return v_entity; end if;
+  if v_entity.role <> 'replica' then
+    perform coordination._refuse('PC001', format('entity %s is not kept here', p_name),
+      'register it with coordination.replicate');
+  end if;
+  v_table := coordination._table(v_entity);
+  v_shared := array(select c from unnest(v_entity.columns) c where c = any (p_columns));
+  select c into v_missing from unnest(p_columns) c where c <> all (v_entity.columns) limit 1;
+  if v_missing is not null and not v_entity.is_subset then
+    perform coordination._refuse('PC012', format('column %s of entity %s is missing in table %s', v_missing, p_name, v_table),
+      'add the column and call coordination.replicate again, or register the replica as a subset');
+  end if;
+  if not v_entity.key_columns <@ v_shared then
+    perform coordination._refuse('PC012', format('entity %s comes without the key of table %s', p_name, v_table),
+      'Writer and Reader must have the same primary key');
+  end if;
+  v_values := jsonb_build_object(
+    'table', v_table, 'entity', quote_literal(p_name),
+    'erase', quote_ident('erase_' || p_name), 'write', quote_ident('write_' || p_name),
+    'keys', coordination._list(v_entity.key_columns),
+    'record_keys', coordination._list(v_entity.key_columns, 'r.%I'),
+    'key_definitions', coordination._definitions(v_table, v_entity.key_columns),
+    'same_key', coordination._list(v_entity.key_columns, 't.%1$I = g.%1$I', ' and '),
+    'columns', coordination._list(v_shared),
+    'definitions', coordination._definitions(v_table, v_shared),
+    'values', coordination._values(v_table, 'g', v_shared),
+    'action', coalesce('do update set ' || (
+      select string_agg(format('%1$I = excluded.%1$I', c), ', ') from unnest(v_shared) c where c <> all (v_entity.key_columns)),
+      'do nothing'));
+  execute coordination._fill('erase', v_values);
+  execute coordination._fill('write', v_values);
+  execute format('revoke execute on function coordination.%I(jsonb, bigint[]), coordination.%I(jsonb, bigint[]) from public',
+    'erase_' || p_name, 'write_' || p_name);
+  update coordination.entity e set applied = p_columns where e.name = p_name returning * into v_entity;
+  return v_entity;
+end $$;

@@ -1,0 +1,22 @@
+-- The entities of this database: tracked by the Writer, or kept as a replica by the Reader.
+create table coordination.entity (
+  name           text primary key,
+  role           text not null,
+  schema_name    text not null,
+  table_name     text not null,
+  key_columns    text[] not null,
+  columns        text[] not null,
+  -- What a Reader takes from the Writer's columns; null until the first payload names them.
+  applied        text[],
+  version        integer not null default 1,
+  mode           text not null default 'replicate',
+  on_conflict    text not null default 'refuse',
+  is_subset      boolean not null default false,
+  -- Parents come before their children, by foreign keys.
+  level          integer not null default 0,
+  registered_at  timestamptz not null default pg_catalog.clock_timestamp(),
+  constraint entity_role_is_known check (role in ('tracked', 'replica')),
+  constraint entity_mode_is_known check (mode in ('replicate', 'two-phase')),
+  constraint rollback_policy_is_known check (on_conflict in ('refuse', 'compensate')),
+  constraint table_is_registered_once unique (schema_name, table_name)
+);

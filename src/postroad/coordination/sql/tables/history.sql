@@ -1,0 +1,11 @@
+-- Append-only: which states an event went through, when, at which reader.  One row per transaction, which may pass
+-- several states; the view event_history shows one line for each.
+create table coordination.history (
+  event_id bigint not null,
+  reader   text,
+  states   text[] not null,
+  at       timestamptz not null default pg_catalog.clock_timestamp(),
+  by       text not null,
+  note     text
+);
+create index history_event_idx on coordination.history (event_id);

@@ -1,0 +1,53 @@
+-- A Reader's own: how far it has pulled, what waits, what was decided before it arrived.
+create table coordination.progress (
+  is_only     boolean primary key default true check (is_only),
+  position    bigint not null default 0,
+  -- Of the event after that position: how many of its payloads are staged.
+  sequence    integer not null default 0,
+  -- Events that a snapshot held already although they had no position yet.
+  included    bigint[] not null default '{}',
+  has_snapshot boolean not null default false,
+  wait        text not null default 'entity',
+  max_attempts integer not null default 5,
+  has_checks  boolean not null default false,
+  -- The Writer's columns by entity, as its last page named them.
+  columns     jsonb not null default '{}',
+  told_at     timestamptz not null default pg_catalog.clock_timestamp(),
+  constraint wait_is_known check (wait in ('entity', 'all'))
+);
+
+create table coordination.staging (
+  event_id     bigint primary key,
+  position     bigint not null constraint staged_once unique,
+  count        integer not null,
+  staged       integer not null default 0,
+  mode         text not null,
+  entities     text[] not null,
+  type_name    text not null,
+  date         timestamptz not null,
+  correlation_id uuid not null,
+  cancels      bigint,
+  outcome      text,
+  vote         text,
+  reason       text,
+  attempts     integer not null default 0,
+  next_try_at  timestamptz,
+  parked_at    timestamptz,
+  entered_at   timestamptz not null default pg_catalog.clock_timestamp(),
+  constraint outcome_is_known check (outcome in ('commit', 'cancel')),
+  constraint vote_is_known check (vote in ('yes', 'no'))
+);
+-- The order of each entity: an event waits until it is the first of all its entities.
+create table coordination.waiting (
+  entity   text not null,
+  position bigint not null,
+  event_id bigint not null references coordination.staging on delete cascade,
+  primary key (entity, position)
+);
+create index waiting_event_idx on coordination.waiting (event_id);
+-- Decisions about events that have not been pulled yet.
+create table coordination.early_decision (
+  event_id bigint primary key,
+  outcome  text not null,
+  at       timestamptz not null default pg_catalog.clock_timestamp()
+);

@@ -1,0 +1,58 @@
+-- The Coordinator's own: the Writer's events, the readers, what they said, and what was decided.
+create table coordination."WriterEvent" (
+  "Id"               bigint primary key,
+  "IsPublished"      boolean not null default false,
+  "Date"             timestamptz not null,
+  "CorrelationId"    uuid not null,
+  "AppEventTypeId"   integer not null references coordination."AppEventType",
+  "AppEventStatusId" integer not null references coordination."AppEventStatus",
+  "Mode"             text not null,
+  "Position"         bigint not null constraint position_belongs_to_one_event unique,
+  "PayloadCount"     integer not null,
+  "Entities"         text[] not null,
+  "Cancels"          bigint,
+  "Deadline"         timestamptz,
+  "ReceivedAt"       timestamptz not null default pg_catalog.clock_timestamp(),
+  "FinishedAt"       timestamptz
+);
+create index "WriterEvent_unfinished_idx" on coordination."WriterEvent" ("Position") where "FinishedAt" is null;
+create index "WriterEvent_finished_idx" on coordination."WriterEvent" ("FinishedAt") where "FinishedAt" is not null;
+create index "WriterEvent_deadline_idx" on coordination."WriterEvent" ("Deadline")
+  where "FinishedAt" is null and "Deadline" is not null;
+-- Replicated events that an operator cancelled: rare, and told with every acknowledgement.
+create index "WriterEvent_cancelled_idx" on coordination."WriterEvent" ("Id")
+  where "Mode" = 'replicate' and "AppEventStatusId" in (10, 11);
+
+create table coordination.reader (
+  name        text primary key,
+  is_voter    boolean not null default true,
+  -- Everything up to this position is finished there: one number acknowledges all.
+  finished_to bigint not null default 0,
+  joined_at   timestamptz not null default pg_catalog.clock_timestamp(),
+  heard_at    timestamptz not null default pg_catalog.clock_timestamp(),
+  asked_at    timestamptz
+);
+
+-- What a reader said about one event beyond the number: its vote, that it waits, that it is parked.
+create table coordination.reader_event (
+  event_id bigint not null,
+  reader   text not null references coordination.reader on delete cascade,
+  state    text not null,
+  staged   integer not null default 0,
+  vote     text,
+  reason   text,
+  attempts integer not null default 0,
+  is_parked boolean not null default false,
+  at       timestamptz not null default pg_catalog.clock_timestamp(),
+  primary key (event_id, reader)
+);
+create index reader_event_parked_idx on coordination.reader_event (reader) where is_parked;
+
+-- The one row that decides.  No row: not committed; the deadline writes the cancel.
+create table coordination.decision (
+  event_id bigint primary key,
+  outcome  text not null,
+  reason   text,
+  at       timestamptz not null default pg_catalog.clock_timestamp(),
+  constraint decision_is_known check (outcome in ('commit', 'cancel'))
+);

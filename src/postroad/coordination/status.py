@@ -1,0 +1,263 @@
+"""What can be seen: events, their readers, their timelines. Read-only, for console, CLI and HTTP.
+
+Everything but `entities` and `payloads` is asked of the Coordinator's database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeVar
+from uuid import UUID
+
+from psycopg import AsyncConnection
+from psycopg.rows import class_row
+
+from postroad.coordination.errors import EventNotFound
+
+__all__ = [
+    "EntityStatus",
+    "EventDetail",
+    "EventReader",
+    "EventStatus",
+    "PayloadStatus",
+    "ReaderStatus",
+    "Step",
+    "Summary",
+    "entities",
+    "event",
+    "events",
+    "payloads",
+    "readers",
+    "summary",
+]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class EventStatus:
+    """An event as the Coordinator knows it."""
+
+    event_id: int
+    position: int
+    state: str
+    mode: str
+    type: str
+    entities: list[str]
+    payloads: int
+    created_at: datetime
+    finished_at: datetime | None
+    deadline: datetime | None
+    correlation_id: UUID
+    cancels: int | None
+    outcome: str | None
+    reason: str | None
+    decided_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class EventReader:
+    """How one reader stands with one event; `staged` of `payloads` is its progress."""
+
+    reader: str
+    state: str
+    staged: int
+    payloads: int
+    vote: str | None
+    reason: str | None
+    attempts: int
+    is_parked: bool
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One line of a timeline."""
+
+    state: str
+    at: datetime
+    by: str
+    reader: str | None
+    note: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class EventDetail:
+    """An event with its readers and its timeline."""
+
+    event: EventStatus
+    readers: list[EventReader]
+    timeline: list[Step]
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderStatus:
+    """A reader, how far it is, and how many of its events are parked."""
+
+    reader: str
+    is_voter: bool
+    finished_to: int
+    behind: int
+    oldest_at: datetime | None
+    parked: int
+    joined_at: datetime
+    heard_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Events by state, and how many of them are parked somewhere."""
+
+    states: dict[str, int]
+    unfinished: int
+    parked: int
+    readers: int
+
+
+@dataclass(frozen=True, slots=True)
+class EntityStatus:
+    """A registered entity of one database."""
+
+    name: str
+    role: str
+    schema_name: str
+    table_name: str
+    key_columns: list[str]
+    columns: list[str]
+    version: int
+    mode: str
+    on_conflict: str
+    level: int
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadStatus:
+    """One payload of an event, in the Writer's database or staged at a Reader."""
+
+    sequence: int
+    entity: str
+    operation: str
+    status: str
+    content: dict[str, Any]
+    before: dict[str, Any] | None = None
+
+
+_EVENTS = (
+    "select event_id, position, state, mode, type, entities, payloads, created_at, finished_at,"
+    " deadline, correlation_id, cancels, outcome, reason, decided_at from coordination.events"
+)
+
+
+async def events(
+    connection: AsyncConnection[Any],
+    *,
+    state: str | None = None,
+    entity: str | None = None,
+    is_finished: bool | None = None,
+    before: int | None = None,
+    limit: int = 100,
+) -> list[EventStatus]:
+    """List events, the latest first; `before` is the position to go on from."""
+    return await _rows(
+        connection,
+        EventStatus,
+        _EVENTS + " where (%s::text is null or state = %s)"
+        " and (%s::text is null or %s = any (entities))"
+        " and (%s::boolean is null or (finished_at is not null) = %s)"
+        " and (%s::bigint is null or position < %s) order by position desc limit %s",
+        (state, state, entity, entity, is_finished, is_finished, before, before, limit),
+    )
+
+
+async def event(connection: AsyncConnection[Any], event_id: int) -> EventDetail:
+    """Tell everything about one event. Raises EventNotFound."""
+    found = await _rows(connection, EventStatus, _EVENTS + " where event_id = %s", (event_id,))
+    if not found:
+        raise EventNotFound(
+            f"there is no event {event_id}",
+            hint="list them with: postroad coordination events",
+            event=event_id,
+        )
+    return EventDetail(
+        found[0],
+        await _rows(
+            connection,
+            EventReader,
+            "select reader, state, staged, payloads, vote, reason, attempts, is_parked, at"
+            " from coordination.event_readers where event_id = %s order by reader",
+            (event_id,),
+        ),
+        await _rows(
+            connection,
+            Step,
+            "select state, at, by, reader, note from coordination.event_history"
+            " where event_id = %s order by at, place",
+            (event_id,),
+        ),
+    )
+
+
+async def readers(connection: AsyncConnection[Any]) -> list[ReaderStatus]:
+    """List the readers that the Coordinator knows."""
+    return await _rows(
+        connection,
+        ReaderStatus,
+        "select reader, is_voter, finished_to, behind, oldest_at, parked, joined_at, heard_at"
+        " from coordination.readers order by reader",
+    )
+
+
+async def summary(connection: AsyncConnection[Any]) -> Summary:
+    """Count events by state; only those that are kept."""
+    cursor = await connection.execute(
+        "select state, count(*) from coordination.events group by state"
+    )
+    states = {str(state): int(count) for state, count in await cursor.fetchall()}
+    cursor = await connection.execute(
+        "select (select count(*) from coordination.reader_event where is_parked),"
+        " (select count(*) from coordination.reader)"
+    )
+    row = await cursor.fetchone()
+    parked, readers = (int(row[0]), int(row[1])) if row else (0, 0)
+    finished = states.get("Committed", 0) + states.get("Canceled", 0)
+    return Summary(states, sum(states.values()) - finished, parked, readers)
+
+
+async def entities(connection: AsyncConnection[Any]) -> list[EntityStatus]:
+    """List the entities that are registered in this database, the Writer's or a Reader's."""
+    return await _rows(
+        connection,
+        EntityStatus,
+        "select name, role, schema_name, table_name, key_columns, columns, version, mode,"
+        " on_conflict, level from coordination.entity order by name",
+    )
+
+
+async def payloads(
+    connection: AsyncConnection[Any], event_id: int, *, after: int = 0, limit: int = 100
+) -> list[PayloadStatus]:
+    """List an event's payloads by page: of the Writer's database, or staged at a Reader."""
+    return await _rows(
+        connection,
+        PayloadStatus,
+        'select p."Sequence" as sequence, p."Entity" as entity, p."Operation" as operation,'
+        ' s."Name" as status, p."Content" as content, q.before as before'
+        ' from coordination."AppEventPayload" p'
+        ' join coordination.payload q on q.event_id = p."AppEventId" and q.sequence = p."Sequence"'
+        ' join coordination."AppEventPayloadStatus" s on s."Id" = p."AppEventPayloadStatusId"'
+        ' where p."AppEventId" = %s and p."Sequence" > %s order by p."Sequence" limit %s',
+        (event_id, after, limit),
+    )
+
+
+async def _rows(
+    connection: AsyncConnection[Any],
+    shape: type[T],
+    query: str,
+    parameters: Sequence[object] = (),
+) -> list[T]:
+    async with connection.cursor(row_factory=class_row(shape)) as cursor:
+        await cursor.execute(query.encode(), parameters)
+        return await cursor.fetchall()

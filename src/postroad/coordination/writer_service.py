@@ -1,0 +1,92 @@
+"""The Writer's service: publishes what was captured, and hears what became of it.
+
+```
+transaction commits ──publish()──> position, message ──…──> decision or acknowledgement
+   AppEvent Created                 Saving                   Committed, or restored and Canceled
+```
+
+Two Writers may run on one database: the publisher's lock lets one publish at a time, and frees
+itself with the session that held it. Killed anywhere, the next one goes on from the rows.
+"""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from typing import Any
+
+from psycopg import AsyncConnection
+
+from postroad.coordination import calls
+from postroad.coordination.inbox import Inbox
+from postroad.coordination.steady import SteadyService, notify
+from postroad.coordination.upkeep import Upkeep
+from postroad.service import Service
+
+__all__ = ["Publisher", "Writer"]
+
+POLL_INTERVAL_DEFAULT = timedelta(milliseconds=10)
+RESEND_DEFAULT = timedelta(seconds=30)
+KEEP_DEFAULT = timedelta(days=7)
+
+
+class Publisher(SteadyService):
+    """Looks for captured events, gives them positions and posts them.
+
+    It looks instead of being told: a NOTIFY in the transactions that write would make their commits
+    wait for each other.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        poll_interval: timedelta = POLL_INTERVAL_DEFAULT,
+        resend: timedelta = RESEND_DEFAULT,
+    ) -> None:
+        super().__init__("coordination publisher", dsn, pause=poll_interval)
+        self._resend = resend
+
+    async def work(self, connection: AsyncConnection[Any]) -> bool:
+        """Publish what is there."""
+        cursor = await connection.execute(calls.PUBLISH, (self._resend,))
+        row = await cursor.fetchone()
+        count = int(row[0]) if row else 0
+        if count:
+            await notify(connection, calls.EVENTS)
+            self.signals.emit("published", count)
+        return count > 0
+
+
+class Writer(Service):
+    """Everything that runs beside the Writer's database."""
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        poll_interval: timedelta = POLL_INTERVAL_DEFAULT,
+        resend: timedelta = RESEND_DEFAULT,
+        keep: timedelta = KEEP_DEFAULT,
+        listen: bool = True,
+    ) -> None:
+        super().__init__("coordination writer")
+        self.publisher = Publisher(dsn, poll_interval=poll_interval, resend=resend)
+        self.inbox = Inbox(
+            "coordination writer inbox",
+            dsn,
+            queue=calls.DECISIONS,
+            consumer="writer",
+            call="coordination.finish({})",
+            posts_to=(),
+            listen=listen,
+        )
+        self.upkeep = Upkeep(dsn, keep=keep)
+
+    async def run(self) -> None:
+        """Publish, listen and tidy up until stopped."""
+        async with AsyncExitStack() as running:
+            for service in (self.publisher, self.inbox, self.upkeep):
+                await running.enter_async_context(service)
+            self.announce_ready()
+            await self.stopping.wait()

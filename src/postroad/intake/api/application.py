@@ -1,0 +1,79 @@
+"""The application: routes below /intake/v1, the token, the pool and the engine they use."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from fastapi import APIRouter, Depends, FastAPI, Request
+from psycopg_pool import ConnectionPool
+
+from postroad import __version__
+from postroad.intake.api import files, servers
+from postroad.intake.context import IntakeContext
+from postroad.intake.engine import Engine, open_engine
+from postroad.intake.notifying import create_queues
+from postroad.postgres import open_pool
+from postroad.vault import Vault
+from postroad.web import (
+    BodyLimit,
+    TokenMissing,
+    bearer_token,
+    hash_token,
+    is_token_of,
+    prepare,
+    problem_responses,
+)
+
+__all__ = ["create_api"]
+
+BODY_BYTES_MOST = 256 * 1024
+
+
+@dataclass(slots=True)
+class Tools:
+    """What routes work with."""
+
+    pool: ConnectionPool
+    engine: Engine
+    vault: Vault
+
+
+def create_api(context: IntakeContext, token: str) -> FastAPI:
+    """Make the application; callers must carry the token."""
+    stored = hash_token(token)
+
+    def check(request: Request) -> None:
+        if not is_token_of(bearer_token(request), stored):
+            raise TokenMissing("nobody has this token", hint="ask the administrator for one")
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        engine = open_engine(
+            context.dsn, context.settings, context.vault, context.data_folder, "web"
+        )
+        await create_queues(engine)
+        with open_pool(context.dsn, application_name="postroad intake web") as pool:
+            app.state.tools = Tools(pool, engine, context.vault)
+            yield
+        await engine.close()
+
+    app = FastAPI(
+        title="Postroad intake",
+        version=__version__,
+        lifespan=lifespan,
+        docs_url="/intake/docs",
+        openapi_url="/intake/openapi.json",
+        redoc_url=None,
+    )
+    router = APIRouter(
+        prefix="/intake/v1",
+        dependencies=[Depends(check)],
+        responses=problem_responses(401, 404, 409, 422, 503),
+    )
+    router.include_router(servers.router)
+    router.include_router(files.router)
+    app.include_router(router)
+    app.add_middleware(BodyLimit, limit_bytes=BODY_BYTES_MOST)
+    return prepare(app)

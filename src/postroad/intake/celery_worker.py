@@ -1,0 +1,118 @@
+"""The Celery application of the intake: broker, schedule, and how its workers behave.
+
+`create_app` makes it from settings. For Celery's own command line (`celery -A
+postroad.intake.celery_worker:app worker`) the name `app` is made from the environment when it is
+first asked for, not when the module is imported.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+from urllib.parse import quote
+
+from celery import Celery
+from celery.signals import worker_process_shutdown
+from psycopg.conninfo import conninfo_to_dict
+
+from postroad.broker import register
+from postroad.intake.context import IntakeContext
+from postroad.settings.intake import IntakeSettings
+
+__all__ = ["broker_url", "create_app"]
+
+QUEUE = "intake"
+ORPHANS_INTERVAL = timedelta(hours=1)
+# Below RabbitMQ's own limit on unacknowledged messages nothing is lost: the journal decides.
+PREFETCH = 1
+
+
+def broker_url(settings: IntakeSettings, dsn: str) -> str:
+    """Return Celery's broker: the one that is set, otherwise the bus in the same database."""
+    if settings.broker is not None:
+        return settings.broker.get_secret_value()
+    parts = {name: str(value) for name, value in conninfo_to_dict(dsn).items()}
+    name = quote(parts.pop("dbname", ""), safe="")
+    return f"mbus:///{name}?" + "&".join(f"{key}={quote(value)}" for key, value in parts.items())
+
+
+def create_app(context: IntakeContext) -> Celery:
+    """Make the application; its tasks run with this context."""
+    from postroad.intake import tasks
+
+    register()
+    settings = context.settings
+    app = Celery("postroad.intake", broker=broker_url(settings, context.dsn))
+    app.conf.update(
+        task_default_queue=QUEUE,
+        task_acks_late=True,
+        task_reject_on_worker_lost=True,
+        task_ignore_result=True,
+        task_store_errors_even_if_ignored=False,
+        task_serializer="json",
+        accept_content=["json"],
+        timezone="UTC",
+        worker_prefetch_multiplier=PREFETCH,
+        worker_hijack_root_logger=False,
+        worker_redirect_stdouts=False,
+        worker_cancel_long_running_tasks_on_connection_loss=False,
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        # RabbitMQ: a task counts as sent when the broker has it.
+        broker_transport_options={"confirm_publish": True}
+        if app.conf.broker_url.startswith(("amqp", "pyamqp"))
+        else {},
+        beat_schedule=_schedule(settings, tasks),
+        beat_max_loop_interval=1.0,
+    )
+    app.intake = context
+    app.set_default()
+    app.finalize()
+    worker_process_shutdown.connect(_close, weak=False, dispatch_uid="postroad.intake")
+    return app
+
+
+def _schedule(settings: IntakeSettings, tasks: Any) -> dict[str, Any]:
+    every = {
+        tasks.discover_all_servers: settings.discover_interval,
+        tasks.reconcile_stuck_files: settings.reconcile_interval,
+        tasks.abort_orphaned_uploads: ORPHANS_INTERVAL,
+    }
+    return {
+        task.name.rpartition(".")[2]: {
+            "task": task.name,
+            "schedule": interval,
+            # A beat that nobody heard is not made up for: the next one does its work.
+            "options": {"expires": max(interval.total_seconds(), 10)},
+        }
+        for task, interval in every.items()
+    }
+
+
+def _close(**_: Any) -> None:
+    from celery import current_app
+
+    context = getattr(current_app, "intake", None)
+    if isinstance(context, IntakeContext):
+        context.close()
+
+
+def __getattr__(name: str) -> Any:
+    if name != "app":
+        raise AttributeError(name)
+    from postroad.broker.address import database_of
+    from postroad.postgres.server_user import data_folder_default
+    from postroad.settings_sources import load
+    from postroad.vault import Vault, create_key_file
+
+    settings = load().settings
+    folder = (settings.data_folder or data_folder_default()).absolute()
+    keys = settings.vault.keys
+    vault = (
+        Vault(keys.get_secret_value().split(","))
+        if keys is not None
+        else Vault.from_file(settings.vault.key_file or create_key_file(folder / "vault.key"))
+    )
+    context = IntakeContext(database_of("mbus:///"), settings.intake, vault, folder)
+    globals()["app"] = create_app(context)
+    return globals()["app"]

@@ -1,0 +1,62 @@
+"""What a Celery process knows of the intake, and how its tasks run coroutines.
+
+A worker process has one event loop per thread that lives as long as the thread, so that connections
+outlast a task. Between tasks the loop rests; a connection that has been idle is checked before use.
+Everything is made after the fork, by the first task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from postroad.intake.engine import Engine, open_engine
+from postroad.intake.notifying import create_queues
+from postroad.settings.intake import IntakeSettings
+from postroad.vault import Vault
+
+__all__ = ["IntakeContext"]
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class IntakeContext:
+    """Settings and keys; `run` does a step with this thread's own engine."""
+
+    dsn: str = field(repr=False)
+    settings: IntakeSettings = field(repr=False)
+    vault: Vault = field(repr=False)
+    data_folder: Path
+    _local: threading.local = field(default_factory=threading.local, repr=False)
+
+    def run(self, step: Callable[[Engine], Awaitable[T]]) -> T:
+        """Run a step to its end on this thread's loop."""
+        runner, engine = self._opened()
+
+        async def steps() -> T:
+            return await step(engine)
+
+        return runner.run(steps())
+
+    def close(self) -> None:
+        """Close this thread's connections and its loop."""
+        if getattr(self._local, "pid", None) == os.getpid():
+            runner, engine = self._local.runner, self._local.engine
+            runner.run(engine.close())
+            runner.close()
+            self._local.pid = None
+
+    def _opened(self) -> tuple[asyncio.Runner, Engine]:
+        local: Any = self._local
+        if getattr(local, "pid", None) != os.getpid():
+            local.runner = asyncio.Runner()
+            local.engine = open_engine(self.dsn, self.settings, self.vault, self.data_folder)
+            local.pid = os.getpid()
+            local.runner.run(create_queues(local.engine))
+        return local.runner, local.engine

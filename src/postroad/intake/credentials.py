@@ -1,0 +1,72 @@
+"""Credentials of a server: a password, or a private key with passphrase and certificate.
+
+They exist in the clear only inside the process that logs in. In the database they are one sealed
+text; no answer, log line or task argument holds them, and their `repr` shows nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+import asyncssh
+
+from postroad.intake.errors import CredentialsInvalid
+from postroad.vault import Vault
+
+__all__ = ["Credentials"]
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What a login needs; never shown."""
+
+    password: str | None = field(default=None, repr=False)
+    private_key: str | None = field(default=None, repr=False)
+    passphrase: str | None = field(default=None, repr=False)
+    certificate: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.password and not self.private_key:
+            raise CredentialsInvalid(
+                "credentials need a password or a private key",
+                hint="give --password-file or --key-file",
+            )
+        if self.private_key:
+            self.client_keys()
+
+    @property
+    def kind(self) -> str:
+        """What they are, fit for showing."""
+        if self.certificate:
+            return "certificate"
+        return "key" if self.private_key else "password"
+
+    def client_keys(self) -> list[Any]:
+        """Return the key as the SSH library takes it. Raises CredentialsInvalid."""
+        if not self.private_key:
+            return []
+        try:
+            key = asyncssh.import_private_key(self.private_key, self.passphrase)
+            if self.certificate:
+                return [(key, asyncssh.import_certificate(self.certificate))]
+        except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError, ValueError):
+            # The library's own words may repeat a piece of the key.
+            raise CredentialsInvalid(
+                "the private key or certificate cannot be read",
+                hint="give a key in OpenSSH or PEM format and its passphrase, if it has one",
+            ) from None
+        return [key]
+
+    def seal(self, vault: Vault) -> str:
+        """Return them sealed, as they are stored."""
+        return vault.seal(
+            json.dumps({name: value for name, value in asdict(self).items() if value})
+        )
+
+    @classmethod
+    def open(cls, vault: Vault, sealed: str) -> Credentials:
+        """Open sealed credentials. Raises SealBroken."""
+        stored = json.loads(vault.open(sealed))
+        return cls(**{one.name: stored.get(one.name) for one in fields(cls)})

@@ -1,0 +1,237 @@
+"""Errors of the intake.
+
+```
+IntakeError
+├── ServerNotFound      IN001   ├── SourceError                   the SFTP server
+├── FileNotFound        IN002   │   ├── SourceUnreachable         retryable
+├── LeaseLost           IN003   │   ├── LoginRefused
+├── StepUnknown         IN004   │   ├── HostKeyChanged
+├── HostKeyUnknown      IN005   │   └── SourceForbidden
+├── ServerExists                ├── RemoteFileError               one file of it
+├── CredentialsInvalid          │   ├── FileVanished
+└── StoreError                  │   ├── FileChanged
+    ├── StoreUnavailable retryable  ├── FileForbidden
+    ├── StoreFull        retryable  └── FileUnreadable            retryable
+    ├── StoreRefused
+    ├── UploadLost       retryable
+    └── ObjectDiffers    retryable
+```
+
+A `SourceError` or a `StoreError` concerns everything that goes there: files wait and lose no try. A
+`RemoteFileError` concerns one file and counts as a try of it.
+"""
+
+from __future__ import annotations
+
+import psycopg
+
+from postroad.errors import PostroadError
+
+__all__ = [
+    "CredentialsInvalid",
+    "FileChanged",
+    "FileForbidden",
+    "FileNotFound",
+    "FileUnreadable",
+    "FileVanished",
+    "HostKeyChanged",
+    "HostKeyUnknown",
+    "IntakeError",
+    "LeaseLost",
+    "LoginRefused",
+    "ObjectDiffers",
+    "RemoteFileError",
+    "ServerExists",
+    "ServerNotFound",
+    "SourceError",
+    "SourceForbidden",
+    "SourceUnreachable",
+    "StepUnknown",
+    "StoreError",
+    "StoreFull",
+    "StoreRefused",
+    "StoreUnavailable",
+    "UploadLost",
+    "translate",
+]
+
+
+class IntakeError(PostroadError):
+    """Something that the intake refuses or cannot do."""
+
+    code = "intake"
+
+
+class ServerNotFound(IntakeError):
+    """No SFTP server has this id or name."""
+
+    code = "IN001"
+    kind = "not_found"
+
+
+class FileNotFound(IntakeError):
+    """No imported file has this id."""
+
+    code = "IN002"
+    kind = "not_found"
+
+
+class LeaseLost(IntakeError):
+    """The lease of a file has ended; somebody else may have it now."""
+
+    code = "IN003"
+    kind = "refused"
+
+
+class StepUnknown(IntakeError):
+    """A step is neither transfer, upload nor notify."""
+
+    code = "IN004"
+    kind = "usage"
+
+
+class HostKeyUnknown(IntakeError):
+    """There is no new host key to trust: the server has shown none."""
+
+    code = "IN005"
+    kind = "refused"
+
+
+class ServerExists(IntakeError):
+    """The name is taken, or the folder is watched already."""
+
+    code = "intake_server_exists"
+    kind = "refused"
+
+
+class CredentialsInvalid(IntakeError):
+    """The credentials cannot be used: a key that does not parse, or a wrong passphrase."""
+
+    code = "intake_credentials_invalid"
+    kind = "usage"
+
+
+class SourceError(IntakeError):
+    """The SFTP server cannot be used."""
+
+    code = "intake_source"
+    kind = "unavailable"
+    status = "error"
+
+
+class SourceUnreachable(SourceError):
+    """The SFTP server does not answer, or the connection broke."""
+
+    code = "intake_source_unreachable"
+    retryable = True
+    status = "unreachable"
+
+
+class LoginRefused(SourceError):
+    """The SFTP server refuses the credentials."""
+
+    code = "intake_login_refused"
+    status = "login_refused"
+
+
+class HostKeyChanged(SourceError):
+    """The SFTP server shows another host key than the pinned one."""
+
+    code = "intake_host_key_changed"
+    status = "host_key_changed"
+
+
+class SourceForbidden(SourceError):
+    """The watched folder is not there or may not be read."""
+
+    code = "intake_source_forbidden"
+    status = "forbidden"
+
+
+class RemoteFileError(IntakeError):
+    """One file at the source cannot be imported as it was seen."""
+
+    code = "intake_file"
+
+
+class FileVanished(RemoteFileError):
+    """The file is gone from the source."""
+
+    code = "intake_file_vanished"
+    kind = "not_found"
+
+
+class FileChanged(RemoteFileError):
+    """The file at the source is not the version that was discovered."""
+
+    code = "intake_file_changed"
+    kind = "refused"
+
+
+class FileForbidden(RemoteFileError):
+    """The file at the source may not be read."""
+
+    code = "intake_file_forbidden"
+    kind = "refused"
+
+
+class FileUnreadable(RemoteFileError):
+    """Reading the file failed at the source."""
+
+    code = "intake_file_unreadable"
+    retryable = True
+
+
+class StoreError(IntakeError):
+    """The store cannot be used."""
+
+    code = "intake_store"
+    kind = "unavailable"
+
+
+class StoreUnavailable(StoreError):
+    """The store does not answer, or answers with a failure of its own."""
+
+    code = "intake_store_unavailable"
+    retryable = True
+
+
+class StoreFull(StoreError):
+    """The store has no room left."""
+
+    code = "intake_store_full"
+    retryable = True
+
+
+class StoreRefused(StoreError):
+    """The store refuses: wrong keys, no such bucket, or not allowed."""
+
+    code = "intake_store_refused"
+
+
+class UploadLost(StoreError):
+    """The store does not know the upload any more, or cannot go on with it; it begins anew."""
+
+    code = "intake_upload_lost"
+    retryable = True
+
+
+class ObjectDiffers(StoreError):
+    """The object in the store is not what was sent; it is sent again."""
+
+    code = "intake_object_differs"
+    retryable = True
+
+
+_BY_CODE: dict[str, type[IntakeError]] = {
+    leaf.code: leaf
+    for leaf in (ServerNotFound, FileNotFound, LeaseLost, StepUnknown, HostKeyUnknown)
+}
+
+
+def translate(error: psycopg.Error) -> IntakeError | None:
+    """Give the intake's error for the driver's, to be raised from it; None if it has none."""
+    leaf = _BY_CODE.get(error.sqlstate or "")
+    if leaf is None:
+        return None
+    return leaf(error.diag.message_primary or str(error), hint=error.diag.message_hint)

@@ -1,0 +1,137 @@
+"""Walks a folder of an SFTP server page by page; never holds a whole folder.
+
+Links are passed over unless the server's row says that they are followed; then each folder is
+entered once, by its real path, so that a loop of links ends. A folder that may not be read is
+reported and passed over; only the watched folder itself must be readable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import asyncssh
+from asyncssh import (
+    FILEXFER_TYPE_DIRECTORY,
+    FILEXFER_TYPE_REGULAR,
+    FILEXFER_TYPE_SYMLINK,
+    FILEXFER_TYPE_UNKNOWN,
+)
+
+from postroad.intake.errors import (
+    FileForbidden,
+    FileUnreadable,
+    FileVanished,
+    RemoteFileError,
+    SourceForbidden,
+)
+from postroad.intake.journal import Row
+from postroad.intake.keys import shown_name
+from postroad.intake.rules import Rules
+from postroad.intake.source import Attributes, Source, attributes_of, source_errors
+
+__all__ = ["Entry", "Listing"]
+
+PAGE_FILES = 1000
+PROBLEMS_MOST = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One file that is wanted, or a done-file and what it speaks for."""
+
+    path: bytes
+    attributes: Attributes
+    done_for: bytes | None = None
+
+
+@dataclass(slots=True)
+class Listing:
+    """One walk; afterwards its counts and problems make the report."""
+
+    source: Source
+    server: Row
+    files: int = 0
+    folders: int = 0
+    links_passed_over: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    async def pages(self) -> AsyncIterator[list[Entry]]:
+        """Give the wanted files in pages. Raises SourceForbidden for the watched folder."""
+        rules = Rules.of(self.server)
+        root = self.server["directory"].encode("utf-8", "surrogateescape")
+        waiting: list[tuple[bytes, int]] = [(b"", 0)]
+        entered: set[bytes] = set()
+        page: list[Entry] = []
+        while waiting:
+            below, depth = waiting.pop()
+            where = root + b"/" + below if below else root
+            try:
+                with source_errors(shown_name(below or root), self.source):
+                    if self.server["follows_links"] and not await self._enter(where, entered):
+                        continue
+                    self.folders += 1
+                    async for found in self.source.sftp.scandir(where):
+                        name = _bytes(found.filename)
+                        if name in (b".", b".."):
+                            continue
+                        path = below + b"/" + name if below else name
+                        kind, attributes = await self._resolved(root, path, found.attrs)
+                        if kind == FILEXFER_TYPE_DIRECTORY:
+                            if depth < self.server["max_depth"]:
+                                waiting.append((path, depth + 1))
+                        elif kind == FILEXFER_TYPE_REGULAR:
+                            done_for = rules.done_for(path)
+                            if done_for is not None or rules.is_wanted(path):
+                                page.append(Entry(path, attributes_of(attributes), done_for))
+                                self.files += done_for is None
+                        if len(page) >= PAGE_FILES:
+                            yield page
+                            page = []
+            except RemoteFileError as failure:
+                if not below:
+                    raise _watched_folder(self.server, failure) from failure
+                self._problem(failure.message)
+        if page:
+            yield page
+
+    async def _enter(self, where: bytes, entered: set[bytes]) -> bool:
+        real = _bytes(await self.source.sftp.realpath(where))
+        if real in entered:
+            return False
+        entered.add(real)
+        return True
+
+    async def _resolved(
+        self, root: bytes, path: bytes, attributes: asyncssh.SFTPAttrs
+    ) -> tuple[int, asyncssh.SFTPAttrs]:
+        kind = attributes.type
+        if kind == FILEXFER_TYPE_SYMLINK and not self.server["follows_links"]:
+            self.links_passed_over += 1
+            return kind, attributes
+        if kind not in (FILEXFER_TYPE_SYMLINK, FILEXFER_TYPE_UNKNOWN):
+            return kind, attributes
+        try:
+            with source_errors(shown_name(path), self.source):
+                found = await self.source.sftp.stat(root + b"/" + path)
+        except (FileVanished, FileForbidden, FileUnreadable) as failure:
+            # A link to nowhere, into a loop, or to where one may not look.
+            self._problem(f"the link {shown_name(path)} leads nowhere: {failure.message}")
+            return kind, attributes
+        return found.type, found
+
+    def _problem(self, text: str) -> None:
+        if len(self.problems) < PROBLEMS_MOST:
+            self.problems.append(text)
+
+
+def _bytes(name: bytes | str) -> bytes:
+    return name if isinstance(name, bytes) else name.encode("utf-8", "surrogateescape")
+
+
+def _watched_folder(server: Row, failure: RemoteFileError) -> SourceForbidden:
+    why = "is not there" if isinstance(failure, FileVanished) else "may not be read"
+    return SourceForbidden(
+        f"the folder {server['directory']} of {server['name']} {why}",
+        hint="look at it: postroad intake servers browse NAME",
+    )

@@ -1,0 +1,43 @@
+-- A try of a file has failed.  Again later with growing pauses; failed after p_most tries, with the reason.
+-- Answers the new status, null when the lease had ended.
+create or replace function intake.fail(p_id bigint, p_token bigint, p_problem text, p_most integer, p_is_final boolean default false)
+returns text
+language plpgsql set search_path from current as $$
+declare
+  v_status text;
+begin
+  update intake.imported_files f
+  set attempts = f.attempts + 1, error_message = p_problem,
+      status = case when p_is_final or f.attempts + 1 >= p_most then 'failed' else intake._start_of(f.status) end,
+      next_try_at = intake.now() + intake._backoff(f.attempts + 1), updated_at = intake.now(),
+      lease_token = null, lease_owner = null, lease_until = null
+  where f.id = p_id and f.lease_token = p_token
+  returning f.status into v_status;
+  if found then
+    perform intake._note(array[p_id], case v_status when 'failed' then 'failed' else 'tried' end, p_problem);
+  end if;
+  return v_status;
+end $$;
+
+-- A version that will not be imported: vanished or superseded at the source.
+create or replace function intake.conclude(p_id bigint, p_token bigint, p_status text, p_note text) returns boolean
+language plpgsql set search_path from current as $$
+begin
+  update intake.imported_files f
+  set status = p_status, error_message = p_note, updated_at = intake.now(), attempts = 0,
+      lease_token = null, lease_owner = null, lease_until = null
+  where f.id = p_id and f.lease_token = p_token and p_status in ('vanished', 'superseded');
+  if not found then return false; end if;
+  perform intake._note(array[p_id], p_status, p_note);
+  return true;
+end $$;
+
+-- The upload of a file is gone from the store: ended by us, or lost there.
+create or replace function intake.forget_upload(p_id bigint, p_upload_id text) returns void
+language sql set search_path from current as $$
+  with forgotten as (
+    update intake.imported_files f set upload_id = null, bytes_done = case when f.status = 'completed' then f.filesize else 0 end,
+           bytes_at_claim = 0
+    where f.id = p_id and f.upload_id = p_upload_id returning f.id)
+  delete from intake.file_parts p using forgotten f where p.file_id = f.id;
+$$;

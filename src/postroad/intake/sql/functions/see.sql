@@ -1,0 +1,79 @@
+-- One page of a listing, set-based: what is known is passed over, the rest is looked at.
+-- A version that was superseded or vanished and is there again is taken up again.
+-- p_done_for: for a done-file the path of the file it speaks for, otherwise null.
+-- Returns how many files of the page are not imported yet.
+create or replace function intake.see(
+  p_server_id integer, p_scan bigint, p_paths bytea[], p_filenames text[], p_sizes bigint[], p_mtimes bigint[],
+  p_done_for bytea[]) returns integer
+language plpgsql set search_path from current as $$
+declare
+  v_count integer;
+  v_again bigint[];
+begin
+  with page as (
+    select distinct on (sha256(u.path)) u.path, sha256(u.path) as digest, u.filename, u.filesize, u.mtime,
+           sha256(u.done_for) as done_for
+    from unnest(p_paths, p_filenames, p_sizes, p_mtimes, p_done_for) u(path, filename, filesize, mtime, done_for))
+  , again as (
+    update intake.imported_files f
+    set status = 'discovered', error_message = null, attempts = 0, bytes_done = 0, upload_id = null,
+        next_try_at = intake.now(), updated_at = intake.now()
+    from page p
+    where f.server_id = p_server_id and f.path_digest = p.digest and f.filesize = p.filesize and f.mtime = p.mtime
+      and f.status in ('vanished', 'superseded') and f.upload_id is null and p.done_for is null
+    returning f.id)
+  , looked as (
+    insert into intake.sightings as g
+      (server_id, path_digest, path, filename, filesize, mtime, looks, done_for, unchanged_since, scan)
+    select p_server_id, p.digest, p.path, p.filename, p.filesize, p.mtime, 1, p.done_for, intake.now(), p_scan
+    from page p
+    where not exists (
+      select from intake.imported_files f
+      where f.server_id = p_server_id and f.path_digest = p.digest and f.filesize = p.filesize and f.mtime = p.mtime)
+    -- In one order, so that two discoverers cannot wait for each other in a circle.
+    order by p.digest
+    on conflict (server_id, path_digest) do update
+    set looks = case when g.filesize = excluded.filesize and g.mtime = excluded.mtime
+                     then g.looks + (g.scan <> excluded.scan)::integer else 1 end,
+        unchanged_since = case when g.filesize = excluded.filesize and g.mtime = excluded.mtime
+                               then g.unchanged_since else excluded.unchanged_since end,
+        filesize = excluded.filesize, mtime = excluded.mtime, scan = excluded.scan, done_for = excluded.done_for
+    returning 1)
+  select count(*)::integer, (select array_agg(a.id) from again a) into v_count, v_again from looked;
+  if v_again is not null then
+    perform intake._note(v_again, 'discovered', 'there again at the source');
+    delete from intake.file_parts p where p.file_id = any (v_again);
+  end if;
+  return v_count + coalesce(cardinality(v_again), 0);
+end $$;
+
+-- Turns what is whole by the server's rules into rows of imported_files and returns how many.
+-- Locks: the server's row, so that two discoverers number the versions of a file one after the other.
+create or replace function intake.promote(p_server_id integer) returns integer
+language plpgsql set search_path from current as $$
+declare
+  v_server intake.sftp_servers := intake._server(p_server_id);
+  v_ids    bigint[];
+begin
+  with whole as (
+    delete from intake.sightings g
+    where g.server_id = p_server_id and g.done_for is null
+      and g.looks >= v_server.looks and g.unchanged_since + v_server.minimum_age <= intake.now()
+      and (v_server.done_suffix is null or exists (
+        select from intake.sightings d
+        where d.server_id = p_server_id and d.done_for = g.path_digest))
+    returning g.*)
+  , made as (
+    insert into intake.imported_files (server_id, filename, path, filesize, mtime, version, created_at, next_try_at)
+    select w.server_id, w.filename, w.path, w.filesize, w.mtime,
+           1 + coalesce((select max(f.version) from intake.imported_files f
+                         where f.server_id = w.server_id and f.path_digest = w.path_digest), 0),
+           intake.now(), intake.now()
+    from whole w
+    on conflict on constraint version_is_imported_once do nothing
+    returning id)
+  select array_agg(m.id) into v_ids from made m;
+  if v_ids is null then return 0; end if;
+  perform intake._note(v_ids, 'discovered', null);
+  return cardinality(v_ids);
+end $$;

@@ -1,0 +1,59 @@
+-- A server could not be used: its files wait, with growing pauses, and lose no try.
+-- host_key_changed stops it until a person decides.  Returns how often it has failed in a row.
+create or replace function intake.server_failed(
+  p_server_id integer, p_status text, p_problem text, p_seen_host_key text default null) returns integer
+language plpgsql set search_path from current as $$
+declare
+  v_failures integer;
+begin
+  update intake.sftp_servers s
+  set status = p_status, problem = p_problem, failures = s.failures + 1,
+      retry_at = intake.now() + intake._backoff(s.failures + 1), seen_host_key = coalesce(p_seen_host_key, s.seen_host_key),
+      updated_at = intake.now()
+  where s.id = p_server_id and s.status <> 'host_key_changed'
+  returning s.failures into v_failures;
+  return coalesce(v_failures, 0);
+end $$;
+
+-- A server works.  Returns whether it had failed before.
+create or replace function intake.server_works(p_server_id integer) returns boolean
+language plpgsql set search_path from current as $$
+declare
+  v_had_failed boolean;
+begin
+  select s.failures > 0 into v_had_failed from intake.sftp_servers s where s.id = p_server_id and (s.failures > 0 or s.status = 'new');
+  if not found then return false; end if;
+  update intake.sftp_servers s
+  set status = 'ok', problem = null, failures = 0, retry_at = null, updated_at = intake.now()
+  where s.id = p_server_id and s.status <> 'host_key_changed';
+  return v_had_failed and found;
+end $$;
+
+-- Pins a key on first use.  False: somebody pinned one meanwhile.
+create or replace function intake.pin_host_key(p_server_id integer, p_host_key text) returns boolean
+language plpgsql set search_path from current as $$
+begin
+  update intake.sftp_servers s set host_key = p_host_key, updated_at = intake.now()
+  where s.id = p_server_id and s.host_key is null;
+  return found;
+end $$;
+
+-- A store could not be used.  Returns how often in a row.
+create or replace function intake.store_failed(p_store text, p_problem text) returns integer
+language sql set search_path from current as $$
+  insert into intake.store_state as t (store, failures, problem, retry_at)
+  values (p_store, 1, p_problem, intake.now() + intake._backoff(1))
+  on conflict (store) do update
+  set failures = t.failures + 1, problem = excluded.problem,
+      retry_at = intake.now() + least(intake._backoff(t.failures + 1), interval '60 seconds'), updated_at = intake.now()
+  returning failures;
+$$;
+
+-- A store works.  Returns whether it had failed before.
+create or replace function intake.store_works(p_store text) returns boolean
+language plpgsql set search_path from current as $$
+begin
+  update intake.store_state t set failures = 0, problem = null, retry_at = null, updated_at = intake.now()
+  where t.store = p_store and t.failures > 0;
+  return found;
+end $$;

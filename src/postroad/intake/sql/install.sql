@@ -1,0 +1,24 @@
+-- The order in which the files of schema intake are installed.
+internal/now.sql
+tables/sftp_servers.sql
+tables/imported_files.sql
+tables/file_parts.sql
+tables/file_history.sql
+tables/sightings.sql
+tables/store_state.sql
+internal/raise.sql
+internal/history.sql
+internal/backoff.sql
+functions/scan.sql
+functions/see.sql
+functions/pick.sql
+functions/lease.sql
+functions/transfer.sql
+functions/finish.sql
+functions/fail.sql
+functions/reconcile.sql
+functions/servers.sql
+functions/operate.sql
+views/transfers.sql
+views/server_status.sql
+grants.sql

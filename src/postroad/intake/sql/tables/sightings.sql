@@ -1,0 +1,18 @@
+-- What discovery has seen and does not hold for whole yet.  Rows go when the file is imported or gone.
+create sequence intake.scan_number;
+create table intake.sightings (
+  server_id   integer not null references intake.sftp_servers (id) on delete cascade,
+  path_digest bytea not null,
+  path        bytea not null,
+  filename    text not null,
+  filesize    bigint not null,
+  mtime       bigint not null,
+  looks       integer not null,
+  -- Digest of the path of the file that this one declares done; null for an ordinary file.
+  done_for    bytea,
+  unchanged_since timestamptz not null,
+  scan        bigint not null,
+  primary key (server_id, path_digest)
+);
+create index sightings_done_idx on intake.sightings (server_id, done_for) where done_for is not null;
+create index sightings_scan_idx on intake.sightings (server_id, scan);

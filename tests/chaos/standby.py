@@ -1,0 +1,102 @@
+"""A primary and its standby: two servers under streaming replication."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from postroad.postgres.postmaster import read_postmaster
+from postroad.testing import TestServer, wait_until
+from postroad.testing.run_folder import run_folder
+from tests.chaos.bridge_load import own_server
+
+STANDBY_NAME = "standby"
+
+
+@dataclass
+class Pair:
+    """The two of them; `dsn` leads to whichever takes writes."""
+
+    primary: TestServer
+    standby: TestServer
+
+    def dsn(self, database: str) -> str:
+        one, other = (
+            conninfo_to_dict(server.dsn(database)) for server in (self.primary, self.standby)
+        )
+        return make_conninfo(
+            "",
+            host=f"{one['host']},{other['host']}",
+            port=f"{one['port']},{other['port']}",
+            user=one["user"],
+            dbname=database,
+            target_session_attrs="read-write",
+        )
+
+    def lose_primary(self) -> None:
+        """Let the primary die at once, for good."""
+        postmaster = read_postmaster(self.primary.embedded.cluster.data)
+        assert postmaster is not None
+        os.kill(postmaster.pid, signal.SIGQUIT)
+        wait_until(
+            lambda: read_postmaster(self.primary.embedded.cluster.data) is None,
+            what="the primary is down",
+        )
+
+    def promote(self) -> None:
+        with psycopg.connect(self.standby.dsn("postgres"), autocommit=True) as connection:
+            connection.execute("select pg_promote()")
+
+
+@contextmanager
+def synchronous_pair(bin_folder: Path | None) -> Iterator[Pair]:
+    """Give a primary whose commits wait for its standby."""
+    with own_server(bin_folder) as primary:
+        cluster = primary.embedded.cluster
+        with (cluster.data / "pg_hba.conf").open("a", encoding="utf-8") as rules:
+            rules.write("local replication postroad peer map=postroad\n")
+        with psycopg.connect(primary.dsn("postgres"), autocommit=True) as connection:
+            connection.execute("select pg_reload_conf()")
+        folder = run_folder() / f"own-{os.getpid()}-{os.urandom(4).hex()}"
+        folder.mkdir(mode=0o755)
+        (folder / "bin_folder").write_text(str(bin_folder or ""), encoding="utf-8")
+        standby = TestServer(folder, bin_folder)
+        copy = standby.embedded.cluster
+        copy.make_folders()
+        source = conninfo_to_dict(primary.dsn("postgres"))
+        made = copy.user.run(
+            [
+                cluster.binaries.program("pg_basebackup"),
+                f"--pgdata={copy.data}",
+                f"--dbname={make_conninfo('', **source, application_name=STANDBY_NAME)}",
+                "--checkpoint=fast",
+                "--write-recovery-conf",
+                "--wal-method=stream",
+                "--no-sync",
+            ],
+            cwd=copy.home,
+        )
+        assert made.returncode == 0, made.stderr
+        standby.start()
+        try:
+            with psycopg.connect(primary.dsn("postgres"), autocommit=True) as connection:
+                connection.execute(f"alter system set synchronous_standby_names = {STANDBY_NAME}")
+                connection.execute("select pg_reload_conf()")
+                wait_until(
+                    lambda: (
+                        connection.execute(
+                            "select from pg_stat_replication where sync_state = 'sync'"
+                        ).rowcount
+                    ),
+                    what="the standby is synchronous",
+                )
+            yield Pair(primary, standby)
+        finally:
+            standby.stop()

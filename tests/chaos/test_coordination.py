@@ -1,0 +1,204 @@
+"""Real processes are killed at any moment, and PostgreSQL with them: the Readers follow."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from postroad.cli.rooms import SCHEMAS
+from postroad.coordination import install_bridges, make_bridges
+from postroad.testing import TestServer, wait_until
+from postroad.testing.run_folder import run_folder
+from tests.chaos.test_nothing_is_lost import stop_immediately
+from tests.integration.coordination.checker import Recorder
+from tests.integration.coordination.house import prepare
+from tests.integration.coordination.lab import Lab
+from tests.integration.coordination.test_histories import Writers
+
+IS_STRESS = bool(os.environ.get("POSTROAD_STRESS"))
+KILLS = 120 if IS_STRESS else 5
+CRASHES = 6 if IS_STRESS else 1
+ROOT = Path(__file__).parents[2]
+
+
+class Crew:
+    """The processes, one for each part."""
+
+    def __init__(self, dsns: dict[str, str]) -> None:
+        self._dsns = dsns
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, part: str) -> None:
+        reader = self._dsns.get(part, "")
+        self._processes[part] = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "tests.chaos.coordination_part",
+                part,
+                self._dsns["writer"],
+                self._dsns["coordinator"],
+                reader,
+            ],
+            cwd=ROOT,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def kill(self, part: str) -> None:
+        process = self._processes.pop(part)
+        process.kill()
+        process.wait()
+
+    def end(self) -> None:
+        for part in list(self._processes):
+            self.kill(part)
+
+
+@contextmanager
+def _databases(server: TestServer, *readers: str) -> Iterator[dict[str, str]]:
+    names = {
+        part: server.create(server.template(*SCHEMAS))
+        for part in ("writer", "coordinator", *readers)
+    }
+    dsns = {part: server.dsn(name) for part, name in names.items()}
+    prepare(dsns, readers)
+    bridges = make_bridges(
+        dsns["writer"], dsns["coordinator"], {name: dsns[name] for name in readers}
+    )
+    asyncio.run(install_bridges(bridges))
+    yield dsns
+
+
+def _connected(dsns: dict[str, str], readers: tuple[str, ...]) -> Lab:
+    return Lab(
+        dsns, {part: psycopg.connect(dsn, autocommit=True) for part, dsn in dsns.items()}, readers
+    )
+
+
+class Watcher:
+    """Records what Readers show while everything goes on, and reconnects after a crash."""
+
+    def __init__(self, dsns: dict[str, str], readers: tuple[str, ...]) -> None:
+        self._dsns, self._readers = dsns, readers
+        self.seen: dict[tuple[str, str], list[frozenset[tuple[str, str]]]] = {}
+        self.stopping = threading.Event()
+
+    def run(self) -> None:
+        while not self.stopping.is_set():
+            try:
+                recorder = Recorder(_connected(self._dsns, self._readers), self.seen)
+                try:
+                    while not self.stopping.is_set():
+                        recorder.look()
+                        self.stopping.wait(0.02)
+                finally:
+                    for session in recorder.lab.sessions.values():
+                        session.close()
+            except psycopg.OperationalError:
+                self.stopping.wait(0.1)
+
+
+def _write(dsns: dict[str, str], dice: random.Random, stopping: threading.Event) -> None:
+    while not stopping.is_set():
+        try:
+            with psycopg.connect(dsns["writer"], autocommit=True) as probe:
+                writers = Writers(Lab(dsns, {"writer": probe}, ()), dice)
+                try:
+                    while not stopping.is_set():
+                        writers.step()
+                        stopping.wait(0.01)
+                finally:
+                    writers.close()
+        except psycopg.OperationalError:
+            stopping.wait(0.1)
+
+
+@pytest.fixture
+def newest_own_server() -> Iterator[TestServer]:
+    folder = run_folder() / f"own-{os.getpid()}-{os.urandom(4).hex()}"
+    folder.mkdir(mode=0o755)
+    (folder / "bin_folder").write_text("", encoding="utf-8")
+    server = TestServer(folder)
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.chaos
+@pytest.mark.timeout(900 if IS_STRESS else 150)
+def test_readers_follow_through_kills_of_every_part_and_of_postgres(
+    newest_own_server: TestServer,
+) -> None:
+    dice = random.Random(2)
+    readers = ("one", "two")
+    with _databases(newest_own_server, *readers) as dsns, ThreadPoolExecutor(2) as threads:
+        with psycopg.connect(dsns["two"], autocommit=True) as session:
+            session.execute('alter table "DummyItem" add check ("Name" not like \'bad%\')')
+            session.execute("update coordination.progress set max_attempts = 100000")
+        with psycopg.connect(dsns["writer"], autocommit=True) as session:
+            for entity in ("DummyItem", "DummyNode"):
+                session.execute(
+                    f'alter table "{entity}" alter "CorrelationId" set default gen_random_uuid()'
+                )
+                session.execute(
+                    "select coordination.track(%s, null, 'replicate', 'compensate')",
+                    (f'"{entity}"',),
+                )
+        crew, watcher = Crew(dsns), Watcher(dsns, readers)
+        parts = ("writer", "coordinator", *readers)
+        stopping = threading.Event()
+        work = [threads.submit(watcher.run), threads.submit(_write, dsns, dice, stopping)]
+        try:
+            for part in parts:
+                crew.start(part)
+            for number in range(KILLS):
+                part = dice.choice(parts)
+                # Kills come at any moment of a process's life, its start included.
+                time.sleep(dice.uniform(0.2, 1.6))
+                crew.kill(part)
+                if number % (KILLS // CRASHES) == KILLS // CRASHES - 1:
+                    stop_immediately(newest_own_server)
+                crew.start(part)
+            stopping.set()
+            work[1].result()
+            with psycopg.connect(dsns["two"], autocommit=True) as session:
+                session.execute('alter table "DummyItem" drop constraint "DummyItem_Name_check"')
+            lab = _connected(dsns, readers)
+            wait_until(
+                lambda: (
+                    lab.value(
+                        "writer",
+                        'select not exists (select from coordination."AppEvent"'
+                        ' where "FinishedAt" is null)',
+                    )
+                    and all(lab.rows(reader) == lab.rows("writer") for reader in readers)
+                ),
+                what="an end of all events",
+                timeout_seconds=60,
+            )
+            watcher.stopping.set()
+            work[0].result()
+            recorder = Recorder(lab, watcher.seen)
+            recorder.look()
+            recorder.check()
+            events = lab.value("writer", 'select count(*) from coordination."AppEvent"')
+            assert events > KILLS
+            for session in lab.sessions.values():
+                session.close()
+        finally:
+            stopping.set()
+            watcher.stopping.set()
+            crew.end()

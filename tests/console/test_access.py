@@ -1,0 +1,177 @@
+"""Who gets in: logged out, wrong role, foreign origin, forged websocket, too many logins."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Iterator
+
+import httpx
+import psycopg
+import pytest
+import websockets
+from websockets.sync.client import connect as connect_websocket
+
+from tests.fixtures.console import PASSWORD, RunningConsole, make_accounts
+
+PAGES = ("/", "/bus", "/bus/sagas", "/bus/dead", "/workers", "/settings", "/audit", "/accounts")
+SOCKET = "/console/_nicegui_ws/socket.io/?EIO=4&transport=websocket&client_id=x"
+
+
+@pytest.fixture
+def client(console: RunningConsole) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=console.url) as client:
+        yield client
+
+
+def sign_in(client: httpx.Client, name: str, password: str = PASSWORD) -> httpx.Response:
+    return client.post(
+        "/console/login",
+        data={"name": name, "password": password},
+        headers={"origin": str(client.base_url).rstrip("/")},
+    )
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_whoever_is_logged_out_is_sent_to_the_login(client: httpx.Client, path: str) -> None:
+    answer = client.get(f"/console{path}", headers={"accept": "text/html"})
+    assert answer.status_code == 303
+    assert answer.headers["location"].startswith("/console/login?next=/console/")
+    assert client.get(f"/console{path}").status_code == 401
+
+
+def test_scripts_and_sockets_are_closed_to_whoever_is_logged_out(
+    client: httpx.Client, console: RunningConsole
+) -> None:
+    polling = "/console/_nicegui_ws/socket.io/?EIO=4&transport=polling"
+    assert client.get(polling).status_code == 401
+    with (
+        pytest.raises(websockets.InvalidStatus) as refused,
+        connect_websocket(console.url.replace("http", "ws") + SOCKET, origin=console.url),
+    ):
+        pass
+    assert refused.value.response.status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("origin", "is_let_in"), [("own", True), ("http://evil.example", False), (None, False)]
+)
+def test_a_websocket_with_the_session_of_another_page_is_refused(
+    client: httpx.Client, console: RunningConsole, origin: str | None, is_let_in: bool
+) -> None:
+    sign_in(client, "admin")
+    cookie = f"postroad_session={client.cookies['postroad_session']}"
+    wanted = (
+        contextlib.nullcontext()
+        if is_let_in
+        else pytest.raises(websockets.InvalidStatus, match="HTTP 403")
+    )
+    with (
+        wanted,
+        connect_websocket(
+            console.url.replace("http", "ws") + SOCKET,
+            origin=console.url if origin == "own" else origin,
+            additional_headers={"cookie": cookie},
+        ) as socket,
+    ):
+        assert str(socket.recv()).startswith("0{")
+
+
+@pytest.mark.parametrize("path", ["/settings", "/accounts", "/audit"])
+@pytest.mark.parametrize("role", ["viewer", "operator"])
+def test_pages_of_admins_are_closed_to_others(client: httpx.Client, role: str, path: str) -> None:
+    sign_in(client, role)
+    assert client.get(f"/console{path}").status_code == 403
+    assert client.get("/console/bus").status_code == 200
+
+
+def test_a_post_from_another_site_changes_nothing(client: httpx.Client) -> None:
+    sign_in(client, "viewer")
+    for headers in ({"origin": "http://evil.example"}, {"referer": "http://evil.example/a"}, {}):
+        assert client.post("/console/logout", headers=headers).status_code == 403
+    assert client.get("/console/bus").status_code == 200
+    own = {"origin": str(client.base_url).rstrip("/")}
+    assert client.post("/console/logout", headers=own).status_code == 303
+    assert client.get("/console/bus").status_code == 401
+
+
+def test_a_foreign_name_for_our_address_is_refused(client: httpx.Client) -> None:
+    assert client.get("/console/login", headers={"host": "evil.example"}).status_code == 421
+
+
+def test_the_cookie_is_kept_from_scripts_and_other_sites(client: httpx.Client) -> None:
+    cookie = sign_in(client, "viewer").headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=lax" in cookie
+    assert "path=/console" in cookie
+    answer = client.get("/console/login")
+    assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+
+
+def test_the_login_leads_nowhere_else(client: httpx.Client) -> None:
+    for wanted in ("https://evil.example/", "//evil.example", "/console/\\evil", "javascript:1"):
+        answer = client.post(
+            "/console/login",
+            data={"name": "viewer", "password": PASSWORD, "next": wanted},
+            headers={"origin": str(client.base_url).rstrip("/")},
+        )
+        assert answer.headers["location"] == "/console/"
+
+
+def test_failed_logins_are_counted_and_the_right_password_does_not_help_then(
+    client: httpx.Client, console: RunningConsole
+) -> None:
+    # From an address of its own, so that the other tests of this worker are not locked out.
+    with httpx.Client(
+        base_url=console.url, transport=httpx.HTTPTransport(local_address="127.0.0.9")
+    ) as stranger:
+        answers = [sign_in(stranger, "admin", "wrong").status_code for _ in range(10)]
+        assert answers == [401] * 10
+        assert sign_in(stranger, "admin").status_code == 429
+    assert sign_in(client, "admin").status_code == 303
+
+
+def test_a_new_password_ends_the_sessions(client: httpx.Client, console: RunningConsole) -> None:
+    with psycopg.connect(console.dsn) as connection:
+        connection.execute("select console.put_account('leaver', 'operator', null)")
+        connection.execute(
+            "insert into console.session (token_hash, account, address, expires_at)"
+            " values (encode(sha256('token'), 'hex'), 'leaver', '', now() + interval '1 hour')"
+        )
+    client.cookies.set("postroad_session", "token")
+    assert client.get("/console/bus").status_code == 200
+    with psycopg.connect(console.dsn) as connection:
+        connection.execute("select console.put_account('leaver', 'viewer', null)")
+    # A session is believed for two seconds by its cache, so the database is asked for the truth.
+    with psycopg.connect(console.dsn) as connection:
+        left = connection.execute("select from console.session where account = 'leaver'").fetchall()
+    assert left == []
+
+
+def test_every_login_and_refusal_is_in_the_audit(
+    client: httpx.Client, console: RunningConsole
+) -> None:
+    sign_in(client, "viewer")
+    with psycopg.connect(console.dsn) as connection:
+        found = connection.execute(
+            "select account, action, outcome from console.audit where account = 'viewer'"
+        ).fetchall()
+    assert ("viewer", "sign_in", "done") in found
+
+
+def test_the_password_is_not_kept(console: RunningConsole) -> None:
+    make_accounts(console.dsn)
+    with psycopg.connect(console.dsn) as connection:
+        hashes = connection.execute("select password_hash from console.account").fetchall()
+    told = [hashed for (hashed,) in hashes if hashed]
+    assert all(re.match(r"^\$argon2id\$", hashed) for hashed in told)
+    assert PASSWORD not in json.dumps(told)
+
+
+def test_health_metrics_and_docs_are_open(client: httpx.Client) -> None:
+    assert client.get("/healthz").json() == {"status": "ok"}
+    assert client.get("/readyz").text == "ready\n"
+    assert "postroad_info" in client.get("/metrics").text
+    assert client.get("/docs").status_code == 200
+    assert client.get("/").headers["location"] == "/console/"

@@ -1,0 +1,200 @@
+"""The bus in a real browser: look, post, take, redrive, move, purge, sagas."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+import psycopg
+import pytest
+from playwright.sync_api import Page, expect
+
+from postroad.bus import Bus, Saga, Sagas
+from tests.fixtures.console import OpenPage, RunningConsole
+
+
+@pytest.fixture
+def bus(console: RunningConsole) -> Iterator[Bus]:
+    with Bus(console.dsn) as bus:
+        yield bus
+
+
+@pytest.fixture
+def queue(bus: Bus, request: pytest.FixtureRequest) -> Iterator[str]:
+    name = "q_" + re.sub(r"\W+", "_", request.node.name.lower())[-22:].strip("_")
+    bus.create_queue(name, payload="jsonb")
+    yield name
+    bus.drop_queue(name)
+
+
+def press(page: Page, test: str) -> None:
+    page.locator(f'[data-test="{test}"]').first.click()
+
+
+@pytest.mark.parametrize(("language", "width"), [("en", 1360), ("ru", 390)])
+def test_a_message_is_posted_seen_and_consumed(
+    open_page: OpenPage, bus: Bus, queue: str, language: str, width: int
+) -> None:
+    page = open_page(f"/bus/queues/{queue}", role="operator", language=language, width=width)
+    press(page, "post")
+    page.locator('[data-test="post-data"]').fill('{"number": 4711}')
+    page.locator('[data-test="post-properties"]').fill('{"CITY": "Tver"}')
+    press(page, "post-send")
+    expect(page.locator(".figures")).to_contain_text("1")
+    page.goto(page.url + "/messages")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    expect(page.locator("tbody")).to_contain_text("CITY=Tver")
+    page.locator("tbody a").first.click()
+    expect(page.locator("pre.data")).to_contain_text("4711")
+    (message,) = bus.consume(queue)
+    assert message.data == {"number": 4711}
+    # The page learns by itself that the message is gone.
+    expect(page.locator(".empty")).to_be_visible()
+
+
+def test_data_that_is_no_json_is_refused_with_a_reason(
+    open_page: OpenPage, bus: Bus, queue: str
+) -> None:
+    page = open_page(f"/bus/queues/{queue}", role="operator")
+    press(page, "post")
+    page.locator('[data-test="post-data"]').fill("{")
+    press(page, "post-send")
+    expect(page.locator(".q-notification")).to_contain_text("not JSON")
+    assert not bus.peek(queue)
+
+
+def test_markup_in_a_message_stays_text(open_page: OpenPage, bus: Bus, queue: str) -> None:
+    iid = bus.post(queue, {"x": "<img src=x onerror=document.title='owned'>"})
+    page = open_page(f"/bus/messages/{iid}")
+    expect(page.locator("pre.data")).to_contain_text("<img src=x")
+    assert page.locator("pre.data img").count() == 0
+    assert "owned" not in page.title()
+
+
+def test_dead_messages_are_found_by_their_reason_and_redriven(
+    open_page: OpenPage, bus: Bus, queue: str
+) -> None:
+    bus.post(queue, {"n": 1})
+    (held,) = bus.lease(queue)
+    bus.nack(held, error="no such customer", park=True)
+    page = open_page("/bus/dead", role="operator")
+    page.get_by_role("row", name=queue).get_by_text("no such customer").click()
+    expect(page.locator("tbody tr")).to_have_count(1)
+    press(page, "redrive")
+    press(page, "confirm")
+    expect(page.locator(".empty")).to_be_visible()
+    assert [message.data for message in bus.consume(queue)] == [{"n": 1}]
+
+
+def test_messages_are_taken_moved_and_purged_after_a_confirmation(
+    open_page: OpenPage, bus: Bus, queue: str
+) -> None:
+    bus.create_queue("a_destination", payload="jsonb")
+    taken = bus.post(queue, {"n": 1})
+    moved = bus.post(queue, {"n": 2})
+    bus.post(queue, {"n": 3})
+    page = open_page(f"/bus/messages/{taken}", role="operator")
+    press(page, "take")
+    press(page, "confirm")
+    expect(page.locator(".empty")).to_be_visible()
+    page.goto(page.url.replace(taken, moved))
+    press(page, "move")
+    press(page, "confirm")
+    expect(page.locator(".empty")).to_be_visible()
+    page.goto(page.url.rpartition("/bus/")[0] + f"/bus/queues/{queue}/messages")
+    press(page, "purge")
+    expect(page.locator(".dialog")).to_contain_text(queue)
+    assert bus.peek(queue)
+    press(page, "confirm")
+    expect(page.locator(".empty")).to_be_visible()
+    assert not bus.peek(queue)
+
+
+def test_long_lists_go_on_from_page_to_page(open_page: OpenPage, bus: Bus, queue: str) -> None:
+    bus.post_many(queue, [{"n": n} for n in range(120)])
+    page = open_page(f"/bus/queues/{queue}/messages?order=latest")
+    for rows in (50, 50, 20):
+        expect(page.locator("tbody tr")).to_have_count(rows)
+        if rows == 50:
+            page.locator(".pager a[rel=next]").click()
+    assert page.locator(".pager a[rel=next]").count() == 0
+    page.locator("input[type=search]").fill('"n": 77')
+    page.locator(".filter button").click()
+    expect(page.locator("tbody tr")).to_have_count(1)
+
+
+def test_viewers_are_not_offered_anything_that_changes(
+    open_page: OpenPage, bus: Bus, queue: str
+) -> None:
+    bus.post(queue, {"n": 1})
+    page = open_page(f"/bus/queues/{queue}/messages", role="viewer")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    assert page.locator("[data-test]").count() == 0
+    assert page.locator('nav a[href="/console/audit"]').count() == 0
+
+
+def test_a_role_that_was_taken_away_is_refused_and_written_down(
+    open_page: OpenPage, bus: Bus, queue: str, console: RunningConsole
+) -> None:
+    bus.post(queue, {"n": 1})
+    page = open_page(f"/bus/queues/{queue}/messages", role="operator")
+    press(page, "purge")
+    with psycopg.connect(console.dsn) as connection:
+        connection.execute("update console.account set role = 'viewer' where name = 'operator'")
+    try:
+        press(page, "confirm")
+        expect(page.locator(".q-notification").first).to_contain_text("does not allow")
+        assert bus.peek(queue)
+        with psycopg.connect(console.dsn) as connection:
+            (outcome,) = connection.execute(
+                "select outcome from console.audit where action = 'bus.purge' and target = %s",
+                (queue,),
+            ).fetchone() or ("",)
+        assert outcome == "refused"
+    finally:
+        with psycopg.connect(console.dsn) as connection:
+            connection.execute(
+                "update console.account set role = 'operator' where name = 'operator'"
+            )
+
+
+@pytest.fixture
+def saga(bus: Bus) -> Callable[[], int]:
+    for name in ("rooms", "flights", "no_rooms"):
+        bus.create_queue(f"saga_{name}", payload="jsonb")
+    plan = (
+        Saga("tour", data={"tour": 1})
+        .step("room", do="saga_rooms", undo="saga_no_rooms")
+        .step("flight", do="saga_flights", after=["room"])
+    )
+    return lambda: plan.start(bus)
+
+
+def test_a_saga_is_shown_as_a_graph_and_cancelled(
+    open_page: OpenPage, bus: Bus, saga: Callable[[], int], console: RunningConsole
+) -> None:
+    saga_id = saga()
+    bus.consume("saga_rooms")
+    page = open_page("/bus/sagas", role="operator")
+    page.get_by_role("link", name=str(saga_id), exact=True).click()
+    expect(page.locator(".graph svg .node").first).to_be_visible()
+    expect(page.locator("tbody")).to_contain_text("done")
+    press(page, "cancel-saga")
+    press(page, "confirm")
+    expect(page.locator(".badge", has_text="compensating").first).to_be_visible()
+    assert {step.state for step in Sagas(bus).status(saga_id)} == {"compensating"}
+    with psycopg.connect(console.dsn) as connection:
+        row = connection.execute(
+            "select account, outcome from console.audit"
+            " where action = 'saga.cancel' and target = %s",
+            (str(saga_id),),
+        ).fetchone()
+    assert row == ("operator", "done")
+
+
+def test_messages_that_wait_are_a_graph(open_page: OpenPage, bus: Bus, queue: str) -> None:
+    first = bus.post(queue, {"n": 1})
+    second = bus.post(queue, {"n": 2}, headers={"consume_after": f"{{{first}}}"})
+    page = open_page("/bus/waiting")
+    expect(page.locator(".graph svg .node").first).to_be_visible()
+    expect(page.get_by_role("row", name=second)).to_contain_text(first)

@@ -1,0 +1,222 @@
+"""Delivery, acknowledgement and return, on Kombu connections."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from kombu import Connection, Consumer, Message, Producer, Queue
+
+from postroad.testing import wait_until
+
+
+@contextmanager
+def consuming(
+    connection: Connection, queue: str = "jobs", prefetch: int = 0, **options: object
+) -> Iterator[list[Message]]:
+    got: list[Message] = []
+    channel = connection.channel()
+    consumer = Consumer(channel, [Queue(queue)], on_message=got.append, **options)
+    consumer.qos(prefetch_count=prefetch)
+    with consumer:
+        yield got
+    channel.close()
+
+
+def drain(connection: Connection, got: list[Message], count: int) -> list[object]:
+    """Wait until so many have come; give what they say."""
+    while len(got) < count:
+        connection.drain_events(timeout=10)
+    return [message.decode() for message in got]
+
+
+def publish(connection: Connection, *bodies: object, **options: object) -> None:
+    connection.channel().queue_declare("jobs")
+    for body in bodies:
+        Producer(connection).publish(body, routing_key="jobs", **options)
+
+
+def held(connection: Connection) -> int:
+    return int(connection.transport.link.run("select count(*) from mbus.leased")[0][0])
+
+
+def test_what_comes_while_somebody_waits_is_delivered(
+    broker: Connection, other: Connection
+) -> None:
+    publish(other, 1)
+    with consuming(broker) as got:
+        drain(broker, got, 1)
+        with pytest.raises(TimeoutError):
+            broker.drain_events(timeout=0.05)
+        publish(other, 2)
+        assert drain(broker, got, 2) == [1, 2]
+
+
+def test_the_window_is_kept_and_acks_make_room(broker: Connection, other: Connection) -> None:
+    publish(other, *range(10))
+    with consuming(broker, prefetch=3) as got:
+        drain(broker, got, 3)
+        with pytest.raises(TimeoutError):
+            broker.drain_events(timeout=0.05)
+        assert (len(got), held(other)) == (3, 3)
+        for message in list(got):
+            message.ack()
+        drain(broker, got, 6)
+        assert held(other) == 3
+    assert held(other) == 0
+
+
+def test_what_a_closed_channel_had_is_with_others_at_once(
+    broker: Connection, other: Connection
+) -> None:
+    publish(other, "task")
+    with consuming(broker) as got:
+        drain(broker, got, 1)
+        assert held(other) == 1
+    with consuming(other) as got:
+        drain(other, got, 1)
+        assert got[0].delivery_info["redelivered"] is True
+        got[0].ack()
+    assert held(broker) == 0
+
+
+def test_what_is_requeued_comes_again_and_what_is_rejected_is_with_the_dead(
+    broker: Connection, other: Connection
+) -> None:
+    publish(other, "task")
+    with consuming(broker) as got:
+        drain(broker, got, 1)
+        got[0].requeue()
+        drain(broker, got, 2)
+        got[1].reject()
+    assert other.transport.link.run("select count(*) from mbus.dead") == [(1,)]
+    assert held(other) == 0
+
+
+def test_higher_priorities_come_first(broker: Connection, other: Connection) -> None:
+    for priority in (0, 9, 3, 5, None):
+        publish(other, priority, priority=priority)
+    publish(other, "late nine", priority=9)
+    with consuming(broker, prefetch=1) as got:
+        said = []
+        for count in range(1, 7):
+            said.append(drain(broker, got, count)[-1])
+            got[-1].ack()
+    assert said == [9, "late nine", 5, 3, 0, None]
+
+
+def test_a_consumer_learns_of_a_priority_that_is_new(broker: Connection, other: Connection) -> None:
+    publish(other, "plain")
+    with consuming(broker) as got:
+        drain(broker, got, 1)
+        publish(other, "urgent", priority=7)
+        assert drain(broker, got, 2) == ["plain", "urgent"]
+
+
+def test_a_message_with_an_eta_is_with_nobody_until_it_is_due(
+    broker: Connection, other: Connection
+) -> None:
+    publish(other, "later", headers={"eta": "2100-01-01T00:00:00+00:00"})
+    publish(other, "long ago", headers={"eta": "2000-01-01T00:00:00+00:00"})
+    with consuming(broker) as got:
+        assert drain(broker, got, 1) == ["long ago"]
+        with pytest.raises(TimeoutError):
+            broker.drain_events(timeout=0.05)
+        link = other.transport.link
+        assert link.run("select count(*) from mbus.delayed") == [(1,)]
+        link.run("update mbus.delayed set due_at = mbus.now()")
+        assert drain(broker, got, 2) == ["long ago", "later"]
+
+
+def test_an_expired_message_is_never_delivered(broker: Connection, other: Connection) -> None:
+    publish(other, "short", expiration=0.001)
+    publish(other, "long", expiration=3600)
+    with consuming(broker) as got:
+        assert drain(broker, got, 1) == ["long"]
+
+
+def test_the_time_to_live_of_a_queue_counts_for_its_messages(broker: Connection) -> None:
+    Queue("jobs", message_ttl=30).bind(broker.channel()).declare()
+    Producer(broker).publish("task", routing_key="jobs")
+    with consuming(broker) as got:
+        drain(broker, got, 1)
+        [[seconds]] = broker.transport.link.run(
+            "select extract(epoch from expires - added)::integer from mbus.leased"
+        )
+    assert seconds == 30
+
+
+@pytest.mark.parametrize("body", [b"\x00\xff raw", "Ünïcode \x00 text", {"nested": [1, None]}])
+def test_bodies_arrive_as_they_were_sent(
+    broker: Connection, other: Connection, body: object
+) -> None:
+    publish(other, body)
+    with consuming(broker, accept=["json", "application/data", "text/plain"]) as got:
+        assert drain(broker, got, 1) == [body]
+
+
+def test_a_lease_that_is_not_extended_ends_and_one_that_is_does_not(url: str) -> None:
+    short = {"lease_seconds": 1}
+    with Connection(url, transport_options=short) as alive, Connection(url) as watcher:
+        publish(watcher, "task")
+        with consuming(alive) as got:
+            drain(alive, got, 1)
+            link = watcher.transport.link
+            [[first]] = link.run("select leased_until from mbus.leased")
+            wait_until(
+                lambda: (
+                    link.run("select leased_until > %s from mbus.leased", (first,)) == [(True,)]
+                ),
+                what="the lease extended",
+            )
+            # As if the process had been killed: no more heartbeat.
+            alive.transport.consumption._leases.stop()
+            with consuming(watcher) as taken_over:
+                drain(watcher, taken_over, 1)
+                assert taken_over[0].delivery_info["redelivered"] is True
+                taken_over[0].ack()
+
+
+def test_a_forked_child_leaves_the_sessions_of_its_parent_alone(
+    broker: Connection, other: Connection
+) -> None:
+    publish(other, "before")
+    with consuming(broker) as got:
+        drain(broker, got, 1)
+        child = os.fork()
+        if child == 0:
+            # What a pool's child does: it drops the connection that it inherited.
+            status = 1
+            try:
+                broker.release()
+                status = 0
+            finally:
+                os._exit(status)
+        assert os.waitpid(child, 0)[1] == 0
+        publish(other, "after")
+        assert drain(broker, got, 2) == ["before", "after"]
+        assert held(other) == 2
+
+
+def test_a_lost_connection_is_an_error_that_kombu_knows_and_a_new_one_works(
+    broker: Connection, other: Connection
+) -> None:
+    publish(broker, "first")
+    [[pid]] = broker.transport.link.run("select pg_backend_pid()")
+    other.connect()
+    other.transport.link.run("select pg_terminate_backend(%s)", (pid,))
+    producer = Producer(broker)
+    producer.publish("second", routing_key="jobs", retry=True, retry_policy={"max_retries": 3})
+    with consuming(other) as got:
+        assert drain(other, got, 2) == ["first", "second"]
+
+
+def test_simple_queues_work(broker: Connection, other: Connection) -> None:
+    with broker.SimpleQueue("simple") as queue:
+        queue.put({"hello": 1})
+    with other.SimpleQueue("simple") as queue:
+        message = queue.get(timeout=5)
+        assert message.payload == {"hello": 1}
+        message.ack()

@@ -1,0 +1,176 @@
+"""Celery workers as real processes, on the embedded PostgreSQL: what a worker does is Celery's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psycopg
+import pytest
+from celery import Celery, chord, group
+from celery.exceptions import TaskRevokedError
+from celery.result import AsyncResult
+
+from postroad.testing import wait_until
+from tests.integration.broker.crew import Hire, lines
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+SECONDS = 30
+
+
+@pytest.fixture
+def server_bin_folder() -> None:
+    return None
+
+
+def task(app: Celery, name: str, *arguments: object, **options: object) -> AsyncResult:
+    return app.send_task(name, arguments, **options)
+
+
+def number(database: str, query: str) -> int:
+    with psycopg.connect(database) as connection:
+        row = connection.execute(query.encode()).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads", "solo"])
+def test_tasks_run_and_give_results_in_every_pool(app: Celery, hire: Hire, pool: str) -> None:
+    worker = hire(f"--pool={pool}", "--concurrency=2")
+    assert task(app, "add", 2, 3).get(timeout=SECONDS) == 5
+    assert task(app, "retry").get(timeout=SECONDS) == 2
+    with pytest.raises(ValueError, match="as asked"):
+        task(app, "fail").get(timeout=SECONDS)
+    adds = [app.signature("add", (number, number)) for number in range(10)]
+    assert group(adds, app=app)().get(timeout=SECONDS) == [2 * number for number in range(10)]
+    assert chord(adds, app=app)(app.signature("total")).get(timeout=SECONDS) == 90
+    worker.stop()
+    assert worker.process.returncode == 0
+
+
+def test_a_worker_answers_remote_control(app: Celery, hire: Hire, tmp_path: Path) -> None:
+    hire("--concurrency=1", "--hostname=one@test", "--prefetch-multiplier=1", brief=False)
+    inspect = app.control.inspect(timeout=SECONDS, limit=1)
+    assert inspect.ping() == {"one@test": {"ok": "pong"}}
+    assert [queue["name"] for queue in inspect.active_queues()["one@test"]] == ["celery"]
+
+    running = task(app, "linger", "running")
+    wait_until(lambda: lines(tmp_path, "begun"), what="the task begun")
+    [active] = inspect.active()["one@test"]
+    assert active["id"] == running.id
+    waiting = task(app, "record", "never")
+    app.control.revoke(waiting.id)
+    app.control.revoke(running.id, terminate=True, signal="SIGKILL")
+    for revoked in (running, waiting):
+        with pytest.raises(TaskRevokedError):
+            revoked.get(timeout=SECONDS)
+    assert lines(tmp_path, "records") == []
+
+    [answer] = app.control.rate_limit("add", "20/s", reply=True, timeout=SECONDS, limit=1)
+    assert "ok" in answer["one@test"]
+    limited = [task(app, "add", 1, number) for number in range(5)]
+    assert [each.get(timeout=SECONDS) for each in limited] == [1, 2, 3, 4, 5]
+
+
+def test_a_killed_worker_loses_nothing_and_its_task_is_soon_with_another(
+    app: Celery, hire: Hire, tmp_path: Path
+) -> None:
+    first = hire("--concurrency=1", "--hostname=first@test")
+    result = task(app, "linger", "long")
+    wait_until(lambda: lines(tmp_path, "begun"), what="the task begun")
+    prefetched = [task(app, "record", str(number)) for number in range(3)]
+    first.kill()
+    hire("--concurrency=1", "--hostname=second@test")
+    wait_until(lambda: len(lines(tmp_path, "begun")) == 2, what="the task begun again")
+    assert lines(tmp_path, "begun")[1].endswith("True")
+    (tmp_path / "go").touch()
+    result.get(timeout=SECONDS)
+    for each in prefetched:
+        each.get(timeout=SECONDS)
+    assert lines(tmp_path, "ended") == ["long"]
+
+
+def test_a_long_task_is_not_run_twice(
+    app: Celery, hire: Hire, database: str, tmp_path: Path
+) -> None:
+    for name in ("one", "two"):
+        hire("--concurrency=1", f"--hostname={name}@test", "--pool=solo")
+    result = task(app, "linger", "long")
+    wait_until(lambda: lines(tmp_path, "begun"), what="the task begun")
+    until = "select extract(epoch from max(leased_until))::bigint from mbus.leased"
+    first = number(database, until)
+    # Beyond the first lease: extended again and again while the loop is busy with the task.
+    wait_until(lambda: number(database, until) >= first + 4, what="the lease extended")
+    (tmp_path / "go").touch()
+    result.get(timeout=SECONDS)
+    assert len(lines(tmp_path, "begun")) == 1
+
+
+def test_a_shutdown_returns_at_once_what_was_prefetched(
+    app: Celery, hire: Hire, database: str, tmp_path: Path
+) -> None:
+    worker = hire("--concurrency=1", "--prefetch-multiplier=4")
+    running = task(app, "linger", "running")
+    prefetched = [task(app, "record", str(number)) for number in range(3)]
+    wait_until(
+        lambda: number(database, "select count(*) from mbus.leased") == 4, what="four leased"
+    )
+    worker.process.terminate()
+    worker.wait_for("Warm shutdown")
+    (tmp_path / "go").touch()
+    worker.process.wait()
+    assert running.get(timeout=SECONDS)
+    assert number(database, "select count(*) from mbus.leased") == 0
+    hire("--concurrency=1")
+    assert [each.get(timeout=SECONDS) for each in prefetched] == ["0", "1", "2"]
+
+
+def test_rejected_and_unknown_tasks_are_with_the_dead_and_requeued_ones_run(
+    app: Celery, hire: Hire, database: str
+) -> None:
+    hire("--concurrency=1")
+    assert task(app, "refuse", True).get(timeout=SECONDS) == "second time"
+    task(app, "refuse", False)
+    task(app, "unheard of")
+    wait_until(lambda: number(database, "select count(*) from mbus.dead") == 2, what="two dead")
+
+
+def test_a_task_for_later_stays_in_the_database(app: Celery, hire: Hire, database: str) -> None:
+    hire("--concurrency=1")
+    later = [task(app, "add", 1, 1, countdown=3600) for _ in range(20)]
+    assert task(app, "add", 2, 2).get(timeout=SECONDS) == 4
+    assert number(database, "select count(*) from mbus.delayed") == 20
+    wait_until(lambda: number(database, "select count(*) from mbus.leased") == 0, what="acked")
+    with psycopg.connect(database) as connection:
+        connection.execute("update mbus.delayed set due_at = mbus.now() where id = 1")
+    # Due for the database; the worker keeps to the hour that the task itself names.
+    wait_until(lambda: number(database, "select count(*) from mbus.leased") == 1, what="leased")
+    assert later[0].state == "PENDING"
+
+
+def test_a_worker_and_its_client_survive_a_restart_of_postgresql(
+    own_server: object, tmp_path: Path
+) -> None:
+    from postroad.testing import TestServer
+    from tests.integration.broker.crew import CeleryProcess, url_of
+    from tests.integration.broker.tasks import make_app
+
+    assert isinstance(own_server, TestServer)
+    name = own_server.create()
+    url = url_of(own_server.dsn(name))
+    app = make_app(url)
+    worker = CeleryProcess(url, tmp_path, "worker", "--loglevel=info", "--concurrency=2")
+    try:
+        worker.wait_for(" ready.")
+        assert task(app, "add", 1, 1).get(timeout=SECONDS) == 2
+        own_server.stop()
+        worker.wait_for("Cannot connect to")
+        own_server.start()
+        assert task(app, "add", 2, 2).get(timeout=SECONDS) == 4
+        worker.stop()
+        assert worker.process.returncode == 0
+    finally:
+        if worker.process.poll() is None:
+            worker.kill()
+        app.backend.close()
+        app.close()

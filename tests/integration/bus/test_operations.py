@@ -1,0 +1,131 @@
+"""What operators see and do: pages, search, move, purge."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from postroad.bus import AsyncBus, InvalidArgument, Message, WrongPayload, operations
+from postroad.bus import browse as looking
+
+BUS_STATES = ("ready", "delayed", "waiting", "leased", "dead")
+
+
+@pytest.fixture
+async def bus(database: str) -> AsyncIterator[AsyncBus]:
+    async with AsyncBus(database, listen=False) as bus:
+        await bus.create_queue("orders", payload="jsonb")
+        yield bus
+
+
+async def numbers(bus: AsyncBus, **options: object) -> list[int]:
+    page = await looking.browse(bus, "orders", **options)  # type: ignore[arg-type]
+    return [int((message.data or "").strip("{}").split(": ")[1]) for message in page.messages]
+
+
+@pytest.mark.parametrize("has_second", [False, True])
+async def test_pages_follow_each_other_in_both_directions(bus: AsyncBus, has_second: bool) -> None:
+    if has_second:
+        await bus.create_consumer("orders", "second")
+    await bus.post_many("orders", [{"n": n} for n in range(25)])
+    seen: list[str] = []
+    place = None
+    while True:
+        page = await looking.browse(bus, "orders", place=place, amount=10)
+        seen += [message.iid for message in page.messages]
+        place = page.next_place
+        if place is None:
+            break
+    assert len(set(seen)) == len(seen) == 25
+    back = await looking.browse(bus, "orders", is_descending=True, amount=25)
+    assert [message.iid for message in back.messages] == seen[::-1]
+    assert back.next_place is None
+
+
+async def test_a_search_goes_on_where_it_stopped(bus: AsyncBus) -> None:
+    await bus.post_many("orders", [{"n": n} for n in range(12_000)])
+    await bus.post("orders", {"n": -4711}, properties={"CITY": "Tver"})
+    first = await looking.browse(bus, "orders", search="tver")
+    assert not first.messages
+    assert first.next_place is not None
+    second = await looking.browse(bus, "orders", search="tver", place=first.next_place)
+    assert [message.data for message in second.messages] == ['{"n": -4711}']
+    assert second.next_place is None
+
+
+async def test_every_state_is_shown_where_it_is(bus: AsyncBus) -> None:
+    await bus.post("orders", {"n": 0})
+    (leased,) = await bus.lease("orders")
+    await bus.post("orders", {"n": 1})
+    (dying,) = await bus.lease("orders")
+    await bus.nack(dying, error="no such customer", park=True)
+    await bus.post("orders", {"n": 2}, delayed_until=datetime.now(UTC) + timedelta(hours=1))
+    await bus.post("orders", {"n": 3}, headers={"consume_after": f"{{{leased.iid}}}"})
+    await bus.post("orders", {"n": 4})
+    found = {state: await numbers(bus, state=state) for state in BUS_STATES}
+    assert found == {"leased": [0], "dead": [1], "delayed": [2], "waiting": [3], "ready": [4]}
+    (reason,) = await looking.dead_reasons(bus)
+    assert (reason.error, reason.messages) == ("no such customer", 1)
+    (wait,) = await looking.waits(bus)
+    assert (wait.before_iid, wait.before_state) == (leased.iid, "pending")
+    for message in (leased, dying):
+        assert [state for _, state, _ in await looking.find(bus, message.iid)] == [
+            "leased" if message is leased else "dead"
+        ]
+    with pytest.raises(InvalidArgument):
+        await looking.browse(bus, "orders", state="lost")  # type: ignore[arg-type]
+
+
+async def test_a_message_that_was_put_back_is_found_by_its_iid(bus: AsyncBus) -> None:
+    iid = await bus.post("orders", {"n": 0})
+    await bus.post_many("orders", [{"n": n} for n in range(1, 5)])
+    (held,) = await bus.lease("orders")
+    await bus.nack(held, delay=timedelta(0))
+    assert [message.iid for _, _, message in await looking.find(bus, iid)] == [iid]
+    assert await looking.find(bus, "nothing") == []
+
+
+@pytest.mark.parametrize("state", ["ready", "dead"])
+async def test_moved_messages_keep_what_they_carry(bus: AsyncBus, state: looking.State) -> None:
+    await bus.create_queue("archive", payload="jsonb")
+    iid = await bus.post("orders", {"n": 1}, properties={"CITY": "Tver"})
+    if state == "dead":
+        (held,) = await bus.lease("orders")
+        await bus.nack(held, error="broken", park=True)
+    assert await operations.move(bus, "orders", "archive", state=state) == 1
+    assert await operations.move(bus, "orders", "archive", state=state) == 0
+    (message,) = await bus.consume("archive")
+    assert isinstance(message, Message)
+    assert message.data == {"n": 1}
+    assert message.properties == {"CITY": "Tver"}
+    assert message.headers["moved_from"] == iid
+
+
+async def test_moving_to_another_payload_is_refused(bus: AsyncBus) -> None:
+    await bus.create_queue("texts", payload="text")
+    await bus.post("orders", {"n": 1})
+    with pytest.raises(WrongPayload):
+        await operations.move(bus, "orders", "texts")
+    with pytest.raises(InvalidArgument):
+        await operations.move(bus, "orders", "orders")
+    assert await numbers(bus) == [1]
+
+
+@pytest.mark.parametrize("has_waiters", [False, True])
+async def test_purging_leaves_the_other_consumer_and_the_other_states_alone(
+    bus: AsyncBus, has_waiters: bool
+) -> None:
+    await bus.create_consumer("orders", "second")
+    if has_waiters:
+        first = await bus.post("orders", {"n": 0})
+        await bus.post("orders", {"n": 1}, headers={"consume_after": f"{{{first}}}"})
+    await bus.post_many("orders", [{"n": n} for n in range(1_200)])
+    await bus.post("orders", {"n": 1}, delayed_until=datetime.now(UTC) + timedelta(hours=1))
+    totals = [total async for total in operations.purge(bus, "orders")]
+    assert totals[-1] >= 1_200
+    assert await numbers(bus) == []
+    assert len(await numbers(bus, state="delayed")) == 1
+    second = await looking.browse(bus, "orders", "second", amount=100_000)
+    assert len(second.messages) >= 1_200

@@ -1,0 +1,67 @@
+"""What an event costs: messages, pulls and transactions."""
+
+from __future__ import annotations
+
+from math import ceil
+
+import pytest
+
+from tests.integration.coordination.lab import Lab
+
+SIZES = (1, 10, 11, 100)
+
+
+def _insert(count: int) -> str:
+    return f'insert into "DummyItem" ("Name") select \'n\' || n from generate_series(1, {count}) n'
+
+
+def test_a_replicated_event_takes_three_messages_and_one_pull_for_each_page(lab: Lab) -> None:
+    for size in SIZES:
+        lab.posted = lab.pulls = lab.transactions = 0
+        event = lab.write(_insert(size))
+        lab.quiet()
+        assert lab.state(event) == lab.writer_state(event) == "Committed"
+        assert lab.posted == 3  # event, acknowledgement, finished
+        assert lab.pulls == ceil(size / 10)
+        # Writer: the change, publish, finish. Coordinator: event, acknowledgement.
+        # The last message goes to the Reader, too, where it is one more that changes nothing.
+        assert lab.transactions == 6 + ceil(size / 10)
+    lab.assert_same()
+
+
+def test_a_two_phase_event_takes_four_messages_and_one_pull_for_each_page(lab: Lab) -> None:
+    for size in SIZES:
+        lab.posted = lab.pulls = lab.transactions = 0
+        event = lab.write(_insert(size), mode="two-phase")
+        lab.quiet()
+        assert lab.state(event) == lab.writer_state(event) == "Committed"
+        assert lab.posted == 4  # event, vote, decision, done
+        assert lab.pulls == ceil(size / 10)
+        # Writer: the change, publish, decision. Coordinator: event, vote, done. Reader: decision.
+        assert lab.transactions == 7 + ceil(size / 10)
+    lab.assert_same()
+
+
+def test_many_events_share_their_messages(lab: Lab) -> None:
+    for _ in range(50):
+        lab.write(_insert(1))
+    lab.quiet(page=1000)
+    assert lab.posted == 3
+    assert lab.pulls == 1
+    lab.assert_same()
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_payloads_are_one_event(lab: Lab) -> None:
+    event = lab.write(_insert(100_000), mode="two-phase")
+    lab.quiet(page=20_000)
+    assert lab.state(event) == "Committed"
+    assert (lab.posted, lab.pulls) == (4, 5)
+    assert lab.value("r1", 'select count(*) from "DummyItem"') == 100_000
+    notes = lab.run(
+        "coordinator",
+        "select note from coordination.event_history"
+        " where event_id = %s and reader = 'r1' and note like '%%/%%' order by at",
+        event,
+    )
+    assert [note for (note,) in notes] == [f"{n * 20_000}/100000" for n in range(1, 6)]

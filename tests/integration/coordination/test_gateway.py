@@ -1,0 +1,164 @@
+"""The Gateway: commands, queries, events, read-your-writes, changes as they come."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import httpx
+import pytest
+
+from postroad.coordination.gateway import Gateway
+from postroad.testing import TestServer
+from tests.integration.coordination.house import House, open_house
+
+ITEM = {"CorrelationId": "00000000-0000-0000-0000-000000000001", "Name": "one"}
+
+
+@asynccontextmanager
+async def _served(
+    server: TestServer, token: str | None = None
+) -> AsyncIterator[tuple[House, httpx.AsyncClient]]:
+    async with open_house(server) as house:
+        dsns = house.dsns
+        gateway = Gateway(
+            dsns["writer"],
+            dsns["coordinator"],
+            dsns["lists"],
+            after_timeout=timedelta(seconds=10),
+            token=token,
+        )
+        async with (
+            gateway,
+            httpx.AsyncClient(base_url=f"{gateway.url}/coordination/v1", timeout=30) as client,
+        ):
+            yield house, client
+
+
+async def test_a_row_lives_its_life_through_the_gateway(newest_server: TestServer) -> None:
+    async with _served(newest_server) as (house, client):
+        created = await client.post("/entities/DummyItem", json=ITEM)
+        assert created.status_code == 201
+        event, key = created.json()["event_id"], created.json()["row"]["Id"]
+        address = f"/entities/DummyItem/{key}"
+        # Read your write: from the Reader, and waited for.
+        read = await client.get(address, params={"after": event})
+        assert read.json() == {"Id": key, **ITEM}
+        assert read.headers["etag"] == created.headers["etag"]
+        # The version that was read still is the one that is changed.
+        changed = await client.patch(
+            address, json={"Name": "two"}, headers={"If-Match": read.headers["etag"]}
+        )
+        assert changed.json()["row"]["Name"] == "two"
+        conflict = await client.patch(
+            address, json={"Name": "three"}, headers={"If-Match": read.headers["etag"]}
+        )
+        assert (conflict.status_code, conflict.json()["code"]) == (
+            412,
+            "coordination_version_conflict",
+        )
+        gone = await client.delete(address, params={"mode": "two-phase"})
+        event = gone.json()["event_id"]
+        missing = await client.get(address, params={"after": event})
+        assert (missing.status_code, missing.json()["code"]) == (404, "coordination_row_not_found")
+        assert await house.until_finished(event) == "Committed"
+        detail = (await client.get(f"/events/{event}")).json()
+        assert detail["event"]["mode"] == "two-phase"
+        states = [step["state"] for step in detail["timeline"]]
+        assert set(states) >= {
+            "Created",
+            "Saving",
+            "Saved",
+            "Activated",
+            "Preparing",
+            "Prepared",
+            "Processing",
+            "Processed",
+            "Committing",
+            "Committed",
+        }
+        assert detail["readers"][0]["vote"] == "yes"
+        payloads = (await client.get(f"/events/{event}/payloads")).json()["items"]
+        assert [(each["operation"], each["status"]) for each in payloads] == [
+            ("Delete", "Processed")
+        ]
+
+
+async def test_bad_requests_are_refused_where_they_are_made(newest_server: TestServer) -> None:
+    async with _served(newest_server) as (house, client):
+        refusals = [
+            await client.post("/entities/DummyItem", json={**ITEM, "Name": "x" * 51}),
+            await client.post("/entities/DummyItem", json={**ITEM, "Unknown": 1}),
+            await client.post("/entities/DummyItem", json={"Name": "no correlation"}),
+            await client.post("/entities/DummyItem", json={**ITEM, "Name": "nul \x00"}),
+            await client.post("/entities/DummyNode", json={**ITEM, "ParentId": 4711}),
+            await client.get("/entities/DummyItem/not-a-number"),
+            await client.get("/entities/DummyItem", params={"cursor": "nonsense"}),
+            await client.get("/entities/DummyItem", params={"limit": 0}),
+        ]
+        assert [each.status_code for each in refusals] == [422] * len(refusals)
+        assert all(each.headers["content-type"] == "application/problem+json" for each in refusals)
+        assert "foreign key" in refusals[4].json()["detail"]
+        unknown = [
+            await client.post("/entities/Nothing", json={}),
+            await client.get("/entities/DummyItem/4711"),
+            await client.get("/entities/DummyItem", params={"after": 4711}),
+            await client.get("/events/4711"),
+            await client.post("/events/4711/cancel"),
+            await client.post("/events/4711/retry"),
+        ]
+        assert [each.status_code for each in unknown] == [404] * len(unknown)
+        assert await house.run("writer", 'select count(*) from coordination."AppEvent"') == [(0,)]
+
+
+async def test_lists_come_in_pages_and_changes_as_they_are_applied(
+    newest_server: TestServer,
+) -> None:
+    async with _served(newest_server) as (_, client):
+        heard: asyncio.Queue[dict[str, object]] = asyncio.Queue()
+        listening = asyncio.Event()
+
+        async def listen() -> None:
+            async with client.stream("GET", "/changes", params={"entity": "DummyItem"}) as stream:
+                async for line in stream.aiter_lines():
+                    if line.startswith(":"):
+                        listening.set()
+                    if line.startswith("data: "):
+                        heard.put_nowait(json.loads(line.removeprefix("data: ")))
+
+        listener = asyncio.create_task(listen())
+        async with asyncio.timeout(20):
+            await listening.wait()
+            for _ in range(5):
+                event = (await client.post("/entities/DummyItem", json=ITEM)).json()["event_id"]
+            first = (
+                await client.get("/entities/DummyItem", params={"limit": 3, "after": event})
+            ).json()
+            rest = (
+                await client.get(
+                    "/entities/DummyItem", params={"limit": 3, "cursor": first["cursor"]}
+                )
+            ).json()
+            assert (len(first["items"]), len(rest["items"]), rest["cursor"]) == (3, 2, None)
+            told = [await heard.get() for _ in range(5)]
+        assert [each["type"] for each in told] == ["DummyItem.Insert"] * 5
+        assert told[-1]["event_id"] == event
+        listener.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await listener
+        readers = (await client.get("/readers")).json()
+        assert [reader["reader"] for reader in readers] == ["lists"]
+        document = (await client.get("/openapi.json")).json()
+        assert "/coordination/v1/entities/DummyNode/{key}" in document["paths"]
+
+
+async def test_with_a_token_nobody_gets_in_without_it(newest_server: TestServer) -> None:
+    async with _served(newest_server, token="pr_secret") as (_, client):
+        assert (await client.get("/readers")).status_code == 401
+        wrong = await client.get("/readers", headers={"Authorization": "Bearer pr_other"})
+        assert wrong.status_code == 401
+        right = await client.get("/readers", headers={"Authorization": "Bearer pr_secret"})
+        assert right.status_code == 200

@@ -1,0 +1,186 @@
+"""Rollback destroys nothing: a Reader drops what it staged, the Writer restores what is left."""
+
+from __future__ import annotations
+
+import json
+
+from tests.integration.coordination.conftest import OpenLab
+from tests.integration.coordination.lab import Lab
+
+ADD = "insert into \"DummyItem\" (\"Id\", \"Name\") values (1, 'one'), (2, 'two'), (3, 'three')"
+
+
+def _refuse_bad_names(lab: Lab, reader: str = "r1") -> None:
+    lab.run(reader, 'alter table "DummyItem" add check ("Name" <> \'bad\')')
+
+
+def _prepared(open_a_lab: OpenLab, policy: str = "refuse") -> Lab:
+    lab = open_a_lab("r1", policy=policy)
+    lab.write(ADD)
+    lab.quiet()
+    _refuse_bad_names(lab)
+    return lab
+
+
+def test_a_veto_by_one_of_three_readers_rolls_everybody_back(open_a_lab: OpenLab) -> None:
+    lab = open_a_lab("r1", "r2", "r3")
+    lab.write(ADD)
+    lab.quiet()
+    _refuse_bad_names(lab, "r2")
+    before = lab.rows("writer")
+    event = lab.write(
+        'update "DummyItem" set "Name" = \'bad\' where "Id" = 1',
+        'delete from "DummyItem" where "Id" = 2',
+        'insert into "DummyItem" ("Id", "Name") values (4, \'four\')',
+        mode="two-phase",
+    )
+    lab.settle()
+    assert lab.state(event) == lab.writer_state(event) == "Canceled"
+    assert lab.rows("writer") == before
+    lab.assert_same()
+    votes = lab.run(
+        "coordinator",
+        "select reader, vote from coordination.event_readers where event_id = %s order by 1",
+        event,
+    )
+    assert votes == [("r1", "yes"), ("r2", "no"), ("r3", "yes")]
+
+
+def test_the_reader_never_shows_what_was_refused(open_a_lab: OpenLab) -> None:
+    lab = _prepared(open_a_lab)
+    before = lab.rows("r1")
+    lab.write('update "DummyItem" set "Name" = \'bad\'', mode="two-phase")
+    lab.publish()
+    lab.pull("r1")
+    assert lab.rows("r1") == before
+    assert lab.value("r1", "select count(*) from coordination.payload") == 3
+    lab.settle()
+    assert lab.rows("r1") == before
+    assert lab.value("r1", "select count(*) from coordination.payload") == 0
+
+
+def test_rows_that_somebody_changed_since_are_left_and_an_alert_is_raised(
+    open_a_lab: OpenLab,
+) -> None:
+    lab = _prepared(open_a_lab)
+    event = lab.write(
+        'update "DummyItem" set "Name" = \'bad\' where "Id" in (1, 2)', mode="two-phase"
+    )
+    # Somebody else, before the votes are in.
+    lab.write('update "DummyItem" set "Name" = \'mine\' where "Id" = 1')
+    lab.settle()
+    assert lab.writer_state(event) == "Canceling"
+    names = lab.run("writer", 'select "Name" from "DummyItem" order by "Id"')
+    assert names == [("mine",), ("bad",), ("three",)]
+    reason = lab.value(
+        "writer", 'select "Reason" from coordination."AppEvent" where "Id" = %s', event
+    )
+    assert "1 of 2 rows of DummyItem were changed since" in reason
+    alerts = lab.run(
+        "writer", "select key, is_raise from alerts.report where room = 'coordination'"
+    )
+    assert (f"coordination.rollback.{event}", True) in alerts
+
+
+def test_a_refused_rollback_is_done_when_it_is_retried_after_the_row_was_mended(
+    open_a_lab: OpenLab,
+) -> None:
+    lab = _prepared(open_a_lab)
+    event = lab.write('update "DummyItem" set "Name" = \'bad\' where "Id" = 1', mode="two-phase")
+    lab.write('update "DummyItem" set "Name" = \'mine\' where "Id" = 1')
+    lab.settle()
+    assert lab.writer_state(event) == "Canceling"
+    lab.write('update "DummyItem" set "Name" = \'bad\' where "Id" = 1')
+    # The Reader refuses that too, by its own constraint; it may have it now.
+    lab.run("r1", 'alter table "DummyItem" drop constraint "DummyItem_Name_check"')
+    lab.run("coordinator", "select coordination.retry(%s)", event)
+    lab.collect_decisions()
+    lab.settle()
+    assert lab.writer_state(event) == "Canceled"
+    assert lab.value("writer", 'select "Name" from "DummyItem" where "Id" = 1') == "one"
+    lab.assert_same()
+
+
+def test_a_compensation_is_a_new_event_that_keeps_the_changes_of_others(
+    open_a_lab: OpenLab,
+) -> None:
+    lab = _prepared(open_a_lab, policy="compensate")
+    event = lab.write(
+        'update "DummyItem" set "Name" = \'bad\' where "Id" in (1, 2)',
+        'insert into "DummyItem" ("Id", "Name") values (4, \'four\')',
+        mode="two-phase",
+    )
+    # Another column of row 1; the new row itself.
+    lab.write(
+        'update "DummyItem" set "CorrelationId" = \'00000000-0000-0000-0000-000000000001\''
+        ' where "Id" = 1'
+    )
+    lab.write('update "DummyItem" set "Name" = \'kept\' where "Id" = 4')
+    lab.settle()
+    assert lab.writer_state(event) == "Canceled"
+    rows = lab.run(
+        "writer", 'select "Id", "Name", "CorrelationId"::text from "DummyItem" order by 1'
+    )
+    assert rows[0] == (1, "one", "00000000-0000-0000-0000-000000000001")
+    assert [row[:2] for row in rows[1:]] == [(2, "two"), (3, "three"), (4, "kept")]
+    lab.assert_same()
+    assert (
+        lab.value(
+            "writer", 'select count(*) from coordination."AppEvent" where "Cancels" = %s', event
+        )
+        == 1
+    )
+
+
+def test_inserts_deletes_and_updates_of_a_tree_are_undone_in_any_order(open_a_lab: OpenLab) -> None:
+    lab = _prepared(open_a_lab)
+    lab.write(
+        'insert into "DummyNode" ("Id", "Name", "ParentId") values'
+        " (1, 'root', null), (2, 'left', 1), (3, 'right', 1), (4, 'leaf', 2)"
+    )
+    lab.quiet()
+    before = lab.rows("writer")
+    event = lab.write(
+        'insert into "DummyNode" ("Id", "Name", "ParentId")'
+        " values (5, 'new', 4), (6, 'newer', 5)",
+        'update "DummyNode" set "ParentId" = 5 where "Id" = 3',
+        'insert into "DummyItem" ("Id", "Name") values (99, \'bad\')',
+        mode="two-phase",
+    )
+    lab.settle()
+    assert lab.writer_state(event) == "Canceled"
+    assert lab.rows("writer") == before
+    event = lab.write(
+        "set constraints all deferred",
+        'delete from "DummyNode" where "Id" in (1, 2)',
+        'update "DummyNode" set "ParentId" = null',
+        'insert into "DummyItem" ("Id", "Name") values (99, \'bad\')',
+        mode="two-phase",
+    )
+    lab.settle()
+    assert lab.writer_state(event) == "Canceled"
+    assert lab.rows("writer") == before
+    lab.assert_same()
+
+
+def test_the_deadline_cancels_what_a_reader_never_voted_on(open_a_lab: OpenLab) -> None:
+    lab = open_a_lab("r1", "r2")
+    event = lab.write(ADD, mode="two-phase")
+    lab.publish()
+    lab.pull("r1")
+    for message in list(lab.network):
+        if message.target == "coordinator":
+            lab.run(
+                "coordinator",
+                "select coordination.receive(%s::jsonb, '0 seconds')",
+                json.dumps(message.body),
+            )
+    lab.network.clear()
+    lab.watch()
+    assert lab.value("coordinator", "select outcome from coordination.decision") == "cancel"
+    lab.settle()
+    assert lab.writer_state(event) == "Canceled"
+    assert "without a vote of r2" in lab.value(
+        "coordinator", "select reason from coordination.decision where event_id = %s", event
+    )
+    lab.assert_same()

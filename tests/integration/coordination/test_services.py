@@ -1,0 +1,136 @@
+"""The services and the bridges between their databases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil
+
+import psycopg
+from jsonschema import Draft202012Validator
+
+from postroad.coordination import Change, Reader, Writer
+from postroad.coordination.messages import SCHEMAS as MESSAGE_SCHEMAS
+from postroad.coordination.sample import SampleWriter
+from postroad.postgres import connect_async
+from postroad.testing import TestServer, wait_until_async
+from tests.integration.coordination.house import House, open_house
+
+
+async def _write(house: House, *statements: str, mode: str | None = None) -> int:
+    connection = await connect_async(house.dsns["writer"])
+    async with connection:
+        if mode is not None:
+            await connection.execute("select coordination.set_mode(%s)", (mode,))
+        for statement in statements:
+            await connection.execute(statement.encode())
+        cursor = await connection.execute("select coordination.current_event()")
+        row = await cursor.fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def _add(count: int, name: str = "x") -> str:
+    return (
+        'insert into "DummyItem" ("CorrelationId", "Name")'
+        f" select gen_random_uuid(), '{name}' from generate_series(1, {count})"
+    )
+
+
+async def _posted(house: House) -> int:
+    """Count what was posted by those who say something, not what bridges carried on."""
+    total = 0
+    for part, queue in (
+        ("writer", "co_events"),
+        ("lists", "co_votes"),
+        ("coordinator", "co_decide"),
+    ):
+        total += (await house.run(part, f"select (mbus.positions(array['{queue}']))[1]"))[0][0] or 0
+    return total
+
+
+async def test_events_of_both_modes_arrive_with_few_messages(newest_server: TestServer) -> None:
+    async with open_house(newest_server) as house:
+        reader = house.services["lists"]
+        assert isinstance(reader, Reader)
+        for mode, most in (("replicate", 3), ("two-phase", 4)):
+            for size in (1, 10, 11, 100):
+                before, pulls = await _posted(house), reader.puller.pulls
+                event = await _write(house, _add(size), mode=mode)
+                assert await house.until_finished(event) == "Committed"
+                assert await _posted(house) - before <= most
+                # Looks that find nothing come on top, from the clock and from late messages.
+                assert reader.puller.pulls - pulls >= ceil(size / 10)
+        await house.until_same("lists")
+
+
+async def test_a_check_of_the_reader_vetoes(newest_server: TestServer) -> None:
+    async def refuse(event: int, changes: Sequence[Change]) -> str | None:
+        del event
+        bad = [change for change in changes if change.content.get("Name") == "bad"]
+        return f"{len(bad)} bad names" if bad else None
+
+    async with open_house(newest_server, ("one", "two"), checks=[refuse]) as house:
+        good = await _write(house, _add(2, "good"), mode="two-phase")
+        assert await house.until_finished(good) == "Committed"
+        bad = await _write(house, _add(2, "bad"), mode="two-phase")
+        assert await house.until_finished(bad) == "Canceled"
+        await house.until_same("one", "two")
+        [(count,)] = await house.run("writer", 'select count(*) from "DummyItem"')
+        assert count == 2
+
+
+async def test_services_go_on_when_their_sessions_are_cut(newest_server: TestServer) -> None:
+    async with open_house(newest_server) as house:
+        async with SampleWriter(house.dsns["writer"]) as sample:
+            sample.signals.listen("changed")
+            for _ in range(3):
+                for dsn in house.dsns.values():
+                    with psycopg.connect(dsn, autocommit=True) as session:
+                        session.execute(
+                            "select pg_terminate_backend(pid) from pg_stat_activity"
+                            " where datname = current_database() and pid <> pg_backend_pid()"
+                        )
+                await sample.signals.wait("changed")
+        await house.until_same("lists")
+
+
+async def test_two_writers_and_two_readers_on_one_database_do_no_harm(
+    newest_server: TestServer,
+) -> None:
+    async with open_house(newest_server) as house:
+        dsns = house.dsns
+        async with (
+            Writer(dsns["writer"]),
+            Reader(dsns["lists"], dsns["writer"], page=3),
+        ):
+            for _ in range(20):
+                event = await _write(house, _add(5))
+            assert await house.until_finished(event) == "Committed"
+            await house.until_same("lists")
+        [(numbers, events)] = await house.run(
+            "lists", 'select count("Number"), count(distinct "Id") from coordination."AppEvent"'
+        )
+        assert numbers == events == 20
+
+
+async def test_messages_keep_to_their_published_schemas(newest_server: TestServer) -> None:
+    async with open_house(newest_server) as house:
+        kinds = {"co_events": "writer", "co_votes": "lists", "co_decide": "coordinator"}
+        for queue, part in kinds.items():
+            await house.run(part, "select mbus.create_consumer(%s, 'witness')", queue)
+        await house.until_finished(await _write(house, _add(1)))
+        await house.until_finished(await _write(house, _add(1), mode="two-phase"))
+        await house.run("coordinator", "select coordination.retry(1)")
+        seen = set()
+        for queue, part in kinds.items():
+
+            async def messages(part: str = part, queue: str = queue) -> list[tuple[object, ...]]:
+                return await house.run(
+                    part, f"select data from mbus.consumen_{queue}_by_witness(100)"
+                )
+
+            for (message,) in await wait_until_async(messages, what=f"messages of {queue}"):
+                kind = message["kind"]
+                Draft202012Validator(MESSAGE_SCHEMAS[kind]).validate(message)
+                seen.add(kind)
+        assert {"events", "progress", "decisions"} <= seen

@@ -1,0 +1,140 @@
+"""`AsyncExchange`: the same steps without blocking, on asynchronous and blocking connections."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from postroad.exchange.client import AsyncExchange, ConnectionBusy, Exchange, ProcessCancelled
+from tests.fixtures.exchange_server import ExchangeProcess, unique
+from tests.integration.exchange_client.erps import Erp
+
+INSERT = "insert into orders (id, process_id) values (%s, %s)"
+
+
+@pytest.fixture
+def clients(served: ExchangeProcess) -> tuple[AsyncExchange, AsyncExchange]:
+    tokens = served.token(unique("mobile")), served.token(unique("erp"))
+    mobile, instance = (AsyncExchange(served.url, token) for token in tokens)
+    return mobile, instance
+
+
+@pytest.mark.parametrize("autocommit", [False, True])
+async def test_a_block_on_an_asynchronous_connection(
+    served: ExchangeProcess,
+    clients: tuple[AsyncExchange, AsyncExchange],
+    make_erp: Callable[[str], Erp],
+    autocommit: bool,
+) -> None:
+    (mobile, instance), erp, database = clients, make_erp("postgres"), unique("db")
+    large = b"y" * 300_000
+    await mobile.send(database, content=large, id="m1")
+    await mobile.send(database, messages=[{"id": "a", "body": 1}], id="m2", order=1)
+    connect = psycopg.AsyncConnection.connect
+    async with await connect(erp.dsn, autocommit=autocommit) as connection:
+        async with instance.process(database, connection) as work:
+            assert [file.id for file in work.files] == ["m2", "m1"]
+            assert work.files[1].content == large
+            for file in work.files:
+                await connection.execute(INSERT, (file.id, work.id))
+                work.reply(file.sender, {"taken": file.id}, reply_to=file)
+        assert work.is_confirmed
+        async with instance.process(database, connection) as idle:
+            assert not idle
+    assert erp.orders() == ["m1", "m2"]
+    replies = await mobile.receive()
+    assert [reply.body for reply in replies] == [{"taken": "m2"}, {"taken": "m1"}]
+    for reply in replies:
+        await mobile.ack(reply)
+    assert served.states(database) == {"done": 2, "reply done": 2}
+
+
+async def test_a_block_that_is_cancelled_is_rolled_back_and_told(
+    served: ExchangeProcess,
+    clients: tuple[AsyncExchange, AsyncExchange],
+    make_erp: Callable[[str], Erp],
+) -> None:
+    (mobile, instance), erp, database = clients, make_erp("postgres"), unique("db")
+    await mobile.send(database, 1, id="m1")
+    inside = asyncio.Event()
+
+    async def work_for_ever() -> None:
+        async with (
+            await psycopg.AsyncConnection.connect(erp.dsn) as connection,
+            instance.process(database, connection) as work,
+        ):
+            await connection.execute(INSERT, ("m1", work.id))
+            inside.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(work_for_ever())
+    await asyncio.wait_for(inside.wait(), 20)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert erp.orders() == []
+    states = served.rows("select state from exchange.process where database_id = %s", database)
+    assert states == [("ABORTED",)]
+
+
+async def test_a_process_that_others_settled_does_not_commit(
+    served: ExchangeProcess,
+    clients: tuple[AsyncExchange, AsyncExchange],
+    make_erp: Callable[[str], Erp],
+) -> None:
+    (mobile, instance), erp, database = clients, make_erp("postgres"), unique("db")
+    await mobile.send(database, 1, id="m1")
+    other = AsyncExchange(served.url, served.token(unique("other")))
+
+    async def settled_midway() -> None:
+        async with (
+            await psycopg.AsyncConnection.connect(erp.dsn) as connection,
+            instance.process(database, connection) as work,
+        ):
+            await connection.execute(INSERT, ("m1", work.id))
+            async with await psycopg.AsyncConnection.connect(erp.dsn) as another:
+                outcomes = await other.settle(database, another, [work.id])
+            assert outcomes == {work.id: "ABORTED"}
+
+    with pytest.raises(ProcessCancelled):
+        await settled_midway()
+    assert erp.orders() == []
+
+
+async def test_a_blocking_connection_works_in_threads(
+    clients: tuple[AsyncExchange, AsyncExchange], tmp_path: Path
+) -> None:
+    (mobile, instance), database = clients, unique("db")
+    await mobile.send(database, {"a": 1}, id="m1")
+    connection = sqlite3.connect(tmp_path / "erp.sqlite", check_same_thread=False)
+    connection.execute("create table orders (id text)")
+    connection.commit()
+    connection.execute("insert into orders values ('open')")
+    with pytest.raises(ConnectionBusy):
+        await instance.process(database, connection).__aenter__()
+    connection.rollback()
+    async with instance.process(database, connection) as work:
+        for file in work.files:
+            connection.execute("insert into orders values (?)", (file.id,))
+    assert connection.execute("select id from orders").fetchall() == [("m1",)]
+    connection.close()
+
+
+def test_both_colours_have_the_same_names_and_words() -> None:
+    def described(kind: type) -> dict[str, Any]:
+        return {
+            name: (list(inspect.signature(value).parameters), inspect.getdoc(value))
+            for name, value in vars(kind).items()
+            if callable(value) and not name.startswith("_")
+        }
+
+    asynchronous, blocking = described(AsyncExchange), described(Exchange)
+    assert asynchronous == {name: blocking[name] for name in asynchronous}
+    assert {"send", "receive", "ack", "process", "settle"} == set(asynchronous)

@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+
+import psycopg
+import pytest
+
+from postroad.intake import Credentials, CredentialsInvalid, operations, probing
+from postroad.intake.discovering import discover
+from postroad.intake.engine import Engine
+from postroad.intake.errors import (
+    HostKeyChanged,
+    LoginRefused,
+    SourceForbidden,
+    SourceUnreachable,
+)
+from postroad.intake.reconciling import dispatch
+from postroad.testing import wait_until_async
+from postroad.vault import Vault
+from tests.fixtures.processes import free_port
+from tests.fixtures.sshd import PASSPHRASE, PasswordSftp, SshServer
+from tests.integration.intake.partner import Partner, run_once, work_off
+
+
+def _alerts(partner: Partner) -> list[str]:
+    return [row["title"] for row in partner.rows("select title from alerts.report order by id")]
+
+
+async def test_a_first_host_key_is_pinned_and_a_changed_one_stops_the_server_and_alerts(
+    engine: Engine, partner: Partner, sshd: SshServer
+) -> None:
+    partner.write("a.csv", b"1")
+    await run_once(engine, partner)
+    assert partner.server["host_key"] == sshd.host_key
+    old = sshd.host_key
+    sshd.change_host_key()
+    await engine.pool.close()
+    partner.write("b.csv", b"2")
+    with pytest.raises(HostKeyChanged):
+        await discover(engine, partner.server_id)
+    server = partner.server
+    assert server["status"] == "host_key_changed"
+    assert "another host key" in server["problem"]
+    assert (server["host_key"], server["seen_host_key"]) == (old, sshd.host_key)
+    assert any("host key" in title for title in _alerts(partner))
+    # It stays stopped: nobody looks, nobody fetches.
+    assert await discover(engine, partner.server_id) is None
+    assert not await dispatch(engine, partner.server_id)
+    operations.trust_host_key(partner.connection, partner.server_id)
+    await run_once(engine, partner)
+    assert partner.statuses == {"a.csv": "completed", "b.csv": "completed"}
+
+
+async def test_a_given_host_key_is_checked_from_the_first_login_on(
+    engine: Engine, partner: Partner, sshd: SshServer
+) -> None:
+    other = (sshd.folder / "userkey.pub").read_text()
+    partner.change(host_key=other)
+    assert (await probing.try_server(engine, partner.server_id))["works"] is False
+    assert partner.server["status"] == "host_key_changed"
+    partner.change(host_key=sshd.host_key)
+    assert (await probing.try_server(engine, partner.server_id))["works"] is True
+
+
+async def test_a_password_lets_in_and_a_wrong_one_is_said_to_be_refused(
+    engine: Engine, password_sftp: PasswordSftp, database: str, vault: Vault
+) -> None:
+    with psycopg.connect(database, autocommit=True) as connection:
+        row = operations.create_server(
+            connection,
+            vault,
+            Credentials(password="not the password"),
+            {
+                "host": "127.0.0.1",
+                "port": password_sftp.port,
+                "username": password_sftp.username,
+                "directory": ".",
+                "looks": 1,
+            },
+        )
+        partner = Partner(password_sftp.files, connection, vault, row["id"])
+        partner.write("a.csv", b"1")
+        with pytest.raises(LoginRefused):
+            await discover(engine, partner.server_id)
+        assert partner.server["status"] == "login_refused"
+        assert "refuses the login of partner" in partner.server["problem"]
+        assert partner.server["retry_at"] is not None
+        operations.change_server(
+            connection, vault, row["id"], {}, Credentials(password=password_sftp.password)
+        )
+        await run_once(engine, partner)
+        assert partner.statuses == {"a.csv": "completed"}
+        assert partner.server["status"] == "ok"
+
+
+@pytest.mark.parametrize("name", ["userkey", "lockedkey", "sealedkey", "certkey"])
+async def test_keys_with_passphrase_and_certificates_let_in(
+    engine: Engine, partner: Partner, sshd: SshServer, name: str
+) -> None:
+    if name == "sealedkey":
+        pytest.importorskip("bcrypt", reason="OpenSSH's own format needs bcrypt")
+    credentials = Credentials(
+        private_key=sshd.key(name),
+        passphrase=PASSPHRASE if name in ("lockedkey", "sealedkey") else None,
+        certificate=(sshd.folder / "certkey-cert.pub").read_text() if name == "certkey" else None,
+    )
+    operations.change_server(partner.connection, partner.vault, partner.server_id, {}, credentials)
+    answer = await probing.try_server(engine, partner.server_id)
+    assert answer == {"works": True, "host_key": sshd.host_key, "is_empty": True}
+
+
+def test_a_key_that_cannot_be_read_is_refused_without_being_repeated() -> None:
+    planted = "-----BEGIN OPENSSH PRIVATE KEY-----\nplanted-key-5512\n"
+    with pytest.raises(CredentialsInvalid) as refused:
+        Credentials(private_key=planted)
+    assert "planted" not in str(refused.value)
+    assert refused.value.__cause__ is None
+
+
+async def test_a_server_that_is_down_waits_with_growing_pauses_and_blocks_nobody(
+    engine: Engine, partner: Partner, sshd: SshServer
+) -> None:
+    down = Partner.at(sshd, partner.connection, partner.vault, name="down")
+    operations.change_server(
+        partner.connection, partner.vault, down.server_id, {"port": free_port()}
+    )
+    partner.write("a.csv", b"1")
+    with pytest.raises(SourceUnreachable):
+        await discover(engine, down.server_id)
+    assert down.server["status"] == "unreachable"
+    assert await discover(engine, down.server_id) is None, "its pause is not over"
+    await run_once(engine, partner)
+    assert partner.statuses == {"a.csv": "completed"}
+    first = down.server["retry_at"]
+    partner.connection.execute("update intake.sftp_servers set retry_at = null")
+    with pytest.raises(SourceUnreachable):
+        await discover(engine, down.server_id)
+    assert down.server["failures"] == 2
+    assert down.server["retry_at"] > first
+
+
+async def test_a_server_that_dies_during_transfers_costs_no_try(
+    engine: Engine, partner: Partner, sshd: SshServer
+) -> None:
+    for number in range(20):
+        partner.write(f"{number}.bin", random.Random(number).randbytes(3_000_000))
+    await discover(engine, partner.server_id)
+    working = asyncio.create_task(work_off(engine, partner))
+
+    async def is_moving() -> bool:
+        return any(row["status"] == "downloading" for row in partner.files)
+
+    await wait_until_async(is_moving, what="a transfer under way")
+    sshd.kill()
+    await working
+    assert partner.server["status"] == "unreachable"
+    assert {row["attempts"] for row in partner.files} == {0}
+    sshd.start()
+    partner.connection.execute("update intake.sftp_servers set retry_at = null")
+    await work_off(engine, partner)
+    assert set(partner.statuses.values()) == {"completed"}
+    assert len(partner.notices()) == 20
+    assert partner.server["status"] == "ok"
+
+
+async def test_a_folder_that_is_not_there_is_said_to_be_missing(
+    engine: Engine, partner: Partner
+) -> None:
+    partner.change(directory=f"{partner.folder}/absent")
+    with pytest.raises(SourceForbidden):
+        await discover(engine, partner.server_id)
+    assert partner.server["status"] == "forbidden"
+    assert "is not there" in partner.server["problem"]
+
+
+async def test_a_forbidden_file_fails_after_the_last_try_with_its_reason_and_can_be_retried(
+    engine: Engine, partner: Partner
+) -> None:
+    secret = partner.write("secret.csv", b"1")
+    partner.write("open.csv", b"2")
+    secret.chmod(0)
+    await discover(engine, partner.server_id)
+    for _ in range(engine.settings.max_attempts):
+        partner.connection.execute("update intake.imported_files set next_try_at = now()")
+        await work_off(engine, partner)
+    assert partner.statuses == {"secret.csv": "failed", "open.csv": "completed"}
+    row = partner.file("secret.csv")
+    assert row["attempts"] == engine.settings.max_attempts
+    assert row["error_message"] == "secret.csv may not be read: permission denied"
+    secret.chmod(0o644)
+    assert operations.retry(partner.connection, [row["id"]]) == [row["id"]]
+    await work_off(engine, partner)
+    assert partner.statuses["secret.csv"] == "completed"
+
+
+async def test_failed_tries_wait_longer_and_longer(engine: Engine, partner: Partner) -> None:
+    partner.write("secret.csv", b"1").chmod(0)
+    await discover(engine, partner.server_id)
+    pauses = []
+    for _ in range(4):
+        partner.connection.execute("update intake.imported_files set next_try_at = now()")
+        await work_off(engine, partner)
+        pauses += [
+            row["pause"]
+            for row in partner.rows(
+                "select next_try_at - updated_at as pause from intake.imported_files"
+            )
+        ]
+    assert pauses[3] > pauses[0] * 2
+
+
+async def test_after_the_import_files_are_left_deleted_or_moved(
+    engine: Engine, partner: Partner
+) -> None:
+    left = partner.write("left.csv", b"1")
+    await run_once(engine, partner)
+    assert left.exists()
+    partner.change(after_import="delete")
+    gone = partner.write("gone.csv", b"2")
+    await run_once(engine, partner)
+    assert not gone.exists()
+    partner.change(after_import="move", move_to="done", exclude=["done/*"], max_depth=3)
+    moved = partner.write("moved.csv", b"3")
+    await run_once(engine, partner)
+    assert not moved.exists()
+    assert (partner.folder / "done" / "moved.csv").read_bytes() == b"3"
+    assert left.exists()
+
+
+async def test_a_file_that_cannot_be_deleted_is_imported_and_told_all_the_same(
+    engine: Engine, partner: Partner
+) -> None:
+    partner.change(after_import="delete", max_depth=1)
+    partner.write("sub/a.csv", b"1")
+    os.chmod(partner.folder / "sub", 0o555)  # noqa: PTH101
+    await run_once(engine, partner)
+    row = partner.file("sub/a.csv")
+    assert (row["status"], row["cleanup"]) == ("completed", "pending")
+    assert "permission denied" in row["error_message"]
+    assert len(partner.notices()) == 1

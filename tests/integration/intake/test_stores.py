@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from postroad.intake import StoreFull, StoreRefused, StoreUnavailable
+from postroad.intake.discovering import discover
+from postroad.intake.engine import Engine
+from postroad.intake.stores import Store, open_store
+from postroad.intake.stores.store import S3Options, part_size_for
+from postroad.settings.intake import IntakeSettings
+from tests.fixtures.processes import free_port
+from tests.fixtures.s3 import ACCESS_KEY, SECRET_KEY, S3Server
+from tests.integration.intake.partner import Partner, sha256, work_off
+
+MIB = 1024 * 1024
+
+
+def _options(server: S3Server, secret: str = SECRET_KEY) -> S3Options:
+    return S3Options(server.endpoint, ACCESS_KEY, secret)
+
+
+@pytest.fixture(params=["folder", "rclone", "moto"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    if request.param == "folder":
+        opened = open_store(f"file://{tmp_path}/store", S3Options())
+    else:
+        server = request.getfixturevalue("s3" if request.param == "rclone" else "moto")
+        opened = open_store(f"s3://{server.new_bucket()}/some/prefix", _options(server))
+    yield opened
+    await opened.close()
+
+
+@pytest.mark.parametrize("key", ["acme/a.csv", "acme/caf%E9 +&=@.csv", "acme/\u043e\u0442~2"])
+async def test_a_small_object_is_there_whole(store: Store, key: str) -> None:
+    assert await store.size(key) is None
+    for data in (b"", b"x" * 70_000):
+        await store.put(key, data, sha256(data))
+        assert await store.size(key) == len(data)
+        assert b"".join([piece async for piece in store.read(key)]) == data
+
+
+async def test_an_object_of_parts_appears_when_it_is_completed(store: Store) -> None:
+    import hashlib
+
+    from postroad.intake.stores import Part
+
+    await store.check()
+    data = os.urandom(11 * MIB)
+    upload_id = await store.begin("acme/large")
+    parts = []
+    for number, start in enumerate(range(0, len(data), 5 * MIB), 1):
+        piece = bytearray(data[start : start + 5 * MIB])
+        digest = hashlib.sha256(piece).digest()
+        etag = await store.put_part("acme/large", upload_id, number, start, piece, digest)
+        parts.append(Part(number, len(piece), etag))
+    assert await store.size("acme/large") is None
+    assert [one.upload_id for one in await store.open_uploads()] == [upload_id]
+    at_store = await store.parts("acme/large", upload_id)
+    assert at_store is None or [part.size for part in at_store] == [part.size for part in parts]
+    await store.complete("acme/large", upload_id, parts)
+    assert b"".join([piece async for piece in store.read("acme/large")]) == data
+    assert await store.open_uploads() == []
+    await store.abort("acme/large", upload_id)
+
+
+async def test_a_wrong_secret_and_a_missing_bucket_are_refused(s3: S3Server) -> None:
+    wrong = open_store(f"s3://{s3.new_bucket()}", _options(s3, "wrong-secret"))
+    with pytest.raises(StoreRefused):
+        await wrong.put("a", b"1", sha256(b"1"))
+    missing = open_store("s3://no-such-bucket", _options(s3))
+    with pytest.raises(StoreRefused):
+        await missing.check()
+    await wrong.close()
+    await missing.close()
+
+
+async def test_a_store_that_does_not_answer_is_unavailable() -> None:
+    away = open_store(
+        "s3://bucket", S3Options(f"http://127.0.0.1:{free_port()}", ACCESS_KEY, SECRET_KEY)
+    )
+    with pytest.raises(StoreUnavailable):
+        await away.put("a", b"1", sha256(b"1"))
+    await away.close()
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    """A real file system of eight megabytes."""
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)], capture_output=True
+    )
+    if made.returncode:
+        pytest.skip("only root may mount a small disk")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+async def test_a_full_disk_at_the_store_is_told_and_waited_for(
+    engine: Engine, partner: Partner, tiny_disk: Path
+) -> None:
+    engine.store = open_store(f"file://{tiny_disk}/store", S3Options())
+    filler = tiny_disk / "filler"
+    filler.write_bytes(b"x" * 6 * MIB)
+    partner.write("small.csv", b"x" * 900_000)
+    partner.write("large.bin", os.urandom(4 * MIB))
+    await discover(engine, partner.server_id)
+    for _ in range(3):
+        await work_off(engine, partner)
+        partner.connection.execute("update intake.store_state set retry_at = null")
+    row = partner.file("large.bin")
+    assert (row["status"], row["attempts"]) == ("discovered", 0)
+    assert "is full: No space left on device" in row["error_message"]
+    state = partner.rows("select * from intake.store_state")[0]
+    assert state["failures"] > 0
+    assert "is full" in state["problem"]
+    titles = [one["title"] for one in partner.rows("select title from alerts.report")]
+    assert titles.count("The store of the intake cannot be used") == 1
+    filler.unlink()
+    await work_off(engine, partner)
+    assert partner.statuses == {"small.csv": "completed", "large.bin": "completed"}
+    assert partner.rows("select failures from intake.store_state") == [{"failures": 0}]
+
+
+async def test_a_full_disk_behind_an_s3_server_is_told_as_full(
+    tiny_disk: Path, tmp_path: Path
+) -> None:
+    from tests.fixtures.s3 import RcloneS3
+
+    class OnTinyDisk(RcloneS3):
+        @property
+        def objects_folder(self) -> Path:
+            folder = tiny_disk / "objects"
+            folder.mkdir(exist_ok=True)
+            return folder
+
+    server = OnTinyDisk("tiny", tmp_path / "server")
+    server.start()
+    try:
+        store = open_store(f"s3://{server.new_bucket()}", _options(server))
+        data = os.urandom(12 * MIB)
+        with pytest.raises((StoreFull, StoreUnavailable)) as failed:
+            await store.put("large", data, sha256(data))
+        assert "no space left on device" in failed.value.message.lower() or isinstance(
+            failed.value, StoreUnavailable
+        )
+        await store.close()
+    finally:
+        server.kill()
+
+
+def test_parts_grow_where_ten_thousand_would_not_do() -> None:
+    assert part_size_for(1, 8 * MIB) == 8 * MIB
+    assert part_size_for(78 * 1024 * MIB, 8 * MIB) == 8 * MIB
+    assert part_size_for(79 * 1024 * MIB, 8 * MIB) == 16 * MIB
+    assert -(-5 * 1024 * 1024 * MIB // part_size_for(5 * 1024 * 1024 * MIB, 8 * MIB)) <= 10_000
+
+
+def test_secrets_of_the_settings_are_not_shown() -> None:
+    settings = IntakeSettings(s3_secret_key="planted-secret-8264")
+    assert "planted" not in repr(settings)

@@ -1,0 +1,64 @@
+"""Both languages say the same things."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import postroad.console
+from postroad.console.catalogue import LANGUAGES, choose_language, texts
+
+FIELD = re.compile(r"\{(\w+)\}")
+SOURCES = sorted(Path(postroad.console.__file__).parent.rglob("*.py"))
+
+
+@pytest.mark.parametrize("language", sorted(LANGUAGES))
+def test_every_language_has_the_same_keys(language: str) -> None:
+    assert texts(language).entries.keys() == texts("en").entries.keys()
+
+
+@pytest.mark.parametrize("language", sorted(LANGUAGES))
+def test_every_text_says_something_with_the_same_values(language: str) -> None:
+    for key, text in texts(language).entries.items():
+        assert text.strip(), key
+        assert set(FIELD.findall(text)) == set(FIELD.findall(texts("en").entries[key])), key
+
+
+def test_every_key_that_pages_ask_for_is_there() -> None:
+    asked = {
+        key
+        for source in SOURCES
+        for key in re.findall(r'\bt\("([a-z_]+\.[a-z_]+)"', source.read_text(encoding="utf-8"))
+    }
+    assert len(asked) > 100
+    assert asked - texts("en").entries.keys() == set()
+
+
+def test_no_text_is_left_over() -> None:
+    everything = "\n".join(source.read_text(encoding="utf-8") for source in SOURCES)
+    # Keys that are put together from a part and a name.
+    made = ("state.", "role.", "nav.")
+    unused = [
+        key
+        for key in texts("en").entries
+        if not key.startswith(made) and f'"{key}"' not in everything
+    ]
+    assert unused == []
+
+
+@pytest.mark.parametrize(
+    ("chosen", "accepted", "language"),
+    [
+        (None, "ru-RU,ru;q=0.9,en;q=0.8", "ru"),
+        (None, "fr,de", "en"),
+        ("en", "ru", "en"),
+        ("xx", "ru", "ru"),
+        (None, "", "en"),
+    ],
+)
+def test_the_language_is_the_chosen_one_or_the_browsers(
+    chosen: str | None, accepted: str, language: str
+) -> None:
+    assert choose_language(chosen, accepted) == language

@@ -1,0 +1,95 @@
+"""Looks are shared, and dear ones are rarer."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+
+from postroad.console.looks import SHARE_MOST, Looks
+
+
+class HandClock:
+    """A clock that tests move."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self.seconds, UTC)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+async def test_ten_who_ask_at_once_cost_one_look() -> None:
+    looks, made = Looks(HandClock()), 0
+
+    async def load() -> int:
+        nonlocal made
+        made += 1
+        await asyncio.sleep(0)
+        return made
+
+    assert await asyncio.gather(*(looks.get("key", load) for _ in range(10))) == [1] * 10
+
+
+async def test_a_look_is_made_again_when_it_is_too_old_or_forgotten() -> None:
+    clock = HandClock()
+    looks = Looks(clock)
+    values = iter(range(10))
+
+    async def load() -> int:
+        return next(values)
+
+    assert await looks.get("key", load, 2) == 0
+    clock.seconds = 1.9
+    assert await looks.get("key", load, 2) == 0
+    clock.seconds = 2.1
+    assert await looks.get("key", load, 2) == 1
+    looks.forget("key")
+    assert await looks.get("key", load, 2) == 2
+
+
+async def test_a_dear_look_is_repeated_so_rarely_that_its_share_stays_small() -> None:
+    clock = HandClock()
+    looks, made = Looks(clock), 0
+
+    async def load() -> int:
+        nonlocal made
+        made += 1
+        clock.seconds += 0.5
+        return made
+
+    while clock.seconds < 1_000:
+        await looks.get("key", load, 2)
+        clock.seconds += 0.1
+    assert made * 0.5 / clock.seconds <= SHARE_MOST
+
+
+async def test_a_look_that_failed_is_tried_again() -> None:
+    looks = Looks(HandClock())
+
+    async def fail() -> int:
+        raise OSError
+
+    async def load() -> int:
+        return 7
+
+    with pytest.raises(OSError):
+        await looks.get("key", fail)
+    assert await looks.get("key", load) == 7
+
+
+async def test_only_so_many_looks_are_kept() -> None:
+    clock = HandClock()
+    looks = Looks(clock)
+
+    async def load() -> int:
+        return 1
+
+    for number in range(2_000):
+        clock.seconds += 1
+        await looks.get(number, load)
+    assert len(looks._looks) <= 501
