@@ -167,7 +167,7 @@ def test_nothing_is_lost_and_nothing_doubled_under_random_kills(
             lost = MESSAGES - doubled[1]
             done = world.rows("select count(*) from exchange.message where state = 'done'")[0][0]
             with capsys.disabled():
-                print(
+                print(  # noqa: T201 - the figure is asked for
                     f"\n{MESSAGES} messages, {world.kills} kills of the server,"
                     f" {erp.deaths} deaths of the ERP, {time.monotonic() - begun:.0f} s:"
                     f" {lost} lost, {doubled[0]} doubled"
