@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from postroad.exchange.errors import ExchangeError, FileMissing, StorageFailed, storage_failure
-from postroad.exchange.files import FOLDERS, Storage
+from postroad.exchange.files import FOLDERS, Session, Storage
 
 __all__ = ["Move", "Placement", "redo"]
 
@@ -149,6 +149,11 @@ class Placement:
 
 def redo(storage: Storage, database: str, moves: Sequence[Move]) -> list[ExchangeError | None]:
     """Do moves of one database; return for each what went wrong, or None. Blocks."""
+    with Session(storage.root) as session:
+        return _redo_all(session, database, moves)
+
+
+def _redo_all(storage: Storage, database: str, moves: Sequence[Move]) -> list[ExchangeError | None]:
     outcomes: list[ExchangeError | None] = []
     touched: list[set[str]] = []
     for move in moves:
