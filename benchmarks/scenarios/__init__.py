@@ -5,11 +5,11 @@ from __future__ import annotations
 from benchmarks.result import Scenario
 from benchmarks.scenarios import (
     backlog,
-    exchange,
-    celery_brokers,
     bridge,
     bridge_rabbitmq,
+    celery_brokers,
     coordination,
+    exchange,
     fanout,
     intake_large,
     intake_small,

@@ -1,7 +1,7 @@
 """Servers under test, each a process of its own, forked from one that has everything imported.
 
-Reads one JSON object per line: dsn, root, port, settings, ready (a file to write when it serves) and
-is_held (stop before the first instruction, so that strace can be attached). Answers the pid.
+Reads one JSON object per line: dsn, root, port, settings, ready (a file to write when it serves)
+and is_held (stop before the first instruction, so that strace can be attached). Answers the pid.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ async def _serve(wish: dict[str, Any]) -> None:
     settings = ExchangeSettings(**wish["settings"])
     server = ExchangeServer(wish["dsn"], Path(wish["root"]), settings, port=wish["port"])
     async with server:
-        Path(wish["ready"]).write_text(server.url, encoding="utf-8")
+        Path(wish["ready"]).write_text(server.url, encoding="utf-8")  # noqa: ASYNC240 - once
         await server.join()
 
 

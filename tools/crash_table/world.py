@@ -118,18 +118,20 @@ class World:
             stderr=subprocess.PIPE,
         )
         # Until every thread is traced a call could slip by.
-        status = Path(f"/proc/{self.pid}/task")
-        wait_until(
-            lambda: all(
-                "TracerPid:\t0\n" not in (task / "status").read_text() for task in status.iterdir()
-            ),
-            what="strace attached",
-        )
+        wait_until(self._is_traced, what="strace attached")
+
+    def _is_traced(self) -> bool:
+        try:
+            tasks = list(Path(f"/proc/{self.pid}/task").iterdir())
+            return all("TracerPid:\t0\n" not in (task / "status").read_text() for task in tasks)
+        except (FileNotFoundError, ProcessLookupError):
+            # Killed by the injection already, or a thread that has ended.
+            return not self.is_alive()
 
     def disarm(self) -> bool:
         """End the injection; return whether the server was killed by it."""
         if self.injector is not None:
-            # It lets go of a server that lives when asked to; of a dead one there is nothing to let.
+            # It lets go of a server that lives when asked to.
             if self.is_alive():
                 self.injector.terminate()
             else:
@@ -241,7 +243,8 @@ class World:
             if state not in ("done", "queued"):
                 found.append(f"I1 {id_} is {state}")
         open_ = self.rows(
-            "select id, state from exchange.process where state not in ('DONE','ABORTED','CANCELLED')"
+            "select id, state from exchange.process"
+            " where state not in ('DONE', 'ABORTED', 'CANCELLED')"
         )
         found += [f"I4 process {id_} is {state}" for id_, state in open_]
         return found

@@ -148,8 +148,8 @@ def test_nothing_is_lost_and_nothing_doubled_under_random_kills(
             while any(thread.is_alive() for thread in senders) or handled < MESSAGES:
                 assert not failures, failures
                 erp.work()
-                row = erp._connection.execute("select count(*) from effect").fetchone()  # noqa: SLF001
-                erp._connection.rollback()  # noqa: SLF001
+                row = erp._connection.execute("select count(*) from effect").fetchone()
+                erp._connection.rollback()
                 assert row is not None
                 handled = row[0]
             stopping.set()
@@ -159,7 +159,7 @@ def test_nothing_is_lost_and_nothing_doubled_under_random_kills(
                 what="every process ended",
                 timeout_seconds=60,
             )
-            doubled = erp._connection.execute(  # noqa: SLF001
+            doubled = erp._connection.execute(
                 "select count(*) - count(distinct id), count(distinct id) from effect"
             ).fetchone()
             erp.close()
@@ -167,7 +167,7 @@ def test_nothing_is_lost_and_nothing_doubled_under_random_kills(
             lost = MESSAGES - doubled[1]
             done = world.rows("select count(*) from exchange.message where state = 'done'")[0][0]
             with capsys.disabled():
-                print(
+                print(  # noqa: T201 - the figure is asked for
                     f"\n{MESSAGES} messages, {world.kills} kills of the server,"
                     f" {erp.deaths} deaths of the ERP, {time.monotonic() - begun:.0f} s:"
                     f" {lost} lost, {doubled[0]} doubled"
