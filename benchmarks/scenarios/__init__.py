@@ -5,9 +5,9 @@ from __future__ import annotations
 from benchmarks.result import Scenario
 from benchmarks.scenarios import (
     backlog,
-    celery_brokers,
     bridge,
     bridge_rabbitmq,
+    celery_brokers,
     coordination,
     fanout,
     many_queues,

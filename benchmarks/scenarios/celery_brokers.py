@@ -56,9 +56,7 @@ def run(lab: Lab) -> Findings:
         OURS: arm(OURS, f"mbus{address}", TASKS, {}, None),
         "RabbitMQ": arm("RabbitMQ", rabbit.url, TASKS, {}, None),
         "pgmq://": arm("pgmq://", "pgmq://localhost/ignored", SLOW_TASKS, dsn, peers),
-        "SQLAlchemy": arm(
-            "SQLAlchemy", f"sqla+postgresql+psycopg{address}", SLOW_TASKS, {}, None
-        ),
+        "SQLAlchemy": arm("SQLAlchemy", f"sqla+postgresql+psycopg{address}", SLOW_TASKS, {}, None),
     }
     try:
         rates = interleave(lab, ROUNDS, arms)
