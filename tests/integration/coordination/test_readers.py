@@ -146,6 +146,13 @@ def test_an_entity_that_the_reader_does_not_know_stops_nobody_else(lab: Lab) -> 
         "coordinator", "select reason from coordination.event_readers where event_id = %s", event
     )
     assert reason == "no entity is called other"
+    # It does not want it.
+    both = lab.write("insert into other values (2)", _add(2))
+    lab.run("r1", "select coordination.ignore('other')")
+    lab.run("coordinator", "select coordination.retry(%s)", event)
+    lab.settle()
+    assert lab.state(event) == lab.state(both) == "Committed"
+    lab.assert_same()
 
 
 def test_a_page_or_a_message_of_another_version_changes_nothing(lab: Lab) -> None:
