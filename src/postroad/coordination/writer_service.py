@@ -26,6 +26,7 @@ from postroad.service import Service
 __all__ = ["Publisher", "Writer"]
 
 POLL_INTERVAL_DEFAULT = timedelta(milliseconds=10)
+BUSY_FACTOR = 3
 RESEND_DEFAULT = timedelta(seconds=30)
 KEEP_DEFAULT = timedelta(days=7)
 
@@ -46,6 +47,7 @@ class Publisher(SteadyService):
     ) -> None:
         super().__init__("coordination publisher", dsn, pause=poll_interval)
         self._resend = resend
+        self._poll_seconds = poll_interval.total_seconds()
 
     async def work(self, connection: AsyncConnection[Any]) -> bool:
         """Publish what is there."""
@@ -55,7 +57,9 @@ class Publisher(SteadyService):
         if count:
             await notify(connection, calls.EVENTS)
             self.signals.emit("published", count)
-        return count > 0
+        # While events keep coming, a few more share a message: what follows it costs the same.
+        self._pause_seconds = self._poll_seconds * (BUSY_FACTOR if count else 1)
+        return False
 
 
 class Writer(Service):
