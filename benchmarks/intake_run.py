@@ -1,7 +1,7 @@
 """Imports everything that one server has, in a process of its own, and tells what it took.
 
-The whole way: look, claim, fetch, store, note, notify. Usage: python -m benchmarks.intake_run, with a
-JSON object on standard input: dsn, key, settings, server.
+The whole way: look, claim, fetch, store, note, notify. Usage: python -m benchmarks.intake_run, with
+a JSON object on standard input: dsn, key, settings, server.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ async def _import_all(engine: Engine, server: int) -> dict[str, Any]:
 def main() -> None:
     given = json.load(sys.stdin)
     engine = open_engine(
-        given["dsn"], IntakeSettings(**given["settings"]), Vault([given["key"]]), Path("/nonexistent")
+        given["dsn"],
+        IntakeSettings(**given["settings"]),
+        Vault([given["key"]]),
+        Path("/nonexistent"),
     )
     found = asyncio.run(_import_all(engine, given["server"]))
     found["peak_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -5,10 +5,13 @@ from __future__ import annotations
 from benchmarks.result import Scenario
 from benchmarks.scenarios import (
     backlog,
+    celery_brokers,
     bridge,
     bridge_rabbitmq,
     coordination,
     fanout,
+    intake_large,
+    intake_small,
     many_queues,
     ordering,
     post_bulk,
@@ -34,6 +37,9 @@ SCENARIOS: tuple[Scenario, ...] = (
     many_queues.SCENARIO,
     ordering.SCENARIO,
     request.SCENARIO,
+    celery_brokers.SCENARIO,
+    intake_large.SCENARIO,
+    intake_small.SCENARIO,
     bridge.SCENARIO,
     bridge_rabbitmq.SCENARIO,
     coordination.SCENARIO,

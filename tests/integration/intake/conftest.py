@@ -18,9 +18,14 @@ from tests.integration.intake.partner import Partner
 
 
 @pytest.fixture
-def database(_servers: Callable[[Path | None], TestServer]) -> Iterator[str]:
-    # The embedded version only: what is special to a version is in tests/sql, on both.
-    with _servers(None).clone(*SCHEMAS) as dsn:
+def server_of_run(_servers: Callable[[Path | None], TestServer]) -> TestServer:
+    # The embedded version only: what the SQL does is tested on both in tests/sql.
+    return _servers(None)
+
+
+@pytest.fixture
+def database(server_of_run: TestServer) -> Iterator[str]:
+    with server_of_run.clone(*SCHEMAS) as dsn:
         yield dsn
 
 

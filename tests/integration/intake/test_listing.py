@@ -87,9 +87,7 @@ async def test_a_folder_that_may_not_be_read_is_told_and_does_not_stop_the_other
     finally:
         (partner.folder / "closed").chmod(0o755)
     assert partner.statuses == {"open/a.csv": "completed"}
-    assert partner.server["last_scan"]["problems"] == [
-        "closed may not be read: permission denied"
-    ]
+    assert partner.server["last_scan"]["problems"] == ["closed may not be read: permission denied"]
     assert partner.server["status"] == "ok"
 
 

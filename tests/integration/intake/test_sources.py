@@ -17,9 +17,10 @@ from postroad.intake.errors import (
     SourceUnreachable,
 )
 from postroad.intake.reconciling import dispatch
+from postroad.testing import wait_until_async
 from postroad.vault import Vault
 from tests.fixtures.processes import free_port
-from tests.fixtures.sshd import PasswordSftp, SshServer
+from tests.fixtures.sshd import PASSPHRASE, PasswordSftp, SshServer
 from tests.integration.intake.partner import Partner, run_once, work_off
 
 
@@ -94,18 +95,18 @@ async def test_a_password_lets_in_and_a_wrong_one_is_said_to_be_refused(
         assert partner.server["status"] == "ok"
 
 
-@pytest.mark.parametrize("name", ["userkey", "lockedkey", "certkey"])
+@pytest.mark.parametrize("name", ["userkey", "lockedkey", "sealedkey", "certkey"])
 async def test_keys_with_passphrase_and_certificates_let_in(
     engine: Engine, partner: Partner, sshd: SshServer, name: str
 ) -> None:
+    if name == "sealedkey":
+        pytest.importorskip("bcrypt", reason="OpenSSH's own format needs bcrypt")
     credentials = Credentials(
         private_key=sshd.key(name),
-        passphrase="open sesame" if name == "lockedkey" else None,
+        passphrase=PASSPHRASE if name in ("lockedkey", "sealedkey") else None,
         certificate=(sshd.folder / "certkey-cert.pub").read_text() if name == "certkey" else None,
     )
-    operations.change_server(
-        partner.connection, partner.vault, partner.server_id, {}, credentials
-    )
+    operations.change_server(partner.connection, partner.vault, partner.server_id, {}, credentials)
     answer = await probing.try_server(engine, partner.server_id)
     assert answer == {"works": True, "host_key": sshd.host_key, "is_empty": True}
 
@@ -147,9 +148,11 @@ async def test_a_server_that_dies_during_transfers_costs_no_try(
         partner.write(f"{number}.bin", random.Random(number).randbytes(3_000_000))
     await discover(engine, partner.server_id)
     working = asyncio.create_task(work_off(engine, partner))
-    await engine.journal.rows("select 1")
-    while not any(row["status"] == "downloading" for row in partner.files):
-        await asyncio.sleep(0)
+
+    async def is_moving() -> bool:
+        return any(row["status"] == "downloading" for row in partner.files)
+
+    await wait_until_async(is_moving, what="a transfer under way")
     sshd.kill()
     await working
     assert partner.server["status"] == "unreachable"
@@ -201,7 +204,9 @@ async def test_failed_tries_wait_longer_and_longer(engine: Engine, partner: Part
         await work_off(engine, partner)
         pauses += [
             row["pause"]
-            for row in partner.rows("select next_try_at - updated_at as pause from intake.imported_files")
+            for row in partner.rows(
+                "select next_try_at - updated_at as pause from intake.imported_files"
+            )
         ]
     assert pauses[3] > pauses[0] * 2
 

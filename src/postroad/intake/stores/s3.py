@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 READ_BYTES = 4 * 1024 * 1024
 CONNECT_TIMEOUT_SECONDS = 10
-READ_TIMEOUT_SECONDS = 300
+READ_TIMEOUT_SECONDS = 60
 UPLOAD_LOST = {"NoSuchUpload", "InvalidPart", "InvalidPartOrder", "NotImplemented"}
 FULL = {"EntityTooLarge", "QuotaExceeded", "XMinioStorageFull", "InsufficientCapacity"}
 REFUSED = {
@@ -216,7 +216,9 @@ class S3Store:
         """End the threads."""
         if self._wire is not None:
             self._wire.close()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        if self._part_wire is not None:
+            self._part_wire.close()
         self._client.close()
 
     async def _call(self, call: Callable[[], T]) -> T:

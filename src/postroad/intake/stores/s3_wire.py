@@ -129,6 +129,7 @@ class PartWire:
 
     signer: Signer
     _local: threading.local = field(default_factory=threading.local, repr=False)
+    _opened: list[http.client.HTTPConnection] = field(default_factory=list, repr=False)
 
     def put(self, path: str, query: dict[str, str], body: bytearray, sha256: str) -> str | None:
         """PUT a part and return its tag; None when it must be done another way."""
@@ -157,7 +158,13 @@ class PartWire:
             else:
                 connection = http.client.HTTPConnection(address.netloc, timeout=TIMEOUT_SECONDS)
             self._local.connection = connection
+            self._opened.append(connection)
         return connection
+
+    def close(self) -> None:
+        """Close the connections of all threads, once these have ended."""
+        while self._opened:
+            self._opened.pop().close()
 
     def _drop(self) -> None:
         connection = getattr(self._local, "connection", None)

@@ -1,0 +1,168 @@
+"""The intake as people run it: worker with beat, web API, outbox to RabbitMQ, command line."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import aio_pika
+import psycopg
+import pytest
+from psycopg.rows import dict_row
+
+from postroad.cli.rooms import SCHEMAS
+from postroad.testing import TestServer, wait_until
+from postroad.vault import new_key
+from tests.fixtures.rabbitmq import RabbitServer
+from tests.fixtures.s3 import S3Server
+from tests.fixtures.sshd import SshServer
+from tests.integration.intake.crew import Crew
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
+
+
+@pytest.fixture
+def database(_servers: Callable[[Path | None], TestServer]) -> Iterator[str]:
+    with _servers(None).clone(*SCHEMAS) as dsn:
+        yield dsn
+
+
+def _run(crew: Crew, *arguments: str, code: int = 0) -> str:
+    done = subprocess.run(
+        crew.command(*arguments), env=crew.environment, capture_output=True, text=True
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def _add(crew: Crew, sshd: SshServer, folder: Path, *more: str) -> dict[str, Any]:
+    key_file = crew.folder / "key"
+    key_file.write_text(sshd.key())
+    return json.loads(
+        _run(
+            crew,
+            *["servers", "add", "--json", "--name", "acme", "--host", "127.0.0.1"],
+            *["--port", str(sshd.port), "--user", sshd.username, "--directory", str(folder)],
+            *["--key-file", str(key_file), *more],
+        )
+    )
+
+
+def _files(dsn: str) -> dict[str, dict[str, Any]]:
+    with psycopg.connect(dsn, row_factory=dict_row) as connection:
+        rows = connection.execute("select * from intake.imported_files order by id").fetchall()
+    return {row["filename"]: row for row in rows}
+
+
+def _is_done(dsn: str, count: int) -> bool:
+    rows = _files(dsn).values()
+    return [row["status"] for row in rows].count("completed") == count
+
+
+def test_files_come_in_by_themselves_and_rabbitmq_is_told_of_each(
+    database: str, sshd: SshServer, s3: S3Server, rabbitmq: RabbitServer, tmp_path: Path
+) -> None:
+    exchange, queue = rabbitmq.unique("file_events"), rabbitmq.unique("processed")
+    crew = Crew.of(
+        tmp_path / "crew",
+        database,
+        new_key(),
+        s3,
+        amqp_url=rabbitmq.url,
+        amqp_exchange=exchange,
+        amqp_queue=queue,
+        port="0",
+        token="some-token",
+    )
+    folder = sshd.new_folder()
+    contents = {f"{number}.csv": os.urandom(1000 * number) for number in range(10)}
+    for name, data in contents.items():
+        (folder / name).write_bytes(data)
+    (folder / "half.csv.tmp").write_bytes(b"not yet")
+    try:
+        _add(crew, sshd, folder)
+        assert "the login works" in _run(crew, "servers", "test", "acme")
+        assert "0.csv" in _run(crew, "servers", "browse", "acme")
+        crew.start("worker", "worker", "--concurrency", "2", "--beat")
+        crew.start("serve", "serve")
+        wait_until(lambda: _is_done(database, len(contents)), what="imported", timeout_seconds=60)
+        notices = asyncio.run(_consume(rabbitmq.url, queue, len(contents)))
+    except BaseException:
+        print(crew.logs()[-5000:])  # noqa: T201
+        raise
+    finally:
+        crew.close()
+    rows = _files(database)
+    assert sorted(rows) == sorted(contents)
+    assert sorted(one["file_id"] for one in notices) == sorted(row["id"] for row in rows.values())
+    assert {frozenset(one) for one in notices} == {frozenset({"file_id", "minio_path"})}
+    objects = s3.objects(crew.environment["POSTROAD_INTAKE__STORE"].removeprefix("s3://"))
+    assert objects == {f"acme/{name}": data for name, data in contents.items()}
+    assert "completed" in _run(crew, "status")
+    assert len(json.loads(_run(crew, "files", "list", "--json"))) == len(contents)
+    shown = _run(crew, "files", "show", str(rows["3.csv"]["id"]))
+    assert hashlib.sha256(contents["3.csv"]).hexdigest() in shown
+
+
+async def _consume(url: str, name: str, count: int) -> list[dict[str, Any]]:
+    connection = await aio_pika.connect(url)
+    async with connection:
+        channel = await connection.channel()
+        queue = await channel.get_queue(name)
+        found = []
+        async with asyncio.timeout(30):
+            async with queue.iterator() as messages:
+                async for message in messages:
+                    await message.ack()
+                    found.append(json.loads(message.body))
+                    if len(found) == count:
+                        break
+        # Nobody is told twice.
+        assert await queue.get(fail=False, timeout=1) is None
+    return found
+
+
+def test_the_same_tasks_run_on_rabbitmq_by_changing_one_url(
+    database: str, sshd: SshServer, rabbitmq: RabbitServer, tmp_path: Path
+) -> None:
+    crew = Crew.of(tmp_path / "crew", database, new_key(), None, broker=rabbitmq.url)
+    folder = sshd.new_folder()
+    (folder / "a.csv").write_bytes(b"1")
+    try:
+        _add(crew, sshd, folder, "--looks", "1", "--way", "temporary_file")
+        crew.start("worker", "worker", "--concurrency", "1", "--beat")
+        wait_until(lambda: _is_done(database, 1), what="imported", timeout_seconds=60)
+    except BaseException:
+        print(crew.logs()[-5000:])  # noqa: T201
+        raise
+    finally:
+        crew.close()
+    assert (tmp_path / "crew" / "store" / "acme" / "a.csv").read_bytes() == b"1"
+
+
+def test_commands_say_what_is_wrong_and_what_to_do(
+    database: str, sshd: SshServer, tmp_path: Path
+) -> None:
+    crew = Crew.of(tmp_path / "crew", database, new_key(), None)
+    assert "there are no servers; add one" in _run(crew, "servers", "list")
+    said = _run(crew, "servers", "test", "absent", code=3)
+    assert "there is no server absent" in said
+    assert "hint: list them" in said
+    row = _add(crew, sshd, sshd.new_folder(), "--interval", "5m", "--include", "*.csv")
+    assert (row["include"], row["scan_interval"]) == (["*.csv"], 300.0)
+    assert "paused acme" in _run(crew, "servers", "pause", "acme")
+    assert "no" in _run(crew, "servers", "list")
+    changed = _run(crew, "servers", "change", "acme", "--after-import", "delete", "--json")
+    assert json.loads(changed)["after_import"] == "delete"
+    assert "would be sealed anew" in _run(crew, "key", "rotate", "--dry-run")
+    assert "of 1 servers are sealed" in _run(crew, "key", "rotate")
+    assert "no file 42" in _run(crew, "retry", "42", code=3)
+    assert "0 of 0 files" in _run(crew, "retry", "--all")
+    assert "removed acme" in _run(crew, "servers", "remove", "acme", "--yes")
+    assert "Example" in _run(crew, "watch", "--help")
