@@ -11,7 +11,6 @@ itself with the session that held it. Killed anywhere, the next one goes on from
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Any
 
@@ -19,7 +18,7 @@ from psycopg import AsyncConnection
 
 from postroad.coordination import calls
 from postroad.coordination.inbox import Inbox
-from postroad.coordination.steady import SteadyService, notify
+from postroad.coordination.steady import SteadyService, notify, run_together
 from postroad.coordination.upkeep import Upkeep
 from postroad.service import Service
 
@@ -89,8 +88,4 @@ class Writer(Service):
 
     async def run(self) -> None:
         """Publish, listen and tidy up until stopped."""
-        async with AsyncExitStack() as running:
-            for service in (self.publisher, self.inbox, self.upkeep):
-                await running.enter_async_context(service)
-            self.announce_ready()
-            await self.stopping.wait()
+        await run_together(self, (self.publisher, self.inbox, self.upkeep))
