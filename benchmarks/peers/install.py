@@ -10,7 +10,7 @@ from pathlib import Path
 __all__ = ["installed_peers"]
 
 CONSTRAINTS = Path(__file__).with_name("constraints.txt")
-PACKAGES = ("procrastinate", "pgqueuer", "asyncpg", "psycopg[binary,pool]", "uvloop")
+PACKAGES = ("procrastinate", "pgqueuer", "asyncpg", "pgmq", "psycopg[binary,pool]", "uvloop")
 
 
 def installed_peers(root: Path) -> Path:

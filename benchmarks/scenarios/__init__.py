@@ -5,6 +5,8 @@ from __future__ import annotations
 from benchmarks.result import Scenario
 from benchmarks.scenarios import (
     backlog,
+    exchange,
+    celery_brokers,
     bridge,
     bridge_rabbitmq,
     coordination,
@@ -36,6 +38,8 @@ SCENARIOS: tuple[Scenario, ...] = (
     many_queues.SCENARIO,
     ordering.SCENARIO,
     request.SCENARIO,
+    exchange.SCENARIO,
+    celery_brokers.SCENARIO,
     intake_large.SCENARIO,
     intake_small.SCENARIO,
     bridge.SCENARIO,

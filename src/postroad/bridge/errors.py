@@ -23,6 +23,7 @@ import psycopg
 
 from postroad.bus.errors import translate as translate_bus
 from postroad.errors import PostroadError
+from postroad.postgres.errors import SchemaMissing
 
 __all__ = [
     "AddressUnknown",
@@ -117,6 +118,7 @@ class NoShard(BridgeError):
     kind = "not_found"
 
 
+_NO_SCHEMA = "3F000"
 _BY_STATE: dict[str, type[BridgeError]] = {
     leaf.code: leaf for leaf in (BridgeNotFound, BridgeExists, InvalidState, PayloadMismatch)
 }
@@ -124,6 +126,11 @@ _BY_STATE: dict[str, type[BridgeError]] = {
 
 def translate(error: psycopg.Error) -> PostroadError | None:
     """Turn a database error into the fact it states; None where it is not one of ours."""
+    if error.sqlstate == _NO_SCHEMA:
+        return SchemaMissing(
+            "the schemas mbus and bridge are not both in this database",
+            hint="install them: postroad --database-url … db install",
+        )
     leaf = _BY_STATE.get(error.sqlstate or "")
     if leaf is None:
         return translate_bus(error)

@@ -143,8 +143,8 @@ class Pump(Service):
                 self.announce_ready()
                 problem = sentence(failures.exceptions[0])
                 log_failure(self.bridge, problem, failures)
-                self.signals.emit("failed", problem)
                 await self._note(problem)
+                self.signals.emit("failed", problem)
                 await self.pause(backoff.next_seconds())
 
     async def _pump(self, backoff: Backoff) -> None:
@@ -293,6 +293,7 @@ class Pump(Service):
         # Taking refuses higher levels, whatever the database's default may be.
         await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
         try:
+            await calls.guard(connection)
             yield connection
         finally:
             # Not `async with`: that would commit, and a hand that failed must not.

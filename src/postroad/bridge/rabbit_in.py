@@ -119,8 +119,8 @@ class RabbitIn(Service):
                 self.announce_ready()
                 problem = sentence(failures.exceptions[0])
                 log_failure(self.bridge, problem, failures)
-                self.signals.emit("failed", problem)
                 await self._note(problem)
+                self.signals.emit("failed", problem)
                 await self.pause(backoff.next_seconds())
 
     async def _carry(self, backoff: Backoff) -> None:
@@ -290,6 +290,7 @@ class RabbitIn(Service):
             autocommit=autocommit,
         )
         try:
+            await calls.guard(connection)
             yield connection
         finally:
             await connection.close()

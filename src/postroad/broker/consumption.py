@@ -48,7 +48,9 @@ class Consumption:
         self._routes = routes
         self._ttl_text = f"{ttl.total_seconds()} seconds"
         self._leases = Leases(dsn, ttl)
-        self._upkeep = Upkeep(dsn)
+        self._dsn = dsn
+        self._upkeep: Upkeep | None = None
+        self._is_listening = False
         self._watches: dict[str, Watch] = {}
         self._guard = threading.Lock()
         self._refused: list[tuple[int, bool]] = []
@@ -71,16 +73,27 @@ class Consumption:
             raise ChannelError(
                 f"NOT_FOUND - no queue {queue!r}", (50, 10), "Channel.basic_consume", "404"
             )
-        if not self._upkeep.is_running:
+        if not self._is_listening:
             self._link.listen(CHANNEL, self._heard)
-            self._upkeep.start()
+            self._is_listening = True
         self._watches[consumer_tag] = Watch(channel, queue, route, deliver)
+        # Who only waits for a reply leaves the upkeep to those who work.
+        if self._upkeep is None and not route.is_temporary:
+            self._upkeep = Upkeep(self._dsn)
+            self._upkeep.start()
 
     def unwatch(self, consumer_tag: str) -> None:
         """Take no more."""
         watch = self._watches.pop(consumer_tag, None)
         if watch is not None and watch.is_awaited and not self._link.is_closed:
             self._link.run_prepared(UNAWAIT, str(watch.route.id))
+        if all(each.route.is_temporary for each in self._watches.values()):
+            self._end_upkeep()
+
+    def _end_upkeep(self) -> None:
+        upkeep, self._upkeep = self._upkeep, None
+        if upkeep is not None:
+            upkeep.stop()
 
     def is_watched(self, queue: str) -> bool:
         """Tell whether somebody here consumes from the queue."""
@@ -99,7 +112,7 @@ class Consumption:
             self.answer()
         finally:
             self._leases.close()
-            self._upkeep.stop()
+            self._end_upkeep()
 
     # Looking.
 

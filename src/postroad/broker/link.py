@@ -132,6 +132,11 @@ class Link:
         if not self.is_closed:
             self.connection.close()
 
+    def __del__(self) -> None:
+        # Results have a link per thread, and threads end without saying so.
+        if hasattr(self, "_owner") and not self.is_closed:
+            self.connection.close()
+
     def _mine(self) -> Connection[Any]:
         if self._owner != os.getpid():
             raise psycopg.OperationalError("the connection belongs to the parent process")

@@ -230,6 +230,13 @@ class ResultBackend(AsyncBackendMixin, BaseKeyValueStoreBackend):  # type: ignor
 
     # The process.
 
+    def close(self) -> None:
+        """End the sessions; the next call opens them again."""
+        self.result_consumer.stop()
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+
     def on_after_fork(self) -> None:
         """Forget the parent's session."""
         self._link = None

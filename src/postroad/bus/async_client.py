@@ -10,6 +10,7 @@ from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool
 
 from postroad.bus import calls, request, views
+from postroad.bus.async_following import AsyncFollowing
 from postroad.bus.async_runner import AsyncRunner
 from postroad.bus.async_subscription import AsyncSubscription
 from postroad.bus.calls import LEASE_DEFAULT, Call
@@ -26,7 +27,7 @@ __all__ = ["AsyncBus"]
 T = TypeVar("T")
 
 
-class AsyncBus:
+class AsyncBus(AsyncFollowing):
     """The message bus, over a DSN, a pool, or the connection whose transaction it shall share.
 
     With a connection every call happens in the caller's transaction, which the bus never commits.
@@ -77,11 +78,19 @@ class AsyncBus:
     ) -> None:
         """Create a queue with consumer `default`; rebuild an existing one, keeping its messages.
 
-        Raises QueueExists when it exists in another shape, and InvalidName, NameTooLong.
+        An existing queue keeps its ncons, and a closed one stays closed, see `alter_queue`.
+        Raises QueueExists when it carries another payload, and InvalidName, NameTooLong.
         """
         await self._runner.reshape(
             queue, calls.create_queue(queue, ncons, is_roles_security_model, payload)
         )
+
+    async def alter_queue(self, queue: str, is_roles_security_model: bool) -> None:
+        """Close a plain queue, which then needs its roles, or open a closed one to every user.
+
+        Raises QueueNotFound, RoleMissing.
+        """
+        await self._run(calls.alter_queue(queue, is_roles_security_model))
 
     async def drop_queue(self, queue: str) -> None:
         """Drop a queue with its messages, consumers and roles. Raises QueueNotFound."""

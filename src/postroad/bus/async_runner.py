@@ -15,6 +15,7 @@ from postroad.bus.async_requester import AsyncRequester
 from postroad.bus.async_wakeup import AsyncWakeup
 from postroad.bus.calls import Call
 from postroad.bus.errors import BusError, InvalidArgument, QueueBusy, is_overtaken
+from postroad.bus.following import no_session
 from postroad.bus.notifier import AsyncNotifier
 from postroad.bus.payload import Payload, of_queue
 from postroad.bus.session import make_async_pool, run_async
@@ -70,6 +71,12 @@ class AsyncRunner:
                 raise
         async with self._connected(call.queue) as connection:
             return await run_async(connection, call)
+
+    async def run_in_session(self, call: Call[T]) -> T:
+        """Run a call that is about the caller's session. Raises InvalidArgument without one."""
+        if self._connection is None:
+            raise no_session()
+        return await run_async(self._connection, call)
 
     async def reshape(self, queue: str, call: Call[T]) -> T:
         """Run a call after which the queue may carry another payload."""

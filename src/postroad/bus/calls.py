@@ -51,10 +51,7 @@ def create_queue(
     queue: str, ncons: int, is_roles_security_model: bool, payload: Payload
 ) -> Call[None]:
     """Build the call of mbus.create_queue."""
-    if not payloads.is_payload(payload):
-        raise InvalidArgument(
-            f"a queue cannot carry {payload}", hint=f"choose one of {', '.join(payloads.PAYLOADS)}"
-        )
+    payloads.check(payload)
     text = "select mbus.create_queue(qname => %s, ncons => %s, is_roles_security_model => %s"
     if payload == "hstore":
         # The default; naming the type would ask for its schema in the caller's search path.
@@ -62,6 +59,15 @@ def create_queue(
     return Call(
         text + ", payload => %s::regtype)",
         (queue, ncons, is_roles_security_model, payload),
+        rows.nothing,
+    )
+
+
+def alter_queue(queue: str, is_roles_security_model: bool) -> Call[None]:
+    """Build the call of mbus.alter_queue."""
+    return Call(
+        "select mbus.alter_queue(qname => %s, is_roles_security_model => %s)",
+        (queue, is_roles_security_model),
         rows.nothing,
     )
 

@@ -20,13 +20,14 @@ from postroad.bus.request import REQUEST_TIMEOUT_DEFAULT, Reply
 from postroad.bus.runner import Runner
 from postroad.bus.status import Consumer, ConsumerStatus, DeadMessage, Maintained, Queue
 from postroad.bus.subscription import Subscription
+from postroad.bus.sync_following import Following
 
 __all__ = ["Bus"]
 
 T = TypeVar("T")
 
 
-class Bus:
+class Bus(Following):
     """The message bus, over a DSN, a pool, or the connection whose transaction it shall share.
 
     With a connection every call happens in the caller's transaction, which the bus never commits.
@@ -77,11 +78,19 @@ class Bus:
     ) -> None:
         """Create a queue with consumer `default`; rebuild an existing one, keeping its messages.
 
-        Raises QueueExists when it exists in another shape, and InvalidName, NameTooLong.
+        An existing queue keeps its ncons, and a closed one stays closed, see `alter_queue`.
+        Raises QueueExists when it carries another payload, and InvalidName, NameTooLong.
         """
         self._runner.reshape(
             queue, calls.create_queue(queue, ncons, is_roles_security_model, payload)
         )
+
+    def alter_queue(self, queue: str, is_roles_security_model: bool) -> None:
+        """Close a plain queue, which then needs its roles, or open a closed one to every user.
+
+        Raises QueueNotFound, RoleMissing.
+        """
+        self._run(calls.alter_queue(queue, is_roles_security_model))
 
     def drop_queue(self, queue: str) -> None:
         """Drop a queue with its messages, consumers and roles. Raises QueueNotFound."""

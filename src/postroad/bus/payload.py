@@ -17,12 +17,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeAlias, cast, get_args
 
 from postroad.bus import hstore
-from postroad.bus.errors import QueueNotFound, WrongPayload
+from postroad.bus.errors import InvalidArgument, QueueNotFound, WrongPayload
 
 __all__ = [
     "PAYLOADS",
     "Payload",
     "array",
+    "check",
     "is_payload",
     "load",
     "loader",
@@ -39,6 +40,14 @@ PAYLOADS: tuple[Payload, ...] = get_args(Payload)
 def is_payload(name: str) -> bool:
     """Tell whether a queue can carry this type."""
     return name in PAYLOADS
+
+
+def check(name: str) -> None:
+    """Raise InvalidArgument for a type that no queue can carry."""
+    if not is_payload(name):
+        raise InvalidArgument(
+            f"a queue cannot carry {name}", hint=f"choose one of {', '.join(PAYLOADS)}"
+        )
 
 
 def of_queue(queue: str, name: str | None) -> Payload:

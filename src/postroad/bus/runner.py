@@ -13,6 +13,7 @@ from psycopg_pool import ConnectionPool
 from postroad.bus import calls
 from postroad.bus.calls import Call
 from postroad.bus.errors import BusError, InvalidArgument, QueueBusy, is_overtaken
+from postroad.bus.following import no_session
 from postroad.bus.notifier import Notifier
 from postroad.bus.payload import Payload, of_queue
 from postroad.bus.requester import Requester
@@ -65,6 +66,12 @@ class Runner:
                 raise
         with self._connected(call.queue) as connection:
             return run(connection, call)
+
+    def run_in_session(self, call: Call[T]) -> T:
+        """Run a call that is about the caller's session. Raises InvalidArgument without one."""
+        if self._connection is None:
+            raise no_session()
+        return run(self._connection, call)
 
     def reshape(self, queue: str, call: Call[T]) -> T:
         """Run a call after which the queue may carry another payload."""

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 
 import click
 
+from postroad.alerts.sender import AlertSender
 from postroad.cli.context import Application, pass_application
 from postroad.cli.coordination_databases import (
     Databases,
@@ -60,6 +61,9 @@ def serve(
         reader = name or settings.reader_name
         _prepare(part, databases, reader, has_sample=has_sample)
         services, bridges = _services(part, databases, settings, reader)
+        if part != "gateway":
+            # What a database reports is told from that database.
+            services.append(AlertSender(getattr(databases, part), application.settings.alerts))
         if has_sample and part == "writer":
             services.append(SampleWriter(databases.writer))
         if part == "gateway":
@@ -71,6 +75,7 @@ def serve(
                     host=host or settings.host,
                     port=settings.port if port is None else port,
                     after_timeout=settings.after_timeout,
+                    token=settings.token.get_secret_value() if settings.token else None,
                 )
             )
         asyncio.run(_serve(part, services, bridges, databases, seconds))

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from postroad.cli.exchange_context import exchange_root
 from postroad.cli.parts import PartContext
+from postroad.cli.sample import SampleListener
 from postroad.cli.together import Together
 from postroad.exchange import operations
 from postroad.exchange.errors import ClientExists
@@ -19,6 +20,8 @@ __all__ = ["exchange", "partners"]
 # Two instances compete for the first database, the second has one of its own.
 DATABASES = {"north": 2, "south": 1}
 ORDER_INTERVAL = timedelta(seconds=1)
+# What rooms announce on the bus; without somebody who listens it would only pile up.
+EVENT_QUEUES = ("exchange_events", "intake_events")
 
 
 def exchange(context: PartContext) -> Service:
@@ -50,7 +53,7 @@ def partners(context: PartContext) -> Service:
             SampleErp(database, url=url, token=token, file=folder / f"erp-{database}.sqlite")
             for _ in range(instances)
         ]
-    return Together("sample partners", services)
+    return Together("sample partners", [*services, SampleListener(context.dsn, EVENT_QUEUES)])
 
 
 def _token(dsn: str, client: str, database: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import random
+from collections.abc import Sequence
 from datetime import timedelta
 
 import psycopg
@@ -26,7 +27,7 @@ from postroad.cli.parts import PartContext
 from postroad.postgres.errors import DatabaseUnavailable
 from postroad.service import Service
 
-__all__ = ["QUEUE", "SampleOrders", "orders"]
+__all__ = ["QUEUE", "SampleListener", "SampleOrders", "orders"]
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +74,31 @@ class SampleOrders(Service):
                 number += self._batch
             except (psycopg.Error, BusError, DatabaseUnavailable, OSError) as failure:
                 logger.warning("sample_not_posted", extra={"reason": str(failure).strip()})
+
+
+class SampleListener(Service):
+    """Consumes what rooms announce, as an application that follows them would."""
+
+    def __init__(self, dsn: str, queues: Sequence[str]) -> None:
+        super().__init__("sample listener")
+        self._dsn = dsn
+        self._queues = queues
+
+    async def run(self) -> None:
+        """Listen until stopped."""
+        worker = AsyncWorker(self._dsn, WorkerSettings())
+
+        async def hear(message: Message, connection: psycopg.AsyncConnection) -> None:
+            del message, connection
+
+        async with AsyncBus(self._dsn) as bus:
+            present = {one.queue for one in await bus.queues()}
+        for queue in self._queues:
+            if queue in present:
+                worker.handler(queue, prefetch=100)(hear)
+        async with worker:
+            self.announce_ready()
+            await self.stopping.wait()
 
 
 async def _create_queue(bus: AsyncBus) -> None:

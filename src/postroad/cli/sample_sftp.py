@@ -57,7 +57,7 @@ class SampleSftp(Service):
             0,
             server_factory=lambda: _OneUser(password),
             server_host_keys=[await asyncio.to_thread(_host_key, self._folder / "host_key")],
-            sftp_factory=lambda channel: asyncssh.SFTPServer(channel, chroot=str(self._folder)),
+            sftp_factory=lambda channel: asyncssh.SFTPServer(channel, chroot=bytes(self._folder)),
         )
         async with server:
             key = server.get_port(), password

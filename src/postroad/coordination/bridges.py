@@ -6,8 +6,8 @@
 | `co_votes` | every Reader | Coordinator |
 | `co_decide` | Coordinator | Writer, every Reader |
 
-Parts that share a database need no bridge between them. Names are short because a bridge's consumer,
-its queue and its database together name a role, which has 63 bytes at most.
+Parts that share a database need no bridge between them. Names are short because a bridge's
+consumer, its queue and its database together name a role, which has 63 bytes at most.
 """
 
 from __future__ import annotations

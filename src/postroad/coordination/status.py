@@ -141,6 +141,7 @@ class PayloadStatus:
     operation: str
     status: str
     content: dict[str, Any]
+    before: dict[str, Any] | None = None
 
 
 _EVENTS = (
@@ -242,8 +243,9 @@ async def payloads(
         connection,
         PayloadStatus,
         'select p."Sequence" as sequence, p."Entity" as entity, p."Operation" as operation,'
-        ' s."Name" as status, p."Content" as content'
+        ' s."Name" as status, p."Content" as content, q.before as before'
         ' from coordination."AppEventPayload" p'
+        ' join coordination.payload q on q.event_id = p."AppEventId" and q.sequence = p."Sequence"'
         ' join coordination."AppEventPayloadStatus" s on s."Id" = p."AppEventPayloadStatusId"'
         ' where p."AppEventId" = %s and p."Sequence" > %s order by p."Sequence" limit %s',
         (event_id, after, limit),

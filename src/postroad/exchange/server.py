@@ -44,7 +44,6 @@ TAKE_OVER = (
 )
 LOCK_PATIENCE_SECONDS = 10.0
 WATCH_SECONDS = 1.0
-THREADS = 24
 
 
 class ExchangeServer(Service):
@@ -82,7 +81,7 @@ class ExchangeServer(Service):
         from postroad.exchange.web import create_app
 
         root_id = self._root.open()
-        threads = ThreadPoolExecutor(THREADS, thread_name_prefix="exchange-file")
+        threads = ThreadPoolExecutor(self.settings.file_threads, thread_name_prefix="exchange-file")
         journal = Journal(self._dsn, is_pooled=self._is_pooled)
         lock = await self._lock()
         try:

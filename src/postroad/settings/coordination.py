@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, SecretStr
 
 from postroad.settings.values import DatabaseUrl, Duration, Section
 
@@ -63,6 +63,9 @@ class CoordinationSettings(Section):
 
     after_timeout: Duration = AFTER_TIMEOUT_DEFAULT
     """How long the Gateway waits for `?after=` before it answers 503. Default 5s."""
+
+    token: SecretStr | None = None
+    """The bearer token that the Gateway asks for. Default: none is asked for."""
 
     host: str = "127.0.0.1"
     """Where the Gateway listens. Default 127.0.0.1."""

@@ -82,5 +82,8 @@ class ExchangeSettings(Section):
     upload_limit: int = Field(default=2 * 1024 * 1024 * 1024, ge=1024)
     """The largest uploaded reply; more is 413. Default 2 GiB."""
 
+    file_threads: int = Field(default=24, ge=1, le=256)
+    """How many files are written or moved at once. Default 24."""
+
     allows_network_root: bool = False
     """Whether the root may lie on a network file system, where locks may lie. Default false."""

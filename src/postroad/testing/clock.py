@@ -21,13 +21,22 @@ class DatabaseClock:
         self._dsn = dsn
         self._schema = schema
         self.shift = timedelta(0)
+        self._stands_at: datetime | None = None
 
     def advance(self, by: timedelta) -> None:
         """Let that much time pass at once."""
+        if self._stands_at is not None:
+            self._stands_at += by
         self._replace(self.shift + by)
 
+    def stop(self) -> None:
+        """Let time stand still from now on, so that nothing comes due but by `advance`."""
+        self._stands_at = self.now()
+        self._replace(self.shift)
+
     def reset(self) -> None:
-        """Return to the present."""
+        """Return to the present, and let time pass."""
+        self._stands_at = None
         self._replace(timedelta(0))
 
     def now(self) -> datetime:
@@ -42,6 +51,8 @@ class DatabaseClock:
 
     def _replace(self, shift: timedelta) -> None:
         body = f"select pg_catalog.clock_timestamp() + interval '{shift.total_seconds():f} s'"
+        if self._stands_at is not None:
+            body = f"select '{self._stands_at.isoformat()}'::timestamptz"
         statement = sql.SQL(
             "create or replace function {}.now() returns timestamptz"
             " language sql volatile parallel safe as {}"

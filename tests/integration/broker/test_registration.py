@@ -14,10 +14,8 @@ ROOT = Path(__file__).parents[3]
 
 PROGRAM = """
 from celery import Celery
-import sys
 app = Celery(broker="mbus://nobody@nowhere/x", backend="mbus://nobody@nowhere/x")
 print(app.connection().transport_cls, app.backend.__class__.__name__)
-assert "postroad.bus" not in sys.modules or True
 """
 
 EMBEDDED = """
@@ -59,10 +57,7 @@ def test_an_installed_package_is_enough_for_the_name_to_be_known(tmp_path: Path)
         ]
     (metadata / "entry_points.txt").write_text("\n".join(lines))
     path = os.pathsep.join((str(tmp_path), str(ROOT / "src")))
-    said = run(PROGRAM, PYTHONPATH=path)
-    assert said.split() == ["postroad.broker.transport:Transport", "ResultBackend"] or (
-        "mbus" in said and "ResultBackend" in said
-    )
+    assert run(PROGRAM, PYTHONPATH=path).split() == ["mbus", "ResultBackend"]
 
 
 @pytest.mark.slow

@@ -49,7 +49,7 @@ def test_tasks_run_and_give_results_in_every_pool(app: Celery, hire: Hire, pool:
 
 
 def test_a_worker_answers_remote_control(app: Celery, hire: Hire, tmp_path: Path) -> None:
-    hire("--concurrency=1", "--hostname=one@test", "--prefetch-multiplier=1")
+    hire("--concurrency=1", "--hostname=one@test", "--prefetch-multiplier=1", brief=False)
     inspect = app.control.inspect(timeout=SECONDS, limit=1)
     assert inspect.ping() == {"one@test": {"ok": "pong"}}
     assert [queue["name"] for queue in inspect.active_queues()["one@test"]] == ["celery"]
@@ -99,8 +99,8 @@ def test_a_long_task_is_not_run_twice(
     wait_until(lambda: lines(tmp_path, "begun"), what="the task begun")
     until = "select extract(epoch from max(leased_until))::bigint from mbus.leased"
     first = number(database, until)
-    # Far beyond the first lease: extended at least three times while the loop is busy.
-    wait_until(lambda: number(database, until) >= first + 6, what="the lease extended")
+    # Beyond the first lease: extended again and again while the loop is busy with the task.
+    wait_until(lambda: number(database, until) >= first + 4, what="the lease extended")
     (tmp_path / "go").touch()
     result.get(timeout=SECONDS)
     assert len(lines(tmp_path, "begun")) == 1
@@ -140,7 +140,7 @@ def test_a_task_for_later_stays_in_the_database(app: Celery, hire: Hire, databas
     later = [task(app, "add", 1, 1, countdown=3600) for _ in range(20)]
     assert task(app, "add", 2, 2).get(timeout=SECONDS) == 4
     assert number(database, "select count(*) from mbus.delayed") == 20
-    assert number(database, "select count(*) from mbus.leased") == 0
+    wait_until(lambda: number(database, "select count(*) from mbus.leased") == 0, what="acked")
     with psycopg.connect(database) as connection:
         connection.execute("update mbus.delayed set due_at = mbus.now() where id = 1")
     # Due for the database; the worker keeps to the hour that the task itself names.

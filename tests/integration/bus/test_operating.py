@@ -116,3 +116,12 @@ async def test_a_database_without_the_bus_says_so(colour, empty_database):
     async with AsyncBus(empty_database) as bus:
         with pytest.raises(NotInstalled, match="not installed"):
             await bus.create_queue("orders")
+
+
+async def test_a_queue_is_closed_and_opened(bus, sight):
+    await bus.create_queue("orders", is_roles_security_model=True)
+    await bus.create_queue("orders")
+    model = "select is_roles_security_model from mbus.queue"
+    assert sight(model) == [(True,)]
+    await bus.alter_queue("orders", False)
+    assert sight(model) == [(False,)]

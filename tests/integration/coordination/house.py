@@ -55,7 +55,8 @@ class House:
         async def state() -> str | None:
             found = await self.run(
                 "coordinator",
-                "select state from coordination.events where event_id = %s and finished_at is not null",
+                "select state from coordination.events"
+                " where event_id = %s and finished_at is not null",
                 event,
             )
             return found[0][0] if found else None

@@ -17,8 +17,10 @@ from postroad.coordination.models import DummyItem, DummyNode, SampleBase
 from tests.fixtures.postgres import Connect
 
 EVENTS = (
-    'select e."Id", t."Name", (select count(*) from coordination.payload p where p.event_id = e."Id")'
-    ' from coordination."AppEvent" e join coordination."AppEventType" t on t."Id" = e."AppEventTypeId"'
+    'select e."Id", t."Name",'
+    ' (select count(*) from coordination.payload p where p.event_id = e."Id")'
+    ' from coordination."AppEvent" e'
+    ' join coordination."AppEventType" t on t."Id" = e."AppEventTypeId"'
     ' order by e."Id"'
 )
 
@@ -40,6 +42,13 @@ def _run(engine: Engine, query: str, **parameters: object) -> list[Any]:
     with engine.begin() as connection:
         result = connection.execute(text(query), parameters)
         return [tuple(row) for row in result] if result.returns_rows else []
+
+
+def _lose_a_savepoint(session: Session) -> None:
+    savepoint = session.begin_nested()
+    session.add(DummyItem(name="lost"))
+    session.flush()
+    savepoint.rollback()
 
 
 def test_all_flushes_of_a_transaction_are_one_event_with_both_images(
@@ -87,18 +96,12 @@ def test_what_rolls_back_leaves_nothing_and_a_savepoint_only_what_is_kept(
     with Session(engine) as session:
         session.add(DummyItem(name="kept"))
         session.flush()
-        with pytest.raises(RuntimeError), session.begin_nested():
-            session.add(DummyItem(name="lost"))
-            session.flush()
-            raise RuntimeError
+        _lose_a_savepoint(session)
         session.add(DummyItem(name="kept, too"))
         session.commit()
     with Session(engine) as session:
         # Here the first change of all is taken back.
-        with pytest.raises(RuntimeError), session.begin_nested():
-            session.add(DummyItem(name="lost"))
-            session.flush()
-            raise RuntimeError
+        _lose_a_savepoint(session)
         session.add(DummyItem(name="alone"))
         session.commit()
     names = _run(
@@ -257,7 +260,8 @@ def test_two_publishers_never_publish_the_same_event(
 ODD = """
 create type mood as enum ('sad', 'glad');
 create table odd (
-  a int, b text, n numeric(12, 4), f float8, t timestamptz, d date, i interval, j jsonb, k json, m mood,
+  a int, b text, n numeric(12, 4), f float8, t timestamptz, d date, i interval, j jsonb, k json,
+  m mood,
   l text[], r int4range, y bytea, h hstore, u uuid, c char(5), o bool, x point,
   g int generated always as (a * 2) stored, primary key (b, a))
 """
@@ -273,10 +277,10 @@ def test_values_of_every_kind_travel_unharmed(server: Any, database: str, connec
         target.execute("select coordination.replicate('odd')")
         source.execute(
             """insert into odd values
-            (1, 'x', 12345678.1234, 'NaN', '2020-02-29 12:00:00.123456+03', 'infinity', '1 mon -3 days',
-             'null', '{"b": 1, "a": [1.50]}', 'glad', '{a,null,"b,\\"c"}', '[1,5)', '\\x00ff', 'a=>1, b=>null',
-             gen_random_uuid(), 'ab', true, '(1,2)'),
-            (2, 'ключ', null, 1e-300, null, null, null, null, null, null, '{}', null, null, null, null, null, null, null)"""
+            (1, 'x', 12345678.1234, 'NaN', '2020-02-29 12:00:00.123456+03', 'infinity',
+             '1 mon -3 days', 'null', '{"b": 1, "a": [1.50]}', 'glad', '{a,null,"b,\\"c"}', '[1,5)',
+             '\\x00ff', 'a=>1, b=>null', gen_random_uuid(), 'ab', true, '(1,2)'),
+            (2, 'ключ', null, 1e-300, null, null, null, null, null, null, '{}')"""
         )
         source.execute("select coordination.publish()")
         page = source.execute("select page::text from coordination.pull(0, 0, 10)").fetchone()

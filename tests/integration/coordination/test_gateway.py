@@ -31,11 +31,11 @@ async def _served(
             after_timeout=timedelta(seconds=10),
             token=token,
         )
-        async with gateway:
-            async with httpx.AsyncClient(
-                base_url=f"{gateway.url}/coordination/v1", timeout=30
-            ) as client:
-                yield house, client
+        async with (
+            gateway,
+            httpx.AsyncClient(base_url=f"{gateway.url}/coordination/v1", timeout=30) as client,
+        ):
+            yield house, client
 
 
 async def test_a_row_lives_its_life_through_the_gateway(newest_server: TestServer) -> None:

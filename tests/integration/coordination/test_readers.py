@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 
 import pytest
 
@@ -13,6 +14,8 @@ from postroad.testing import TestServer
 from tests.fixtures.postgres import Connect
 from tests.integration.coordination.conftest import OpenLab
 from tests.integration.coordination.lab import CLOCK, ENTITIES, TABLES, Lab
+
+ROWS = 1_000_000 if os.environ.get("POSTROAD_STRESS") else 5_000
 
 
 def _add(number: int, name: str = "x", entity: str = "DummyItem") -> str:
@@ -211,17 +214,18 @@ def test_a_reader_that_was_away_catches_up_and_held_nobody_up(open_a_lab: OpenLa
     lab.assert_same()
 
 
+@pytest.mark.timeout(300)
 async def test_a_reader_added_later_takes_a_snapshot_and_then_the_tail(
     lab: Lab, server: TestServer, connect: Connect
 ) -> None:
     lab.write(
-        'insert into "DummyItem" ("Id", "Name") select n, \'n\' from generate_series(1, 5000) n'
+        f'insert into "DummyItem" ("Id", "Name") select n, \'n\' from generate_series(1, {ROWS}) n'
     )
     lab.write(
         'insert into "DummyNode" ("Id", "Name", "ParentId") select n, \'n\', nullif(n - 1, 0)'
         " from generate_series(1, 100) n"
     )
-    lab.settle(page=5000)
+    lab.settle(page=50_000)
     # Committed, in the copy, and without a position yet: must not be applied again.
     lab.write('update "DummyItem" set "Name" = \'first\' where "Id" = 1')
     lab.write('update "DummyItem" set "Name" = \'second\' where "Id" = 1')
@@ -234,7 +238,7 @@ async def test_a_reader_added_later_takes_a_snapshot_and_then_the_tail(
             session.execute("select coordination.replicate(%s)", (f'"{entity}"',))
         session.execute(_add(777_777, "somebody else"))
         copied = await take_snapshot(lab.dsns["writer"], late)
-        assert copied == {"DummyItem": 5000, "DummyNode": 100}
+        assert copied == {"DummyItem": ROWS, "DummyNode": 100}
         lab.sessions["late"], lab.dsns["late"], lab.readers = session, late, ("r1", "late")
         lab.assert_same("late")
         before = lab.rows("late")

@@ -1,4 +1,4 @@
-"""Rollback destroys nothing: a Reader drops what it staged, the Writer restores what is still so."""
+"""Rollback destroys nothing: a Reader drops what it staged, the Writer restores what is left."""
 
 from __future__ import annotations
 
@@ -141,7 +141,8 @@ def test_inserts_deletes_and_updates_of_a_tree_are_undone_in_any_order(open_a_la
     lab.quiet()
     before = lab.rows("writer")
     event = lab.write(
-        'insert into "DummyNode" ("Id", "Name", "ParentId") values (5, \'new\', 4), (6, \'newer\', 5)',
+        'insert into "DummyNode" ("Id", "Name", "ParentId")'
+        " values (5, 'new', 4), (6, 'newer', 5)",
         'update "DummyNode" set "ParentId" = 5 where "Id" = 3',
         'insert into "DummyItem" ("Id", "Name") values (99, \'bad\')',
         mode="two-phase",

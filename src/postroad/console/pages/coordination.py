@@ -369,7 +369,7 @@ def _images(view: View, payloads: Sequence[PayloadStatus]) -> Markup:
     t = view.t
     cards = []
     for one in payloads:
-        before: Mapping[str, Any] = getattr(one, "before", None) or {}
+        before: Mapping[str, Any] = one.before or {}
         after: Mapping[str, Any] = {} if one.operation == "Delete" else one.content
         if one.operation == "Delete" and not before:
             before = one.content

@@ -90,14 +90,9 @@ async def _pipeline(view: View) -> None:
         counted = await counts(view)
         shown = []
         for name, statuses in LANES:
-            files = []
+            files: list[Mapping[str, Any]] = []
             for each in statuses:
-                files += await view.look(
-                    ("intake.lane", each),
-                    lambda each=each: doors.ask_blocking(
-                        status.files, status=each, limit=LANE_ITEMS
-                    ),
-                )
+                files += await _latest(view, each)
             shown.append(_lane(view, name, sum(counted[each] for each in statuses), files))
         return element("div", shown, class_="pipeline", tabindex="0", role="region",
                        aria_label=t("intake.pipeline"))  # fmt: skip
@@ -118,6 +113,14 @@ async def _pipeline(view: View) -> None:
     await view.live(stores)
     await view.live(lanes)
     await view.live(transfers)
+
+
+async def _latest(view: View, state: str) -> Sequence[Mapping[str, Any]]:
+    doors = view.house.doors
+    return await view.look(
+        ("intake.lane", state),
+        lambda: doors.ask_blocking(status.files, status=state, limit=LANE_ITEMS),
+    )
 
 
 def _lane(view: View, name: str, count: int, files: Sequence[Mapping[str, Any]]) -> Markup:

@@ -11,9 +11,7 @@ from postroad.bus import ConsumerStatus
 from postroad.console.frame import add_page
 from postroad.console.house import House
 from postroad.console.markup import (
-    NOTHING,
     Markup,
-    address,
     age,
     badge,
     card,
@@ -24,15 +22,15 @@ from postroad.console.markup import (
     rate,
 )
 from postroad.console.pages.house import service_summary
+from postroad.console.pages.road import road_of
 from postroad.console.parts.lists import empty, figures
-from postroad.console.roadmap import Edge, Map, Node, draw
+from postroad.console.roadmap import Map, draw
 from postroad.console.roadmap import figures as map_figures
 from postroad.console.troubles import Trouble, troubles
 from postroad.console.view import View
 
 __all__ = ["add_overview_page"]
 
-QUEUES_MOST = 12
 TROUBLES_MOST = 8
 
 
@@ -45,7 +43,7 @@ async def _overview(view: View) -> None:
     t = view.t
 
     async def road() -> Map:
-        return road_of(view, await view.house.history.status())
+        return await road_of(view)
 
     async def totals() -> Markup:
         return _totals(view, await view.house.history.status(), await troubles(view))
@@ -89,77 +87,6 @@ def _picture(view: View, road: Map) -> Markup:
         advice = joined((view.t("overview.nothing_advice"), " ", element("code", "postroad up")))
         return element("div", empty(view.t("overview.nothing"), advice), class_="empty")
     return draw(road, view.t("overview.map"))
-
-
-def road_of(view: View, found: Sequence[ConsumerStatus]) -> Map:
-    """Put what is known of all rooms on the map."""
-    t = view.t
-    titles = [
-        t("overview.partners"),
-        t("overview.rooms"),
-        t("overview.queues"),
-        t("overview.receivers"),
-    ]
-    road = Map(titles)
-    queues: dict[str, list[ConsumerStatus]] = {}
-    for one in found:
-        queues.setdefault(one.queue, []).append(one)
-    busiest = sorted(
-        queues,
-        key=lambda name: (
-            -sum(
-                (one.posted_per_second or 0) + (one.consumed_per_second or 0)
-                for one in queues[name]
-            ),
-            -sum(one.depth for one in queues[name]),
-            name,
-        ),
-    )
-    shown = sorted(busiest[:QUEUES_MOST])
-    for name in shown:
-        rows = queues[name]
-        depth, dead = max(one.depth for one in rows), sum(one.dmq for one in rows)
-        road.nodes.append(
-            Node(
-                f"q-{name}",
-                2,
-                name,
-                t("overview.messages", count=number(depth)),
-                "queue",
-                address("bus", "queues", name),
-                is_bad=dead > 0,
-            )
-        )
-        posted = max((one.posted_per_second or 0 for one in rows), default=0)
-        road.edges.append(Edge("bus", f"q-{name}", posted))
-        for one in rows:
-            receiver = f"c-{name}-{one.consumer}"
-            word = one.consumer if len(rows) > 1 else t("bus.consumer")
-            road.nodes.append(
-                Node(
-                    receiver,
-                    3,
-                    f"{name} · {word}" if len(rows) > 1 else name,
-                    f"{rate(one.consumed_per_second)}/s" if one.consumed_per_second else NOTHING,
-                    "",
-                    address("bus", "queues", name, consumer=one.consumer),
-                )
-            )
-            road.edges.append(Edge(f"q-{name}", receiver, one.consumed_per_second))
-    if len(queues) > len(shown):
-        road.nodes.append(
-            Node(
-                "q-more",
-                2,
-                t("overview.more_queues", count=len(queues) - len(shown)),
-                "",
-                "queue",
-                address("bus"),
-            )
-        )
-    if queues:
-        road.nodes.append(Node("bus", 1, t("nav.bus"), "mbus", "", address("bus")))
-    return road
 
 
 def _totals(view: View, found: Sequence[ConsumerStatus], wrong: Sequence[Trouble]) -> Markup:

@@ -7,7 +7,6 @@ create or replace function bridge._post(
 language plpgsql set search_path from current as $$
 declare
   v_expires timestamptz := p_expires[1];
-  v_error   text;
 begin
   if cardinality(p_data) = 0 then return; end if;
   -- All at once, if one moment of expiry fits all and none has a delay to remember.
@@ -20,16 +19,33 @@ begin
       perform bridge._pass_on(sqlstate, sqlerrm);    -- one of them is refused: find out which
     end;
   end if;
+  -- One by one; with a safety net for each only when one of them is known to be refused.
+  begin
+    perform bridge._post_one(p_queue, p_payload, p_data[p], p_headers[p], p_properties[p], p_expires[p], p_delayed[p])
+    from generate_series(1, cardinality(p_data)) p;
+    return;
+  exception when others then
+    perform bridge._pass_on(sqlstate, sqlerrm);
+  end;
   for v_place in 1 .. cardinality(p_data) loop
     begin
-      execute format('select mbus.%I($1::%s, $2::hstore, $3::hstore, $4, $5)', 'post_' || p_queue, p_payload)
-      using p_data[v_place], p_headers[v_place], p_properties[v_place], p_delayed[v_place], p_expires[v_place];
+      perform bridge._post_one(p_queue, p_payload, p_data[v_place], p_headers[v_place], p_properties[v_place],
+                               p_expires[v_place], p_delayed[v_place]);
     exception when others then
       perform bridge._pass_on(sqlstate, sqlerrm);
       places := places || v_place;
       errors := errors || format('%s: %s', sqlstate, sqlerrm);
     end;
   end loop;
+end $$;
+
+create or replace function bridge._post_one(
+  p_queue text, p_payload text, p_data text, p_headers text, p_properties text, p_expires timestamptz, p_delayed timestamptz)
+returns void
+language plpgsql set search_path from current as $$
+begin
+  execute format('select mbus.%I($1::%s, $2::hstore, $3::hstore, $4, $5)', 'post_' || p_queue, p_payload)
+  using p_data, p_headers, p_properties, p_delayed, p_expires;
 end $$;
 
 -- Raises an error again unless it is the message's own fault: the bus's refusals of an argument (MB010 to MB013), bad data

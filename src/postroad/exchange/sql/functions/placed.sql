@@ -70,7 +70,7 @@ begin
   update exchange.process_file f set is_refused = true, error = p_reason
   where f.number = p_number and f.process_id = v_message.process_id and v_message.state = 'leased';
   update exchange.message m
-  set state = 'parked', folder = 'Error', error = p_reason, finished_at = exchange.now()
+  set state = 'parked', folder = 'Error', process_id = null, error = p_reason, finished_at = exchange.now()
   where m.number = p_number;
   if not p_is_there then
     delete from exchange.move v where v.number = p_number;

@@ -1,0 +1,31 @@
+"""The Celery application that is measured on every broker; the environment names the broker."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from celery import Celery
+
+URL = os.environ["BENCHMARK_BROKER"]
+if URL.startswith("mbus"):
+    import postroad.broker
+
+    postroad.broker.register()
+
+app = Celery("benchmarks.peers.celery_app", broker=URL)
+app.conf.update(
+    task_ignore_result=True,
+    worker_hijack_root_logger=False,
+    broker_connection_retry_on_startup=True,
+    worker_prefetch_multiplier=4,
+    broker_transport_options=json.loads(os.environ.get("BENCHMARK_OPTIONS", "{}")),
+)
+
+
+@app.task
+def tick() -> None:
+    """Leave a mark that costs the same on every broker."""
+    descriptor = os.open(os.environ["BENCHMARK_MARKS"], os.O_WRONLY | os.O_APPEND)
+    os.write(descriptor, b".")
+    os.close(descriptor)

@@ -1,0 +1,68 @@
+"""Runs a worker on one broker and prints tasks a second and idle pick-up times as JSON.
+
+Argument: number of tasks. The clock runs from the first publish to the last task done.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+WARM_TASKS = 20
+IDLE_TASKS = 20
+IDLE_SECONDS = 0.1
+PATIENCE_SECONDS = 90.0
+
+
+def main(tasks: int) -> None:
+    with tempfile.NamedTemporaryFile(prefix="postroad-marks-") as marks:
+        os.environ["BENCHMARK_MARKS"] = marks.name
+        from benchmarks.peers.celery_app import tick
+
+        def wait_for(count: int) -> None:
+            deadline = time.monotonic() + PATIENCE_SECONDS
+            while Path(marks.name).stat().st_size < count:
+                if time.monotonic() > deadline:
+                    raise SystemExit(f"only {Path(marks.name).stat().st_size} of {count} tasks ran")
+                time.sleep(0.0005)
+
+        command = ["-m", "celery", "-A", "benchmarks.peers.celery_app", "worker", "-c", "2"]
+        options = ["-l", "warning", "--without-gossip", "--without-mingle"]
+        worker = subprocess.Popen(
+            [sys.executable, "-W", "ignore", *command, *options],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            done = WARM_TASKS
+            for _ in range(WARM_TASKS):
+                tick.delay()
+            wait_for(done)
+            pickups = []
+            for _ in range(IDLE_TASKS):
+                time.sleep(IDLE_SECONDS)
+                began = time.perf_counter()
+                tick.delay()
+                done += 1
+                wait_for(done)
+                pickups.append((time.perf_counter() - began) * 1000)
+            began = time.perf_counter()
+            for _ in range(tasks):
+                tick.delay()
+            published = time.perf_counter() - began
+            wait_for(done + tasks)
+            took = time.perf_counter() - began
+        finally:
+            worker.terminate()
+            worker.wait()
+    result = {"rate": tasks / took, "publish": tasks / published, "pickups": pickups}
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

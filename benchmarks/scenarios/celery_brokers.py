@@ -1,0 +1,135 @@
+"""Celery on mbus://, beside Kombu's own transports for PostgreSQL and RabbitMQ."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from benchmarks.lab import Lab
+from benchmarks.peers.install import installed_peers
+from benchmarks.result import Figure, Findings, Scenario, at_least, at_most
+from benchmarks.rounds import interleave, median, ratio, thousands
+
+ROUNDS = 3
+TASKS = 3_000
+# The peers are slower; these are enough for several seconds each.
+SLOW_TASKS = 1_000
+OURS = "mbus://"
+
+
+def run(lab: Lab) -> Findings:
+    """Run the same application on each broker, in turns."""
+    # A server of the tests, whose fixture starts and ends it privately.
+    from tests.fixtures.rabbitmq import RabbitServer
+
+    lab.report("installing the peers")
+    peers = installed_peers(lab.root)
+    with psycopg.connect(lab.dsn, autocommit=True) as connection:
+        connection.execute((peers / "pgmq" / "sql" / "pgmq.sql").read_bytes())
+    folder = Path(tempfile.mkdtemp(prefix="postroad-bench-rabbitmq-"))
+    rabbit = RabbitServer(folder / "rabbitmq")
+    rabbit.start()
+    pickups: dict[str, list[float]] = {}
+    address = _address(lab.dsn)
+    dsn = {"conn_string": lab.dsn, "init_extension": False}
+
+    def arm(name: str, url: str, tasks: int, options: dict[str, Any], path: Path | None) -> Any:
+        def measure() -> float:
+            result = _measure(lab, url, lab.scaled(tasks, 100), options, path)
+            pickups.setdefault(name, []).extend(result["pickups"])
+            return float(result["rate"])
+
+        return measure
+
+    arms = {
+        OURS: arm(OURS, f"mbus{address}", TASKS, {}, None),
+        "RabbitMQ": arm("RabbitMQ", rabbit.url, TASKS, {}, None),
+        "pgmq://": arm("pgmq://", "pgmq://localhost/ignored", SLOW_TASKS, dsn, peers),
+        "SQLAlchemy": arm(
+            "SQLAlchemy", f"sqla+postgresql+psycopg{address}", SLOW_TASKS, {}, None
+        ),
+    }
+    try:
+        rates = interleave(lab, ROUNDS, arms)
+    finally:
+        rabbit.close()
+        shutil.rmtree(folder, ignore_errors=True)
+    bars = {"pgmq://": 2.0, "SQLAlchemy": 2.0, "RabbitMQ": 0.5}
+    figures = [
+        Figure(
+            f"Celery tasks on mbus://, beside {peer}",
+            thousands(median(rates, OURS)),
+            f"{peer} {thousands(median(rates, peer))}",
+            ratio(rates, OURS, peer),
+            "x",
+            at_least(bar),
+        )
+        for peer, bar in bars.items()
+    ]
+    idle = {name: statistics.median(values) for name, values in pickups.items()}
+    figures.append(
+        Figure(
+            "the same, pick-up of a task by an idle worker, median",
+            f"{idle[OURS]:.1f} ms",
+            ", ".join(f"{name} {idle[name]:.1f} ms" for name in bars),
+            idle[OURS],
+            "ms",
+            at_most(20),
+        )
+    )
+    return Findings(figures, {"rates": rates, "pickups_ms": pickups})
+
+
+def _measure(
+    lab: Lab, url: str, tasks: int, options: dict[str, Any], peers: Path | None
+) -> dict[str, Any]:
+    lab.checkpoint()
+    path = os.pathsep.join(map(str, filter(None, (lab.root / "src", lab.root, peers))))
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.peers.run_celery", str(tasks)],
+        env={
+            **os.environ,
+            "PYTHONPATH": path,
+            "BENCHMARK_BROKER": url,
+            "BENCHMARK_OPTIONS": json.dumps(options),
+        },
+        cwd=lab.root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"{url} failed: {done.stderr.strip()[-2000:]}")
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def _address(dsn: str) -> str:
+    where = {name: quote(str(value), safe="") for name, value in conninfo_to_dict(dsn).items()}
+    return f"://{where['user']}@/{where['dbname']}?host={where['host']}&port={where['port']}"
+
+
+SCENARIO = Scenario(
+    "celery",
+    "Celery on the bus",
+    "One Celery application, a worker with 2 processes and prefetch 4 each, no results, 3 rounds: "
+    "tasks (3,000 on mbus:// and RabbitMQ, 1,000 on the others) that append a byte to a file, "
+    "published one by one by another process while the worker runs. Tasks a second from the first "
+    "publish to the last task done. pgmq:// and SQLAlchemy are Kombu's own transports with their "
+    "defaults, pgmq as its SQL; RabbitMQ with its defaults, no publisher confirms. Pick-up: 20 "
+    "tasks in each round, each published after a tenth of a second of rest, until the byte is "
+    "there.",
+    ROUNDS * 4 + 1,
+    run,
+)

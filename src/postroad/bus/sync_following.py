@@ -1,0 +1,74 @@
+"""Triggers and temporary queues for code that blocks: a part of `Bus`."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from postroad.bus import following
+from postroad.bus.message import Message
+from postroad.bus.payload import Payload
+from postroad.bus.runner import Runner
+
+__all__ = ["Following"]
+
+
+class Following:
+    """Who gets copies of what is posted, and queues that live as long as a session."""
+
+    _runner: Runner
+
+    def create_trigger(self, source: str, destination: str, selector: str | None = None) -> None:
+        """Copy what is posted to one queue, and passes the selector, to another from now on.
+
+        Raises QueueNotFound, InvalidSelector, TriggerExists, TriggerLoop.
+        """
+        self._runner.run(following.create_trigger(source, destination, selector))
+
+    def drop_trigger(self, source: str, destination: str) -> None:
+        """Copy no more. Raises QueueNotFound, TriggerNotFound."""
+        self._runner.run(following.drop_trigger(source, destination))
+
+    def create_temporary_queue(self, payload: Payload = "hstore") -> str:
+        """Make a queue that belongs to the session of the caller's connection; return its name.
+
+        Anybody can post to it with `mbus.post`, only this session takes from it, and it is gone
+        when the session is. Raises InvalidArgument when the bus has no connection of the caller's.
+        """
+        call = following.create_temporary_queue(payload)
+        name = self._runner.run_in_session(call)
+        self._runner.payloads[name] = payload
+        return name
+
+    def create_temporary_consumer(self, queue: str, selector: str | None = None) -> str:
+        """Get copies of what is posted to a queue from now on; return the name of where they come.
+
+        It is gone with the session of the caller's connection. Only admins of the bus may give a
+        selector. Raises QueueNotFound, InvalidSelector, RoleMissing, and InvalidArgument when the
+        bus has no connection of the caller's.
+        """
+        payload = self._runner.payload(queue)
+        call = following.create_temporary_consumer(queue, selector)
+        name = self._runner.run_in_session(call)
+        self._runner.payloads[name] = payload
+        return name
+
+    def consume_temporary(
+        self,
+        name: str,
+        amount: int = 1,
+        wait: timedelta = timedelta(0),
+        payload: Payload | None = None,
+    ) -> list[Message]:
+        """Take up to `amount` messages of a temporary queue; wait up to `wait` for the first.
+
+        `payload` need be given only for a queue that another bus has made on this connection.
+        Raises QueueNotFound, RoleMissing, Unsupported, and InvalidArgument when the bus has no
+        connection of the caller's.
+        """
+        known = payload or self._runner.payloads.get(name, "hstore")
+        call = following.consume_temporary(name, known, amount, wait)
+        return self._runner.run_in_session(call)
+
+    def clear_tempq(self) -> int:
+        """Remove what sessions that are gone have left; maintenance does it, too."""
+        return self._runner.run(following.clear_tempq())

@@ -1,0 +1,212 @@
+"""What stands on the map: partners, rooms, queues and mailboxes, receivers and stores."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+
+from postroad.bus import ConsumerStatus
+from postroad.console.markup import address, number, rate
+from postroad.console.pages import is_there
+from postroad.console.rates import Rates
+from postroad.console.roadmap import Edge, Map, Node
+from postroad.console.view import AWAY, View
+
+__all__ = ["road_of"]
+
+QUEUES_MOST = 8
+ENTRIES_MOST = 4
+PARTNERS, ROOMS, PLACES, RECEIVERS = range(4)
+
+
+async def road_of(view: View) -> Map:
+    """Put what is known of all rooms on the map. Read-only, from looks that are shared."""
+    t = view.t
+    titles = ("overview.partners", "overview.rooms", "overview.places", "overview.receivers")
+    road = Map([t(title) for title in titles])
+    rates: Rates = view.house.more.setdefault("rates", Rates())
+    rooms: tuple[tuple[str, Callable[[View, Map, Rates], Awaitable[None]]], ...] = (
+        ("postroad.exchange", _exchange),
+        ("postroad.intake", _intake),
+        ("postroad.coordination", _coordination),
+    )
+    for package, add in rooms:
+        if is_there(package):
+            # A room whose own database is away is left out; the others are shown.
+            with contextlib.suppress(*AWAY):
+                await add(view, road, rates)
+    _bus(view, road, await view.house.history.status())
+    if is_there("postroad.bridge.status"):
+        await _bridges(view, road)
+    return road
+
+
+async def _exchange(view: View, road: Map, rates: Rates) -> None:
+    from postroad.console.pages.exchange import databases
+
+    found = list(await databases(view))[:ENTRIES_MOST]
+    if not found:
+        return
+    t = view.t
+    road.nodes.append(Node("x-clients", PARTNERS, t("overview.clients"), "HTTP"))
+    road.nodes.append(Node("exchange", ROOMS, t("nav.exchange"), "", "", address("exchange")))
+    total = 0.0
+    for one in found:
+        name, speed = one["id"], rates.of(f"exchange.{one['id']}", one["committed_seq"] or 0)
+        total += speed
+        road.nodes.append(
+            Node(
+                f"x-{name}",
+                PLACES,
+                t("overview.mailbox", name=name),
+                t("overview.messages", count=number(one["queued"] + one["leased"])),
+                "store",
+                address("exchange", database=name),
+                is_bad=bool(one["in_doubt"] or one["parked"]),
+            )
+        )
+        road.nodes.append(
+            Node(
+                f"erp-{name}",
+                RECEIVERS,
+                f"ERP {name}",
+                t.state((one["process_state"] or "idle").lower()),
+            )
+        )
+        road.edges.append(Edge("exchange", f"x-{name}", speed))
+        road.edges.append(Edge(f"x-{name}", f"erp-{name}", speed))
+    road.edges.append(Edge("x-clients", "exchange", total))
+
+
+async def _intake(view: View, road: Map, rates: Rates) -> None:
+    from postroad.console.pages.intake import counts, servers
+
+    found = list(await servers(view))
+    if not found:
+        return
+    t = view.t
+    counted = await counts(view)
+    failed = counted["failed"]
+    road.nodes.append(
+        Node(
+            "intake",
+            ROOMS,
+            t("nav.intake"),
+            f"{t.state('failed')}: {failed}" if failed else "",
+            "",
+            address("intake"),
+            is_bad=failed > 0,
+        )
+    )
+    total = rates.of("intake.completed", counted["completed"])
+    road.nodes.append(
+        Node("store", PLACES, t("overview.store"), number(counted["completed"]), "store",
+             address("intake", "files"))
+    )  # fmt: skip
+    road.edges.append(Edge("intake", "store", total))
+    for one in found[:ENTRIES_MOST]:
+        road.nodes.append(
+            Node(
+                f"s-{one['id']}",
+                PARTNERS,
+                one["name"],
+                one["problem"] or f"SFTP · {number(one['completed'])}",
+                "",
+                address("intake", "servers", one["name"]),
+                is_bad=bool(one["problem"]),
+            )
+        )
+        speed = rates.of(f"intake.{one['id']}", one["completed"])
+        road.edges.append(Edge(f"s-{one['id']}", "intake", speed))
+
+
+async def _coordination(view: View, road: Map, rates: Rates) -> None:
+    from postroad.console.pages.coordination import readers
+
+    found = list(await readers(view))[:ENTRIES_MOST]
+    if not found:
+        return
+    t = view.t
+    road.nodes.append(Node("writer", PARTNERS, t("overview.writer"), "", "store"))
+    road.nodes.append(
+        Node("coordination", ROOMS, t("nav.coordination"), "", "", address("coordination"))
+    )
+    fastest = 0.0
+    for one in found:
+        speed = rates.of(f"reader.{one.reader}", one.finished_to)
+        fastest = max(fastest, speed)
+        road.nodes.append(
+            Node(
+                f"r-{one.reader}",
+                PLACES,
+                t("overview.replica", name=one.reader),
+                f"{t('coordination.behind')}: {one.behind}",
+                "store",
+                address("coordination"),
+                is_bad=one.parked > 0,
+            )
+        )
+        road.edges.append(Edge("coordination", f"r-{one.reader}", speed))
+    road.edges.append(Edge("writer", "coordination", fastest))
+
+
+def _bus(view: View, road: Map, found: Sequence[ConsumerStatus]) -> None:
+    t = view.t
+    queues: dict[str, list[ConsumerStatus]] = {}
+    for one in found:
+        queues.setdefault(one.queue, []).append(one)
+    if not queues:
+        return
+    busiest = sorted(
+        queues,
+        key=lambda name: (
+            -sum(
+                (one.posted_per_second or 0) + (one.consumed_per_second or 0)
+                for one in queues[name]
+            ),
+            -sum(one.depth for one in queues[name]),
+            name,
+        ),
+    )
+    shown = sorted(busiest[:QUEUES_MOST])
+    road.nodes.append(
+        Node("bus", ROOMS, t("nav.bus"), f"{t('bus.queues')}: {len(queues)}", "", address("bus"))
+    )
+    for name in shown:
+        rows = queues[name]
+        posted = max((one.posted_per_second or 0 for one in rows), default=0)
+        consumed = max((one.consumed_per_second or 0 for one in rows), default=0)
+        road.nodes.append(
+            Node(
+                f"q-{name}",
+                PLACES,
+                name,
+                t("overview.messages", count=number(max(one.depth for one in rows))),
+                "queue",
+                address("bus", "queues", name),
+                is_bad=any(one.dmq for one in rows),
+            )
+        )
+        road.edges.append(Edge("bus", f"q-{name}", posted))
+        consumers = ", ".join(one.consumer for one in rows)
+        road.nodes.append(
+            Node(f"c-{name}", RECEIVERS, consumers, f"{name} · {rate(consumed)}/s", "",
+                 address("bus", "queues", name))
+        )  # fmt: skip
+        road.edges.append(Edge(f"q-{name}", f"c-{name}", consumed))
+    if len(queues) > len(shown):
+        more = t("overview.more_queues", count=len(queues) - len(shown))
+        road.nodes.append(Node("q-more", PLACES, more, "", "queue", address("bus")))
+        road.edges.append(Edge("bus", "q-more"))
+
+
+async def _bridges(view: View, road: Map) -> None:
+    from postroad.console.pages.bridges import bridges
+
+    for one in list(await bridges(view))[:ENTRIES_MOST]:
+        road.nodes.append(
+            Node(f"b-{one.name}", RECEIVERS, view.t("overview.bridge", name=one.name),
+                 one.problem or one.target, "", address("bridges"), is_bad=bool(one.problem))
+        )  # fmt: skip
+        source = f"q-{one.queue}" if any(n.id == f"q-{one.queue}" for n in road.nodes) else "bus"
+        road.edges.append(Edge(source, f"b-{one.name}", one.per_second))

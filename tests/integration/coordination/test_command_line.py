@@ -1,0 +1,86 @@
+"""`postroad coordination`, as people and scripts call it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from postroad.cli.main import cli
+from postroad.testing import TestServer
+from tests.integration.coordination.conftest import OpenLab
+from tests.integration.coordination.lab import Lab
+
+
+@pytest.fixture
+def call(open_a_lab: OpenLab, monkeypatch: pytest.MonkeyPatch) -> tuple[Lab, Any]:
+    lab = open_a_lab("lists")
+    for part, name in (("writer", "WRITER"), ("coordinator", "COORDINATOR"), ("lists", "READER")):
+        monkeypatch.setenv(f"POSTROAD_COORDINATION__{name}_URL", lab.dsns[part])
+    # Named so by the lab; `serve` would call it main.
+    lab.run("coordinator", "update coordination.node set name = 'main'")
+
+    def run(*arguments: str) -> Result:
+        return CliRunner().invoke(cli, ["coordination", *arguments])
+
+    return lab, run
+
+
+def test_events_are_listed_shown_cancelled_and_tried_again(call: tuple[Lab, Any]) -> None:
+    lab, run = call
+    lab.run("lists", 'alter table "DummyItem" alter "Name" type varchar(5)')
+    fine = lab.write('insert into "DummyItem" ("Id", "Name") values (1, \'fine\')')
+    parked = lab.write('insert into "DummyItem" ("Id", "Name") values (2, \'much too long\')')
+    lab.settle()
+
+    listed = run("events", "--json")
+    assert [(each["event_id"], each["state"]) for each in json.loads(listed.output)] == [
+        (parked, "Activated"),
+        (fine, "Committed"),
+    ]
+    assert "Committed" in run("events").output
+    assert [e["event_id"] for e in json.loads(run("events", "--unfinished", "--json").output)] == [
+        parked
+    ]
+    shown = run("show", str(parked))
+    assert "lists" in shown.output
+    assert "0/1" in shown.output or "1/1" in shown.output
+    assert "too long for type" in shown.output
+    timeline = json.loads(run("show", str(parked), "--json").output)["timeline"]
+    assert timeline[0]["state"] == "Created"
+
+    readers = json.loads(run("readers", "--json").output)
+    assert [(each["reader"], each["parked"]) for each in readers] == [("lists", 1)]
+
+    dry = run("cancel", str(parked), "--dry-run")
+    assert "would be cancelled" in dry.output
+    assert lab.value("coordinator", "select count(*) from coordination.decision") == 0
+    lab.run("lists", 'alter table "DummyItem" alter "Name" type varchar(50)')
+    assert run("retry", str(parked), "--reader", "lists").exit_code == 0
+    lab.collect_decisions()
+    lab.settle()
+    assert lab.state(parked) == "Committed"
+    refused = run("cancel", str(parked))
+    assert refused.exit_code != 0
+    assert "committed" in str(refused.exception)
+    assert run("voter", "lists", "--no-voter").exit_code == 0
+    assert lab.value("coordinator", "select is_voter from coordination.reader") is False
+
+
+def test_a_snapshot_is_taken_from_the_command_line(call: tuple[Lab, Any]) -> None:
+    lab, run = call
+    lab.write('insert into "DummyItem" ("Name") select \'x\' from generate_series(1, 50)')
+    lab.run("lists", 'truncate "DummyItem"')
+    taken = run("snapshot", "--yes", "--json")
+    assert json.loads(taken.output) == {"rows": {"DummyItem": 50, "DummyNode": 0}}
+    lab.assert_same("lists")
+
+
+def test_what_is_unknown_says_what_to_do(call: tuple[Lab, Any], server: TestServer) -> None:
+    _, run = call
+    for arguments in (("show", "4711"), ("retry", "4711"), ("cancel", "4711")):
+        missing = run(*arguments)
+        assert getattr(missing.exception, "code", None) == "PC005", arguments
+        assert getattr(missing.exception, "hint", None)

@@ -1,0 +1,212 @@
+"""Poison, order after it, corrupt files, check, retention, routes and the command line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from typing import Any
+
+import psycopg
+from click.testing import CliRunner
+
+from postroad.cli.exit_codes import exit_code
+from postroad.cli.main import cli
+from postroad.errors import PostroadError
+from postroad.exchange.check import check
+from postroad.exchange.files import Storage
+from postroad.testing import wait_until_async
+from tests.fixtures.exchange import Caller, Room
+
+
+async def _fail(erp: Caller) -> list[str]:
+    process = await erp.begin()
+    await erp.end(process["id"], "fail", error="cannot read it")
+    return [file["id"] for file in process["files"]]
+
+
+async def _commit(erp: Caller) -> list[str]:
+    process = await erp.begin()
+    await erp.prepare(process["id"])
+    await erp.end(process["id"], "commit")
+    return [file["id"] for file in process["files"]]
+
+
+async def test_what_fails_too_often_is_offered_alone_and_then_parked(exchange: Room) -> None:
+    await exchange.restart(suspect_after=2)
+    phone, erp = exchange.caller("phone"), exchange.caller("erp")
+    for id_ in ("bad", "good"):
+        await phone.send(id_)
+    assert [await _fail(erp) for _ in range(3)] == [["bad", "good"], ["bad", "good"], ["bad"]]
+    assert exchange.files()["Error"] == ["1_bad_from_phone_to_any.json"]
+    rows = exchange.rows("select state, error from exchange.message where id = 'bad'")
+    assert rows == [{"state": "parked", "error": "cannot read it"}]
+    assert await _commit(erp) == ["good"]
+    assert [key.rsplit("/", 1)[0] for key in exchange.alerts()] == ["exchange/parked"]
+
+
+async def test_by_policy_what_follows_a_parked_message_waits(exchange: Room) -> None:
+    exchange.rows("select exchange.add_database('sales', null, 'wait')")
+    await exchange.restart(suspect_after=1)
+    phone, other, erp = (exchange.caller(name) for name in ("phone", "other", "erp"))
+    await phone.send("bad")
+    for _ in range(2):
+        await _fail(erp)
+    await phone.send("next")
+    await other.send("else")
+    assert await _commit(erp) == ["else"]
+    assert (await erp.start())["status"] == "IDLE"
+    admin = exchange.caller("admin", is_admin=True)
+    await admin.call("POST", "/messages/bad/requeue")
+    assert await _commit(erp) == ["bad", "next"]
+
+
+async def test_edited_torn_and_missing_files_are_found_when_handed_out(exchange: Room) -> None:
+    phone, erp = exchange.caller("phone"), exchange.caller("erp")
+    for id_ in ("edited", "torn", "missing", "good"):
+        await phone.send(id_)
+    folder = exchange.root / "sales/Messages"
+    edited = folder / "1_edited_from_phone_to_any.json"
+    edited.write_bytes(edited.read_bytes().replace(b"edited", b"EDITED"))
+    torn = folder / "2_torn_from_phone_to_any.json"
+    os.truncate(torn, 5)
+    (folder / "3_missing_from_phone_to_any.json").unlink()
+    assert await _commit(erp) == ["good"]
+    assert exchange.files() == {
+        "Error": ["1_edited_from_phone_to_any.json", "2_torn_from_phone_to_any.json"],
+        "Log": ["4_good_from_phone_to_any.json"],
+    }
+    assert len(exchange.alerts()) == 3
+    good = {"id": "torn"}
+    (exchange.root / "sales/Error" / torn.name).write_text(json.dumps(good, separators=(",", ":")))
+    admin = exchange.caller("admin", is_admin=True)
+    assert (await admin.call("POST", "/messages/torn/requeue"))[0] == 200
+    assert await _commit(erp) == ["torn"]
+
+
+async def test_check_finds_every_difference_and_repairs_it(exchange: Room) -> None:
+    phone = exchange.caller("phone")
+    for id_ in ("moved", "gone", "changed", "fine"):
+        await phone.send(id_)
+    folder = exchange.root / "sales"
+    (folder / "Messages/1_moved_from_phone_to_any.json").rename(
+        folder / "Log/1_moved_from_phone_to_any.json"
+    )
+    (folder / "Messages/2_gone_from_phone_to_any.json").unlink()
+    (folder / "Messages/3_changed_from_phone_to_any.json").write_text("[]")
+    (folder / "Prepared/stray.json").write_text("{}")
+    (folder / "Prepared/.new-old").write_text("{}")
+    storage = Storage(exchange.root)
+    with psycopg.connect(exchange.dsn) as connection:
+        found = sorted(finding.kind for finding in check(connection, storage))
+        assert found == ["changed", "missing", "moved", "temporary", "unlisted"]
+        assert all(one.is_fixed for one in check(connection, storage, is_fixing=True))
+        assert check(connection, storage) == []
+    assert exchange.files() == {
+        "Error": ["3_changed_from_phone_to_any.json", "unlisted-stray.json"],
+        "Messages": ["1_moved_from_phone_to_any.json", "4_fine_from_phone_to_any.json"],
+    }
+    assert await _commit(exchange.caller("erp")) == ["moved", "fine"]
+
+
+async def test_retention_forgets_log_and_never_what_is_unread(exchange: Room) -> None:
+    phone, erp = exchange.caller("phone"), exchange.caller("erp")
+    await phone.send("old")
+    process = await erp.begin()
+    await erp.prepare(process["id"], [{"name": "r", "recipient": "phone", "body": 1}])
+    await erp.end(process["id"], "commit")
+    await phone.send("unread")
+    exchange.rows("update exchange.message set created_at = now() - interval '1 year' returning 1")
+    exchange.rows(
+        "update exchange.message set finished_at = now() - interval '1 year'"
+        " where state = 'done' returning 1"
+    )
+    exchange.rows("update exchange.process set ended_at = now() - interval '1 year' returning 1")
+    await exchange.restart()
+    assert exchange.files() == {
+        "Messages": ["1_r_from_erp_to_phone.json", "2_unread_from_phone_to_any.json"]
+    }
+    assert len(await phone.replies()) == 1
+    await phone.call("DELETE", "/messages/r")
+    exchange.rows("update exchange.message set finished_at = now() - interval '1 year' returning 1")
+    await exchange.restart(retention_interval="100ms")
+
+    async def is_forgotten() -> bool:
+        return not exchange.rows("select from exchange.process")
+
+    await wait_until_async(is_forgotten, what="the process forgotten by the timer")
+
+
+async def test_routes_carry_between_the_bus_and_mailboxes_once(exchange: Room) -> None:
+    exchange.rows("select mbus.create_queue('orders', payload => 'jsonb')")
+    exchange.rows("select mbus.create_queue('answers', payload => 'jsonb')")
+    exchange.rows("select exchange.add_route('in1', 'in', 'orders', 'sales', null)")
+    exchange.rows("select exchange.add_route('out1', 'out', 'answers', null, 'desk')")
+    for number in range(5):
+        exchange.rows("select mbus.post('orders', %s::jsonb)", json.dumps({"n": number}))
+    erp = exchange.caller("erp")
+
+    async def has_arrived() -> bool:
+        return len(exchange.rows("select from exchange.message")) == 5
+
+    await wait_until_async(has_arrived, what="all messages in the mailbox")
+    process = await erp.begin()
+    assert [file["body"]["n"] for file in process["files"]] == [0, 1, 2, 3, 4]
+    replies = [{"name": f"r{n}", "recipient": "desk", "body": {"n": n}} for n in range(5)]
+    await erp.prepare(process["id"], replies)
+    await erp.end(process["id"], "commit")
+    got: list[Any] = []
+
+    async def is_posted() -> bool:
+        rows = exchange.rows("select (mbus.consume_answers_by_default()).data")
+        got.extend(row["data"]["body"]["n"] for row in rows if row["data"])
+        return len(got) == 5
+
+    await wait_until_async(is_posted, what="all replies on the bus")
+    assert got == [0, 1, 2, 3, 4]
+
+    async def is_filed() -> bool:
+        return len(exchange.files()["Log"]) == 10
+
+    await wait_until_async(is_filed, what="messages and replies in Log")
+
+
+async def test_the_command_line_does_what_operators_need(exchange: Room) -> None:
+    await exchange.restart(suspect_after=1)
+    phone, erp = exchange.caller("phone"), exchange.caller("erp")
+    await phone.send("bad")
+    for _ in range(2):
+        await _fail(erp)
+
+    async def command(*arguments: str, code: int = 0) -> Any:
+        given = ["--database-url", exchange.dsn, "exchange", *arguments, "--json"]
+        environment = {"POSTROAD_EXCHANGE__ROOT": str(exchange.root)}
+        result = await asyncio.to_thread(CliRunner(env=environment).invoke, cli, given)
+        failure = result.exception
+        found = exit_code(failure) if isinstance(failure, PostroadError) else result.exit_code
+        assert found == code, (arguments, result.output, failure)
+        return json.loads(result.stdout) if result.stdout else None
+
+    assert (await command("clients", "add", "tablet", "--admin"))["token"]
+    assert [row["id"] for row in await command("databases")] == ["sales"]
+    assert (await command("databases", "add", "stock", "--resolution", "manual"))["id"] == "stock"
+    assert len(await command("processes")) == 2
+    assert (await command("messages", "--state", "parked"))[0]["id"] == "bad"
+    assert (await command("requeue", "bad"))["status"] == "OK"
+    assert exchange.files() == {"Messages": ["1_bad_from_phone_to_any.json"]}
+    assert await command("check") == []
+    (exchange.root / "sales/Messages/1_bad_from_phone_to_any.json").write_text("x")
+    assert [one["kind"] for one in await command("check", code=1)] == ["changed"]
+    assert [one["is_fixed"] for one in await command("check", "--fix")] == [True]
+    process = await _in_doubt(exchange, phone, erp)
+    assert (await command("resolve", process, "ABORTED"))["status"] == "OK"
+    await command("resolve", process, "COMMITTED", code=4)
+    await command("replay", "sales", code=4)
+
+
+async def _in_doubt(room: Room, phone: Caller, erp: Caller) -> str:
+    await phone.send("doubtful")
+    process = await erp.begin()
+    await erp.prepare(process["id"])
+    await room.restart()
+    return str(process["id"])
