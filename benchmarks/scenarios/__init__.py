@@ -8,6 +8,7 @@ from benchmarks.scenarios import (
     bridge,
     bridge_rabbitmq,
     celery_brokers,
+    console,
     coordination,
     exchange,
     fanout,
@@ -45,4 +46,5 @@ SCENARIOS: tuple[Scenario, ...] = (
     bridge.SCENARIO,
     bridge_rabbitmq.SCENARIO,
     coordination.SCENARIO,
+    console.SCENARIO,
 )
