@@ -7,7 +7,7 @@ BIN := .venv/bin
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help up test stress test-fast images check format bench docs verify constraints servers clean
+.PHONY: help up test stress crash-table test-fast images check format bench docs verify constraints servers clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[36mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ test: .venv/.installed-dev servers ## run every test on both PostgreSQL versions
 
 stress: .venv/.installed-dev servers ## run the chaos tests with their full numbers
 	@POSTROAD_STRESS=1 $(BIN)/python -m pytest -n 1 tests/chaos $(ARGS)
+
+crash-table: .venv/.installed-dev ## kill the exchange at every persistence call and write the table of it
+	@$(BIN)/python -m tools.crash_table $(ARGS)
 
 test-fast: .venv/.installed-dev servers ## run the quick tests only
 	@$(BIN)/python -m pytest -n $(JOBS) -m "not slow" $(ARGS)

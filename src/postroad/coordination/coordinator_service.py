@@ -12,7 +12,6 @@ The decision is one row, written in the transaction that posts it. No row means:
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Any
 
@@ -20,7 +19,7 @@ from psycopg import AsyncConnection
 
 from postroad.coordination import calls
 from postroad.coordination.inbox import Inbox
-from postroad.coordination.steady import SteadyService, notify
+from postroad.coordination.steady import SteadyService, notify, run_together
 from postroad.coordination.upkeep import Upkeep
 from postroad.coordination.writer_service import KEEP_DEFAULT
 from postroad.service import Service
@@ -81,8 +80,4 @@ class Coordinator(Service):
 
     async def run(self) -> None:
         """Receive, watch and tidy up until stopped."""
-        async with AsyncExitStack() as running:
-            for service in (*self.inboxes, self.watch, self.upkeep):
-                await running.enter_async_context(service)
-            self.announce_ready()
-            await self.stopping.wait()
+        await run_together(self, (*self.inboxes, self.watch, self.upkeep))

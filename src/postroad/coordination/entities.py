@@ -116,6 +116,12 @@ class EntityReader(_Registrar):
             )
         return self
 
+    def ignore(self, *names: str) -> Self:
+        """Pass over these entities of the Writer, instead of parking their events here."""
+        for name in names:
+            self._call("select coordination.ignore(:name)", name=name)
+        return self
+
 
 def writer(engine: Engine, name: str = "writer") -> EntityWriter:
     """Make the engine's database a Writer: `coordination.writer(engine).track(Item, Node)`."""

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
@@ -28,7 +27,7 @@ from postroad.coordination import calls
 from postroad.coordination.errors import WriterUnreachable
 from postroad.coordination.inbox import Inbox
 from postroad.coordination.snapshot import take_snapshot
-from postroad.coordination.steady import SteadyService, notify
+from postroad.coordination.steady import SteadyService, notify, run_together
 from postroad.coordination.upkeep import Upkeep
 from postroad.coordination.writer_service import KEEP_DEFAULT
 from postroad.postgres.connections import connect_async
@@ -247,8 +246,4 @@ class Reader(Service):
 
     async def run(self) -> None:
         """Pull, settle and tidy up until stopped."""
-        async with AsyncExitStack() as running:
-            for service in (self.puller, self.inbox, self.upkeep):
-                await running.enter_async_context(service)
-            self.announce_ready()
-            await self.stopping.wait()
+        await run_together(self, (self.puller, self.inbox, self.upkeep))

@@ -29,7 +29,7 @@ from postroad.postgres.connections import connect_async
 from postroad.postgres.listen import ListenHub
 from postroad.service import Service
 
-__all__ = ["SteadyService"]
+__all__ = ["SteadyService", "notify", "run_together"]
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class SteadyService(Service):
                 await self._interrupted(refusal, backoff)
             except SURVIVABLE as failure:
                 own = translate(failure) if isinstance(failure, psycopg.Error) else None
-                if own is not None and not self._ready.is_set():
+                if own is not None:
                     raise own from failure
                 await self._interrupted(failure, backoff)
 
@@ -139,6 +139,23 @@ class SteadyService(Service):
         )
         self.signals.emit("interrupted", str(failure))
         await self.pause(backoff.next_seconds())
+
+
+async def run_together(owner: Service, services: Sequence[Service]) -> None:
+    """Run services until their owner is to stop; one that fails ends all, and is raised."""
+    async with AsyncExitStack() as running:
+        for service in services:
+            await running.enter_async_context(service)
+        owner.announce_ready()
+        ends = [asyncio.create_task(service.join()) for service in services]
+        stopping = asyncio.create_task(owner.stopping.wait())
+        try:
+            await asyncio.wait({stopping, *ends}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (stopping, *ends):
+                task.cancel()
+            # What a service failed with is raised by its own end, below.
+            await asyncio.gather(*ends, return_exceptions=True)
 
 
 async def notify(connection: AsyncConnection[Any], *queues: str) -> None:

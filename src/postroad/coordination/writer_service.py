@@ -11,7 +11,6 @@ itself with the session that held it. Killed anywhere, the next one goes on from
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Any
 
@@ -19,13 +18,14 @@ from psycopg import AsyncConnection
 
 from postroad.coordination import calls
 from postroad.coordination.inbox import Inbox
-from postroad.coordination.steady import SteadyService, notify
+from postroad.coordination.steady import SteadyService, notify, run_together
 from postroad.coordination.upkeep import Upkeep
 from postroad.service import Service
 
 __all__ = ["Publisher", "Writer"]
 
 POLL_INTERVAL_DEFAULT = timedelta(milliseconds=10)
+BUSY_FACTOR = 3
 RESEND_DEFAULT = timedelta(seconds=30)
 KEEP_DEFAULT = timedelta(days=7)
 
@@ -46,6 +46,7 @@ class Publisher(SteadyService):
     ) -> None:
         super().__init__("coordination publisher", dsn, pause=poll_interval)
         self._resend = resend
+        self._poll_seconds = poll_interval.total_seconds()
 
     async def work(self, connection: AsyncConnection[Any]) -> bool:
         """Publish what is there."""
@@ -55,7 +56,9 @@ class Publisher(SteadyService):
         if count:
             await notify(connection, calls.EVENTS)
             self.signals.emit("published", count)
-        return count > 0
+        # While events keep coming, a few more share a message: what follows it costs the same.
+        self._pause_seconds = self._poll_seconds * (BUSY_FACTOR if count else 1)
+        return False
 
 
 class Writer(Service):
@@ -85,8 +88,4 @@ class Writer(Service):
 
     async def run(self) -> None:
         """Publish, listen and tidy up until stopped."""
-        async with AsyncExitStack() as running:
-            for service in (self.publisher, self.inbox, self.upkeep):
-                await running.enter_async_context(service)
-            self.announce_ready()
-            await self.stopping.wait()
+        await run_together(self, (self.publisher, self.inbox, self.upkeep))

@@ -25,6 +25,13 @@ def newest_server(_servers: Callable[[Path | None], TestServer]) -> TestServer:
 
 
 @pytest.fixture
+def newest_lab(newest_server: TestServer) -> Iterator[Lab]:
+    """The same on the embedded version only, for what takes long."""
+    with open_lab(newest_server, "r1") as lab:
+        yield lab
+
+
+@pytest.fixture
 def lab(open_a_lab: OpenLab) -> Lab:
     """A Writer, a Coordinator and one Reader called r1."""
     return open_a_lab("r1")

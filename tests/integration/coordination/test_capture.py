@@ -280,7 +280,8 @@ def test_values_of_every_kind_travel_unharmed(server: Any, database: str, connec
             (1, 'x', 12345678.1234, 'NaN', '2020-02-29 12:00:00.123456+03', 'infinity',
              '1 mon -3 days', 'null', '{"b": 1, "a": [1.50]}', 'glad', '{a,null,"b,\\"c"}', '[1,5)',
              '\\x00ff', 'a=>1, b=>null', gen_random_uuid(), 'ab', true, '(1,2)'),
-            (2, 'ключ', null, 1e-300, null, null, null, null, null, null, '{}')"""
+            (2, 'ключ', null, 1e-300, null, null, null, null, null, null, '{}',
+             null, null, null, null, null, null, null)"""
         )
         source.execute("select coordination.publish()")
         page = source.execute("select page::text from coordination.pull(0, 0, 10)").fetchone()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -10,13 +11,16 @@ from click.testing import CliRunner, Result
 
 from postroad.cli.main import cli
 from postroad.testing import TestServer
-from tests.integration.coordination.conftest import OpenLab
-from tests.integration.coordination.lab import Lab
+from tests.integration.coordination.lab import Lab, open_lab
 
 
 @pytest.fixture
-def call(open_a_lab: OpenLab, monkeypatch: pytest.MonkeyPatch) -> tuple[Lab, Any]:
-    lab = open_a_lab("lists")
+def call(newest_server: TestServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Lab, Any]]:
+    with open_lab(newest_server, "lists") as lab:
+        yield lab, _runner(lab, monkeypatch)
+
+
+def _runner(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     for part, name in (("writer", "WRITER"), ("coordinator", "COORDINATOR"), ("lists", "READER")):
         monkeypatch.setenv(f"POSTROAD_COORDINATION__{name}_URL", lab.dsns[part])
     # Named so by the lab; `serve` would call it main.
@@ -25,7 +29,7 @@ def call(open_a_lab: OpenLab, monkeypatch: pytest.MonkeyPatch) -> tuple[Lab, Any
     def run(*arguments: str) -> Result:
         return CliRunner().invoke(cli, ["coordination", *arguments])
 
-    return lab, run
+    return run
 
 
 def test_events_are_listed_shown_cancelled_and_tried_again(call: tuple[Lab, Any]) -> None:
@@ -78,7 +82,7 @@ def test_a_snapshot_is_taken_from_the_command_line(call: tuple[Lab, Any]) -> Non
     lab.assert_same("lists")
 
 
-def test_what_is_unknown_says_what_to_do(call: tuple[Lab, Any], server: TestServer) -> None:
+def test_what_is_unknown_says_what_to_do(call: tuple[Lab, Any]) -> None:
     _, run = call
     for arguments in (("show", "4711"), ("retry", "4711"), ("cancel", "4711")):
         missing = run(*arguments)

@@ -52,7 +52,8 @@ def test_many_events_share_their_messages(lab: Lab) -> None:
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_payloads_are_one_event(lab: Lab) -> None:
+def test_a_hundred_thousand_payloads_are_one_event(newest_lab: Lab) -> None:
+    lab = newest_lab
     event = lab.write(_insert(100_000), mode="two-phase")
     lab.quiet(page=20_000)
     assert lab.state(event) == "Committed"

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from math import ceil
 
 import psycopg
+import pytest
 from jsonschema import Draft202012Validator
 
-from postroad.coordination import Change, Reader, Writer
+from postroad.cli.rooms import SCHEMAS
+from postroad.coordination import Change, Reader, RoleMissing, Writer
 from postroad.coordination.messages import SCHEMAS as MESSAGE_SCHEMAS
 from postroad.coordination.sample import SampleWriter
 from postroad.postgres import connect_async
@@ -111,6 +113,16 @@ async def test_two_writers_and_two_readers_on_one_database_do_no_harm(
             "lists", 'select count("Number"), count(distinct "Id") from coordination."AppEvent"'
         )
         assert numbers == events == 20
+
+
+async def test_a_service_of_the_wrong_database_fails_with_what_is_wrong(
+    newest_server: TestServer,
+) -> None:
+    with newest_server.clone(*SCHEMAS) as dsn:
+        writer = Writer(dsn)
+        await writer.start()
+        with pytest.raises(RoleMissing, match="this database is no writer"):
+            await writer.join()
 
 
 async def test_messages_keep_to_their_published_schemas(newest_server: TestServer) -> None:

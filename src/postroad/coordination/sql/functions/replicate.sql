@@ -14,3 +14,13 @@ begin
   update coordination.entity e set is_subset = p_is_subset where e.name = v_entity.name;
   return v_entity.name;
 end $$;
+
+-- This Reader does not want an entity of the Writer: its payloads are passed over.  With false it wants it again,
+-- from then on; a snapshot brings what it missed.  Raises PC010.
+create or replace function coordination.ignore(p_entity text, p_is_ignored boolean default true) returns void
+language plpgsql security definer set search_path from current as $$
+begin
+  perform coordination._require('reader');
+  update coordination.progress p set ignored = array_remove(p.ignored, p_entity)
+    || case when p_is_ignored then array[p_entity] else '{}' end;
+end $$;

@@ -16,8 +16,9 @@ end $$;
 create or replace function coordination._apply_at_once(p_rows jsonb, p_events bigint[], p_columns jsonb) returns void
 language plpgsql set search_path from current as $$
 declare
-  v_part  record;
-  v_parts jsonb;
+  v_part    record;
+  v_parts   jsonb;
+  v_ignored text[] := (select p.ignored from coordination.progress p);
 begin
   set constraints all deferred;
   -- What there is to do, once; a payload without some column of its entity is told apart from one with a null.
@@ -25,14 +26,14 @@ begin
     select jsonb_agg(s) into v_parts from (
       select x.n, bool_or(x.o = 'D') as erases, bool_or(x.o <> 'D') as writes,
         bool_and(x.o = 'D' or x.c ?& array(select jsonb_array_elements_text(p_columns -> x.n))) as is_whole
-      from jsonb_to_recordset(p_rows) x (n text, o text, c jsonb) group by x.n) s;
+      from jsonb_to_recordset(p_rows) x (n text, o text, c jsonb) where x.n <> all (v_ignored) group by x.n) s;
   else
     select jsonb_agg(s) into v_parts from (
       select t."Entity" as n, bool_or(t."Operation" = 'Delete') as erases, bool_or(t."Operation" <> 'Delete') as writes,
         bool_and(t."Operation" = 'Delete'
           or x.after::jsonb ?& array(select jsonb_array_elements_text(p_columns -> t."Entity"))) as is_whole
       from coordination.payload x join coordination."AppEventType" t on t."Id" = x.type_id
-      where x.event_id = any (p_events) group by t."Entity") s;
+      where x.event_id = any (p_events) and t."Entity" <> all (v_ignored) group by t."Entity") s;
   end if;
   if exists (select from jsonb_to_recordset(v_parts) p (is_whole boolean) where not p.is_whole) then
     perform coordination._apply_in_order(p_rows, p_events);
@@ -67,6 +68,7 @@ declare
   v_table   regclass;
   v_columns text[];
   v_others  text[];
+  v_ignored text[] := (select p.ignored from coordination.progress p);
 begin
   set constraints all deferred;
   for v_row in
@@ -80,6 +82,7 @@ begin
     where p_rows is null and x.event_id = any (p_events)
     order by 1, 2
   loop
+    continue when v_row.n = any (v_ignored);
     v_entity := coordination._entity(v_row.n);
     v_table := coordination._table(v_entity);
     v_columns := array(select c from unnest(v_entity.columns) c where v_row.c ? c);

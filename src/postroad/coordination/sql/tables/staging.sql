@@ -10,6 +10,8 @@ create table coordination.progress (
   wait        text not null default 'entity',
   max_attempts integer not null default 5,
   has_checks  boolean not null default false,
+  -- Entities of the Writer that this Reader does not want.
+  ignored     text[] not null default '{}',
   -- The Writer's columns by entity, as its last page named them.
   columns     jsonb not null default '{}',
   told_at     timestamptz not null default pg_catalog.clock_timestamp(),
