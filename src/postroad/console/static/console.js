@@ -11,7 +11,7 @@
       const dark = !isDark();
       setCookie("postroad_theme", dark ? "dark" : "light");
       // Before the components are there, what is set now would be set back by them.
-      if (window.Quasar && document.querySelector(".shell")?.__vnode) Quasar.Dark.set(dark);
+      if (window.Quasar && document.getElementById("app")?.__vue_app__) Quasar.Dark.set(dark);
       else location.reload();
     }
     const menu = event.target.closest("#menu");
