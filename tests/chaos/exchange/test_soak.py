@@ -18,7 +18,9 @@ from tools.crash_table.world import Nursery, World
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
-MESSAGES = 100_000 if os.environ.get("POSTROAD_STRESS") else 300
+MESSAGES = int(
+    os.environ.get("POSTROAD_SOAK", "100000" if os.environ.get("POSTROAD_STRESS") else "200")
+)
 BATCH = 500
 SENDERS = 4
 
@@ -192,5 +194,5 @@ def _is_settled(world: World) -> bool:
 
 def _kill(world: World, stopping: threading.Event) -> None:
     chance = random.Random(11)
-    while not stopping.wait(chance.uniform(0.5, 4.0)):
+    while not stopping.wait(chance.uniform(2.0, 8.0)):
         world.kill()
