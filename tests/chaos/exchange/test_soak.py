@@ -174,6 +174,7 @@ def test_nothing_is_lost_and_nothing_doubled_under_random_kills(
                     f" {erp.deaths} deaths of the ERP, {time.monotonic() - begun:.0f} s:"
                     f" {lost} lost, {doubled[0]} doubled"
                 )
+            assert world.kills > 0
             assert (lost, doubled[0], done) == (0, 0, MESSAGES)
             assert world.violations_of_folders() == []
         finally:
@@ -194,5 +195,7 @@ def _is_settled(world: World) -> bool:
 
 def _kill(world: World, stopping: threading.Event) -> None:
     chance = random.Random(11)
-    while not stopping.wait(chance.uniform(2.0, 8.0)):
+    pause = 0.5
+    while not stopping.wait(pause):
         world.kill()
+        pause = chance.uniform(1.0, 6.0)
