@@ -7,7 +7,7 @@ BIN := .venv/bin
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help up test stress test-fast check format bench docs verify constraints servers clean
+.PHONY: help up test stress crash-table test-fast images check format bench docs verify constraints servers clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[36mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,8 +22,8 @@ help: ## show this list
 	@tools/install.sh all,dev
 	@touch .venv/.installed-server $@
 
-up: .venv/.installed-server ## run everything there is on the embedded PostgreSQL, with rates shown live
-	@$(BIN)/postroad up $(ARGS)
+up: .venv/.installed-server ## run everything with sample partners and the console (DEMO=0: without the partners)
+	@$(BIN)/postroad up $(if $(filter 0,$(DEMO)),--no-sample) $(ARGS)
 
 servers: ## install the real servers that tests need, where they are missing
 	@tools/servers.sh
@@ -34,8 +34,14 @@ test: .venv/.installed-dev servers ## run every test on both PostgreSQL versions
 stress: .venv/.installed-dev servers ## run the chaos tests with their full numbers
 	@POSTROAD_STRESS=1 $(BIN)/python -m pytest -n 1 tests/chaos $(ARGS)
 
+crash-table: .venv/.installed-dev ## kill the exchange at every persistence call and write the table of it
+	@$(BIN)/python -m tools.crash_table $(ARGS)
+
 test-fast: .venv/.installed-dev servers ## run the quick tests only
 	@$(BIN)/python -m pytest -n $(JOBS) -m "not slow" $(ARGS)
+
+images: .venv/.installed-dev servers ## write the screenshots of the documentation anew
+	@POSTROAD_TEST_IMAGES=docs/images $(BIN)/python -m pytest -n 0 tests/console/test_every_page.py $(ARGS)
 
 check: .venv/.installed-dev ## lint, formatting, types, layers, SQL syntax, forbidden names
 	@$(BIN)/ruff check .

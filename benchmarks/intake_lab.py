@@ -183,7 +183,7 @@ def open_intake_lab(lab: Lab) -> Iterator[IntakeLab]:
         ["/usr/sbin/sshd", "-D", "-f", str(folder / "sshd_config")],
         [
             *[rclone(), "serve", "s3", "--addr", f"127.0.0.1:{s3_port}", str(folder / "s3")],
-            *["--auth-key", f"{ACCESS_KEY},{SECRET_KEY}", "--dir-cache-time", "0s"],
+            *["--auth-key", f"{ACCESS_KEY},{SECRET_KEY}"],
         ],
     ]
     running = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 
 from celery import Celery
 
@@ -29,3 +30,10 @@ def tick() -> None:
     descriptor = os.open(os.environ["BENCHMARK_MARKS"], os.O_WRONLY | os.O_APPEND)
     os.write(descriptor, b".")
     os.close(descriptor)
+
+
+@app.task(acks_late=True)
+def linger() -> None:
+    """Leave a mark and take long."""
+    tick()
+    time.sleep(60)

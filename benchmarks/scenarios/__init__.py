@@ -5,10 +5,12 @@ from __future__ import annotations
 from benchmarks.result import Scenario
 from benchmarks.scenarios import (
     backlog,
-    celery_brokers,
     bridge,
     bridge_rabbitmq,
+    celery_brokers,
+    console,
     coordination,
+    exchange,
     fanout,
     intake_large,
     intake_small,
@@ -37,10 +39,12 @@ SCENARIOS: tuple[Scenario, ...] = (
     many_queues.SCENARIO,
     ordering.SCENARIO,
     request.SCENARIO,
+    exchange.SCENARIO,
     celery_brokers.SCENARIO,
     intake_large.SCENARIO,
     intake_small.SCENARIO,
     bridge.SCENARIO,
     bridge_rabbitmq.SCENARIO,
     coordination.SCENARIO,
+    console.SCENARIO,
 )

@@ -56,9 +56,7 @@ def run(lab: Lab) -> Findings:
         OURS: arm(OURS, f"mbus{address}", TASKS, {}, None),
         "RabbitMQ": arm("RabbitMQ", rabbit.url, TASKS, {}, None),
         "pgmq://": arm("pgmq://", "pgmq://localhost/ignored", SLOW_TASKS, dsn, peers),
-        "SQLAlchemy": arm(
-            "SQLAlchemy", f"sqla+postgresql+psycopg{address}", SLOW_TASKS, {}, None
-        ),
+        "SQLAlchemy": arm("SQLAlchemy", f"sqla+postgresql+psycopg{address}", SLOW_TASKS, {}, None),
     }
     try:
         rates = interleave(lab, ROUNDS, arms)
@@ -88,16 +86,41 @@ def run(lab: Lab) -> Findings:
             at_most(20),
         )
     )
-    return Findings(figures, {"rates": rates, "pickups_ms": pickups})
+    lab.report("a worker is killed")
+    seconds = float(_run(lab, "kill_celery", [], f"mbus{address}", {}, None))
+    figures.append(
+        Figure(
+            "the same, kill -9 of the worker until another has its task",
+            f"{seconds:.1f} s",
+            "",
+            seconds,
+            "s",
+            at_most(10),
+        )
+    )
+    return Findings(figures, {"rates": rates, "pickups_ms": pickups, "redelivery_s": seconds})
 
 
 def _measure(
     lab: Lab, url: str, tasks: int, options: dict[str, Any], peers: Path | None
 ) -> dict[str, Any]:
     lab.checkpoint()
+    said = _run(lab, "run_celery", [str(tasks)], url, options, peers)
+    result: dict[str, Any] = json.loads(said.splitlines()[-1])
+    return result
+
+
+def _run(
+    lab: Lab,
+    module: str,
+    arguments: list[str],
+    url: str,
+    options: dict[str, Any],
+    peers: Path | None,
+) -> str:
     path = os.pathsep.join(map(str, filter(None, (lab.root / "src", lab.root, peers))))
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.peers.run_celery", str(tasks)],
+        [sys.executable, "-m", f"benchmarks.peers.{module}", *arguments],
         env={
             **os.environ,
             "PYTHONPATH": path,
@@ -111,8 +134,7 @@ def _measure(
     )
     if done.returncode != 0:
         raise RuntimeError(f"{url} failed: {done.stderr.strip()[-2000:]}")
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return result
+    return done.stdout
 
 
 def _address(dsn: str) -> str:
@@ -129,7 +151,8 @@ SCENARIO = Scenario(
     "publish to the last task done. pgmq:// and SQLAlchemy are Kombu's own transports with their "
     "defaults, pgmq as its SQL; RabbitMQ with its defaults, no publisher confirms. Pick-up: 20 "
     "tasks in each round, each published after a tenth of a second of rest, until the byte is "
-    "there.",
-    ROUNDS * 4 + 1,
+    "there. At last a worker is killed with -9 in the middle of a task with acks_late while "
+    "another one is idle.",
+    ROUNDS * 4 + 2,
     run,
 )

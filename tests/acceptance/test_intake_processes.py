@@ -144,25 +144,3 @@ def test_the_same_tasks_run_on_rabbitmq_by_changing_one_url(
     finally:
         crew.close()
     assert (tmp_path / "crew" / "store" / "acme" / "a.csv").read_bytes() == b"1"
-
-
-def test_commands_say_what_is_wrong_and_what_to_do(
-    database: str, sshd: SshServer, tmp_path: Path
-) -> None:
-    crew = Crew.of(tmp_path / "crew", database, new_key(), None)
-    assert "there are no servers; add one" in _run(crew, "servers", "list")
-    said = _run(crew, "servers", "test", "absent", code=3)
-    assert "there is no server absent" in said
-    assert "hint: list them" in said
-    row = _add(crew, sshd, sshd.new_folder(), "--interval", "5m", "--include", "*.csv")
-    assert (row["include"], row["scan_interval"]) == (["*.csv"], 300.0)
-    assert "paused acme" in _run(crew, "servers", "pause", "acme")
-    assert "no" in _run(crew, "servers", "list")
-    changed = _run(crew, "servers", "change", "acme", "--after-import", "delete", "--json")
-    assert json.loads(changed)["after_import"] == "delete"
-    assert "would be sealed anew" in _run(crew, "key", "rotate", "--dry-run")
-    assert "of 1 servers are sealed" in _run(crew, "key", "rotate")
-    assert "no file 42" in _run(crew, "retry", "42", code=3)
-    assert "0 of 0 files" in _run(crew, "retry", "--all")
-    assert "removed acme" in _run(crew, "servers", "remove", "acme", "--yes")
-    assert "Example" in _run(crew, "watch", "--help")

@@ -176,3 +176,17 @@ def test_a_selector_may_contain_quotes(bus: Connection) -> None:
     add(bus, "odd", "t.data->'n' = $$it's$$ or t.data->'n' = 'it''s' or t.data->'n' = E'\\t'")
     post(bus, "it's")
     assert take(bus, whose="q_by_odd") == ["it's"]
+
+
+def test_arrays_of_any_shape_are_posted_and_selected(bus: Connection) -> None:
+    bus.execute("select mbus.create_consumer('q', 'odd', $$(t.data->'n')::int % 2 = 1$$)")
+    for data in (
+        "'[5:7]={n=>1,n=>2,n=>3}'::hstore[]",
+        "array[array['n=>1', 'n=>2'], array['n=>3', 'n=>4']]::hstore[]",
+        "'{}'::hstore[]",
+        "array['n=>1', 'n=>2']::hstore[]",
+    ):
+        posted = one(bus, f"select cardinality(mbus.postn_q({data}))")
+        everything = take(bus)
+        assert len(everything) == posted
+        assert take(bus, whose="q_by_odd") == [n for n in everything if int(n) % 2]

@@ -118,7 +118,7 @@ def _again(world: World, _: Any = None) -> None:
 
 
 def _settled(world: World, process: dict[str, Any]) -> None:
-    """A process that timed out before it was ready: its owner is cancelled, the work begins anew."""
+    """A process that timed out before it was ready is cancelled, and the work begins anew."""
     world.wait(
         f"select state = 'CANCELLED' from exchange.process where id = '{process['id']}'",
         "cancelled",
@@ -189,7 +189,7 @@ def _nothing(world: World, _: Any = None) -> None:
 
 
 SCENARIOS = (
-    Scenario("intake", lambda world: None, lambda world, _: _send(world), _again),
+    Scenario("intake", _nothing, lambda world, _: _send(world), _again),
     Scenario(
         "API_1 start",
         _send,

@@ -1,26 +1,49 @@
-"""The server under test, as a process of its own: serve.py DSN ROOT PORT SETTINGS."""
+"""Servers under test, each a process of its own, forked from one that has everything imported.
+
+Reads one JSON object per line: dsn, root, port, settings, ready (a file to write when it serves)
+and is_held (stop before the first instruction, so that strace can be attached). Answers the pid.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import uvloop
 
+import postroad.exchange.web  # noqa: F401 - imported before the fork, once for all
 from postroad.exchange.server import ExchangeServer
 from postroad.settings.exchange import ExchangeSettings
 
 
-async def _serve() -> None:
-    dsn, root, port, settings = sys.argv[1:5]
-    server = ExchangeServer(
-        dsn, Path(root), ExchangeSettings(**json.loads(settings)), port=int(port)
-    )
+async def _serve(wish: dict[str, Any]) -> None:
+    settings = ExchangeSettings(**wish["settings"])
+    server = ExchangeServer(wish["dsn"], Path(wish["root"]), settings, port=wish["port"])
     async with server:
-        print(server.url, flush=True)
+        Path(wish["ready"]).write_text(server.url, encoding="utf-8")  # noqa: ASYNC240 - once
         await server.join()
 
 
+def main() -> None:
+    # Nobody waits for the children: they are killed.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    for line in sys.stdin:
+        wish = json.loads(line)
+        pid = os.fork()
+        if pid == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            if wish["is_held"]:
+                os.kill(os.getpid(), signal.SIGSTOP)
+            try:
+                uvloop.run(_serve(wish))
+            finally:
+                os._exit(1)
+        print(pid, flush=True)
+
+
 if __name__ == "__main__":
-    uvloop.run(_serve())
+    main()

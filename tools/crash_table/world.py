@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -32,18 +33,46 @@ PATIENCE_SECONDS = 30.0
 BASE = "/exchange/v1"
 
 
+class Nursery:
+    """Forks servers from a process that has everything imported."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tools.crash_table.serve"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def spawn(self, **wish: Any) -> int:
+        """Fork a server and return its pid."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(wish) + "\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def close(self) -> None:
+        """End it; servers that still run are their owners' to end."""
+        self._process.kill()
+        self._process.communicate()
+
+
 class World:
     """One exchange on one database, with everything that happens to it."""
 
-    def __init__(self, dsn: str, **settings: Any) -> None:
+    def __init__(self, dsn: str, nursery: Nursery, **settings: Any) -> None:
         self.dsn = dsn
+        self.nursery = nursery
         self.settings = {**SETTINGS, **settings}
         self.root = Path(tempfile.mkdtemp(prefix="crash-"))
         self.port = _free_port()
         self.effects: dict[str, int] = {}
-        self.server: subprocess.Popen[str] | None = None
+        self.pid: int | None = None
         self.injector: subprocess.Popen[bytes] | None = None
         self.kills = 0
+        self._reviving = threading.RLock()
         with psycopg.connect(dsn) as connection:
             self.tokens = {
                 name: operations.add_client(connection, name, is_admin=name == "admin").token
@@ -51,84 +80,106 @@ class World:
             }
 
     def start(self, *, inject: tuple[str, int] | None = None) -> bool:
-        """Start the server; with `inject` under strace from its first instruction on.
+        """Start the server; with `inject` it is killed at that call of its start.
 
         Returns whether it serves; not, if it was killed before.
         """
-        command = [
-            sys.executable,
-            "-m",
-            "tools.crash_table.serve",
-            self.dsn,
-            str(self.root),
-            str(self.port),
-            json.dumps(self.settings),
-        ]
-        if inject is not None:
-            command = ["strace", "-f", "-qq", "-o", "/dev/null", *_injection(*inject), *command]
-        self.server = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        ready = self.root / ".ready"
+        ready.unlink(missing_ok=True)
+        self.pid = self.nursery.spawn(
+            dsn=self.dsn,
+            root=str(self.root),
+            port=self.port,
+            settings=self.settings,
+            ready=str(ready),
+            is_held=inject is not None,
         )
-        assert self.server.stdout is not None
-        line = self.server.stdout.readline()
-        if not line:
-            self.server.wait()
-            self.kills += 1
-        return bool(line)
+        if inject is not None:
+            stat = Path(f"/proc/{self.pid}/stat")
+            wait_until(lambda: ") T " in stat.read_text(), what="the server held")
+            self.inject(*inject)
+            os.kill(self.pid, signal.SIGCONT)
+        wait_until(
+            lambda: ready.exists() or not self.is_alive(),
+            what="the server serves or was killed",
+            timeout_seconds=PATIENCE_SECONDS,
+        )
+        if not self.is_alive():
+            self.disarm()
+            self.pid = None
+            return False
+        return True
 
     def inject(self, call: str, nth: int) -> None:
-        """Let the running server be killed as it enters the n-th call of this kind."""
-        assert self.server is not None
+        """Let the server be killed as it enters the n-th call of this kind."""
+        assert self.pid is not None
         self.injector = subprocess.Popen(
-            ["strace", "-f", "-p", str(self.server.pid), "-o", "/dev/null", *_injection(call, nth)],
+            ["strace", "-f", "-p", str(self.pid), "-o", "/dev/null", *_injection(call, nth)],
             stderr=subprocess.PIPE,
         )
-        assert self.injector.stderr is not None
-        # One line per thread; the first means that all of them are seized.
-        self.injector.stderr.readline()
-        threads = len(list(Path(f"/proc/{self.server.pid}/task").iterdir()))
-        for _ in range(threads - 1):
-            self.injector.stderr.readline()
+        # Until every thread is traced a call could slip by.
+        wait_until(self._is_traced, what="strace attached")
+
+    def _is_traced(self) -> bool:
+        try:
+            tasks = list(Path(f"/proc/{self.pid}/task").iterdir())
+            return all("TracerPid:\t0\n" not in (task / "status").read_text() for task in tasks)
+        except (FileNotFoundError, ProcessLookupError):
+            # Killed by the injection already, or a thread that has ended.
+            return not self.is_alive()
 
     def disarm(self) -> bool:
         """End the injection; return whether the server was killed by it."""
         if self.injector is not None:
-            self.injector.terminate()
-            self.injector.wait()
-            if self.injector.stderr is not None:
-                self.injector.stderr.close()
+            # It lets go of a server that lives when asked to.
+            if self.is_alive():
+                self.injector.terminate()
+            else:
+                self.injector.kill()
+            try:
+                self.injector.communicate(timeout=5)
+            except subprocess.TimeoutExpired:
+                self.injector.kill()
+                self.injector.communicate()
             self.injector = None
         return not self.is_alive()
 
     def is_alive(self) -> bool:
         """Whether the server runs."""
-        return self.server is not None and self.server.poll() is None
+        if self.pid is None:
+            return False
+        try:
+            return ") Z " not in Path(f"/proc/{self.pid}/stat").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            return False
 
     def revive(self) -> None:
-        """Start the server again if it was killed."""
-        if not self.is_alive():
-            self.kills += 1
-            self.disarm()
-            self._forget()
-            if not self.start():
-                raise AssertionError("the server does not start after a kill")
+        """Start the server again if it was killed. Critical section: one thread revives."""
+        with self._reviving:
+            if not self.is_alive():
+                self.kills += 1
+                self.disarm()
+                if not self.start():
+                    raise AssertionError("the server does not start after a kill")
 
-    def stop(self, number: int = signal.SIGTERM) -> None:
+    def kill(self) -> None:
+        """Kill the server and leave it to those who call it to revive it."""
+        with self._reviving:
+            if self.pid is not None and self.is_alive():
+                os.kill(self.pid, signal.SIGKILL)
+                wait_until(lambda: not self.is_alive(), what="the server gone")
+
+    def stop(self, number: int = signal.SIGKILL) -> None:
         """Stop the server."""
-        if self.server is not None and self.is_alive():
-            self.server.send_signal(number)
-            self.server.wait()
-        self._forget()
-
-    def _forget(self) -> None:
-        if self.server is not None and self.server.stdout is not None:
-            self.server.stdout.close()
-        self.server = None
+        if self.pid is not None and self.is_alive():
+            os.kill(self.pid, number)
+            wait_until(lambda: not self.is_alive(), what="the server gone")
+        self.pid = None
 
     def close(self) -> None:
         """Remove everything."""
         self.disarm()
-        self.stop(signal.SIGKILL)
+        self.stop()
         shutil.rmtree(self.root, ignore_errors=True)
 
     def call(
@@ -181,10 +232,7 @@ class World:
     def violations(self) -> list[str]:
         """Return what does not hold at the end, when nothing is under way any more."""
         self.wait("select not exists (select from exchange.move)", "all moves done")
-        found = []
-        with psycopg.connect(self.dsn) as connection:
-            for one in check(connection, Storage(self.root)):
-                found.append(f"I1 {one.kind} {one.folder}/{one.name}")
+        found = self.violations_of_folders()
         for id_, count in self.effects.items():
             if count != 1:
                 found.append(f"I2 {id_} has {count} effects")
@@ -195,10 +243,17 @@ class World:
             if state not in ("done", "queued"):
                 found.append(f"I1 {id_} is {state}")
         open_ = self.rows(
-            "select id, state from exchange.process where state not in ('DONE','ABORTED','CANCELLED')"
+            "select id, state from exchange.process"
+            " where state not in ('DONE', 'ABORTED', 'CANCELLED')"
         )
         found += [f"I4 process {id_} is {state}" for id_, state in open_]
         return found
+
+    def violations_of_folders(self) -> list[str]:
+        """Return where rows and folders differ."""
+        with psycopg.connect(self.dsn) as connection:
+            findings = check(connection, Storage(self.root))
+        return [f"I1 {one.kind} {one.folder}/{one.name}" for one in findings]
 
     def tree(self) -> list[str]:
         """Name every file, so that two ends can be compared."""
@@ -218,6 +273,3 @@ def _free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-os.environ.setdefault("PYTHONPATH", "src")

@@ -28,7 +28,7 @@ of PostgreSQL and the driver.
 """
 
 # A room keeps its errors in a module `errors`; these keep them beside their only user.
-ELSEWHERE = ("postroad.vault", "postroad.web.server")
+ELSEWHERE = ("postroad.vault", "postroad.web.server", "postroad.cli.up_lock")
 ADVICE = Path(__file__).with_name("advice.toml")
 
 

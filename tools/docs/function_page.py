@@ -21,7 +21,7 @@ STORAGE = "[how storage works](../concepts/storage.md)"
 
 TOPICS: dict[str, tuple[str, ...]] = {
     "Queues and consumers": (
-        "create_queue", "drop_queue", "create_consumer", "alter_consumer", "drop_consumer",
+        "create_queue", "alter_queue", "drop_queue", "create_consumer", "alter_consumer", "drop_consumer",
         "create_view",
     ),
     "Posting": ("post", "post_<q>", "postn_<q>", "get_iid"),
@@ -30,7 +30,7 @@ TOPICS: dict[str, tuple[str, ...]] = {
         "take_from_<q>_by_<c>", "peek_<q>",
     ),
     "Leases": ("lease_<q>_by_<c>", "ack", "ackn", "nack", "extend", "extendn"),
-    "Sagas": ("create_saga", "cancel_saga", "abort_saga", "retry_saga"),
+    "Sagas": ("create_saga", "cancel_saga", "abort_saga", "retry_saga", "sagas"),
     "Request and reply": ("request", "replies", "reply", "replyn_hstore", "replyn_jsonb",
                           "replyn_text", "replyn_bytea", "reply_queue"),
     "Temporary queues and consumers": (
@@ -40,7 +40,8 @@ TOPICS: dict[str, tuple[str, ...]] = {
     ),
     "From queue to queue": ("create_trigger", "drop_trigger"),
     "Ad hoc": ("dyn_consume", "create_run_function", "run_on_<q>"),
-    "Failures": ("reject", "redrive"),
+    "Failures": ("reject", "redrive", "dead_reasons"),
+    "Looking and tidying": ("browse", "waits", "move", "purge"),
     "Operating": ("maintain", "clear_queue_<q>", "notify", "positions", "now"),
 }  # fmt: skip
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from datetime import timedelta
 
+from postroad import trace
 from postroad.bus.async_acknowledger import AsyncAcknowledger
 from postroad.bus.async_client import AsyncBus
 from postroad.bus.async_heartbeat import AsyncHeartbeat
@@ -153,6 +154,7 @@ class AsyncLeaseLoop(Service):
 
     async def _answer(self, message: HeldMessage) -> object:
         """Call the handler; again, at once, when it lost a conflict with another transaction."""
+        trace.follow(message)
         for _ in range(CONFLICTS_MOST):
             try:
                 return await self._handler.function(message)

@@ -10,6 +10,7 @@ import psycopg
 from psycopg import AsyncCursor
 from psycopg.rows import tuple_row
 
+from postroad import trace
 from postroad.bus import calls, rows
 from postroad.bus.answers import Answers
 from postroad.bus.async_wakeup import AsyncWakeup
@@ -109,6 +110,7 @@ class AsyncTransactionLoop(Service):
         began = time.monotonic()
         for message in batch.taken:
             try:
+                trace.follow(message)
                 answers.add(message, await function(message, connection))
                 if not is_open(pgconn.transaction_status):
                     logger.error("handler_ended_transaction", extra=self._facts)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Generic, TypeVar
 
+from postroad import trace
 from postroad.bus import parameters, rows
 from postroad.bus import payload as payloads
 from postroad.bus.errors import InvalidArgument
@@ -133,7 +134,7 @@ def post(
         " delayed_until => %s, expires => %s, iid => %s)",
         (
             payloads.parameter(payload, data),
-            parameters.hstore("headers", headers),
+            parameters.hstore("headers", trace.stamped(headers)),
             parameters.hstore("properties", properties),
             parameters.zoned("delayed_until", delayed_until),
             parameters.zoned("expires", expires),
@@ -170,7 +171,7 @@ def post_many(
             text,
             (
                 payloads.array(payload, data[start : start + CHUNK_MESSAGES]),
-                parameters.hstores("headers", headers, start, CHUNK_MESSAGES),
+                parameters.hstores("headers", _stamped(headers), start, CHUNK_MESSAGES),
                 parameters.hstores("properties", properties, start, CHUNK_MESSAGES),
                 *times,
             ),
@@ -179,6 +180,12 @@ def post_many(
         )
         for start in range(0, len(data), CHUNK_MESSAGES)
     ]
+
+
+def _stamped(headers: Hstores) -> Hstores:
+    if isinstance(headers, Sequence):
+        return [trace.stamped(one) or one for one in headers]
+    return trace.stamped(headers)
 
 
 # Taking.

@@ -7,6 +7,7 @@ import queue
 import threading
 from datetime import timedelta
 
+from postroad import trace
 from postroad.bus.acknowledger import Acknowledger
 from postroad.bus.client import Bus
 from postroad.bus.errors import LeaseLost
@@ -148,6 +149,7 @@ class LeaseLoop(ThreadService):
 
     def _answer(self, message: HeldMessage) -> object:
         """Call the handler; again, at once, when it lost a conflict with another transaction."""
+        trace.follow(message)
         for _ in range(CONFLICTS_MOST):
             try:
                 return self._handler.function(message)

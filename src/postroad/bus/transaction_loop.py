@@ -12,6 +12,7 @@ import psycopg
 from psycopg import Cursor
 from psycopg.rows import tuple_row
 
+from postroad import trace
 from postroad.bus import calls, rows
 from postroad.bus.answers import Answers
 from postroad.bus.batch import Batch, TransactionConnection, is_open
@@ -111,6 +112,7 @@ class TransactionLoop(ThreadService):
         began = time.monotonic()
         for message in batch.taken:
             try:
+                trace.follow(message)
                 answers.add(message, function(message, connection))
                 if not is_open(pgconn.transaction_status):
                     logger.error("handler_ended_transaction", extra=self._facts)

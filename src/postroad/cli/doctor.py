@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import os
 import shutil
+import socket
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Literal
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import click
+import psycopg
+from psycopg import Connection
 
 from postroad import __version__
 from postroad.cli.context import Application, pass_application
@@ -26,6 +32,9 @@ from postroad.settings import masked_database_url
 __all__ = ["doctor"]
 
 SPACE_LEAST_BYTES = 1_000_000_000
+CLOCKS_APART_MOST = timedelta(seconds=2)
+MAINTENANCE_AGE_MOST = timedelta(seconds=15)
+NEVER_SECONDS = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +56,13 @@ def doctor(ctx: click.Context, application: Application, as_json: bool) -> None:
 
     Example: postroad doctor --json
     """
-    findings = [*_programs(application), *_database(application)]
+    findings = [
+        *_programs(application),
+        *_database(application),
+        *_keys(application),
+        *_brokers(application),
+        *_address(application),
+    ]
     if as_json:
         print_json([asdict(finding) for finding in findings])
     else:
@@ -117,10 +132,99 @@ def _data_folder(application: Application) -> Iterator[Finding]:
         yield Finding("server's user", "note", f"root runs the server as {SYSTEM_USER}")
 
 
+def _clock(connection: Connection[Any]) -> Iterator[Finding]:
+    before = datetime.now(UTC)
+    row = connection.execute("select clock_timestamp()").fetchone()
+    middle = before + (datetime.now(UTC) - before) / 2
+    apart = abs(row[0] - middle) if row else timedelta(0)
+    is_good = apart < CLOCKS_APART_MOST
+    yield Finding(
+        "clock",
+        "good" if is_good else "bad",
+        f"{apart.total_seconds():.2f} s from the database's",
+        "" if is_good else "let both machines ask the same time server (NTP)",
+    )
+
+
+def _maintenance(connection: Connection[Any]) -> Iterator[Finding]:
+    try:
+        with connection.transaction():
+            row = connection.execute(
+                "select extract(epoch from mbus.now()) - last_value from mbus.attended"
+            ).fetchone()
+    except psycopg.Error:
+        return
+    seconds = float(row[0]) if row else 0.0
+    is_late = seconds > MAINTENANCE_AGE_MOST.total_seconds()
+    found = "never yet" if seconds > NEVER_SECONDS else f"{max(seconds, 0):.0f} s ago"
+    yield Finding(
+        "maintenance",
+        "note" if is_late else "good",
+        found,
+        "run `postroad up`, or `postroad serve maintenance`" if is_late else "",
+    )
+
+
+def _keys(application: Application) -> Iterator[Finding]:
+    if importlib.util.find_spec("cryptography") is None:
+        return
+    settings = application.settings.vault
+    path = settings.key_file or application.data_folder / "vault.key"
+    if settings.keys is None and not path.exists():
+        yield Finding("vault", "note", "no key yet", f"the first use makes {path}; back it up")
+        return
+    try:
+        application.vault()
+    except PostroadError as failure:
+        yield Finding("vault", "bad", str(failure), failure.hint or "")
+        return
+    where = "in the settings" if settings.keys is not None else str(path)
+    if settings.keys is None and path.stat().st_mode & 0o077:
+        yield Finding("vault", "bad", f"{path} is readable by others", f"chmod 600 {path}")
+        return
+    yield Finding("vault", "good", f"key {where}")
+
+
+def _brokers(application: Application) -> Iterator[Finding]:
+    """Knock at every RabbitMQ that the settings name."""
+    brokers = {
+        name: url.get_secret_value() for name, url in application.settings.bridge.brokers.items()
+    }
+    if application.settings.intake.broker is not None:
+        brokers["intake"] = application.settings.intake.broker.get_secret_value()
+    for name, url in brokers.items():
+        parts = urlsplit(url)
+        if not parts.scheme.startswith("amqp"):
+            continue
+        host, port = parts.hostname or "localhost", parts.port or 5672
+        try:
+            socket.create_connection((host, port), timeout=3).close()
+        except OSError as failure:
+            reason = failure.strerror or str(failure)
+            yield Finding(
+                f"broker {name}", "bad", f"{host}:{port}: {reason}", "start RabbitMQ there"
+            )
+        else:
+            yield Finding(f"broker {name}", "good", f"{host}:{port} answers")
+
+
+def _address(application: Application) -> Iterator[Finding]:
+    http = application.settings.http
+    if http.host not in ("127.0.0.1", "::1", "localhost") and http.public_url is None:
+        yield Finding(
+            "console",
+            "note",
+            f"listens on {http.host} without TLS",
+            "put a proxy with HTTPS before it and set http.public_url",
+        )
+
+
 def _schemas(dsn: str) -> Iterator[Finding]:
     with connect(dsn) as connection:
         number = connection.info.server_version
         yield Finding("server", "good", f"PostgreSQL {number // 10000}.{number % 10000}")
+        yield from _clock(connection)
+        yield from _maintenance(connection)
         for schema in SCHEMAS:
             found = migrator.status(connection, schema)
             if found.is_current:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import signal
 from contextlib import AsyncExitStack
@@ -19,12 +20,15 @@ from postroad.cli.intake_servers import servers
 from postroad.cli.output import json_option, print_json, print_table
 from postroad.intake import status as facts
 from postroad.intake.api import create_api
-from postroad.intake.celery_worker import create_app
+from postroad.intake.celery_worker import QUEUE, TRANSFER_QUEUE, create_app
 from postroad.intake.context import IntakeContext
 from postroad.intake.outbox import open_outbox
 from postroad.web import WebServer
 
 __all__ = ["intake"]
+
+CONTROL_PROCESSES = 2
+PR_SET_PDEATHSIG = 1
 
 
 @click.group()
@@ -49,16 +53,40 @@ for command in (servers, files, retry, watch, key):
     help="How tasks run beside each other.",
 )
 @click.option("--beat", "has_beat", is_flag=True, help="Be the scheduler, too.")
+@click.option(
+    "--only",
+    type=click.Choice(["transfers", "control"]),
+    help="Only fetch files, or only do everything else; default: both, apart from each other.",
+)
 @pass_application
-def worker(application: Application, concurrency: int | None, pool: str, has_beat: bool) -> None:
+def worker(
+    application: Application,
+    concurrency: int | None,
+    pool: str,
+    has_beat: bool,
+    only: str | None,
+) -> None:
     """Run a Celery worker that looks at servers and fetches files.
+
+    The processes of --concurrency fetch files. Two more look at servers and notify, so that long
+    transfers keep nobody waiting.
 
     Example: postroad intake worker --concurrency 4 --beat
     """
     with intake_context(application) as context:
         app = _application(application, context)
-        arguments = ["worker", f"--pool={pool}", f"--concurrency={concurrency or os.cpu_count()}"]
-        arguments += [f"--loglevel={application.settings.logs.level}", "--without-mingle"]
+        level = f"--loglevel={application.settings.logs.level}"
+        control = ["worker", level, "--without-mingle", f"--queues={QUEUE}"]
+        control += ["--hostname=control@%h", f"--concurrency={CONTROL_PROCESSES}"]
+        if only is None and os.fork() == 0:
+            # The other half, which ends with this process. Nothing is connected yet.
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+            app.worker_main(control)
+            os._exit(0)
+        transfers = ["worker", level, "--without-mingle", f"--queues={TRANSFER_QUEUE}"]
+        transfers += [f"--pool={pool}", f"--concurrency={concurrency or os.cpu_count()}"]
+        transfers += ["--hostname=transfers@%h"]
+        arguments = control if only == "control" else transfers
         if has_beat:
             arguments += ["--beat", f"--schedule={_schedule_file(application)}"]
         app.worker_main(arguments)

@@ -10,7 +10,7 @@ import click
 from postroad.cli.context import Application
 from postroad.cli.rooms import SCHEMAS
 from postroad.intake.context import IntakeContext
-from postroad.postgres import connect, install
+from postroad.postgres import connect, install, require
 from postroad.web import new_token
 
 __all__ = ["api_token", "intake_context"]
@@ -22,10 +22,12 @@ TOKEN_FILE = "intake.token"  # noqa: S105 - a file's name
 def intake_context(application: Application) -> Iterator[IntakeContext]:
     """Give the context over the database in use; the embedded one is installed by itself."""
     with application.database() as dsn:
-        if application.named_database is None:
-            with connect(dsn) as connection:
-                for schema in SCHEMAS:
+        with connect(dsn) as connection:
+            for schema in SCHEMAS:
+                if application.named_database is None:
                     install(connection, schema)
+                else:
+                    require(connection, schema)
         yield IntakeContext(
             dsn, application.settings.intake, application.vault(), application.data_folder
         )

@@ -21,7 +21,7 @@ __all__ = ["exchange", "partners"]
 DATABASES = {"north": 2, "south": 1}
 ORDER_INTERVAL = timedelta(seconds=1)
 # What rooms announce on the bus; without somebody who listens it would only pile up.
-EVENT_QUEUES = ("exchange_events", "intake_events")
+EVENT_QUEUES = ("exchange_events", "file_events")
 
 
 def exchange(context: PartContext) -> Service:

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from postroad import logs
+from postroad import logs, trace
 from postroad.cli.context import Application, pass_application
 from postroad.cli.output import json_option, print_json, print_table
 from postroad.cli.parts import PARTS, Part, PartContext, find_part
@@ -47,6 +47,7 @@ def serve(application: Application, name: str | None, is_child: bool, as_json: b
             f"service {name} needs {part.needs}", hint="pip install 'postroad[all]'"
         )
     logs.set_up(level=application.settings.logs.level, shape=application.settings.logs.shape)
+    trace.open_telemetry()
     if is_child:
         told = json.loads(sys.stdin.readline())
         asyncio.run(_run(part, PartContext(application, told["dsn"], told), is_child=True))

@@ -7,10 +7,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from postroad.cli.parts import PartContext
-from postroad.console.doors import Doors
+from postroad.console.doors import DirectDoors
 from postroad.console.pages import is_there
 from postroad.console.rooms import Rooms
-from postroad.postgres.connections import open_async_pool, open_pool
 
 __all__ = ["open_rooms"]
 
@@ -30,24 +29,18 @@ async def open_rooms(context: PartContext) -> AsyncIterator[Rooms]:
             settings = context.application.settings.bridge
             rooms.bridge_addresses = Addresses.of(context.dsn, settings)
         if is_there("postroad.coordination"):
-            await _open_coordination(context, rooms, opened)
+            _open_coordination(context, rooms)
         if is_there("postroad.intake"):
             _open_intake(context, rooms, opened)
         yield rooms
 
 
-async def _open_coordination(context: PartContext, rooms: Rooms, opened: AsyncExitStack) -> None:
+def _open_coordination(context: PartContext, rooms: Rooms) -> None:
     from postroad.cli.parts_coordination import find_databases
 
     databases = find_databases(context)
     for part in ("writer", "coordinator", "reader"):
-        dsn = getattr(databases, part)
-        # Without a connection kept open: the database may be made later, or never.
-        pool = await open_async_pool(dsn, min_size=0, max_size=2)
-        opened.push_async_callback(pool.close)
-        blocking = open_pool(dsn, min_size=0, max_size=1)
-        opened.callback(blocking.close)
-        rooms.coordination[part] = Doors(pool, blocking)
+        rooms.coordination[part] = DirectDoors(getattr(databases, part))
 
 
 def _open_intake(context: PartContext, rooms: Rooms, opened: AsyncExitStack) -> None:

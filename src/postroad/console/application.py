@@ -31,6 +31,11 @@ def add_console(app: FastAPI, house: House) -> None:
     NiceGUI has one application per process, so this is called once in a process.
     """
     app.include_router(login_router(house))
+    if house.settings.oidc.issuer:
+        # Imported only where it is used: it brings a library of its own.
+        from postroad.console.oidc import oidc_router
+
+        app.include_router(oidc_router(house))
     folder = str(files("postroad.console").joinpath("static"))
     app.mount(f"{PREFIX}/static", StaticFiles(directory=folder), name="console-static")
     for add in all_pages():

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from psycopg import AsyncConnection, Connection
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
-__all__ = ["Doors"]
+from postroad.postgres.connections import connect, connect_async
+
+__all__ = ["DirectDoors", "Doors"]
+
+CONNECT_TIMEOUT = timedelta(seconds=2)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -46,6 +51,44 @@ class Doors:
 
         def call() -> T:
             with self._blocking_pool.connection() as connection:
+                return function(connection, *arguments, **named)
+
+        return await asyncio.to_thread(call)
+
+
+class DirectDoors(Doors):
+    """The same over a connection per call: for a database that may not be there, or not yet.
+
+    A pool would go on trying; here whoever asks is told at once. Raises DatabaseUnavailable.
+    """
+
+    def __init__(self, dsn: str) -> None:
+        self._dsn = dsn
+
+    async def ask(
+        self,
+        function: Callable[Concatenate[AsyncConnection[Any], P], Awaitable[T]],
+        *arguments: P.args,
+        **named: P.kwargs,
+    ) -> T:
+        """Call a function that awaits; committed when it returns."""
+        async with await connect_async(
+            self._dsn, application_name="postroad console", connect_timeout=CONNECT_TIMEOUT
+        ) as connection:
+            return await function(connection, *arguments, **named)
+
+    async def ask_blocking(
+        self,
+        function: Callable[Concatenate[Connection[Any], P], T],
+        *arguments: P.args,
+        **named: P.kwargs,
+    ) -> T:
+        """Call a function that blocks, in a thread; committed when it returns."""
+
+        def call() -> T:
+            with connect(
+                self._dsn, application_name="postroad console", connect_timeout=CONNECT_TIMEOUT
+            ) as connection:
                 return function(connection, *arguments, **named)
 
         return await asyncio.to_thread(call)

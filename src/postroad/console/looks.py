@@ -23,6 +23,7 @@ T = TypeVar("T")
 
 AGE_DEFAULT_SECONDS = 2.0
 SHARE_MOST = 0.02
+FAILED_AGE_SECONDS = 1.0
 KEPT_MOST = 500
 
 
@@ -30,6 +31,8 @@ KEPT_MOST = 500
 class _Look:
     value: Any = None
     taken_at: float | None = None
+    failure: Exception | None = None
+    failed_at: float = 0.0
     cost_seconds: float = 0.0
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -49,7 +52,7 @@ class Looks:
     ) -> T:
         """Return the value of a key, at most so old, or older where a look is dear.
 
-        Raises what `load` raises; the next one who asks tries again.
+        Raises what `load` raises; who asks a second later tries again.
         """
         look = self._looks.setdefault(key, _Look())
         if not self._is_fresh(look, age_seconds):
@@ -57,13 +60,24 @@ class Looks:
                 return cast("T", look.value)
             async with look.lock:
                 if not self._is_fresh(look, age_seconds):
-                    begun = self._clock.monotonic()
-                    look.value = await load()
-                    look.taken_at = self._clock.monotonic()
-                    look.cost_seconds = look.taken_at - begun
+                    await self._take(look, load)
         if len(self._looks) > KEPT_MOST:
             self._forget_oldest()
         return cast("T", look.value)
+
+    async def _take(self, look: _Look, load: Callable[[], Awaitable[Any]]) -> None:
+        begun = self._clock.monotonic()
+        if look.failure is not None and begun - look.failed_at < FAILED_AGE_SECONDS:
+            # Who asks again at once would only wait for the same failure.
+            raise look.failure
+        try:
+            look.value = await load()
+        except Exception as failure:
+            look.failure, look.failed_at = failure, self._clock.monotonic()
+            raise
+        look.failure = None
+        look.taken_at = self._clock.monotonic()
+        look.cost_seconds = look.taken_at - begun
 
     def forget(self, key: object) -> None:
         """Look anew next time: somebody has just changed something."""

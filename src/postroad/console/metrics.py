@@ -11,6 +11,7 @@ from prometheus_client.registry import Collector
 
 from postroad import __version__
 from postroad.console.house import House
+from postroad.console.room_metrics import room_metrics
 
 __all__ = ["metrics_text"]
 
@@ -43,7 +44,7 @@ class _Found(Collector):
 async def _collect(house: House) -> list[Metric]:
     info = GaugeMetricFamily("postroad_info", "Version of Postroad.", labels=["version"])
     info.add_metric([__version__], 1)
-    return [info, *await _bus(house), *await _services(house)]
+    return [info, *await _bus(house), *await _services(house), *await room_metrics(house)]
 
 
 async def _bus(house: House) -> list[Metric]:

@@ -18,6 +18,7 @@ from postroad.console.gate import session_of
 from postroad.console.house import House
 from postroad.console.markup import Markup
 from postroad.errors import PostroadError
+from postroad.postgres.errors import DatabaseUnavailable
 
 __all__ = ["AWAY", "View"]
 
@@ -26,7 +27,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 # What a look raises while the database is away; the page stays and says so.
-AWAY = (psycopg.OperationalError, PoolTimeout, OSError, TimeoutError)
+AWAY = (psycopg.OperationalError, PoolTimeout, OSError, TimeoutError, DatabaseUnavailable)
 
 
 class View:
@@ -85,7 +86,7 @@ class View:
     async def _refresh(self) -> None:
         try:
             if await self._current() is None:
-                ui.navigate.to("/console/login")
+                ui.navigate.to("/login")
                 return
             for refresh in self._refreshers:
                 await refresh()
@@ -141,6 +142,9 @@ class View:
                 raise
             told = {"result": result} if isinstance(result, int | str) else None
             await accounts.end_audit(audit, "done", detail=told)
+        except DatabaseUnavailable:
+            self.tell(self.t("error.away"), "negative")
+            return None
         except PostroadError as failure:
             self.tell(f"{failure} {failure.hint or ''}".strip(), "negative")
             return None

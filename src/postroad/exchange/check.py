@@ -34,11 +34,16 @@ Kind = Literal["moved", "missing", "changed", "unlisted", "temporary", "unsafe"]
 DATABASES = "select d.id from exchange.database d order by d.id"
 FILED = "select exchange.filed(p_database => %s, p_after => %s, p_limit => %s)"
 QUARANTINE = (
-    "select exchange.quarantine(p_epoch => null, p_number => %s, p_reason => %s, p_is_there => %s)"
+    "select exchange.quarantine(p_epoch => null, p_number => %s, p_version => %s, p_reason => %s,"
+    " p_is_there => %s)"
 )
 PLACED = (
-    "select exchange.placed(p_epoch => null, p_numbers => %s::bigint[], p_folders => %s::text[],"
+    "select exchange.placed(p_epoch => null, p_numbers => %s::bigint[], p_versions => %s::bigint[],"
     " p_processes => %s::text[])"
+)
+PENDING = (
+    "select exchange.pending(p_processes => null, p_numbers => %s::bigint[], p_after => 0,"
+    " p_limit => 1)"
 )
 PAGE = 1000
 
@@ -170,19 +175,23 @@ def _fix(connection: Connection[Any], storage: Storage, move: Move, finding: Fin
         if outcome is not None:
             return finding
         connection.execute(
-            PLACED, ([move.number], [move.folder], [move.process] if move.process else [])
+            PLACED, ([move.number], [move.version], [move.process] if move.process else [])
         )
         connection.commit()
         return _fixed(finding)
     is_there = finding.kind == "changed"
     reason = f"found by check: {finding.detail}"
-    connection.execute(QUARANTINE, (move.number, reason, is_there))
+    connection.execute(QUARANTINE, (move.number, move.version, reason, is_there))
     connection.commit()
     if is_there:
-        aside = Move(move.number, move.database, move.name, "Error", move.folder)
+        row = connection.execute(PENDING, ([move.number],)).fetchone()
+        connection.rollback()
+        if row is None:
+            return _fixed(finding)
+        aside = Move.of(row[0])
         if redo(storage, move.database, [aside])[0] is not None:
             return finding
-        connection.execute(PLACED, ([move.number], ["Error"], []))
+        connection.execute(PLACED, ([move.number], [aside.version], []))
         connection.commit()
     return _fixed(finding)
 

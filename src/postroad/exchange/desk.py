@@ -31,7 +31,8 @@ Result = TypeVar("Result")
 
 FIND_DATABASE = "select (exchange.find_database(p_id => %s, p_may_create => %s)).id"
 QUARANTINE = (
-    "select exchange.quarantine(p_epoch => %s, p_number => %s, p_reason => %s, p_is_there => %s)"
+    "select exchange.quarantine(p_epoch => %s, p_number => %s, p_version => %s, p_reason => %s,"
+    " p_is_there => %s)"
 )
 NOT_PLACED = "select exchange.not_placed(p_epoch => %s, p_process => %s, p_reason => %s)"
 PENDING = (
@@ -152,9 +153,11 @@ class Desk:
 
     async def quarantine(self, move: Move, reason: str, *, is_there: bool) -> None:
         """Park a message whose file is not what was taken in, and tell the administrator."""
-        logger.error("file_in_quarantine", extra={"file": move.name, "reason": reason})
-        verdict = await self.journal.call(QUARANTINE, self.epoch, move.number, reason, is_there)
+        verdict = await self.journal.call(
+            QUARANTINE, self.epoch, move.number, move.version or None, reason, is_there
+        )
+        logger.error(
+            "file_in_quarantine", extra={"file": move.name, "reason": reason, "verdict": verdict}
+        )
         if is_there and verdict == "parked":
-            aside = Move(move.number, move.database, move.name, "Error", move.folder)
-            await self.placement.place([aside])
-            await self.marks.place([aside])
+            await self.follow_pending(numbers=[move.number])

@@ -19,11 +19,11 @@ import secrets
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, Self, get_args
 
 from postroad.exchange.errors import FileUnsafe
 
-__all__ = ["FOLDERS", "TEMPORARY_PREFIX", "Folder", "Storage", "temporary_name"]
+__all__ = ["FOLDERS", "TEMPORARY_PREFIX", "Folder", "Session", "Storage", "temporary_name"]
 
 Folder = Literal["Messages", "Prepared", "Log", "Unknown", "Error"]
 FOLDERS: tuple[Folder, ...] = get_args(Folder)
@@ -202,6 +202,31 @@ class Storage:
             for entry in os.scandir(self.root)
             if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False)
         )
+
+
+class Session(Storage):
+    """The same folders for a moment: each is opened once and kept until the end of the block."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self._opened: dict[tuple[str, str], int] = {}
+
+    @contextlib.contextmanager
+    def folder(self, database: str, folder: str) -> Iterator[int]:
+        """Open a folder, or give the one that is open."""
+        key = (database, folder)
+        if key not in self._opened:
+            with super().folder(database, folder) as descriptor:
+                self._opened[key] = os.dup(descriptor)
+        yield self._opened[key]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for descriptor in self._opened.values():
+            os.close(descriptor)
+        self._opened.clear()
 
 
 def _open_folder(parent: int, name: str) -> int:

@@ -230,6 +230,7 @@ class _Piece:
             size=content.size,
             sha256=content.sha256,
             media_type=content.media_type,
+            version=self.row["version"] or 0,
         )
 
 

@@ -8,14 +8,16 @@ while; after that the request fails with 503 and nothing was acknowledged.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any, LiteralString
 
 import psycopg
 from psycopg import AsyncConnection
+from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
-from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from postroad.exchange.errors import translate
 
@@ -26,11 +28,11 @@ logger = logging.getLogger(__name__)
 PATIENCE_DEFAULT = timedelta(seconds=5)
 PAUSE_SECONDS = 0.1
 # What a second try on another connection may mend.
-_PASSING = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout)
+_PASSING = (psycopg.OperationalError, psycopg.InterfaceError)
 
 
 class Journal:
-    """Calls of schema exchange over a pool of connections that commit each statement."""
+    """Calls of schema exchange over a few connections that commit each statement."""
 
     def __init__(
         self,
@@ -52,24 +54,39 @@ class Journal:
         if is_pooled:
             parameters["prepare_threshold"] = None
             del parameters["options"]
-        self._pool = AsyncConnectionPool(
-            dsn,
-            kwargs=parameters,
-            min_size=1,
-            max_size=connections,
-            timeout=self._patience,
-            reconnect_timeout=0,
-            open=False,
-            name="exchange",
-        )
+        self._parameters = parameters
+        self._idle: list[AsyncConnection[Any]] = []
+        self._turns = asyncio.Semaphore(connections)
 
     async def open(self) -> None:
-        """Open the pool; it connects in the background."""
-        await self._pool.open()
+        """Connect once, so that a wrong address is told at the start."""
+        async with self.connection():
+            pass
 
     async def close(self) -> None:
-        """Close the pool."""
-        await self._pool.close()
+        """Close what is idle; who still holds a connection closes it by giving it back."""
+        while self._idle:
+            await self._idle.pop().close()
+
+    @contextlib.asynccontextmanager
+    async def connection(self) -> AsyncIterator[AsyncConnection[Any]]:
+        """Lend a connection; one that is broken or inside a transaction is not lent again.
+
+        No pool in the background: after an outage the next call connects, at once.
+        """
+        async with self._turns:
+            if self._idle:
+                connection = self._idle.pop()
+            else:
+                connection = await AsyncConnection.connect(self.dsn, **self._parameters)
+            try:
+                yield connection
+            finally:
+                is_fit = not connection.closed and not connection.broken
+                if is_fit and connection.info.transaction_status == TransactionStatus.IDLE:
+                    self._idle.append(connection)
+                else:
+                    await connection.close()
 
     async def call(self, text: LiteralString, *parameters: Any) -> Any:
         """Call a function that returns one value."""
@@ -81,15 +98,11 @@ class Journal:
         found: list[dict[str, Any]] = await self._run(text, parameters, dict_row)
         return found
 
-    def connection(self) -> Any:
-        """Lend a connection for a transaction of several statements (`async with`)."""
-        return self._pool.connection()
-
     async def _run(self, text: LiteralString, parameters: tuple[Any, ...], shape: Any) -> Any:
         deadline = asyncio.get_running_loop().time() + self._patience
         while True:
             try:
-                async with self._pool.connection() as connection:
+                async with self.connection() as connection:
                     return await _execute(connection, text, parameters, shape)
             except psycopg.errors.QueryCanceled:
                 raise

@@ -19,7 +19,7 @@ __all__ = ["Marks"]
 logger = logging.getLogger(__name__)
 
 PLACED = (
-    "select exchange.placed(p_epoch => %s, p_numbers => %s::bigint[], p_folders => %s::text[],"
+    "select exchange.placed(p_epoch => %s, p_numbers => %s::bigint[], p_versions => %s::bigint[],"
     " p_processes => %s::text[])"
 )
 LAZY_SECONDS = 0.05
@@ -32,7 +32,7 @@ class Marks:
     def __init__(self, journal: Journal, epoch: int) -> None:
         self._journal = journal
         self._epoch = epoch
-        self._moves: dict[int, str | None] = {}
+        self._moves: dict[int, int] = {}
         self._processes: set[str] = set()
         self._waiters: list[asyncio.Future[None]] = []
         self._running: asyncio.Task[None] | None = None
@@ -49,7 +49,7 @@ class Marks:
     def place_later(self, moves: Sequence[Move], processes: Sequence[str] = ()) -> None:
         """Mark without waiting."""
         for move in moves:
-            self._moves[move.number] = move.folder
+            self._moves[move.number] = max(move.version, self._moves.get(move.number, 0))
         self._processes.update(processes)
         if len(self._moves) >= LAZY_MOST:
             self._urgent.set()

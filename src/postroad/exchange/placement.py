@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
 
 from postroad.exchange.errors import ExchangeError, FileMissing, StorageFailed, storage_failure
-from postroad.exchange.files import FOLDERS, Storage
+from postroad.exchange.files import FOLDERS, Session, Storage
 
 __all__ = ["Move", "Placement", "redo"]
 
@@ -37,6 +37,7 @@ class Move:
     media_type: str | None = None
     process: str | None = None
     state: str = ""
+    version: int = 0
 
     @classmethod
     def of(cls, fact: dict[str, Any]) -> Move:
@@ -53,6 +54,7 @@ class Move:
             media_type=fact["media_type"],
             process=fact.get("process"),
             state=fact.get("state", ""),
+            version=fact.get("version") or 0,
         )
 
     @property
@@ -60,6 +62,8 @@ class Move:
         """The name of the small JSON head that lies beside a file that is not JSON itself."""
         return self.name.removesuffix(".bin") + ".json" if self.media_type is not None else None
 
+
+REMEMBERED_MOST = 100_000
 
 _Job = tuple[list[Move], asyncio.Future[list[ExchangeError | None]]]
 
@@ -72,6 +76,7 @@ class Placement:
         self._threads = threads
         self._waiting: dict[str, list[_Job]] = defaultdict(list)
         self._running: dict[str, asyncio.Task[None]] = {}
+        self._followed: OrderedDict[int, int] = OrderedDict()
 
     async def place(self, moves: Sequence[Move]) -> None:
         """Do the moves and make them durable. Raises FileMissing, StorageFailed, StorageFull.
@@ -111,10 +116,13 @@ class Placement:
         try:
             while jobs := self._waiting.pop(database, None):
                 moves = [move for some, _ in jobs for move in some]
+                current = [move for move in moves if self._is_current(move)]
                 try:
-                    outcomes = await loop.run_in_executor(
-                        self._threads, redo, self._storage, database, moves
+                    done = await loop.run_in_executor(
+                        self._threads, redo, self._storage, database, current
                     )
+                    found = dict(zip((id(move) for move in current), done, strict=True))
+                    outcomes = [found.get(id(move)) for move in moves]
                 except Exception as failure:  # noqa: BLE001 - told to all who wait
                     for _, future in jobs:
                         if not future.done():
@@ -128,9 +136,24 @@ class Placement:
         finally:
             del self._running[database]
 
+    def _is_current(self, move: Move) -> bool:
+        """Whether no newer plan of the file was followed: an older one would take it back."""
+        if move.version < self._followed.get(move.number, 0):
+            return False
+        self._followed[move.number] = move.version
+        self._followed.move_to_end(move.number)
+        while len(self._followed) > REMEMBERED_MOST:
+            self._followed.popitem(last=False)
+        return True
+
 
 def redo(storage: Storage, database: str, moves: Sequence[Move]) -> list[ExchangeError | None]:
     """Do moves of one database; return for each what went wrong, or None. Blocks."""
+    with Session(storage.root) as session:
+        return _redo_all(session, database, moves)
+
+
+def _redo_all(storage: Storage, database: str, moves: Sequence[Move]) -> list[ExchangeError | None]:
     outcomes: list[ExchangeError | None] = []
     touched: list[set[str]] = []
     for move in moves:

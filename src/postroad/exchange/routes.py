@@ -20,7 +20,6 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
-from psycopg_pool import PoolTimeout
 
 from postroad.exchange.content import inline, stored_json
 from postroad.exchange.desk import Desk
@@ -68,7 +67,7 @@ class Routes(Service):
                     has_moved |= await self._carry(route)
             except TakenOver:
                 raise
-            except (psycopg.Error, PoolTimeout, ExchangeError, OSError) as failure:
+            except (psycopg.Error, ExchangeError, OSError) as failure:
                 logger.warning("routes_wait", extra={"reason": str(failure).strip()})
 
     async def _carry(self, route: dict[str, Any]) -> bool:

@@ -12,6 +12,7 @@ import contextlib
 import logging
 import os
 import socket
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -78,9 +79,15 @@ class ExchangeServer(Service):
 
     async def run(self) -> None:
         """Lock, recover, serve."""
+        root_id = self._root.open()
+        try:
+            await self._run(root_id)
+        finally:
+            self._root.close()
+
+    async def _run(self, root_id: uuid.UUID) -> None:
         from postroad.exchange.web import create_app
 
-        root_id = self._root.open()
         threads = ThreadPoolExecutor(self.settings.file_threads, thread_name_prefix="exchange-file")
         journal = Journal(self._dsn, is_pooled=self._is_pooled)
         lock = await self._lock()
@@ -115,7 +122,6 @@ class ExchangeServer(Service):
                 await lock.close()
             await journal.close()
             threads.shutdown(wait=True, cancel_futures=True)
-            self._root.close()
 
     async def _lock(self) -> psycopg.AsyncConnection[Any]:
         """Hold the journal's lock on a connection of its own. Raises RootLocked."""
@@ -131,7 +137,6 @@ class ExchangeServer(Service):
             # The session of a server that was killed may take a moment to end.
             if asyncio.get_running_loop().time() > deadline:
                 await connection.close()
-                self._root.close()
                 raise RootLocked(
                     "another server serves this database's exchange",
                     hint="stop it first, or use another database",
@@ -139,7 +144,7 @@ class ExchangeServer(Service):
             await asyncio.sleep(0.1)
 
     async def _take_over(
-        self, connection: psycopg.AsyncConnection[Any], root_id: Any
+        self, connection: psycopg.AsyncConnection[Any], root_id: uuid.UUID
     ) -> tuple[int, float]:
         settings = self.settings
         holder = f"{socket.gethostname()}:{os.getpid()}"

@@ -13,7 +13,6 @@ from datetime import timedelta
 from typing import Any
 
 import psycopg
-from psycopg_pool import PoolTimeout
 
 from postroad.exchange.desk import Desk
 from postroad.exchange.errors import ExchangeError, TakenOver
@@ -46,7 +45,7 @@ RETENTION_PAGE = 500
 JUMP_SECONDS = 60.0
 NEARLY_FULL_BYTES, NEARLY_FULL_PART = 1 << 30, 0.05
 FULL_BYTES, FULL_PART = 16 << 20, 0.01
-PASSING = (psycopg.Error, PoolTimeout, ExchangeError, OSError)
+PASSING = (psycopg.Error, ExchangeError, OSError)
 
 
 async def recover(desk: Desk) -> None:

@@ -19,9 +19,10 @@ from postroad.broker import register
 from postroad.intake.context import IntakeContext
 from postroad.settings.intake import IntakeSettings
 
-__all__ = ["broker_url", "create_app"]
+__all__ = ["QUEUE", "TRANSFER_QUEUE", "broker_url", "create_app"]
 
 QUEUE = "intake"
+TRANSFER_QUEUE = "intake_transfers"
 ORPHANS_INTERVAL = timedelta(hours=1)
 # Below RabbitMQ's own limit on unacknowledged messages nothing is lost: the journal decides.
 PREFETCH = 1
@@ -45,6 +46,11 @@ def create_app(context: IntakeContext) -> Celery:
     app = Celery("postroad.intake", broker=broker_url(settings, context.dsn))
     app.conf.update(
         task_default_queue=QUEUE,
+        # Apart, so that transfers of hours never keep the looks at other servers waiting.
+        task_routes={
+            task.name: {"queue": TRANSFER_QUEUE}
+            for task in (tasks.download_file, tasks.upload_to_minio)
+        },
         task_acks_late=True,
         task_reject_on_worker_lost=True,
         task_ignore_result=True,

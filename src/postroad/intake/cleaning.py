@@ -11,6 +11,7 @@ import logging
 
 import asyncssh
 
+from postroad.intake.alert_keys import cleanup_alert
 from postroad.intake.engine import Engine
 from postroad.intake.errors import FileChanged, FileVanished, RemoteFileError, SourceError
 from postroad.intake.journal import Row
@@ -73,7 +74,7 @@ async def _clean(engine: Engine, server: Row, row: Row, source: Source) -> bool:
         )
         if state == "given_up":
             await engine.alert(
-                f"intake.cleanup.{row['id']}",
+                cleanup_alert(row["id"]),
                 "warning",
                 f"File {row['id']} was imported and could not be removed at its source",
                 failure.message,

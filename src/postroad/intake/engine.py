@@ -19,6 +19,7 @@ import asyncssh
 
 from postroad.alerts import clear_alert_async, raise_alert_async
 from postroad.alerts.reporting import Severity
+from postroad.intake.alert_keys import server_alert, store_alert
 from postroad.intake.credentials import Credentials
 from postroad.intake.errors import (
     CredentialsInvalid,
@@ -125,14 +126,14 @@ class Engine:
         if isinstance(failure, HostKeyChanged):
             if failures:
                 await self.alert(
-                    _alert_key(server),
+                    server_alert(server["id"]),
                     "critical",
                     f"SFTP server {server['name']} shows another host key and was stopped",
                     f"{failure.message}. Shown: {shown}. {failure.hint}",
                 )
         elif failures == FAILURES_UNTIL_ALERT:
             await self.alert(
-                _alert_key(server),
+                server_alert(server["id"]),
                 "error",
                 f"SFTP server {server['name']} cannot be used",
                 f"{failure.message}. {failure.hint or ''}",
@@ -141,7 +142,7 @@ class Engine:
     async def _server_works(self, server: Row) -> None:
         if await self.journal.call("server_works", server["id"]):
             await self.journal.using(
-                lambda connection: clear_alert_async(connection, _alert_key(server))
+                lambda connection: clear_alert_async(connection, server_alert(server["id"]))
             )
 
     async def store_failed(self, failure: StoreError) -> None:
@@ -150,7 +151,7 @@ class Engine:
         logger.warning("store_failed", extra={"store": self.store.name, "reason": failure.message})
         if failures == 1:
             await self.alert(
-                f"intake.store.{self.store.name}",
+                store_alert(self.store.name),
                 "error",
                 "The store of the intake cannot be used",
                 failure.message,
@@ -160,7 +161,7 @@ class Engine:
         """Note that the store works."""
         if await self.journal.call("store_works", self.store.name):
             await self.journal.using(
-                lambda connection: clear_alert_async(connection, f"intake.store.{self.store.name}")
+                lambda connection: clear_alert_async(connection, store_alert(self.store.name))
             )
 
     async def alert(self, key: str, severity: Severity, title: str, text: str) -> None:
@@ -176,10 +177,6 @@ class Engine:
         await self.pool.close()
         await self.store.close()
         await self.journal.close()
-
-
-def _alert_key(server: Row) -> str:
-    return f"intake.server.{server['id']}"
 
 
 def open_engine(

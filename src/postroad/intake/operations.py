@@ -12,7 +12,9 @@ import asyncssh
 import psycopg
 from psycopg import Connection, sql
 
+from postroad.alerts import clear_alert
 from postroad.intake import status
+from postroad.intake.alert_keys import file_alert, server_alert
 from postroad.intake.credentials import Credentials
 from postroad.intake.errors import CredentialsInvalid, ServerExists, translate
 from postroad.vault import Vault
@@ -95,6 +97,7 @@ def change_server(
         ]
         if given.keys() & {"host", "port", "username", "credentials", "host_key", "directory"}:
             changes.append(sql.SQL("status = 'new', problem = null, failures = 0, retry_at = null"))
+            clear_alert(connection, server_alert(found["id"]))
         changes.append(sql.SQL("updated_at = intake.now(), next_scan_at = intake.now()"))
         statement = sql.SQL("update intake.sftp_servers set {} where id = %s").format(
             sql.SQL(", ").join(changes)
@@ -107,6 +110,7 @@ def delete_server(connection: Connection[Any], name_or_id: str | int) -> None:
     """Remove a server with the journal of its files; what is in the store stays."""
     found = status.server(connection, name_or_id)
     connection.execute("delete from intake.sftp_servers where id = %s", (found["id"],))
+    clear_alert(connection, server_alert(found["id"]))
 
 
 def pause_server(connection: Connection[Any], name_or_id: str | int) -> dict[str, Any]:
@@ -127,12 +131,16 @@ def trust_host_key(
     if host_key is not None:
         host_key = _public_key(host_key)
     _run(connection, sql.SQL("select intake.trust_host_key(%s, %s)"), [found["id"], host_key])
+    clear_alert(connection, server_alert(found["id"]))
     return status.server(connection, found["id"])
 
 
 def retry(connection: Connection[Any], ids: Sequence[int]) -> list[int]:
     """Try files again now that failed, vanished, were superseded or skipped, or wait."""
-    return _files(connection, "retry", ids)
+    done = _files(connection, "retry", ids)
+    for file_id in done:
+        clear_alert(connection, file_alert(file_id))
+    return done
 
 
 def skip(connection: Connection[Any], ids: Sequence[int]) -> list[int]:

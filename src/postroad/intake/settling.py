@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from postroad.intake.alert_keys import file_alert
 from postroad.intake.engine import Engine
 from postroad.intake.errors import (
     FileChanged,
@@ -67,7 +68,7 @@ async def _failed(engine: Engine, hold: Hold, file_id: int, problem: str) -> Non
     if status == "failed":
         logger.error("file_failed", extra={"file_id": file_id, "reason": problem})
         await engine.alert(
-            f"intake.file.{file_id}", "error", f"File {file_id} could not be imported", problem
+            file_alert(file_id), "error", f"File {file_id} could not be imported", problem
         )
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, SecretStr
+from pydantic import BeforeValidator, Field, SecretStr
 
 from postroad.settings.values import Duration, Section
 
@@ -17,6 +18,21 @@ LOGIN_WINDOW_DEFAULT = timedelta(minutes=5)
 REFRESH_DEFAULT = timedelta(seconds=2)
 
 Role = Literal["viewer", "operator", "admin"]
+
+
+def _secret(value: Any) -> Any:
+    """Accept a secret, or `file:/path` for one kept in a file."""
+    text = value.get_secret_value() if isinstance(value, SecretStr) else value
+    if isinstance(text, str) and text.startswith("file:"):
+        path = Path(text.removeprefix("file:"))
+        try:
+            return path.read_text(encoding="utf-8").strip()
+        except OSError as failure:
+            raise ValueError(f"cannot read {path}: {failure.strerror}") from failure
+    return text
+
+
+Secret = Annotated[SecretStr, BeforeValidator(_secret)]
 
 
 class HttpSettings(Section):
@@ -41,7 +57,7 @@ class OidcSettings(Section):
     client_id: str = ""
     """The console's name at the provider."""
 
-    client_secret: SecretStr | None = None
+    client_secret: Secret | None = None
     """The console's secret at the provider, or `file:/path` of one."""
 
     role_claim: str = "postroad_role"

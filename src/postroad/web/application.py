@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse
 
 from postroad.errors import PostroadError
 from postroad.web.problems import Problem, problem_of, problem_response
+from postroad.web.tracing import TraceContext
 
 __all__ = ["prepare"]
 
@@ -23,6 +24,7 @@ logger = logging.getLogger(__name__)
 
 def prepare(app: FastAPI) -> FastAPI:
     """Give an application the house's answers to failures; returns it."""
+    app.add_middleware(TraceContext)
     app.add_exception_handler(PostroadError, _own)
     app.add_exception_handler(RequestValidationError, _refused_body)
     app.add_exception_handler(HTTPException, _http)

@@ -23,7 +23,7 @@ async def _ready(room: Room, *ids: str) -> tuple[Caller, Caller, dict[str, Any]]
 
 async def test_a_full_cycle_moves_files_as_the_seed_says(exchange: Room) -> None:
     phone, erp, process = await _ready(exchange, "m1", "m2")
-    assert list(process) and process["state"] == "STARTED" and process["received"] == []
+    assert (process["state"], process["received"]) == ("STARTED", [])
     assert exchange.files() == {
         "Messages": ["1_m1_from_phone_to_any.json", "2_m2_from_phone_to_any.json"],
         "Prepared": ["1_r1_from_erp_to_phone.json"],

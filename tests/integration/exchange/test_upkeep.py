@@ -164,8 +164,11 @@ async def test_routes_carry_between_the_bus_and_mailboxes_once(exchange: Room) -
 
     await wait_until_async(is_posted, what="all replies on the bus")
     assert got == [0, 1, 2, 3, 4]
-    await asyncio.sleep(0)
-    assert len(exchange.files()["Log"]) == 10
+
+    async def is_filed() -> bool:
+        return len(exchange.files()["Log"]) == 10
+
+    await wait_until_async(is_filed, what="messages and replies in Log")
 
 
 async def test_the_command_line_does_what_operators_need(exchange: Room) -> None:

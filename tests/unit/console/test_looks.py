@@ -69,7 +69,8 @@ async def test_a_dear_look_is_repeated_so_rarely_that_its_share_stays_small() ->
 
 
 async def test_a_look_that_failed_is_tried_again() -> None:
-    looks = Looks(HandClock())
+    clock = HandClock()
+    looks = Looks(clock)
 
     async def fail() -> int:
         raise OSError
@@ -79,6 +80,9 @@ async def test_a_look_that_failed_is_tried_again() -> None:
 
     with pytest.raises(OSError):
         await looks.get("key", fail)
+    with pytest.raises(OSError):
+        await looks.get("key", load)
+    clock.seconds = 1.5
     assert await looks.get("key", load) == 7
 
 

@@ -25,7 +25,7 @@ def _every_error() -> Iterator[type[PostroadError]]:
 EVERY_ERROR = sorted(_every_error(), key=lambda error: error.__qualname__)
 
 
-@pytest.mark.parametrize("error", EVERY_ERROR, ids=lambda error: error.__name__)
+@pytest.mark.parametrize("error", EVERY_ERROR, ids=lambda e: f"{e.__module__}.{e.__name__}")
 def test_every_error_survives_pickling(error: type[PostroadError]) -> None:
     before = error.__new__(error)
     PostroadError.__init__(before, "it happened", hint="do this", queue="orders")

@@ -8,6 +8,7 @@ from typing import Any
 from nicegui import ui
 
 from postroad.console.frame import add_page
+from postroad.console.gate import PREFIX
 from postroad.console.house import House
 from postroad.console.markup import (
     NOTHING,
@@ -267,7 +268,8 @@ async def _add(view: View) -> None:
         name = await view.act("intake.add_server", values["host"], create, detail=shown)
         if name is not None:
             view.house.looks.forget("intake.servers")
-            ui.navigate.to(address("intake", "servers", name))
+            # NiceGUI puts its own prefix before the address.
+            ui.navigate.to(address("intake", "servers", name).removeprefix(PREFIX))
     dialog.delete()
 
 

@@ -25,7 +25,7 @@ declare
 begin
   for v_name in
     select q.name from broker.queue q where q.expires_after is not null and not q.is_temporary
-      and q.used_at < mbus.now() - q.expires_after
+      and q.used_at < mbus.now() - q.expires_after and not broker._is_awaited(q.id)
     union all
     select q.name from broker.queue q where q.is_temporary and q.used_at < mbus.now() - coalesce(q.expires_after, '1 minute')
       and (mbus._temporary_queue(q.bus_name)).name is null

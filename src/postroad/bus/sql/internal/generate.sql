@@ -21,7 +21,7 @@ language sql stable set search_path from current as $$
   select string_agg(
     mbus._fill(p_template, jsonb_build_object('consumer_id', c.id,
       'source', case when c.selector is null then 'unnest(v_ids) i(id)'
-                     else 'unnest(v_ids, v_hits_' || c.id || ') i(id, hit) where i.hit' end,
+                     else 'generate_series(1, v_count) p(place) cross join lateral (select v_ids[p.place] as id) i where v_hits_' || c.id || '[p.place]' end,
       'ready', quote_ident(mbus._ready_name(p_queue, c.name, p_lane, p_slot)))), '' order by c.id)
   from mbus.consumer c where c.queue_id = p_queue.id and p_queue.mode = 'fanout'
 $$;
@@ -176,12 +176,12 @@ create or replace function mbus._hit_values(p_queue mbus.queue, p_values jsonb) 
 language sql stable set search_path from current as $$
   select jsonb_build_object(
     'hit_declarations', string_agg('  v_hits_' || c.id || ' boolean[];', e'\n' order by c.id),
-    'hit_arrays', string_agg(', v_hits_' || c.id, '' order by c.id),
-    'hit_columns', string_agg(', hit_' || c.id, '' order by c.id),
-    'any_hit', case when count(*) = (select count(*) from mbus.consumer where queue_id = p_queue.id)
-                    then string_agg('i.hit_' || c.id, ' or ' order by c.id) else 'true' end,
+    'hit_arrays', case when count(*) = (select count(*) from mbus.consumer w where w.queue_id = p_queue.id) then string_agg(', v_hits_' || c.id, '' order by c.id) end,
+    'hit_columns', case when count(*) = (select count(*) from mbus.consumer w where w.queue_id = p_queue.id) then string_agg(', hit_' || c.id, '' order by c.id) end,
+    'any_hit', case when count(*) = (select count(*) from mbus.consumer w where w.queue_id = p_queue.id) then string_agg('i.hit_' || c.id, ' or ' order by c.id) else 'true' end,
     'hits', string_agg(mbus._fill('postn_hits', p_values || jsonb_build_object(
               'consumer_id', c.id, 'selector', c.selector)), '' order by c.id))
+  -- Where each consumer has a selector, what nobody wants is not stored.
   from mbus.consumer c where c.queue_id = p_queue.id and c.selector is not null
 $$;
 

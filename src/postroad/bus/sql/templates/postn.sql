@@ -9,6 +9,7 @@ declare
   v_count      constant integer := coalesce(cardinality($1), 0);
   v_headers    hstore[] := mbus._spread('headers', $2, v_count);
   v_properties constant hstore[] := mbus._spread('properties', $3, v_count);
+  v_dimensions constant text := '[1:' || v_count || ']';
   v_now        constant timestamptz := mbus.now();
   v_one_by_one boolean;
   v_generation bigint;

@@ -5,7 +5,7 @@
 --   case      an id of the sender differs only by case; nothing changed
 -- Locks: lanes by (database, sender), so that two batches cannot wait for each other in a circle.
 create or replace function exchange.intake(p_epoch bigint, p_items jsonb)
-returns table (item integer, answer text, number bigint, sequence bigint, file_name text, folder text, is_pending boolean, temporary text)
+returns table (item integer, answer text, number bigint, sequence bigint, file_name text, folder text, is_pending boolean, temporary text, version bigint)
 language plpgsql volatile set search_path from current as $$
 declare
   v_item  record;
@@ -36,7 +36,8 @@ begin
       on conflict do nothing returning m.* into v_found;
       answer := 'new';
       if found then
-        insert into exchange.move (number, temporary) values (v_found.number, v_item.temporary);
+        insert into exchange.move as v (number, temporary) values (v_found.number, v_item.temporary)
+        returning v.version into version;
       else
         -- Another transaction was quicker with the same id, and has committed: the insert waited for it.
         select m.* into v_found from exchange.message m
@@ -58,7 +59,7 @@ begin
     temporary := v_item.temporary;
     is_pending := answer = 'new';
     if answer = 'same' then
-      select v.temporary, true into temporary, is_pending from exchange.move v where v.number = v_found.number;
+      select v.temporary, true, v.version into temporary, is_pending, version from exchange.move v where v.number = v_found.number;
       is_pending := coalesce(is_pending, false);
     end if;
     return next;

@@ -1,14 +1,13 @@
--- Files were moved: message by message where they lie now (null: nowhere).  A message that has been sent elsewhere
--- meanwhile stays pending.  Processes in CLEANUP or FAILED all of whose files are in place are DONE.
-create or replace function exchange.placed(p_epoch bigint, p_numbers bigint[], p_folders text[], p_processes text[]) returns void
+-- Files were moved, by these versions of their plans.  A message that has been sent elsewhere meanwhile stays pending.  Processes in CLEANUP or FAILED all of whose files are in place are DONE.
+create or replace function exchange.placed(p_epoch bigint, p_numbers bigint[], p_versions bigint[], p_processes text[]) returns void
 language plpgsql volatile set search_path from current as $$
 declare
   v_process exchange.process;
 begin
   perform exchange._enter(p_epoch);
   delete from exchange.move v
-  using unnest(p_numbers, p_folders) u (number, folder), exchange.message m
-  where v.number = u.number and m.number = u.number and m.folder is not distinct from u.folder;
+  using unnest(p_numbers, p_versions) u (number, version)
+  where v.number = u.number and v.version = u.version;
   for v_process in
     select p.* from exchange.process p
     where p.id = any (p_processes) and p.state in ('CLEANUP', 'FAILED')
@@ -53,7 +52,9 @@ $$;
 -- A file is not what was taken in, or is not there: the message is parked, whoever held it goes on without it.
 --   p_is_there  whether something lies under its name, to be put aside in Error
 -- A message that was never acknowledged (its file never got its name) is forgotten: its sender sends it again.
-create or replace function exchange.quarantine(p_epoch bigint, p_number bigint, p_reason text, p_is_there boolean) returns text
+create or replace function exchange.quarantine(
+  p_epoch bigint, p_number bigint, p_version bigint, p_reason text, p_is_there boolean)
+returns text
 language plpgsql volatile set search_path from current as $$
 declare
   v_message exchange.message;
@@ -61,6 +62,8 @@ begin
   perform exchange._enter(p_epoch);
   select m.* into v_message from exchange.message m where m.number = p_number for update;
   if v_message.number is null or v_message.state in ('discarded') then return 'gone'; end if;
+  -- Something was decided since the caller looked: what it missed may lie where it belongs now.
+  if not p_is_there and exists (select from exchange.move v where v.number = p_number and v.version > p_version) then return 'stale'; end if;
   if v_message.state = 'queued' and not p_is_there and exists (
       select from exchange.move v where v.number = p_number and v.temporary is not null) then
     delete from exchange.move v where v.number = p_number;

@@ -2,18 +2,21 @@
 -- parked or in doubt, nor a message whose process is still known to be under way.  Returns what is to be removed.
 create or replace function exchange.mark_outdated(p_epoch bigint, p_kept interval, p_limit integer) returns setof jsonb
 language plpgsql volatile set search_path from current as $$
+declare
+  v_numbers bigint[];
 begin
   perform exchange._enter(p_epoch);
+  with marked as (
+    update exchange.message m set folder = null
+    where m.number in (
+      select o.number from exchange.message o
+      where o.state in ('done', 'discarded') and o.finished_at < exchange.now() - p_kept and o.folder is not null
+      order by o.finished_at limit p_limit for update skip locked)
+    returning m.number)
+  select array_agg(k.number) into v_numbers from marked k;
   return query
-    with marked as (
-      update exchange.message m set folder = null
-      where m.number in (
-        select o.number from exchange.message o
-        where o.state in ('done', 'discarded') and o.finished_at < exchange.now() - p_kept and o.folder is not null
-        order by o.finished_at limit p_limit for update skip locked)
-      returning m.*)
-    select exchange._move(k::exchange.message, row(k.number, o.folder, null, null)::exchange.move)
-    from marked k join exchange.message o on o.number = k.number;
+    select exchange._move(m, v) from exchange.move v join exchange.message m on m.number = v.number
+    where v.number = any (v_numbers);
 end $$;
 
 -- Forgets messages whose files are gone and processes that ended before; returns how many of both.

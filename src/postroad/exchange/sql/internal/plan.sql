@@ -3,7 +3,8 @@ create or replace function exchange._plan() returns trigger
 language plpgsql volatile set search_path from current as $$
 begin
   insert into exchange.move as v (number, source) values (new.number, old.folder)
-  on conflict on constraint move_pkey do update set source = excluded.source;
+  on conflict on constraint move_pkey do update
+  set source = excluded.source, version = excluded.version, planned_at = excluded.planned_at;
   return null;
 end $$;
 
@@ -16,7 +17,8 @@ language sql stable set search_path from current as $$
   select jsonb_build_object(
     'number', p_message.number, 'database', p_message.database_id, 'name', p_message.file_name, 'folder', p_message.folder,
     'source', p_move.source, 'temporary', p_move.temporary, 'size', p_message.size, 'sha256', p_message.sha256,
-    'media_type', p_message.media_type, 'process', p_message.process_id, 'state', p_message.state)
+    'media_type', p_message.media_type, 'process', p_message.process_id, 'state', p_message.state,
+    'version', p_move.version)
 $$;
 
 -- What is to be moved for a process, by the recorded plan.

@@ -1,0 +1,231 @@
+"""The exchange: intake and cycles against the bare disk, API_1 under a backlog, memory."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+
+from benchmarks.lab import Lab
+from benchmarks.result import Figure, Findings, Scenario, at_least, at_most
+from benchmarks.rounds import thousands
+from postroad.cli.rooms import ALERTS, EXCHANGE
+from postroad.exchange import operations
+from postroad.postgres import install
+
+CLIENTS = 16
+MESSAGES = 3_200
+CYCLES = 1_600
+WAITING_FEW, WAITING_MANY = 1_000, 1_000_000
+STARTS = 60
+LARGE = 1_024
+CONTENT = os.urandom(10 * 1024)
+
+
+def run(lab: Lab) -> Findings:
+    """Measure the bare disk beside each figure that is compared with it."""
+    for schema in (ALERTS, EXCHANGE):
+        with psycopg.connect(lab.dsn) as connection:
+            install(connection, schema)
+    root = Path(tempfile.mkdtemp(prefix="exchange-bench-"))
+    try:
+        with _serving(lab, root) as server:
+            return _measure(lab, root, *server)
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def _measure(lab: Lab, root: Path, port: int, pid: int) -> Findings:
+    with psycopg.connect(lab.dsn) as connection:
+        tokens = [operations.add_client(connection, f"c{n}").token for n in range(CLIENTS)]
+    count = lab.scaled(MESSAGES / CLIENTS, 10)
+    _load(lab, port, "intake", 10, tokens)
+    ratios, rates = [], []
+    for _ in range(3):
+        bare = _bare(root / "bare", count)
+        rate = CLIENTS * count / _load(lab, port, "intake", count, tokens)
+        ratios.append(rate / bare)
+        rates.append(rate)
+    lab.report("intake")
+    cycles = lab.scaled(CYCLES / CLIENTS, 5)
+    _load(lab, port, "fill", cycles, tokens)
+    bare = _bare(root / "bare", count)
+    cycle_rate = CLIENTS * cycles / _load(lab, port, "cycle", cycles, tokens)
+    lab.report("cycles")
+    few = _start_times(lab, port, tokens[0], "few", WAITING_FEW)
+    many = _start_times(lab, port, tokens[1], "many", lab.scaled(WAITING_MANY, 2_000))
+    lab.report("backlog")
+    peak = _memory(lab, port, pid, tokens, lab.scaled(LARGE / CLIENTS, 2))
+    lab.report("memory")
+    ratio, rate = statistics.median(ratios), statistics.median(rates)
+    slower = statistics.median(many) / statistics.median(few)
+    return Findings(
+        [
+            Figure(
+                "intake of 10 KiB by 16 clients, share of the bare disk",
+                f"{ratio:.2f} ({thousands(rate)}/s)",
+                judged=ratio,
+                bar=at_least(0.5),
+            ),
+            Figure(
+                "full cycles over 16 databases",
+                f"{thousands(cycle_rate)}/s ({cycle_rate / bare:.2f} of the bare disk)",
+                judged=cycle_rate,
+                unit="/s",
+                bar=at_least(min(150, 0.3 * bare)),
+            ),
+            Figure(
+                f"API_1 with {lab.scaled(WAITING_MANY, 2_000):,} waiting, times that with 1,000",
+                f"{slower:.2f} ({statistics.median(many):.1f} ms)",
+                judged=slower,
+                bar=at_most(1.3),
+            ),
+            Figure(
+                f"memory while {lab.scaled(LARGE / CLIENTS, 2) * CLIENTS} MiB pass",
+                f"{peak:.0f} MB",
+                judged=peak,
+                unit="MB",
+                bar=at_most(300),
+            ),
+        ],
+        {"rates": {"intake": rates}, "start_ms": {"few": few, "many": many}},
+    )
+
+
+@contextmanager
+def _serving(lab: Lab, root: Path) -> Iterator[tuple[int, int]]:
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "postroad", "--database-url", lab.dsn, "exchange", "serve"),
+            *("--root", str(root / "root"), "--port", "0", "--json"),
+        ],
+        env=_environment(lab),
+        cwd=lab.root,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        url = json.loads(process.stdout.readline())["url"]
+        yield int(url.rsplit(":", 1)[1]), process.pid
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _environment(lab: Lab) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join((str(lab.root / "src"), str(lab.root)))}
+
+
+def _load(lab: Lab, port: int, kind: str, count: int, tokens: list[str]) -> float:
+    """Run the clients in a process of their own; return the seconds they took."""
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.exchange_load", str(port), kind, str(count), *tokens],
+        env=_environment(lab),
+        cwd=lab.root,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return float(done.stdout)
+
+
+def _bare(folder: Path, count: int) -> float:
+    """Temp, fsync, rename, fsync of the folder by as many threads: messages per second."""
+    folder.mkdir(exist_ok=True)
+
+    def work(place: int) -> None:
+        parent = os.open(folder, os.O_RDONLY)
+        for number in range(count):
+            temporary = folder / f".{place}-{number}"
+            file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            os.write(file, CONTENT)
+            os.fsync(file)
+            os.close(file)
+            temporary.rename(folder / f"{place}-{number}")
+            os.fsync(parent)
+        os.close(parent)
+
+    threads = [threading.Thread(target=work, args=(place,)) for place in range(CLIENTS)]
+    began = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    seconds = time.perf_counter() - began
+    shutil.rmtree(folder)
+    return CLIENTS * count / seconds
+
+
+def _start_times(lab: Lab, port: int, token: str, database: str, waiting: int) -> list[float]:
+    """Time API_1 of one message with so many waiting, in milliseconds."""
+    body = {"id": f"first-{database}", "database": database, "body": 1}
+    _call(port, token, "POST", "/messages", body)
+    # Their files are not read before they are handed out, and only the first is.
+    lab.execute(
+        "insert into exchange.message (database_id, kind, sender, id, name, sequence, state,"
+        " file_name, size, sha256, digest, folder)"
+        f" select '{database}', 'message', 'bulk', '{database}-' || n, 'x', n, 'queued',"
+        " n || '_x', 100, '', '', 'Messages'"
+        f" from generate_series(1, {waiting}) n"
+    )
+    lab.execute("analyze exchange.message")
+    times = []
+    for number in range(STARTS):
+        wish = {"database": database, "attempt": f"{database}-{number}", "max_files": 1}
+        began = time.perf_counter()
+        process = _call(port, token, "POST", "/processes", wish)["process"]
+        times.append((time.perf_counter() - began) * 1000)
+        _call(port, token, "POST", f"/processes/{process['id']}/renew")
+        lab.execute(f"update exchange.process set state = 'CANCELLED' where id = '{process['id']}'")
+        lab.execute(
+            f"update exchange.message set state = 'queued' where process_id = '{process['id']}'"
+        )
+    return times[STARTS // 3 :]
+
+
+def _call(port: int, token: str, method: str, path: str, body: object = None) -> dict[str, object]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    headers = {"Authorization": f"Bearer {token}"}
+    connection.request(method, f"/exchange/v1{path}", json.dumps(body), headers)
+    answer = json.loads(connection.getresponse().read())
+    connection.close()
+    return dict(answer)
+
+
+def _memory(lab: Lab, port: int, pid: int, tokens: list[str], count: int) -> float:
+    """Let large messages pass and return the peak of the server's memory in MB."""
+    peak = 0.0
+    loading = threading.Thread(target=_load, args=(lab, port, "large", count, tokens))
+    loading.start()
+    while loading.is_alive():
+        for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
+            if line.startswith("VmRSS:"):
+                peak = max(peak, int(line.split()[1]) / 1024)
+        loading.join(0.1)
+    return peak
+
+
+SCENARIO = Scenario(
+    "exchange",
+    "The exchange",
+    "One server process. Intake: 16 connections send messages of 10 KiB, three rounds, each beside "
+    "a round of 16 threads that do no more than temp, fsync, rename and fsync of the folder. "
+    "Cycles: API_1, API_3 with one reply, API_4, on 16 databases at once. API_1: one message "
+    "handed out with 1,000 and with 1,000,000 waiting, median of 40. Memory: the server's resident "
+    "set while 1 GiB passes in messages of 1 MiB.",
+    4,
+    run,
+)

@@ -1,0 +1,158 @@
+"""Signing in through OpenID Connect: the provider says who it is, a claim says what they may.
+
+```
+/oidc/begin ──redirect──> provider ──/oidc/end?code──> token checked ──> session
+   state, nonce, PKCE verifier: sealed in a cookie of ten minutes
+```
+
+Accounts made so have no password. The role is taken from the claim at each login.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from typing import Any
+
+import httpx
+from authlib.integrations.httpx_client import AsyncOAuth2Client
+from authlib.oauth2.rfc7636 import create_s256_code_challenge
+from fastapi import APIRouter, Request
+from itsdangerous import BadSignature, URLSafeTimedSerializer
+from joserfc import jwt
+from joserfc.errors import JoseError
+from joserfc.jwk import KeySet
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+
+from postroad.console.accounts import ROLES, Role
+from postroad.console.gate import PREFIX
+from postroad.console.house import House
+from postroad.console.login import set_session
+
+__all__ = ["oidc_router"]
+
+COOKIE = "postroad_oidc"
+LIFETIME_SECONDS = 600
+LEEWAY_SECONDS = 30
+ALGORITHMS = ["RS256", "ES256", "PS256"]
+
+
+def oidc_router(house: House) -> APIRouter:
+    """Give the two routes of the dance; only where an issuer is set."""
+    router = APIRouter(prefix=f"{PREFIX}/oidc", include_in_schema=False)
+    settings = house.settings.oidc
+    # Good for the life of the process: a login that a restart cuts in two is begun again.
+    serializer = URLSafeTimedSerializer(secrets.token_hex(32), salt="postroad-oidc")
+
+    @router.get("/begin")
+    async def begin(request: Request) -> Response:
+        metadata = await _metadata(str(settings.issuer))
+        verifier, nonce = secrets.token_urlsafe(48), secrets.token_urlsafe(24)
+        client = _client(house, request)
+        url, state = client.create_authorization_url(
+            metadata["authorization_endpoint"],
+            nonce=nonce,
+            code_challenge=create_s256_code_challenge(verifier),
+            code_challenge_method="S256",
+        )
+        answer = RedirectResponse(url, status_code=303)
+        sealed = serializer.dumps({"state": state, "nonce": nonce, "verifier": verifier})
+        answer.set_cookie(
+            COOKIE,
+            sealed,
+            max_age=LIFETIME_SECONDS,
+            path=f"{PREFIX}/oidc",
+            httponly=True,
+            samesite="lax",
+            secure=_base(house, request).startswith("https:"),
+        )
+        return answer
+
+    @router.get("/end")
+    async def end(request: Request) -> Response:
+        try:
+            begun = serializer.loads(request.cookies.get(COOKIE, ""), max_age=LIFETIME_SECONDS)
+        except BadSignature:
+            return _refused("the login took too long; begin again")
+        if not secrets.compare_digest(request.query_params.get("state", ""), begun["state"]):
+            return _refused("this answer belongs to another login")
+        try:
+            claims = await _claims(house, request, begun)
+        except (JoseError, httpx.HTTPError, KeyError, ValueError):
+            return _refused("the provider's answer cannot be believed")
+        role = _role(claims.get(settings.role_claim), settings.role_default)
+        name = str(claims.get("preferred_username") or claims.get("email") or claims["sub"]).lower()
+        if role is None:
+            return _refused(f"{name} has no role here; ask an administrator")
+        await house.accounts.put(name, role)
+        address = request.client.host if request.client else ""
+        session = await house.accounts.open(name, address, house.settings.session_lifetime)
+        await house.accounts.begin_audit(session, "sign_in", "console", {"by": "oidc"}, "done")
+        answer = RedirectResponse(f"{PREFIX}/", status_code=303)
+        set_session(house, request, answer, session)
+        answer.delete_cookie(COOKIE, path=f"{PREFIX}/oidc")
+        return answer
+
+    return router
+
+
+def _client(house: House, request: Request) -> Any:
+    settings = house.settings.oidc
+    secret = settings.client_secret
+    return AsyncOAuth2Client(
+        settings.client_id,
+        secret.get_secret_value() if secret is not None else None,
+        scope="openid profile email",
+        redirect_uri=f"{_base(house, request)}{PREFIX}/oidc/end",
+    )
+
+
+def _base(house: House, request: Request) -> str:
+    return (house.http.public_url or f"{request.url.scheme}://{request.url.netloc}").rstrip("/")
+
+
+async def _metadata(issuer: str) -> dict[str, Any]:
+    async with httpx.AsyncClient(timeout=10) as client:
+        answer = await client.get(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
+        found: dict[str, Any] = answer.raise_for_status().json()
+        return found
+
+
+async def _claims(house: House, request: Request, begun: dict[str, str]) -> dict[str, Any]:
+    """Exchange the code and check the token: signature, issuer, audience, time, nonce."""
+    settings = house.settings.oidc
+    metadata = await _metadata(str(settings.issuer))
+    async with _client(house, request) as client:
+        token = await client.fetch_token(
+            metadata["token_endpoint"],
+            code=request.query_params["code"],
+            code_verifier=begun["verifier"],
+        )
+    async with httpx.AsyncClient(timeout=10) as web:
+        keys = (await web.get(metadata["jwks_uri"])).raise_for_status().json()
+    claims = jwt.decode(
+        token["id_token"], KeySet.import_key_set(keys), algorithms=ALGORITHMS
+    ).claims
+    jwt.JWTClaimsRegistry(
+        leeway=LEEWAY_SECONDS,
+        iss={"essential": True, "value": metadata["issuer"]},
+        aud={"essential": True, "value": settings.client_id},
+        exp={"essential": True},
+        nonce={"essential": True, "value": begun["nonce"]},
+    ).validate(claims)
+    return dict(claims)
+
+
+def _role(claim: object, default: Role | None) -> Role | None:
+    """Take the highest role that the claim names."""
+    if isinstance(claim, str):
+        try:
+            claim = json.loads(claim) if claim.startswith("[") else [claim]
+        except ValueError:
+            claim = [claim]
+    named = claim if isinstance(claim, list) else []
+    return next((role for role in reversed(ROLES) if role in named), default)
+
+
+def _refused(reason: str) -> Response:
+    return PlainTextResponse(reason, status_code=403)

@@ -1,0 +1,123 @@
+"""Metrics of the rooms above the bus; a room that is absent or away has none."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import psycopg
+from prometheus_client.core import GaugeMetricFamily, Metric
+from psycopg_pool import PoolTimeout
+
+from postroad.console.house import House
+from postroad.console.pages import is_there
+from postroad.postgres.errors import DatabaseUnavailable
+
+__all__ = ["room_metrics"]
+
+AGE_SECONDS = 5.0
+
+
+async def room_metrics(house: House) -> list[Metric]:
+    """Collect what all rooms have to tell."""
+    rooms: tuple[tuple[str, Callable[[House], Awaitable[list[Metric]]]], ...] = (
+        ("postroad.alerts", _alerts),
+        ("postroad.exchange", _exchange),
+        ("postroad.intake", _intake),
+        ("postroad.coordination", _coordination),
+        ("postroad.bridge.status", _bridges),
+    )
+    found: list[Metric] = []
+    for package, collect in rooms:
+        if is_there(package):
+            try:
+                found += await collect(house)
+            except (psycopg.Error, PoolTimeout, OSError, DatabaseUnavailable):
+                continue
+    return found
+
+
+async def _alerts(house: House) -> list[Metric]:
+    from postroad.alerts import status
+
+    opened = await house.looks.get(
+        "alerts.open", lambda: house.doors.ask(status.list_alerts_async, limit=200), AGE_SECONDS
+    )
+    family = GaugeMetricFamily("postroad_alerts_open", "Open alerts.", labels=["severity"])
+    for severity in ("info", "warning", "error", "critical"):
+        family.add_metric([severity], sum(one.severity == severity for one in opened))
+    return [family]
+
+
+async def _exchange(house: House) -> list[Metric]:
+    from postroad.exchange import status
+
+    databases = await house.looks.get(
+        "exchange.databases", lambda: house.doors.ask_blocking(status.databases), AGE_SECONDS
+    )
+    words = {
+        "queued": "Messages that wait for an instance of the ERP.",
+        "leased": "Messages in a process.",
+        "deferred": "Messages that wait for their next try.",
+        "parked": "Messages that were given up.",
+        "in_doubt": "Processes whose outcome is not known.",
+    }
+    families = []
+    for name, text in words.items():
+        unit = "processes" if name == "in_doubt" else "messages"
+        family = GaugeMetricFamily(f"postroad_exchange_{name}_{unit}", text, labels=["database"])
+        for one in databases:
+            family.add_metric([one["id"]], one[name])
+        families.append(family)
+    return list(families)
+
+
+async def _intake(house: House) -> list[Metric]:
+    from postroad.intake import status
+
+    counts = await house.looks.get(
+        "intake.counts", lambda: house.doors.ask_blocking(status.counts), AGE_SECONDS
+    )
+    family = GaugeMetricFamily("postroad_intake_files", "Files by status.", labels=["status"])
+    for name, count in counts.items():
+        family.add_metric([name], count)
+    return [family]
+
+
+async def _coordination(house: House) -> list[Metric]:
+    from postroad.coordination import status
+
+    doors = house.rooms.coordination.get("coordinator")
+    if doors is None:
+        return []
+    readers = await house.looks.get(
+        "coordination.readers", lambda: doors.ask(status.readers), AGE_SECONDS
+    )
+    behind = GaugeMetricFamily(
+        "postroad_coordination_behind_events", "Events that a reader lacks.", labels=["reader"]
+    )
+    parked = GaugeMetricFamily(
+        "postroad_coordination_parked_events", "Events parked at a reader.", labels=["reader"]
+    )
+    for one in readers:
+        behind.add_metric([one.reader], one.behind)
+        parked.add_metric([one.reader], one.parked)
+    return [behind, parked]
+
+
+async def _bridges(house: House) -> list[Metric]:
+    from postroad.bridge import status
+
+    addresses = house.rooms.bridge_addresses
+    if addresses is None:
+        return []
+    found = await house.looks.get("bridges", lambda: status.status(addresses), AGE_SECONDS)
+    lag = GaugeMetricFamily(
+        "postroad_bridge_lag_messages", "Messages that wait to cross.", labels=["bridge"]
+    )
+    speed = GaugeMetricFamily(
+        "postroad_bridge_carried_per_second", "Messages carried per second.", labels=["bridge"]
+    )
+    for one in found:
+        lag.add_metric([one.name], one.lag or 0)
+        speed.add_metric([one.name], one.per_second)
+    return [lag, speed]

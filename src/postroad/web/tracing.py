@@ -1,0 +1,25 @@
+"""Lets what a request does belong to the trace that it came with, or to a new one."""
+
+from __future__ import annotations
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from postroad import trace
+
+__all__ = ["TraceContext"]
+
+
+class TraceContext:
+    """ASGI middleware: the header `traceparent` is followed while the request is served."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve inside the trace."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        given = next((value for name, value in scope["headers"] if name == b"traceparent"), None)
+        with trace.following(given.decode("latin-1") if given else trace.new()):
+            await self.app(scope, receive, send)

@@ -1,0 +1,212 @@
+"""Whatever is sent, no answer is a 500; whatever happens in which order, a model agrees."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from postroad.exchange.check import check
+from postroad.exchange.files import Storage
+from postroad.postgres.postmaster import read_postmaster
+from postroad.testing import TestServer, wait_until_async
+from tests.fixtures.exchange import BASE, Room, new_root
+
+pytestmark = pytest.mark.chaos
+
+EXAMPLES = 15
+
+
+@pytest.fixture(params=[None], ids=["embedded"])
+def server_bin_folder(request: pytest.FixtureRequest) -> Path | None:
+    return request.param
+
+
+@pytest.mark.timeout(180)
+async def test_no_request_that_the_openapi_document_allows_or_forbids_is_a_500(
+    exchange: Room,
+) -> None:
+    await exchange.caller("phone").send("m1")
+    admin = exchange.caller("admin", is_admin=True)
+    headers = {"Authorization": f"Bearer {admin.token}"}
+
+    def attack() -> int:
+        schema = schemathesis.openapi.from_url(f"{exchange.server.url}{BASE}/openapi.json")
+        count = 0
+        for found in schema.get_all_operations():
+            operation = found.ok()
+
+            @settings(
+                max_examples=EXAMPLES,
+                deadline=None,
+                database=None,
+                suppress_health_check=list(HealthCheck),
+                phases=[Phase.generate],
+            )
+            @given(case=operation.as_strategy())
+            def check_one(case: Any) -> None:
+                answer = case.call(headers=headers)
+                assert answer.status_code < 500, (case.method, case.path, answer.text)
+
+            check_one()
+            count += 1
+        return count
+
+    assert await asyncio.to_thread(attack) >= 17
+
+
+STEPS = st.lists(
+    st.sampled_from(
+        ["send", "start", "prepare", "commit", "abort", "fail", "die", "resolve", "restart"]
+    ),
+    max_size=14,
+)
+
+
+class Model:
+    """What must be: each message queued or done, each process of one outcome."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+        self.committed: set[str] = set()
+        self.process: dict[str, Any] | None = None
+        self.is_prepared = False
+        self.in_doubt: dict[str, list[str]] = {}
+        self.erp_committed: set[str] = set()
+
+
+async def _step(room: Room, model: Model, step: str, callers: tuple[Any, Any]) -> None:
+    phone, erp = callers
+    process = model.process
+    match step:
+        case "send":
+            id_ = f"m{len(model.sent)}"
+            await phone.send(id_)
+            model.sent.append(id_)
+        case "start":
+            answer = await erp.start()
+            if model.in_doubt:
+                assert answer == {"status": "RESOLVE", "processes": list(model.in_doubt)}
+            elif process is not None:
+                assert answer["status"] == "BUSY"
+            else:
+                queued = [id_ for id_ in model.sent if id_ not in model.committed]
+                assert answer["status"] == ("STARTED" if queued else "IDLE")
+                if queued:
+                    model.process = answer["process"]
+                    assert [file["id"] for file in answer["process"]["files"]] == queued
+        case "prepare" if process is not None:
+            assert (await erp.prepare(process["id"]))[1] == {"status": "OK"}
+            model.is_prepared = True
+        case "commit" if process is not None and model.is_prepared:
+            assert await erp.end(process["id"], "commit") == (200, {"status": "OK"})
+            model.committed |= {file["id"] for file in process["files"]}
+            model.process, model.is_prepared = None, False
+        case "commit" if process is not None:
+            assert (await erp.end(process["id"], "commit"))[0] == 409
+        case "abort" | "fail" if process is not None:
+            assert (await erp.end(process["id"], step, error="x"))[0] == 200
+            model.process, model.is_prepared = None, False
+        case "die" if process is not None and model.is_prepared:
+            # The ERP commits and dies before it says so.
+            model.erp_committed.add(process["id"])
+        case "resolve" if model.in_doubt:
+            answers = {
+                id_: "COMMITTED" if id_ in model.erp_committed else "ABORTED"
+                for id_ in model.in_doubt
+            }
+            answer = await erp.start(resolved=answers)
+            for id_, outcome in answers.items():
+                if outcome == "COMMITTED":
+                    model.committed |= set(model.in_doubt[id_])
+            model.in_doubt.clear()
+            model.process = answer.get("process")
+        case "restart":
+            await room.restart()
+            if process is not None and model.is_prepared:
+                model.in_doubt[process["id"]] = [file["id"] for file in process["files"]]
+                model.process, model.is_prepared = None, False
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_a_model_agrees_with_every_order_of_events(server: TestServer) -> None:
+    from postroad.cli.rooms import SCHEMAS
+
+    async def story(steps: list[str]) -> None:
+        with server.clone(*SCHEMAS) as dsn:
+            room = Room(dsn, new_root(), suspect_after=1000)
+            await room.server.start()
+            await room.server.ready()
+            try:
+                callers = room.caller("phone"), room.caller("erp")
+                model = Model()
+                for step in steps:
+                    await _step(room, model, step, callers)
+                rows = room.rows("select id, state from exchange.message where kind = 'message'")
+                done = {row["id"] for row in rows if row["state"] == "done"}
+                assert done == model.committed
+                assert {row["id"] for row in rows} == set(model.sent)
+            finally:
+                await room.close()
+            with psycopg.connect(dsn) as connection:
+                assert check(connection, Storage(room.root)) == []
+
+    @settings(max_examples=EXAMPLES, deadline=None, database=None, derandomize=True)
+    @given(STEPS)
+    def stories(steps: list[str]) -> None:
+        asyncio.run(story(steps))
+
+    stories()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+async def test_postgresql_stopped_at_once_in_the_middle_of_calls(own_server: TestServer) -> None:
+    """The journal dies and comes back; callers repeat, and everything is there once."""
+    from postroad.cli.rooms import SCHEMAS
+
+    name = own_server.create(own_server.template(*SCHEMAS))
+    room = Room(own_server.dsn(name), new_root())
+    await room.server.start()
+    await room.server.ready()
+    phone, erp = room.caller("phone"), room.caller("erp")
+    sending = asyncio.create_task(_send_many(phone, 60))
+    for _ in range(3):
+        await room.server.signals.wait("swept")
+        postmaster = read_postmaster(own_server.embedded.cluster.data)
+        assert postmaster is not None
+        # As `pg_ctl stop -m immediate` does.
+        os.kill(postmaster.pid, signal.SIGQUIT)
+
+        async def is_down() -> bool:
+            return not own_server.embedded.is_running
+
+        await wait_until_async(is_down, what="PostgreSQL is down")
+        await asyncio.to_thread(own_server.embedded.revive)
+    await sending
+    seen: list[str] = []
+    while (answer := await erp.start())["status"] == "STARTED":
+        process = answer["process"]
+        await erp.prepare(process["id"])
+        assert await erp.end(process["id"], "commit") == (200, {"status": "OK"})
+        seen += [file["id"] for file in process["files"]]
+    assert sorted(seen) == sorted(f"m{number}" for number in range(60))
+    await room.close()
+
+
+async def _send_many(phone: Any, count: int) -> None:
+    for number in range(count):
+        body = {"id": f"m{number}", "database": "sales", "body": number}
+        status = 503
+        while status == 503:
+            status, answer = await phone.call("POST", "/messages", json=body)
+        assert status in (200, 201), answer

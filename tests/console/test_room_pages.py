@@ -1,0 +1,146 @@
+"""The rooms in a real browser: an in-doubt process is resolved, a new server's file arrives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+from playwright.sync_api import Page, expect
+
+from postroad.exchange import operations
+from postroad.testing import wait_until
+from tests.fixtures.console import OpenPage, RunningConsole, start_part
+from tests.fixtures.exchange_server import ExchangeProcess
+from tests.fixtures.sshd import PasswordSftp
+
+LANGUAGES = pytest.mark.parametrize(
+    ("language", "width"), [("en", 1360), ("ru", 390)], ids=["english", "russian-phone"]
+)
+
+
+def press(page: Page, test: str) -> None:
+    page.locator(f'[data-test="{test}"]').first.click()
+
+
+def look(console: RunningConsole, query: str, *parameters: object) -> list[tuple[Any, ...]]:
+    with psycopg.connect(console.dsn, autocommit=True) as connection:
+        return connection.execute(query.encode(), parameters).fetchall()
+
+
+@pytest.fixture(scope="module")
+def exchange(console: RunningConsole) -> Iterator[ExchangeProcess]:
+    settings = {"READY_TIMEOUT": "1s", "SWEEP_INTERVAL": "200ms"}
+    server = ExchangeProcess(console.dsn, console.folder, settings)
+    server.root = console.folder / "exchange"
+    server.start(console.exchange_port)
+    yield server
+    server.end()
+
+
+@LANGUAGES
+def test_a_process_in_doubt_comes_first_and_is_resolved(
+    open_page: OpenPage,
+    console: RunningConsole,
+    exchange: ExchangeProcess,
+    language: str,
+    width: int,
+) -> None:
+    database = f"sales-{language}"
+    with psycopg.connect(console.dsn) as connection:
+        token = operations.add_client(connection, f"erp-{language}").token
+    # Through the one port of the house, as partners do.
+    with httpx.Client(
+        base_url=f"{console.url}/exchange/v1", headers={"Authorization": f"Bearer {token}"}
+    ) as erp:
+        message = {"id": f"m-{language}", "database": database, "body": {"number": 4711}}
+        assert erp.post("/messages", json=message).status_code in (200, 201)
+        begun = erp.post("/processes", json={"database": database, "attempt": "one"}).json()
+        process = begun["process"]["id"]
+        ready = erp.post(f"/processes/{process}/prepare", json={"replies": [], "results": {}})
+        assert ready.json()["status"] == "OK"
+    state = "select state from exchange.process where id = %s"
+    wait_until(lambda: look(console, state, process) == [("UNKNOWN",)], what="it is in doubt")
+
+    page = open_page("/exchange", role="operator", language=language, width=width)
+    urgent = page.locator(".card.urgent")
+    expect(urgent).to_contain_text(database)
+    urgent.get_by_role("link", name=process[:13]).click()
+    expect(page.locator(".graph svg .node").first).to_be_visible()
+    press(page, "resolve-aborted")
+    press(page, "confirm")
+    expect(page.locator(".q-notification").first).to_be_visible()
+    wait_until(lambda: look(console, state, process) == [("ABORTED",)], what="it is settled")
+    expect(page.locator(".timeline li")).to_have_count(4)
+
+    page.goto(f"{console.url}/console/exchange/messages?database={database}")
+    page.locator("tbody a").first.click()
+    expect(page.locator("pre.data")).to_contain_text("4711")
+    audit = look(console, "select account, outcome from console.audit where target = %s", process)
+    assert audit == [("operator", "done")]
+
+
+@pytest.fixture(scope="module")
+def celery(console: RunningConsole) -> Iterator[None]:
+    quick = {
+        **console.environment,
+        "POSTROAD_INTAKE__DISCOVER_INTERVAL": "500ms",
+        "POSTROAD_INTAKE__RECONCILE_INTERVAL": "1s",
+    }
+    started = [start_part(name, console.dsn, quick) for name in ("celery-worker", "celery-beat")]
+    yield
+    for process, _ in started:
+        process.communicate(timeout=40)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_server_is_added_and_its_file_arrives(
+    open_page: OpenPage, console: RunningConsole, celery: None, password_sftp: PasswordSftp
+) -> None:
+    (password_sftp.files / "prices.csv").write_text("bread;1.20\n", encoding="utf-8")
+    page = open_page("/intake/servers", role="operator")
+    press(page, "add-server")
+    for name, value in (
+        ("name", "partner"),
+        ("host", "127.0.0.1"),
+        ("port", str(password_sftp.port)),
+        ("username", password_sftp.username),
+        ("directory", "/"),
+        ("password", password_sftp.password),
+    ):
+        page.locator(f'[data-test="server-{name}"]').fill(value)
+    press(page, "server-save")
+    expect(page.locator("h1")).to_have_text("Server partner")
+    look(console, "update intake.sftp_servers set scan_interval = '1 s' returning id")
+    press(page, "test-server")
+    expect(page.locator(".q-notification", has_text="The login works")).to_be_visible()
+    page.goto(f"{console.url}/console/intake/files?search=prices")
+    expect(page.locator("tbody")).to_contain_text("completed", timeout=60_000)
+    page.locator("tbody a").first.click()
+    expect(page.locator(".timeline")).to_contain_text("completed")
+    page.goto(f"{console.url}/console/intake")
+    expect(page.locator(".pipeline")).to_contain_text("prices.csv")
+    secrets = look(console, "select detail::text from console.audit where action ~ 'intake'")
+    assert password_sftp.password not in str(secrets)
+
+
+def test_a_server_that_refuses_is_told_in_words(
+    open_page: OpenPage, console: RunningConsole, password_sftp: PasswordSftp
+) -> None:
+    page = open_page("/intake/servers", role="operator")
+    press(page, "add-server")
+    for name, value in (
+        ("name", "stranger"),
+        ("host", "127.0.0.1"),
+        ("port", str(password_sftp.port)),
+        ("username", password_sftp.username),
+        ("password", "wrong"),
+    ):
+        page.locator(f'[data-test="server-{name}"]').fill(value)
+    press(page, "server-save")
+    expect(page.locator("h1")).to_have_text("Server stranger")
+    press(page, "test-server")
+    expect(page.locator(".q-notification.bg-negative").first).to_be_visible()

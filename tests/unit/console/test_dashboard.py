@@ -1,0 +1,32 @@
+"""The dashboard asks for metrics that there are."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import postroad.console.metrics
+import postroad.console.room_metrics
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_the_dashboard_asks_only_for_metrics_that_are_told() -> None:
+    text = (ROOT / "docs/operate/grafana-dashboard.json").read_text(encoding="utf-8")
+    told = "".join(
+        Path(module.__file__ or "").read_text(encoding="utf-8")
+        for module in (postroad.console.metrics, postroad.console.room_metrics)
+    )
+    asked = {
+        name
+        for panel in json.loads(text)["panels"]
+        for target in panel["targets"]
+        for name in re.findall(r"postroad_\w+", target["expr"])
+    }
+    # The names of the exchange's are put together from the states of messages.
+    missing = {
+        name for name in asked if name not in told and not name.startswith("postroad_exchange_")
+    }
+    assert len(asked) > 10
+    assert missing == set()

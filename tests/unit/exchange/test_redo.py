@@ -1,0 +1,69 @@
+"""The redo: what is done is found done, what is left is finished, a stale plan changes nothing."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from postroad.exchange.errors import FileMissing, FileUnsafe
+from postroad.exchange.files import Storage
+from postroad.exchange.placement import Move, Placement, redo
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Storage:
+    storage = Storage(tmp_path)
+    storage.make_database("sales")
+    return storage
+
+
+def _move(folder: str | None, **more: object) -> Move:
+    return Move(number=1, database="sales", name="a.json", folder=folder, **more)  # type: ignore[arg-type]
+
+
+def test_a_move_may_be_done_any_number_of_times(storage: Storage) -> None:
+    storage.write("sales", "Messages", ".new-1", b"x")
+    for _ in range(3):
+        assert redo(storage, "sales", [_move("Messages", temporary=".new-1")]) == [None]
+    for _ in range(3):
+        assert redo(storage, "sales", [_move("Log", source="Messages")]) == [None]
+    assert list(storage.names("sales", "Log")) == ["a.json"]
+    for _ in range(2):
+        assert redo(storage, "sales", [_move(None, source="Log")]) == [None]
+    assert list(storage.names("sales", "Log")) == []
+
+
+def test_a_file_is_found_wherever_it_lies(storage: Storage) -> None:
+    storage.write("sales", "Unknown", "a.json", b"x")
+    assert redo(storage, "sales", [_move("Log", source="Messages")]) == [None]
+
+
+def test_a_lost_file_is_told(storage: Storage) -> None:
+    (outcome,) = redo(storage, "sales", [_move("Log", source="Messages")])
+    assert isinstance(outcome, FileMissing)
+
+
+async def test_an_older_plan_is_not_followed_after_a_newer_one(storage: Storage) -> None:
+    storage.write("sales", "Prepared", "a.json", b"x")
+    with ThreadPoolExecutor(1) as threads:
+        placement = Placement(storage, threads)
+        await placement.place([_move("Messages", source="Prepared", version=7)])
+        await placement.place([_move("Prepared", source="Messages", version=3)])
+    assert list(storage.names("sales", "Messages")) == ["a.json"]
+
+
+def test_links_are_not_followed(storage: Storage, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (tmp_path / "evil").symlink_to(outside)
+    with pytest.raises(FileUnsafe):
+        storage.write("evil", "Messages", "x", b"x")
+    (tmp_path / "sales/Messages/link.json").symlink_to("/etc/passwd")
+    with pytest.raises(FileUnsafe):
+        storage.read("sales", "Messages", "link.json", 10)
+    os.mkfifo(tmp_path / "sales/Messages/pipe.json")
+    with pytest.raises(FileUnsafe):
+        storage.read("sales", "Messages", "pipe.json", 10)
