@@ -41,7 +41,7 @@ test-fast: .venv/.installed-dev servers ## run the quick tests only
 	@$(BIN)/python -m pytest -n $(JOBS) -m "not slow" $(ARGS)
 
 images: .venv/.installed-dev servers ## write the screenshots of the documentation anew
-	@POSTROAD_TEST_IMAGES=docs/images $(BIN)/python -m pytest -n 0 tests/console/test_every_page.py $(ARGS)
+	@$(BIN)/python -m tools.screenshots $(ARGS)
 
 check: .venv/.installed-dev ## lint, formatting, types, layers, SQL syntax, forbidden names
 	@$(BIN)/ruff check .

@@ -1,7 +1,4 @@
-"""Every page in a real browser: both languages, a phone's width, dark mode, axe, no complaints.
-
-`POSTROAD_TEST_IMAGES=docs/images` writes a screenshot of each page there; see `make images`.
-"""
+"""Every page in a real browser: both languages, a phone's width, dark mode, axe, no complaints."""
 
 from __future__ import annotations
 
@@ -13,10 +10,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.console.stage import PAGES, Stage
-from tests.fixtures.console import OpenPage, RunningConsole, images_folder
+from tests.fixtures.console import OpenPage, RunningConsole
 
-# What is written into pictures is what a visitor of the README sees.
-PICTURES = {"en": 1360}
 # Faults of these weights are failures; the rest is taste.
 SERIOUS = {"serious", "critical"}
 
@@ -71,13 +66,6 @@ def test_a_page_opens_without_complaints_and_faults(
     # Nothing sticks out to the right: wide things scroll inside their own frames.
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth + 1")
     assert faults(page) == []
-    folder = images_folder()
-    if folder is not None and PICTURES.get(language) == width:
-        folder.mkdir(parents=True, exist_ok=True)
-        page.wait_for_timeout(3_000)  # the charts of the picture get a few points
-        page.screenshot(path=folder / f"console-{name}.png", full_page=True)
-    elif folder is not None and name in ("overview", "bus"):
-        page.screenshot(path=folder / f"console-{name}-phone.png")
 
 
 def test_the_login_page_is_without_faults(open_page: OpenPage, console: RunningConsole) -> None:
@@ -85,9 +73,6 @@ def test_the_login_page_is_without_faults(open_page: OpenPage, console: RunningC
     page.context.clear_cookies()
     page.goto(f"{console.url}/console/login")
     assert faults(page) == []
-    folder = images_folder()
-    if folder is not None:
-        page.screenshot(path=folder / "console-login.png")
 
 
 def test_language_and_theme_are_remembered(open_page: OpenPage, console: RunningConsole) -> None:

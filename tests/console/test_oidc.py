@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -103,15 +104,17 @@ def url(console: RunningConsole, provider: Provider) -> Iterator[str]:
     process.communicate(timeout=30)
 
 
-def sign_in(url: str) -> tuple[httpx.Response, httpx.Client]:
-    client = httpx.Client(base_url=url, follow_redirects=True, headers={"accept": "text/html"})
-    return client.get("/console/oidc/begin"), client
+@contextmanager
+def signing_in(url: str) -> Iterator[tuple[httpx.Response, httpx.Client]]:
+    with httpx.Client(
+        base_url=url, follow_redirects=True, headers={"accept": "text/html"}
+    ) as client:
+        yield client.get("/console/oidc/begin"), client
 
 
 def test_the_claim_gives_the_role(url: str, provider: Provider, console: RunningConsole) -> None:
     provider.claims = {"preferred_username": "Maria", "postroad_role": ["viewer", "operator"]}
-    answer, client = sign_in(url)
-    with client:
+    with signing_in(url) as (answer, client):
         assert answer.status_code == 200
         assert urlsplit(str(answer.url)).path == "/console/"
         assert client.get("/console/audit").status_code == 403
@@ -138,8 +141,7 @@ def test_who_cannot_be_believed_is_refused(
     url: str, provider: Provider, claims: dict[str, Any]
 ) -> None:
     provider.claims = claims
-    answer, client = sign_in(url)
-    with client:
+    with signing_in(url) as (answer, client):
         assert answer.status_code == 403
         assert client.get("/console/bus", headers={"accept": "*/*"}).status_code == 401
 
@@ -148,8 +150,8 @@ def test_a_token_signed_by_somebody_else_is_refused(url: str, provider: Provider
     provider.claims = {"postroad_role": "admin"}
     provider.signer = RSAKey.generate_key(2048, {"kid": "one"})
     try:
-        answer, client = sign_in(url)
-        client.close()
+        with signing_in(url) as (answer, _):
+            pass
     finally:
         provider.signer = None
     assert answer.status_code == 403

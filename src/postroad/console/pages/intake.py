@@ -238,14 +238,17 @@ async def _add(view: View) -> None:
     t = view.t
     with form_dialog(t("intake.add")) as dialog, ui.card().classes("dialog"):
         ui.html(element("h2", t("intake.add")), sanitize=False)
+        labels = {
+            "name": (t("intake.name"), ""),
+            "host": (t("intake.host"), ""),
+            "port": (t("intake.port"), "22"),
+            "username": (t("intake.username"), ""),
+            "directory": (t("intake.directory"), "/"),
+        }
         fields = {
-            name: ui.input(t(f"intake.{name}"), value=value).props(
-                f'outlined dense data-test="server-{name}"'
-            )
-            for name, value in (
-                ("name", ""), ("host", ""), ("port", "22"), ("username", ""), ("directory", "/"),
-            )
-        }  # fmt: skip
+            name: ui.input(label, value=value).props(f'outlined dense data-test="server-{name}"')
+            for name, (label, value) in labels.items()
+        }
         password = ui.input(t("intake.password"), password=True)
         password.props('outlined dense autocomplete="new-password" data-test="server-password"')
         key = ui.textarea(t("intake.private_key")).props("outlined dense")
