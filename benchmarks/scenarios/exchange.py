@@ -75,13 +75,13 @@ def _measure(lab: Lab, root: Path, port: int, pid: int) -> Findings:
         [
             Figure(
                 "intake of 10 KiB by 16 clients, share of the bare disk",
-                f"{ratio:.2f} ({thousands(rate)}/s)",
+                f"{ratio:.2f} ({thousands(rate)})",
                 judged=ratio,
                 bar=at_least(0.5),
             ),
             Figure(
                 "full cycles over 16 databases",
-                f"{thousands(cycle_rate)}/s ({cycle_rate / bare:.2f} of the bare disk)",
+                f"{thousands(cycle_rate)} ({cycle_rate / bare:.2f} of the bare disk)",
                 judged=cycle_rate,
                 unit="/s",
                 bar=at_least(min(150, 0.3 * bare)),

@@ -24,7 +24,7 @@ from tests.fixtures.s3 import S3Server
 from tests.fixtures.sshd import SshServer
 from tests.integration.intake.crew import Crew
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_files_come_in_by_themselves_and_rabbitmq_is_told_of_each(
         assert "0.csv" in _run(crew, "servers", "browse", "acme")
         crew.start("worker", "worker", "--concurrency", "2", "--beat")
         crew.start("serve", "serve")
-        wait_until(lambda: _is_done(database, len(contents)), what="imported", timeout_seconds=60)
+        wait_until(lambda: _is_done(database, len(contents)), what="imported", timeout_seconds=120)
         notices = asyncio.run(_consume(rabbitmq.url, queue, len(contents)))
     except BaseException:
         print(crew.logs()[-5000:])  # noqa: T201
@@ -137,7 +137,7 @@ def test_the_same_tasks_run_on_rabbitmq_by_changing_one_url(
     try:
         _add(crew, sshd, folder, "--looks", "1", "--way", "temporary_file")
         crew.start("worker", "worker", "--concurrency", "1", "--beat")
-        wait_until(lambda: _is_done(database, 1), what="imported", timeout_seconds=60)
+        wait_until(lambda: _is_done(database, 1), what="imported", timeout_seconds=120)
     except BaseException:
         print(crew.logs()[-5000:])  # noqa: T201
         raise

@@ -63,12 +63,12 @@ class Posters:
         async def enough() -> bool:
             return len(self.acknowledged) >= count
 
-        await wait_until_async(enough, what=f"{count} acknowledged", timeout_seconds=120)
+        await wait_until_async(enough, what=f"{count} acknowledged", timeout_seconds=300)
 
 
 @pytest.mark.slow
 @pytest.mark.chaos
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900 if IS_STRESS else 180)
 async def test_workers_go_on_after_a_promotion_and_nothing_acknowledged_is_lost(
     pair: Pair, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -111,7 +111,7 @@ async def test_workers_go_on_after_a_promotion_and_nothing_acknowledged_is_lost(
             async def all_done() -> bool:
                 return _waiting(dsn) == 0
 
-            await wait_until_async(all_done, what="all consumed", timeout_seconds=120)
+            await wait_until_async(all_done, what="all consumed", timeout_seconds=300)
         consumed = _numbers(dsn, "select n from consumed")
         crossed = _numbers(
             other, "select (data -> 'n')::integer from mbus.consumen_orders_by_default(1000000)"

@@ -29,7 +29,7 @@ SETTINGS = {
     "started_timeout": "60s",
     "ready_timeout": "60s",
 }
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 120.0
 BASE = "/exchange/v1"
 
 

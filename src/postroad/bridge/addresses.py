@@ -59,8 +59,9 @@ class Addresses:
         if "=" in name or "://" in name:
             return name
         raise AddressUnknown(
-            f"no database is called {name!r}",
-            hint=f"name it in the settings: POSTROAD_BRIDGE__DATABASES__{name.upper()}=postgresql://…",
+            f"no database or broker is called {name!r}",
+            hint=f"name it in the settings: POSTROAD_BRIDGE__DATABASES__{name.upper()}=postgresql://…"
+            f" or POSTROAD_BRIDGE__BROKERS__{name.upper()}=amqp://…",
         )
 
     def broker(self, name: str) -> str:

@@ -40,6 +40,7 @@ class BridgeStatus:
         last_at: when the last batch crossed.
         problem: what keeps the bridge from working; None when nothing does.
         problem_at: since when.
+        is_run: whether some process runs it at present.
     """
 
     name: str
@@ -58,11 +59,12 @@ class BridgeStatus:
     last_at: datetime | None = None
     problem: str | None = None
     problem_at: datetime | None = None
+    is_run: bool = False
 
 
 _FIELDS = (
     "state", "lag", "lag_age", "per_second", "carried", "dropped", "refused", "last_at",
-    "problem", "problem_at",
+    "problem", "problem_at", "is_run",
 )  # fmt: skip
 
 
@@ -106,4 +108,7 @@ def _status(bridge: Bridge, rows: dict[str, dict[str, Any]], problem: str | None
     row = rows.get(bridge.name)
     if row is None:
         return replace(known, problem=problem or "its end is not open; add it again")
-    return replace(known, **{name: row[name] for name in _FIELDS})
+    seen = replace(known, **{name: row[name] for name in _FIELDS})
+    if not seen.is_run and seen.problem is None and seen.state in ("running", "draining"):
+        return replace(seen, problem="nobody runs it; start it with: postroad bridge run")
+    return seen

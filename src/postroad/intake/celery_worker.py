@@ -32,9 +32,13 @@ def broker_url(settings: IntakeSettings, dsn: str) -> str:
     """Return Celery's broker: the one that is set, otherwise the bus in the same database."""
     if settings.broker is not None:
         return settings.broker.get_secret_value()
-    parts = {name: str(value) for name, value in conninfo_to_dict(dsn).items()}
-    name = quote(parts.pop("dbname", ""), safe="")
-    return f"mbus:///{name}?" + "&".join(f"{key}={quote(value)}" for key, value in parts.items())
+    parts = {name: quote(str(one), safe="") for name, one in conninfo_to_dict(dsn).items()}
+    login, name = parts.pop("user", ""), parts.pop("dbname", "")
+    if password := parts.pop("password", None):
+        # In the place where everybody who shows a URL masks it.
+        login += f":{password}"
+    options = "&".join(f"{key}={one}" for key, one in parts.items())
+    return f"mbus://{login}{'@' if login else ''}/{name}?{options}"
 
 
 def create_app(context: IntakeContext) -> Celery:

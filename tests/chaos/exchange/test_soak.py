@@ -18,7 +18,9 @@ from tools.crash_table.world import Nursery, World
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
-MESSAGES = 100_000 if os.environ.get("POSTROAD_STRESS") else 300
+MESSAGES = int(
+    os.environ.get("POSTROAD_SOAK", "100000" if os.environ.get("POSTROAD_STRESS") else "200")
+)
 BATCH = 500
 SENDERS = 4
 
@@ -172,6 +174,7 @@ def test_nothing_is_lost_and_nothing_doubled_under_random_kills(
                     f" {erp.deaths} deaths of the ERP, {time.monotonic() - begun:.0f} s:"
                     f" {lost} lost, {doubled[0]} doubled"
                 )
+            assert world.kills > 0
             assert (lost, doubled[0], done) == (0, 0, MESSAGES)
             assert world.violations_of_folders() == []
         finally:
@@ -192,5 +195,7 @@ def _is_settled(world: World) -> bool:
 
 def _kill(world: World, stopping: threading.Event) -> None:
     chance = random.Random(11)
-    while not stopping.wait(chance.uniform(0.5, 4.0)):
+    pause = 0.5
+    while not stopping.wait(pause):
         world.kill()
+        pause = chance.uniform(1.0, 6.0)

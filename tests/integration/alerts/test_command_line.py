@@ -59,6 +59,7 @@ def test_a_test_says_whether_it_was_taken(run: Any, smtp: SmtpServer) -> None:
     (last, *_) = json.loads(run("notices", "--json").stdout)
     assert last["state"] == "given_up"
     assert last["tries"][0]["outcome"] == "failed"
+    assert json.loads(run("list", "--json").stdout) == []
     assert run("test", "--channel", "none").exception.code == "MA003"
 
 

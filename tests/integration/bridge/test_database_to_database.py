@@ -197,7 +197,9 @@ async def test_a_target_that_is_down_costs_the_source_depth_alone(databases: Dat
     assert "cannot be reached" in problem
     async with bridge:
         await carried(bridge, 5)
-    assert run(a, "select problem, lag, carried from bridge.status") == [(None, 0, 5)]
+        assert run(a, "select is_run from bridge.status") == [(True,)]
+    found = run(a, "select problem, lag, carried, is_run from bridge.status")
+    assert found == [(None, 0, 5, False)]
 
 
 async def test_a_second_process_stands_by_and_takes_over(databases: Databases) -> None:

@@ -191,7 +191,7 @@ class Lab:
                 "writer",
                 'select "Id", "AppEventStatusId" from coordination."AppEvent" order by 1',
             ),
-            [self.rows(reader) for reader in self.readers],
+            [self.digest(reader) for reader in self.readers],
             [
                 self.run(
                     r,
@@ -200,6 +200,17 @@ class Lab:
                 for r in self.readers
             ],
         )
+
+    def digest(self, part: str) -> list[str]:
+        """Tell whether rows changed without bringing them here: there may be a million."""
+        return [
+            self.value(
+                part,
+                f"select count(*) || md5(coalesce(string_agg(t::text, ',' order by \"Id\"), ''))"
+                f' from "{entity}" t',
+            )
+            for entity in ENTITIES
+        ]
 
     def rows(self, part: str) -> dict[str, list[tuple[Any, ...]]]:
         return {
@@ -222,7 +233,8 @@ class Lab:
     def assert_same(self, *readers: str) -> None:
         """Every Reader shows what the Writer has."""
         for reader in readers or self.readers:
-            assert self.rows(reader) == self.rows("writer"), reader
+            if self.digest(reader) != self.digest("writer"):
+                assert self.rows(reader) == self.rows("writer"), reader
 
 
 @contextmanager

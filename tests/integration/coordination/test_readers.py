@@ -252,10 +252,10 @@ async def test_a_reader_added_later_takes_a_snapshot_and_then_the_tail(
         assert copied == {"DummyItem": ROWS, "DummyNode": 100}
         lab.sessions["late"], lab.dsns["late"], lab.readers = session, late, ("r1", "late")
         lab.assert_same("late")
-        before = lab.rows("late")
+        before = lab.digest("late")
         lab.publish()
         lab.pull("late")
-        assert lab.rows("late") == before
+        assert lab.digest("late") == before
         lab.write('update "DummyItem" set "Name" = \'third\' where "Id" = 1')
         lab.settle()
         lab.assert_same("late")

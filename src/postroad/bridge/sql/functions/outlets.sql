@@ -85,6 +85,17 @@ language sql security definer set search_path from current as $$
   select pg_try_advisory_lock(hashtext('bridge.hold'), hashtext(p_name || ' ' || p_hand))
 $$;
 
+-- Whether some process runs a bridge: it holds the lock of its first hand.
+create or replace function bridge._is_held(p_name text) returns boolean
+language sql stable set search_path from current as $$
+  select exists (
+    select from pg_locks l
+    where l.locktype = 'advisory' and l.objsubid = 2 and l.granted
+      and l.database = (select d.oid from pg_database d where d.datname = current_database())
+      and l.classid = (hashtext('bridge.hold')::bigint & 4294967295)::oid
+      and l.objid = (hashtext(p_name || ' 0')::bigint & 4294967295)::oid)
+$$;
+
 -- How this database is called among others.
 create or replace function bridge.hello() returns table (database text, node text)
 language sql stable security definer set search_path from current as $$

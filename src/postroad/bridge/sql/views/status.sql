@@ -4,7 +4,7 @@ select o.name, 'out' as direction, o.queue, o.consumer, o.target as other_end, o
        s.depth as lag, s.oldest_age as lag_age,
        coalesce(r.sent, 0)::double precision / 10 as per_second,
        coalesce(t.messages, 0) as carried, coalesce(t.looped, 0) as dropped, s.dmq as refused, t.last_at,
-       o.problem, o.problem_at
+       o.problem, o.problem_at, bridge._is_held(o.name) as is_run
 from bridge.outlet o
 left join mbus.status s on s.queue = o.queue and s.consumer = o.consumer
 cross join lateral (
@@ -17,7 +17,7 @@ select i.name, 'in', i.queue, null, i.source, i.state,
        w.waiting, null,
        coalesce(r.posted, 0)::double precision / 10,
        coalesce(t.posted, 0), coalesce(t.dropped, 0), f.refused, t.last_at,
-       i.problem, i.problem_at
+       i.problem, i.problem_at, bridge._is_held('in ' || i.name)
 from bridge.inlet i
 cross join lateral (
   select max(a.waiting) as waiting from (
