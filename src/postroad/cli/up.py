@@ -14,7 +14,7 @@ import click
 
 from postroad.cli.context import Application, pass_application
 from postroad.cli.output import print_table
-from postroad.cli.parts import Part, present_parts
+from postroad.cli.parts import Part, find_part, present_parts
 from postroad.cli.ports import check_port, choose_port
 from postroad.cli.rooms import SCHEMAS
 from postroad.cli.supervisor import Child, ChildPlan, Supervisor
@@ -38,6 +38,7 @@ class Wishes:
     has_sample: bool
     host: str | None
     port: int | None
+    only: tuple[str, ...] = ()
 
 
 @click.command()
@@ -57,6 +58,12 @@ class Wishes:
 )
 @click.option("--host", help="Address to listen on; default: 127.0.0.1.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port; default: 8080, 0 is any.")
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="SERVICE",
+    help="Run this service and not all; may be repeated. `postroad serve` lists them.",
+)
 @pass_application
 def up(
     application: Application,
@@ -65,6 +72,7 @@ def up(
     sample: bool | None,
     host: str | None,
     port: int | None,
+    only: tuple[str, ...],
 ) -> None:
     """Run PostgreSQL, all services and sample partners; the console shows what moves.
 
@@ -73,10 +81,13 @@ def up(
     Example: postroad up --port 9090 --no-sample
     """
     has_sample = application.named_database is None if sample is None else sample
+    for name in only:
+        if find_part(name) is None:
+            raise click.UsageError(f"there is no service {name}; see `postroad serve`")
     http = application.settings.http
     folder = application.data_folder
     with UpLock(folder, application.named_database) as lock:
-        wishes = Wishes(seconds, rate, has_sample, host, port)
+        wishes = Wishes(seconds, rate, has_sample, host, port, only)
         check_port(host or http.host, http.port if port is None else port)
         asyncio.run(_up(application, wishes, lock))
     click.echo("stopped")
@@ -127,7 +138,11 @@ async def _start_all(
         "rate": wishes.rate,
         "ports": _ports(application, wishes),
     }
-    parts = present_parts(has_sample=wishes.has_sample)
+    parts = [
+        part
+        for part in present_parts(has_sample=wishes.has_sample or bool(wishes.only))
+        if not wishes.only or part.name in wishes.only
+    ]
     click.echo(f"starting {', '.join(part.name for part in parts)} …")
     await supervisor.start(*(_plan(application, part, told) for part in parts))
 

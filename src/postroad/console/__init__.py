@@ -1,9 +1,9 @@
 """The console: what operators see of all rooms, and what they may do, in a browser.
 
-**What it promises.** It shows what is, from the rooms' own read-only views, and never more than a
-few seconds old. Whatever somebody does is allowed by their role at that moment, and written to the
-audit before it happens and after it ended. Looking costs the database about the same for one open
-page as for a hundred: looks are shared (`looks.py`).
+**What it promises.** It shows what is, from the rooms' own read-only views, a few seconds old, and
+older only where a look is dear. Whatever somebody does is allowed by their role at that moment, and
+written to the audit before it happens and after it ended. Looking costs the database about the same
+for one open page as for a hundred: looks are shared (`looks.py`).
 
 **Who gets in.**
 

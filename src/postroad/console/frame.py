@@ -17,7 +17,7 @@ from postroad.console.gate import PREFIX
 from postroad.console.house import House
 from postroad.console.icons import icon
 from postroad.console.markup import Markup, element, joined, link
-from postroad.console.view import View
+from postroad.console.view import AWAY, View
 
 __all__ = ["Place", "add_page", "asset_version"]
 
@@ -65,7 +65,12 @@ def add_page(
             return HTMLResponse(element("p", view.t("error.not_allowed")), status_code=403)
         values = {name: str(value) for name, value in request.path_params.items()}
         with _frame(view, place, view.t(title, **values) if values else view.t(title)):
-            await build(view)
+            try:
+                await build(view)
+            except AWAY:
+                # The frame stays, so that one can go elsewhere; the page is built anew when asked.
+                away = element("p", view.t("error.room_away"), class_="danger", role="alert")
+                ui.html(away, sanitize=False)
         return None
 
     # FastAPI reads the annotations of the closure from here.

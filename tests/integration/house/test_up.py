@@ -16,6 +16,7 @@ import psycopg
 import pytest
 
 from postroad.bus import Bus
+from postroad.cli.parts import PARTS
 from postroad.postgres import EmbeddedServer
 from postroad.postgres.postmaster import read_postmaster
 from postroad.testing import wait_until
@@ -23,6 +24,8 @@ from postroad.testing.run_folder import run_folder
 
 Start = Callable[..., subprocess.Popen[str]]
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(240)]
+
+FEW = [f"--only={name}" for name in ("maintenance", "web", "sample-orders")]
 
 # On a machine that runs eight test suites at once a process may take long to start.
 PATIENCE_SECONDS = 90
@@ -102,7 +105,7 @@ def is_alive(pid: int) -> bool:
 def test_whatever_is_killed_comes_back_and_the_interrupt_ends_everything(
     folder: Path, start: Start
 ) -> None:
-    process = start("--port", "0", "--sample")
+    process = start("--port", "0", *FEW)
     table = addresses(process)
     dsn = table["database (embedded)"]
     url = table["console"].removesuffix("/console")
@@ -115,7 +118,7 @@ def test_whatever_is_killed_comes_back_and_the_interrupt_ends_everything(
     assert "is up already" in complaint
 
     first = services(dsn)
-    assert {"maintenance", "web", "sample-orders", "sample-tours"} <= first.keys()
+    assert first.keys() == {"maintenance", "web", "sample-orders"}
     for pid in first.values():
         os.kill(pid, signal.SIGKILL)
     wait_until(
@@ -151,7 +154,7 @@ def test_whatever_is_killed_comes_back_and_the_interrupt_ends_everything(
 def test_after_up_itself_was_killed_the_next_one_works_and_nothing_is_lost(
     folder: Path, start: Start
 ) -> None:
-    process = start("--port", "0", "--no-sample")
+    process = start("--port", "0", *FEW)
     table = addresses(process)
     dsn = table["database (embedded)"]
     children = services(dsn)
@@ -165,7 +168,7 @@ def test_after_up_itself_was_killed_the_next_one_works_and_nothing_is_lost(
         what="the children have left by themselves",
         timeout_seconds=PATIENCE_SECONDS,
     )
-    again = start("--port", "0", "--no-sample")
+    again = start("--port", "0", *FEW)
     told = addresses(again)
     assert "postroad console password admin" in told["password"]
     with Bus(dsn) as bus:
@@ -176,8 +179,41 @@ def test_after_up_itself_was_killed_the_next_one_works_and_nothing_is_lost(
 
 
 def test_a_bounded_run_ends_by_itself(start: Start) -> None:
-    process = start("--seconds", "0.1", "--no-sample", "--port", "0")
+    process = start("--seconds", "0.1", "--port", "0", *FEW)
     said, complaints = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0, complaints
     assert "/console" in said
+    assert said.endswith("stopped\n")
+
+
+@pytest.mark.slow
+def test_everything_moves_behind_one_port(start: Start) -> None:
+    process = start("--port", "0", "--sample")
+    table = addresses(process)
+    dsn, url = table["database (embedded)"], table["console"].removesuffix("/console")
+    named = [part.name for part in PARTS if part.is_there()]
+    wait_until(
+        lambda: services(dsn).keys() == set(named),
+        what="every service runs",
+        timeout_seconds=PATIENCE_SECONDS,
+    )
+    assert httpx.get(f"{url}/exchange/v1/health").status_code == 200
+    assert httpx.get(f"{url}/coordination/v1/events").status_code == 200
+    # Without a token the intake tells nobody anything, which is an answer of its own server.
+    assert httpx.get(f"{url}/intake/v1/servers").json()["code"] == "web_token_missing"
+    moved: tuple[LiteralString, ...] = (
+        "select count(*) from exchange.process where state = 'DONE'",
+        "select count(*) from intake.imported_files where status = 'completed'",
+        "select count(*) from mbus.saga where finished_at is not null",
+    )
+    for query in moved:
+        wait_until(
+            lambda query=query: look(dsn, query)[0][0] != 0,
+            what=query,
+            timeout_seconds=PATIENCE_SECONDS,
+        )
+    assert "postroad_exchange_queued_messages" in httpx.get(f"{url}/metrics", timeout=30).text
+    process.send_signal(signal.SIGINT)
+    said, complaints = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 0, complaints
     assert said.endswith("stopped\n")

@@ -10,9 +10,9 @@
     if (theme) {
       const dark = !isDark();
       setCookie("postroad_theme", dark ? "dark" : "light");
-      if (window.Quasar) Quasar.Dark.set(dark);
-      else document.body.classList.toggle("body--dark", dark);
-      window.dispatchEvent(new Event("postroad-theme"));
+      // Before the components are there, what is set now would be set back by them.
+      if (window.Quasar && document.getElementById("app")?.__vue_app__) Quasar.Dark.set(dark);
+      else location.reload();
     }
     const menu = event.target.closest("#menu");
     if (menu) {
