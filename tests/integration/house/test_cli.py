@@ -67,7 +67,8 @@ def test_without_a_named_database_it_is_the_embedded_one(tmp_path: Path) -> None
         found = connection.execute("select to_regnamespace('mbus') is not null").fetchone()
         assert found == (True,)
         said = json.loads(_run("doctor", "--json", POSTROAD_DATA_FOLDER=str(folder)).stdout)
-        assert {"what": "schema mbus", "state": "good"}.items() <= said[-1].items()
+        states = {line["what"]: line["state"] for line in said}
+        assert states["schema mbus"] == "good"
 
 
 @pytest.mark.parametrize(
@@ -94,11 +95,11 @@ def test_debug_shows_the_traceback() -> None:
 
 
 def test_config_show_masks_and_names_the_source() -> None:
-    url = "postgresql://bob:secret@example/db"
+    url = "postgresql://bob:hunter2@example/db"
     said = _run("config", "show", "--json", POSTROAD_DATABASE_URL=url)
     shown = json.loads(said.stdout)["database_url"]
     assert shown["source"] == "environment"
-    assert "secret" not in said.stdout
+    assert "hunter2" not in said.stdout
 
 
 def test_the_script_is_printed_without_a_database() -> None:
