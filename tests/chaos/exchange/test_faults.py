@@ -295,7 +295,7 @@ async def test_a_clock_that_jumps_and_a_server_that_is_stopped_disturb_nothing(
             env={
                 **os.environ,
                 **(_strange_clock(seconds) if seconds else {}),
-                "POSTROAD_EXCHANGE__STARTED_TIMEOUT": "3s",
+                "POSTROAD_EXCHANGE__STARTED_TIMEOUT": "8s",
                 "POSTROAD_EXCHANGE__SWEEP_INTERVAL": "100ms",
             },
             stdout=subprocess.PIPE,
@@ -321,7 +321,7 @@ async def test_a_clock_that_jumps_and_a_server_that_is_stopped_disturb_nothing(
                 process = (await call("erp", "POST", "/processes", start))["process"]
                 assert [file["id"] for file in process["files"]] == [id_]
                 server.send_signal(signal.SIGSTOP)
-                await asyncio.sleep(4 if seconds == 0 else 0)
+                await asyncio.sleep(9 if seconds == 0 else 0)
                 server.send_signal(signal.SIGCONT)
                 path = f"/processes/{process['id']}"
                 assert (await call("erp", "POST", f"{path}/prepare", {}))["status"] == "OK"

@@ -94,7 +94,12 @@ class Stage:
 
     def work_off(self, database: str) -> None:
         """Work as another instance until there is nothing left to do, and nothing in doubt."""
-        wait_until(lambda: self.turn(database) == "IDLE", what=f"{database} worked off")
+
+        def is_worked_off() -> bool:
+            # Idle alone does not tell: a file that came back may be waiting for its next turn.
+            return self.turn(database) == "IDLE" and "done" in self.server.states(database)
+
+        wait_until(is_worked_off, what=f"{database} worked off", timeout_seconds=60)
 
     def turn(self, database: str) -> str:
         """Make one process, if there is something to do."""
