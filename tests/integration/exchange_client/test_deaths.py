@@ -97,7 +97,8 @@ class Stage:
 
         def is_worked_off() -> bool:
             # Idle alone does not tell: a file that came back may be waiting for its next turn.
-            return self.turn(database) == "IDLE" and "done" in self.server.states(database)
+            states = self.server.states(database)
+            return self.turn(database) == "IDLE" and (not states or "done" in states)
 
         wait_until(is_worked_off, what=f"{database} worked off", timeout_seconds=60)
 
