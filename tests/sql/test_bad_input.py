@@ -7,7 +7,7 @@ from psycopg import Connection
 
 from tests.sql.calls import lease, one, post, refused, rows
 
-LONG = "x" * 45
+LONG = "x" * 50
 
 CASES = [
     # unknown queue
@@ -181,14 +181,27 @@ def test_bad_input_is_refused_and_changes_nothing(
     assert fingerprint(bus) == before
 
 
-def test_a_queue_name_may_be_as_long_as_its_roles_allow(connection: Connection) -> None:
+def test_a_queue_with_roles_may_have_a_name_as_long_as_they_allow(connection: Connection) -> None:
     role = len(f"mbus_{connection.info.dbname}_consume__by_default")
     longest = "q" * (63 - role)
-    connection.execute("select mbus.create_queue(%s)", (longest,))
+    closed = "select mbus.create_queue(%s, is_roles_security_model => true)"
+    connection.execute(closed, (longest,))
     connection.execute("select mbus.post(%s, 'n=>1')", (longest,))
     assert one(connection, "select data->'n' from mbus.consume(%s)", longest) == "1"
     with refused(connection, "MB006"):
-        connection.execute("select mbus.create_queue(%s)", (longest + "q",))
+        connection.execute(closed, (longest + "q",))
+
+
+def test_a_plain_queue_goes_without_roles_that_would_be_too_long(connection: Connection) -> None:
+    # So that a database with a long name can have queues at all.
+    role = len(f"mbus_{connection.info.dbname}_consume__by_default")
+    queue = "q" * (64 - role)
+    connection.execute("select mbus.create_queue(%s)", (queue,))
+    connection.execute("select mbus.post(%s, 'n=>1')", (queue,))
+    assert one(connection, "select data->'n' from mbus.consume(%s)", queue) == "1"
+    with refused(connection, "MB006"):
+        connection.execute("select mbus.alter_queue(%s, true)", (queue,))
+    connection.execute("select mbus.drop_queue(%s)", (queue,))
 
 
 def test_a_queue_that_needs_roles_is_refused_where_none_can_be_made(bus: Connection) -> None:

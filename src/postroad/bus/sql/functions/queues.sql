@@ -68,7 +68,7 @@ begin
 end $$;
 
 -- Closes a plain queue, which then needs its roles, or opens one that has been closed.  Messages stay.
--- Errors: MB001, MB012 null, MB013 roles.
+-- Errors: MB001, MB006 names of roles, MB012 null, MB013 roles.
 create or replace function mbus.alter_queue(qname text, is_roles_security_model boolean) returns void
 language plpgsql security definer set search_path from current as $$
 declare

@@ -35,7 +35,7 @@ begin
   end if;
 end $$;
 
--- The longest name made of a queue and a consumer is that of the consumer's role.
+-- Names that every queue needs; those of roles are counted where roles are made, see roles.sql.
 create or replace function mbus._check_length(p_queue text, p_consumer text) returns void
 language plpgsql stable set search_path from current as $$
 declare
@@ -43,8 +43,6 @@ declare
 begin
   select name into v_longest
   from unnest(array[
-    mbus._consume_role(p_queue, p_consumer),
-    mbus._post_role(p_queue),
     'clear_queue_' || p_queue,
     'take_from_' || p_queue || '_by_' || p_consumer,
     'qc$' || p_queue || '$' || p_consumer || '$h255$hint']) name
@@ -52,7 +50,7 @@ begin
   if octet_length(v_longest) > 63 then
     raise exception 'the names "%" and "%" are too long: "%" has % bytes',
         p_queue, p_consumer, v_longest, octet_length(v_longest)
-      using errcode = 'MB006', hint = 'Functions and roles are named after them, and an identifier has 63 bytes at most.';
+      using errcode = 'MB006', hint = 'Functions and tables are named after them, and an identifier has 63 bytes at most.';
   end if;
 end $$;
 

@@ -16,13 +16,20 @@ language sql stable set search_path from current as $$
   select mbus._role('consume_' || p_queue || '_by_' || p_consumer)
 $$;
 
--- Makes a role when it is missing.  Without the right to make roles a plain queue goes without, a
--- queue that relies on them is refused.
+-- Makes a role when it is missing.  Without the right to make roles, or where the name of the database
+-- leaves no room for theirs, a plain queue goes without; a queue that relies on them is refused.
 create or replace function mbus._create_role(p_role text, p_is_required boolean) returns void
 language plpgsql set search_path from current as $$
 declare
   v_caller constant text := mbus._role('caller');
 begin
+  if octet_length(p_role) > 63 then
+    if p_is_required then
+      raise exception 'the name of role "%" has % bytes', p_role, octet_length(p_role)
+        using errcode = 'MB006', hint = 'An identifier has 63 bytes at most. Choose shorter names of queue and consumer.';
+    end if;
+    return;
+  end if;
   if not exists (select from pg_roles where rolname = p_role) then
     begin
       execute format('create role %I nologin', p_role);
