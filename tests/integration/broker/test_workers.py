@@ -111,6 +111,8 @@ def test_a_shutdown_returns_at_once_what_was_prefetched(
 ) -> None:
     worker = hire("--concurrency=1", "--prefetch-multiplier=4")
     running = task(app, "linger", "running")
+    # Before its pool has it a task is only prefetched, too, and a shutdown would return it.
+    wait_until(lambda: lines(tmp_path, "begun"), what="the task begun")
     prefetched = [task(app, "record", str(number)) for number in range(3)]
     wait_until(
         lambda: number(database, "select count(*) from mbus.leased") == 4, what="four leased"
