@@ -149,11 +149,11 @@ SCENARIO = Scenario(
     "One Celery application, a worker with 2 processes and prefetch 4 each, no results, 3 rounds: "
     "tasks (3,000 on mbus:// and RabbitMQ, 400 on the others) that append a byte to a file, "
     "published one by one by another process while the worker runs. Tasks a second from the first "
-    "publish to the last task done, or to the end of 20 seconds. pgmq:// and SQLAlchemy are Kombu's own transports with their "
-    "defaults, pgmq as its SQL; RabbitMQ with its defaults, no publisher confirms. Pick-up: 20 "
-    "tasks in each round, each published after a tenth of a second of rest, until the byte is "
-    "there. At last a worker is killed with -9 in the middle of a task with acks_late while "
-    "another one is idle.",
+    "publish to the last task done, or to the end of 20 seconds. pgmq:// and SQLAlchemy are "
+    "Kombu's own transports with their defaults, pgmq as its SQL; RabbitMQ with its defaults, no "
+    "publisher confirms. Pick-up: 20 tasks in each round, each published after a tenth of a "
+    "second of rest, until the byte is there. At last a worker is killed with -9 in the middle of "
+    "a task with acks_late while another one is idle.",
     ROUNDS * 4 + 2,
     run,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import signal
@@ -14,7 +15,9 @@ from pathlib import Path
 
 import psycopg
 
+from postroad.bridge import Addresses, operations
 from postroad.postgres.postmaster import read_postmaster
+from postroad.settings import BridgeDefinition
 from postroad.testing import TestServer, wait_until
 from postroad.testing.run_folder import run_folder
 
@@ -62,10 +65,6 @@ class Process:
         self._running = subprocess.Popen(
             self._command, env=self._environment, stderr=subprocess.DEVNULL
         )
-
-    def finish(self) -> None:
-        """Run it to its end."""
-        subprocess.run(self._command, env=self._environment, check=True, timeout=60)
 
     def kill(self) -> None:
         if self._running is not None:
@@ -119,6 +118,11 @@ def prepare(dsn: str, *, is_source: bool) -> None:
         connection.execute("select mbus.create_queue('orders')")
         if is_source:
             connection.execute("create table posted (n integer)")
+
+
+def add_bridge(home: str, **definition: str) -> None:
+    """Add a bridge called orders to the house of this database."""
+    asyncio.run(operations.add(Addresses(home), BridgeDefinition(**definition), "orders"))
 
 
 def arrived(dsn: str) -> int:

@@ -10,12 +10,13 @@ import psycopg
 import pytest
 
 from postroad.bus import Maintenance
-from postroad.cli.rooms import SCHEMAS
+from postroad.cli.rooms import ALERTS, BRIDGE, BUS
 from postroad.testing import wait_until
 from tests.chaos.bridge_load import (
     IS_STRESS,
     Process,
     Producer,
+    add_bridge,
     arrived,
     crash,
     own_server,
@@ -25,9 +26,9 @@ from tests.chaos.bridge_load import (
 )
 from tests.fixtures.rabbitmq import RabbitServer
 
-MESSAGES = 200_000 if IS_STRESS else 10_000
-BLOWS = 24 if IS_STRESS else 6
-RABBIT_MESSAGES = 200_000 if IS_STRESS else 3_000
+MESSAGES = 200_000 if IS_STRESS else 6_000
+BLOWS = 24 if IS_STRESS else 5
+RABBIT_MESSAGES = 200_000 if IS_STRESS else 2_000
 RABBIT_BLOWS = 20 if IS_STRESS else 5
 
 
@@ -51,14 +52,12 @@ def test_each_message_crosses_once_whoever_is_killed(capsys: pytest.CaptureFixtu
     with ExitStack() as stack:
         source_server = stack.enter_context(own_server())
         target_server = stack.enter_context(own_server())
-        a = stack.enter_context(source_server.clone(*SCHEMAS))
-        b = stack.enter_context(target_server.clone(*SCHEMAS))
+        a = stack.enter_context(source_server.clone(BUS, ALERTS, BRIDGE))
+        b = stack.enter_context(target_server.clone(BUS, ALERTS, BRIDGE))
         prepare(a, is_source=True)
         prepare(b, is_source=False)
         bridge = Process("--database-url", a, "bridge", "run")
-        Process(
-            "--database-url", a, "bridge", "add", "orders", "--from", "home", "--to", b
-        ).finish()
+        add_bridge(a, source="home", target=b, queue="orders")
         for dsn in (a, b):
             stack.enter_context(Maintenance(dsn))
         stack.enter_context(bridge)
@@ -106,21 +105,15 @@ def test_each_message_crosses_rabbitmq_once_whoever_is_killed(
     with ExitStack() as stack:
         source_server = stack.enter_context(own_server())
         target_server = stack.enter_context(own_server())
-        a = stack.enter_context(source_server.clone(*SCHEMAS))
-        b = stack.enter_context(target_server.clone(*SCHEMAS))
+        a = stack.enter_context(source_server.clone(BUS, ALERTS, BRIDGE))
+        b = stack.enter_context(target_server.clone(BUS, ALERTS, BRIDGE))
         prepare(a, is_source=True)
         prepare(b, is_source=False)
         name = rabbitmq.unique("orders")
         out = Process("--database-url", a, "bridge", "run")
         back = Process("--database-url", b, "bridge", "run")
-        Process(
-            "--database-url", a, "bridge", "add", "orders", "--from", "home", "--to", rabbitmq.url,
-            "--queue-at-target", name,
-        ).finish()  # fmt: skip
-        Process(
-            "--database-url", b, "bridge", "add", name, "--name", "orders", "--from", rabbitmq.url,
-            "--to", "home", "--queue-at-target", "orders",
-        ).finish()  # fmt: skip
+        add_bridge(a, source="home", target=rabbitmq.url, queue="orders", queue_at_target=name)
+        add_bridge(b, source=rabbitmq.url, target="home", queue=name, queue_at_target="orders")
         for dsn in (a, b):
             stack.enter_context(Maintenance(dsn))
         stack.enter_context(out)

@@ -13,7 +13,7 @@ import pytest
 from postroad.bridge import DatabaseBridge
 from postroad.bus import AsyncBus, AsyncWorker
 from postroad.bus.errors import BusError
-from postroad.cli.rooms import SCHEMAS
+from postroad.cli.rooms import ALERTS, BRIDGE, BUS
 from postroad.postgres.errors import DatabaseUnavailable
 from postroad.testing import wait_until_async
 from tests.chaos.bridge_load import IS_STRESS, own_server
@@ -72,12 +72,12 @@ class Posters:
 async def test_workers_go_on_after_a_promotion_and_nothing_acknowledged_is_lost(
     pair: Pair, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    database = pair.primary.create(pair.primary.template(*SCHEMAS))
+    database = pair.primary.create(pair.primary.template(BUS, ALERTS, BRIDGE))
     dsn = pair.dsn(database)
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("select mbus.create_queue('orders', payload => 'jsonb')")
         connection.execute("create table consumed (n integer, iid text)")
-    with own_server() as elsewhere, elsewhere.clone(*SCHEMAS) as other:
+    with own_server() as elsewhere, elsewhere.clone(BUS, ALERTS, BRIDGE) as other:
         bridge = DatabaseBridge("out", source=dsn, target=other, queue="orders")
         await bridge.install()
         worker = AsyncWorker(dsn)
@@ -95,10 +95,11 @@ async def test_workers_go_on_after_a_promotion_and_nothing_acknowledged_is_lost(
             await asyncio.to_thread(pair.lose_primary)
             started = time.monotonic()
             await asyncio.to_thread(pair.promote)
-            before = _count(pair.standby.dsn(database))
+            before = await asyncio.to_thread(_count, pair.standby.dsn(database))
 
+            # In threads, here and below: the worker lives in this loop, and a look would stop it.
             async def goes_on() -> bool:
-                return _count(pair.standby.dsn(database)) > before + 10
+                return await asyncio.to_thread(_count, pair.standby.dsn(database)) > before + 10
 
             await wait_until_async(
                 goes_on, what="workers go on by themselves", timeout_seconds=FOLLOW_SECONDS
@@ -109,7 +110,7 @@ async def test_workers_go_on_after_a_promotion_and_nothing_acknowledged_is_lost(
             await asyncio.gather(*running)
 
             async def all_done() -> bool:
-                return _waiting(dsn) == 0
+                return await asyncio.to_thread(_waiting, dsn) == 0
 
             await wait_until_async(all_done, what="all consumed", timeout_seconds=300)
         consumed = _numbers(dsn, "select n from consumed")

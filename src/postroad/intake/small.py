@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from postroad.intake.engine import Engine
 from postroad.intake.errors import FileChanged
@@ -19,6 +19,8 @@ from postroad.intake.together import together
 __all__ = ["transfer_small"]
 
 NOTED_TOGETHER = 50
+# What every server gives in one answer.
+ONE_READ_BYTES = 32 * 1024
 
 
 async def transfer_small(
@@ -78,17 +80,8 @@ class _Batch:
     async def _fetch(self, row: Row) -> tuple[int, str, str]:
         self.hold.check(row["id"])
         path, size = remote_path(self.server, row), row["filesize"]
-        sftp = self.source.sftp
         async with answering(row["filename"], self.source):
-            file = await sftp.open(path, "rb", block_size=0)
-            data = bytearray()
-            piece: Any
-            while len(data) < size:
-                piece = await file.read(size - len(data), len(data))
-                if not piece:
-                    break
-                data += piece
-            found, _ = await asyncio.gather(sftp.stat(path), file.close())
+            data, found = await self._read(path, size)
         same_version(attributes_of(found), row)
         if len(data) != size:
             raise FileChanged(f"{row['filename']} is shorter than it says")
@@ -97,3 +90,22 @@ class _Batch:
         digest = hashlib.sha256(data).hexdigest()
         await self.engine.store.put(key, data, digest)
         return row["id"], key, digest
+
+    async def _read(self, path: bytes, size: int) -> tuple[bytes | bytearray, Any]:
+        """Read a file and look at it afterwards, by its handle: at what was read."""
+        sftp = self.source.sftp
+        file = await sftp.open(path, "rb", block_size=0)
+        if 0 < size <= ONE_READ_BYTES:
+            # All asked at once: of one handle a server answers in order, so the look is the later.
+            piece, found, _ = await asyncio.gather(file.read(size, 0), file.stat(), file.close())
+            if len(piece) == size:
+                return cast("bytes", piece), found
+            file = await sftp.open(path, "rb", block_size=0)
+        data = bytearray()
+        while len(data) < size:
+            piece = await file.read(size - len(data), len(data))
+            if not piece:
+                break
+            data += cast("bytes", piece)
+        found, _ = await asyncio.gather(file.stat(), file.close())
+        return data, found

@@ -25,6 +25,7 @@ from postroad.intake.errors import (
     LoginRefused,
     SourceUnreachable,
 )
+from postroad.intake.gathering import gather_writes
 
 __all__ = ["Attributes", "Endpoint", "Source", "attributes_of", "connect", "source_errors"]
 
@@ -163,6 +164,7 @@ async def connect(
                 keepalive_interval=KEEPALIVE_SECONDS,
                 **options,
             )
+            gather_writes(connection)
             sftp = await connection.start_sftp_client()
     except BaseException as failure:  # noqa: BLE001 - raised again, named where we know it
         if connection is not None:

@@ -75,9 +75,9 @@ async def test_a_delay_and_a_priority_travel(databases: Databases) -> None:
     [("jsonb", '{"a": [1, "ä\\"{}"]}'), ("text", 'a,"b\\{}\n'), ("bytea", "\\x00ff5c22")],
 )
 async def test_every_payload_travels_unchanged(
-    databases: Databases, payload: str, data: str
+    one_version: Databases, payload: str, data: str
 ) -> None:
-    a, b = databases(2)
+    a, b = one_version(2)
     queue(a, payload=payload)
     bridge = DatabaseBridge(
         "out", source=a, target=b, queue="orders", queue_at_target="orders_of_a"
@@ -91,8 +91,8 @@ async def test_every_payload_travels_unchanged(
     assert after == before
 
 
-async def test_order_is_kept_within_the_queue_and_each_group(databases: Databases) -> None:
-    a, b = databases(2)
+async def test_order_is_kept_within_the_queue_and_each_group(one_version: Databases) -> None:
+    a, b = one_version(2)
     queue(a)
     bridge = DatabaseBridge(
         "out", source=a, target=b, queue="orders", settings=PumpSettings(batch_messages=7)
@@ -121,8 +121,8 @@ async def test_order_is_kept_within_the_queue_and_each_group(databases: Database
         assert of_group == [n for n in range(300) if n % 3 == 0 and f"g{n % 2}" == group]
 
 
-async def test_a_selector_chooses_and_others_stay_out(databases: Databases) -> None:
-    a, b = databases(2)
+async def test_a_selector_chooses_and_others_stay_out(one_version: Databases) -> None:
+    a, b = one_version(2)
     queue(a)
     bridge = DatabaseBridge(
         "out", source=a, target=b, queue="orders", selector="(t.properties->'region')='eu'"
@@ -137,8 +137,10 @@ async def test_a_selector_chooses_and_others_stay_out(databases: Databases) -> N
     assert len(taken(a)) == 3
 
 
-async def test_a_message_that_names_the_target_in_seenby_is_not_sent(databases: Databases) -> None:
-    a, b = databases(2)
+async def test_a_message_that_names_the_target_in_seenby_is_not_sent(
+    one_version: Databases,
+) -> None:
+    a, b = one_version(2)
     queue(a)
     bridge = DatabaseBridge("out", source=a, target=b, queue="orders")
     await bridge.install()
@@ -151,9 +153,9 @@ async def test_a_message_that_names_the_target_in_seenby_is_not_sent(databases: 
 
 
 async def test_what_the_target_refuses_goes_to_the_dmq_and_the_rest_arrives(
-    databases: Databases,
+    one_version: Databases,
 ) -> None:
-    a, b = databases(2)
+    a, b = one_version(2)
     queue(a)
     bridge = DatabaseBridge("out", source=a, target=b, queue="orders")
     await bridge.install()
@@ -175,8 +177,8 @@ async def test_what_the_target_refuses_goes_to_the_dmq_and_the_rest_arrives(
     assert [parse(each.data)["n"] for each in taken(b)] == ["2"]
 
 
-async def test_a_target_that_is_down_costs_the_source_depth_alone(databases: Databases) -> None:
-    a, b = databases(2)
+async def test_a_target_that_is_down_costs_the_source_depth_alone(one_version: Databases) -> None:
+    a, b = one_version(2)
     queue(a)
     bridge = DatabaseBridge("out", source=a, target=b, queue="orders")
     await bridge.install()
@@ -202,8 +204,8 @@ async def test_a_target_that_is_down_costs_the_source_depth_alone(databases: Dat
     assert found == [(None, 0, 5, False)]
 
 
-async def test_a_second_process_stands_by_and_takes_over(databases: Databases) -> None:
-    a, b = databases(2)
+async def test_a_second_process_stands_by_and_takes_over(one_version: Databases) -> None:
+    a, b = one_version(2)
     queue(a)
     first = DatabaseBridge("out", source=a, target=b, queue="orders")
     second = DatabaseBridge("out", source=a, target=b, queue="orders")
@@ -223,8 +225,8 @@ async def test_a_second_process_stands_by_and_takes_over(databases: Databases) -
     assert [parse(each.data)["n"] for each in taken(b)] == ["1", "2", "3"]
 
 
-async def test_pause_resume_and_drain(databases: Databases) -> None:
-    a, b = databases(2)
+async def test_pause_resume_and_drain(one_version: Databases) -> None:
+    a, b = one_version(2)
     queue(a)
     bridge = DatabaseBridge("out", source=a, target=b, queue="orders")
     await bridge.install()
@@ -245,8 +247,8 @@ async def test_pause_resume_and_drain(databases: Databases) -> None:
     assert len(taken(b)) == 6
 
 
-async def test_ends_that_do_not_fit_are_refused(databases: Databases) -> None:
-    a, b = databases(2)
+async def test_ends_that_do_not_fit_are_refused(one_version: Databases) -> None:
+    a, b = one_version(2)
     with pytest.raises(QueueNotFound):
         await DatabaseBridge("out", source=a, target=b, queue="nothing").install()
     queue(a)
@@ -262,8 +264,8 @@ async def test_ends_that_do_not_fit_are_refused(databases: Databases) -> None:
         ).install()
 
 
-async def test_messages_of_any_size_keep_to_the_bytes_of_a_batch(databases: Databases) -> None:
-    a, b = databases(2)
+async def test_messages_of_any_size_keep_to_the_bytes_of_a_batch(one_version: Databases) -> None:
+    a, b = one_version(2)
     queue(a, payload="text")
     settings = PumpSettings(batch_bytes=100_000)
     bridge = DatabaseBridge("out", source=a, target=b, queue="orders", settings=settings)

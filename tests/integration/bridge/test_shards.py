@@ -23,7 +23,7 @@ from tests.chaos.bridge_load import IS_STRESS
 from tests.integration.bridge.conftest import Databases, depth
 
 GROUPS = 40
-LOAD = 20_000 if IS_STRESS else 1_500
+LOAD = 20_000 if IS_STRESS else 600
 
 
 def addressed(databases: list[str]) -> Addresses:
