@@ -27,6 +27,7 @@ class _Gathering:
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._to = transport
+        self._loop = asyncio.get_running_loop()
         self._pieces: list[bytes] = []
 
     def __getattr__(self, name: str) -> Any:
@@ -34,7 +35,7 @@ class _Gathering:
 
     def write(self, data: bytes) -> None:
         if not self._pieces:
-            asyncio.get_running_loop().call_soon(self._flush)
+            self._loop.call_soon(self._flush)
         self._pieces.append(data)
 
     def close(self) -> None:
