@@ -17,9 +17,9 @@ import psycopg
 from postroad.bridge.addresses import Addresses
 from postroad.bridge.ends import speaking
 from postroad.bridge.errors import BridgeError
+from postroad.bridge.failures import sentence
 from postroad.bridge.lag import LagWatch
 from postroad.bridge.operations import add
-from postroad.bridge.pump import sentence
 from postroad.bridge.register import Bridge, Carrier, carrier, load, pump_settings
 from postroad.bridge.status import BridgeStatus, status
 from postroad.bus.reconnect import SURVIVABLE

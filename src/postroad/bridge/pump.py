@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from abc import abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -30,24 +29,21 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-import psycopg
 from psycopg import AsyncConnection, IsolationLevel
 
 from postroad.bridge import calls
 from postroad.bridge.calls import Batch, Delivery
-from postroad.bridge.errors import BridgeError, translate
+from postroad.bridge.failures import log_failure, sentence
+from postroad.bridge.turns import Turns
 from postroad.bus import calls as bus_calls
 from postroad.bus.async_wakeup import AsyncWakeup
-from postroad.bus.errors import BusError
 from postroad.bus.reconnect import SURVIVABLE, Backoff
 from postroad.bus.session import run_async
 from postroad.postgres.connections import connect_async
 from postroad.postgres.listen import ListenHub
 from postroad.service import Service
 
-__all__ = ["Pump", "PumpSettings", "log_failure", "sentence"]
-
-logger = logging.getLogger(__name__)
+__all__ = ["Pump", "PumpSettings"]
 
 BATCH_MESSAGES_DEFAULT = 4_000
 BATCH_BYTES_DEFAULT = 4_000_000
@@ -162,7 +158,7 @@ class Pump(Service):
             await stack.enter_async_context(self.reach(watch))
             await self._look(watch)
             wakeup = await stack.enter_async_context(self._wakeup(watch))
-            turns = _Turns()
+            turns = Turns()
             await calls.note_problem(watch, self.bridge, None)
             self.announce_ready()
             self.signals.emit("pumping")
@@ -189,7 +185,7 @@ class Pump(Service):
     async def _hand(
         self,
         hand: AsyncConnection[Any],
-        turns: _Turns,
+        turns: Turns,
         wakeup: AsyncWakeup,
         backoff: Backoff,
     ) -> None:
@@ -314,42 +310,3 @@ class Pump(Service):
         finally:
             if hub is not None:
                 await hub.stop()
-
-
-class _Turns:
-    """Who may deliver: one after the other, in the order in which turns were drawn."""
-
-    def __init__(self) -> None:
-        self.taking = asyncio.Lock()
-        self._last = asyncio.Event()
-        self._last.set()
-
-    def next(self) -> contextlib.AbstractAsyncContextManager[None]:
-        before, self._last = self._last, asyncio.Event()
-        return self._turn(before, self._last)
-
-    @asynccontextmanager
-    async def _turn(self, before: asyncio.Event, mine: asyncio.Event) -> AsyncIterator[None]:
-        await before.wait()
-        # After a failure nobody's turn comes any more: all hands are cancelled.
-        yield
-        mine.set()
-
-
-def log_failure(bridge: str, problem: str, failures: BaseExceptionGroup[Any]) -> None:
-    """Log why a bridge stopped; with the traceback when nobody has foreseen it."""
-    foreseen, unforeseen = failures.split((*SURVIVABLE, BridgeError))
-    del foreseen
-    extra = {"bridge": bridge, "reason": problem}
-    logger.warning("bridge_failed", extra=extra, exc_info=unforeseen)
-
-
-def sentence(failure: BaseException) -> str:
-    """Say in one line why a bridge does not work."""
-    while isinstance(failure, BaseExceptionGroup):
-        failure = failure.exceptions[0]
-    if isinstance(failure, psycopg.Error):
-        failure = translate(failure) or failure
-    if isinstance(failure, BusError | BridgeError) and failure.hint:
-        return f"{failure} ({failure.hint})"
-    return (str(failure).strip() or type(failure).__name__).splitlines()[0]

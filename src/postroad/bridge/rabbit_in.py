@@ -33,7 +33,8 @@ from postroad.bridge import calls
 from postroad.bridge.calls import ParsedBatch
 from postroad.bridge.ends import speaking
 from postroad.bridge.errors import BrokerUnavailable
-from postroad.bridge.pump import PumpSettings, log_failure, sentence
+from postroad.bridge.failures import log_failure, sentence
+from postroad.bridge.pump import PumpSettings
 from postroad.bridge.rabbit_mapping import Arrived, arrive
 from postroad.bridge.rabbit_publisher import broker_failures, connect_broker
 from postroad.bridge.rabbit_topology import RabbitRoute, declare
