@@ -20,6 +20,7 @@ import pytest
 
 from postroad.exchange import operations
 from postroad.testing import wait_until
+from tests.fixtures.postgres import variants, variants_of_a_room
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -28,6 +29,14 @@ SETTINGS = {
     "POSTROAD_EXCHANGE__READY_TIMEOUT": "2s",
     "POSTROAD_EXCHANGE__SWEEP_INTERVAL": "200ms",
 }
+
+
+on_every_version = pytest.mark.parametrize("server_bin_folder", variants(), indirect=True)
+
+
+@pytest.fixture(params=variants_of_a_room())
+def server_bin_folder(request: pytest.FixtureRequest) -> Path | None:
+    return request.param
 
 
 def command(dsn: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -118,6 +127,7 @@ def is_problem(answer: httpx2.Response, status: int) -> bool:
     return answer.status_code == status and kind == "application/problem+json"
 
 
+@on_every_version
 def test_the_whole_way_of_a_message_and_its_reply(house: House) -> None:
     mobile, erp = house.client("mobile-1"), house.client("erp-1")
     assert send(mobile, "m1").status_code == 201
@@ -260,6 +270,7 @@ def test_in_doubt_asks_to_be_settled_and_a_late_commit_settles_it(house: House) 
     assert start(other, "b2")["status"] == "IDLE"
 
 
+@on_every_version
 def test_the_question_rides_on_the_next_start(house: House) -> None:
     command(house.dsn, "databases", "add", "sales", "--resolution", "marker")
     mobile, erp, other = house.client("mobile-1"), house.client("erp-1"), house.client("erp-2")

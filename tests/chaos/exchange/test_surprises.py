@@ -22,7 +22,9 @@ from tests.fixtures.exchange import BASE, Room, new_root
 
 pytestmark = pytest.mark.chaos
 
-EXAMPLES = 15
+IS_FULL = bool(os.environ.get("POSTROAD_STRESS"))
+REQUESTS = 50 if IS_FULL else 4
+STORIES = 100 if IS_FULL else 6
 
 
 @pytest.fixture(params=[None], ids=["embedded"])
@@ -30,7 +32,7 @@ def server_bin_folder(request: pytest.FixtureRequest) -> Path | None:
     return request.param
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(1200 if IS_FULL else 180)
 async def test_no_request_that_the_openapi_document_allows_or_forbids_is_a_500(
     exchange: Room,
 ) -> None:
@@ -45,7 +47,7 @@ async def test_no_request_that_the_openapi_document_allows_or_forbids_is_a_500(
             operation = found.ok()
 
             @settings(
-                max_examples=EXAMPLES,
+                max_examples=REQUESTS,
                 deadline=None,
                 database=None,
                 suppress_health_check=list(HealthCheck),
@@ -137,7 +139,7 @@ async def _step(room: Room, model: Model, step: str, callers: tuple[Any, Any]) -
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(1200 if IS_FULL else 240)
 def test_a_model_agrees_with_every_order_of_events(server: TestServer) -> None:
     from postroad.cli.rooms import SCHEMAS
 
@@ -160,7 +162,7 @@ def test_a_model_agrees_with_every_order_of_events(server: TestServer) -> None:
             with psycopg.connect(dsn) as connection:
                 assert check(connection, Storage(room.root)) == []
 
-    @settings(max_examples=EXAMPLES, deadline=None, database=None, derandomize=True)
+    @settings(max_examples=STORIES, deadline=None, database=None, derandomize=True)
     @given(STEPS)
     def stories(steps: list[str]) -> None:
         asyncio.run(story(steps))
