@@ -27,7 +27,6 @@ from postroad.exchange.content import Content, digest_of
 from postroad.exchange.desk import Desk
 from postroad.exchange.errors import (
     ExchangeError,
-    FileCorrupt,
     FileNotInProcess,
     NotAllowed,
     OutcomeNeeded,
@@ -36,7 +35,7 @@ from postroad.exchange.errors import (
 )
 from postroad.exchange.files import temporary_name
 from postroad.exchange.placement import Move
-from postroad.exchange.reading import read_inline
+from postroad.exchange.reading import Wanted, read_inline_many
 
 __all__ = ["Processes", "Reply", "Uploaded", "Wish"]
 
@@ -66,6 +65,7 @@ END_EMPTY = "select exchange.end_empty(p_epoch => %s, p_now => %s, p_process => 
 DATABASE_OF = "select p.database_id from exchange.process p where p.id = %s"
 SHOWN = "select exchange.process_shown(p_process => %s)"
 
+SHOWN_OF_A_FILE = ("name", "id", "sender", "sequence", "size", "sha256")
 INLINE_TOTAL_BYTES = 4 * 1024 * 1024
 PICKS_MOST = 20
 REMEMBERED_MOST = 10_000
@@ -168,32 +168,35 @@ class Processes:
 
     async def _handed(self, process: dict[str, Any]) -> dict[str, Any]:
         """Turn what the journal knows of a process into what its owner gets."""
-        is_open = process["state"] == "STARTED"
+        facts = process["files"]
+        contents: list[dict[str, Any] | None] = [{} for _ in facts]
+        if process["state"] == "STARTED" and facts:
+            contents = await read_inline_many(self._desk, self._wanted(process["id"], facts))
         files = []
-        budget = INLINE_TOTAL_BYTES
-        for fact in process["files"]:
-            shown = {
-                key: fact[key] for key in ("name", "id", "sender", "sequence", "size", "sha256")
-            }
+        for fact, content in zip(facts, contents, strict=True):
+            if content is None:
+                continue
+            shown = {key: fact[key] for key in SHOWN_OF_A_FILE}
             if fact["order"] is not None:
                 shown["order"] = fact["order"]
             if fact["is_group"]:
                 shown["is_group"] = True
-            if is_open:
-                move = Move.of(fact)
-                limit = min(self._desk.settings.inline_bytes, budget)
-                href = f"{self._base_path}/processes/{process['id']}/files/{fact['name']}"
-                try:
-                    shown |= await read_inline(self._desk, move, href, limit_bytes=limit)
-                except FileCorrupt:
-                    continue
-                if "href" not in shown:
-                    budget -= fact["size"]
-            files.append(shown)
+            files.append(shown | content)
         return {
             **{key: value for key, value in process.items() if key not in ("files", "deadline")},
             "files": files,
         }
+
+    def _wanted(self, process: str, facts: Sequence[dict[str, Any]]) -> list[Wanted]:
+        wanted = []
+        budget = INLINE_TOTAL_BYTES
+        for fact in facts:
+            limit = min(self._desk.settings.inline_bytes, budget)
+            href = f"{self._base_path}/processes/{process}/files/{fact['name']}"
+            wanted.append(Wanted(Move.of(fact), href, limit))
+            if fact["size"] <= limit:
+                budget -= fact["size"]
+        return wanted
 
     async def choose(
         self,

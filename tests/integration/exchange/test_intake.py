@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import os
 from typing import Any
 
+import pytest
+
+from postroad.exchange.content import stored_json
+from postroad.exchange.intake import Arrival, Intake
 from tests.fixtures.exchange import Room, stored
 
 
@@ -172,3 +177,16 @@ async def test_who_is_unknown_or_has_no_rights_is_refused(exchange: Room) -> Non
     assert (await phone.call("POST", "/messages", json=message))[0] == 401
     del phone.http.headers["Authorization"]
     assert (await phone.call("POST", "/messages", json=message))[0] == 401
+
+
+async def test_who_sends_again_at_once_is_not_left_waiting(
+    exchange: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next message comes before the task that served the last one is seen to have ended."""
+    monkeypatch.setattr("postroad.exchange.intake.BATCHES_MOST", 1)
+    assert exchange.server.desk is not None
+    intake = Intake(exchange.server.desk)
+    async with asyncio.timeout(20):
+        for number in range(3):
+            arrival = Arrival("phone", "sales", f"m{number}", None, None, stored_json(number))
+            assert (await intake.take(arrival)).sequence == number + 1
