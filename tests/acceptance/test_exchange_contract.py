@@ -1,4 +1,8 @@
-"""The exchange's contract, call by call, against `postroad exchange serve` as users run it."""
+"""The exchange's contract, call by call, over HTTP against a server in a process of its own.
+
+`as_users_run_it` is `postroad exchange serve`; the other tests fork the same server from a process
+that has everything imported, which saves its start.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,6 +26,7 @@ import pytest
 from postroad.exchange import operations
 from postroad.testing import wait_until
 from tests.fixtures.postgres import variants, variants_of_a_room
+from tools.crash_table.world import Nursery, free_port
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -31,6 +37,7 @@ SETTINGS = {
 }
 
 
+as_users_run_it = pytest.mark.parametrize("house", [True], indirect=True, ids=["program"])
 on_every_version = pytest.mark.parametrize("server_bin_folder", variants(), indirect=True)
 
 
@@ -57,10 +64,15 @@ class House:
     root: Path
     settings: dict[str, str] = field(default_factory=dict)
     url: str = ""
+    nursery: Nursery | None = None
     process: subprocess.Popen[str] | None = None
+    pid: int | None = None
     clients: dict[str, httpx2.Client] = field(default_factory=dict)
 
     def start(self) -> None:
+        if self.nursery is not None:
+            self._fork(self.nursery)
+            return
         self.process = subprocess.Popen(
             [
                 *[sys.executable, "-m", "postroad", "--database-url", self.dsn],
@@ -77,6 +89,23 @@ class House:
         assert line, self.process.stderr and self.process.stderr.read()
         self.url = json.loads(line)["url"]
 
+    def _fork(self, nursery: Nursery) -> None:
+        port, ready = free_port(), self.root.with_name("ready")
+        ready.unlink(missing_ok=True)
+        prefix = "POSTROAD_EXCHANGE__"
+        self.pid = nursery.spawn(
+            dsn=self.dsn,
+            root=str(self.root),
+            port=port,
+            settings={
+                key.removeprefix(prefix).lower(): self.settings[key] for key in self.settings
+            },
+            ready=str(ready),
+            is_held=False,
+        )
+        wait_until(ready.is_symlink, what="the server serves", timeout_seconds=60)
+        self.url = f"http://127.0.0.1:{port}"
+
     def stop(self, *, kill: bool = False) -> None:
         for client in self.clients.values():
             client.close()
@@ -85,6 +114,10 @@ class House:
             self.process.kill() if kill else self.process.terminate()
             self.process.communicate(timeout=30)
             self.process = None
+        if self.pid is not None:
+            os.kill(self.pid, signal.SIGKILL)
+            wait_until(lambda: not Path(f"/proc/{self.pid}").exists(), what="the server gone")
+            self.pid = None
 
     def token(self, name: str, **rights: Any) -> str:
         with psycopg.connect(self.dsn) as connection:
@@ -101,9 +134,19 @@ class House:
         return sorted(one.name for one in path.iterdir()) if path.is_dir() else []
 
 
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    nursery = Nursery()
+    yield nursery
+    nursery.close()
+
+
 @pytest.fixture
-def house(database: str, tmp_path: Path) -> Iterator[House]:
-    house = House(database, tmp_path / "root", SETTINGS)
+def house(
+    request: pytest.FixtureRequest, database: str, tmp_path: Path, nursery: Nursery
+) -> Iterator[House]:
+    is_program = getattr(request, "param", False)
+    house = House(database, tmp_path / "root", SETTINGS, nursery=None if is_program else nursery)
     house.start()
     try:
         yield house
@@ -128,6 +171,7 @@ def is_problem(answer: httpx2.Response, status: int) -> bool:
 
 
 @on_every_version
+@as_users_run_it
 def test_the_whole_way_of_a_message_and_its_reply(house: House) -> None:
     mobile, erp = house.client("mobile-1"), house.client("erp-1")
     assert send(mobile, "m1").status_code == 201
@@ -272,7 +316,8 @@ def test_in_doubt_asks_to_be_settled_and_a_late_commit_settles_it(house: House) 
 
 @on_every_version
 def test_the_question_rides_on_the_next_start(house: House) -> None:
-    command(house.dsn, "databases", "add", "sales", "--resolution", "marker")
+    with psycopg.connect(house.dsn) as connection:
+        operations.add_database(connection, "sales", resolution="marker")
     mobile, erp, other = house.client("mobile-1"), house.client("erp-1"), house.client("erp-2")
     send(mobile, "m1")
     process = start(erp, "a1")["process"]
@@ -283,6 +328,7 @@ def test_the_question_rides_on_the_next_start(house: House) -> None:
     assert [file["id"] for file in begun["process"]["files"]] == ["m1"]
 
 
+@as_users_run_it
 def test_a_killed_server_goes_on_where_it_was(house: House) -> None:
     tokens = {name: house.token(name) for name in ("mobile-1", "erp-1")}
     mobile = house.client("mobile-1", token=tokens["mobile-1"])
@@ -404,6 +450,7 @@ def test_a_restored_database_is_noticed(house: House) -> None:
     assert {"last", "got"} <= set(restored)
 
 
+@as_users_run_it
 def test_a_second_server_on_the_same_root_refuses(house: House) -> None:
     second = command(house.dsn, "serve", "--root", str(house.root), "--port", "0")
     assert second.returncode != 0

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,10 @@ def main() -> None:
                 os.kill(os.getpid(), signal.SIGSTOP)
             try:
                 uvloop.run(_serve(wish))
+            except BaseException:  # noqa: BLE001 - told before the process ends
+                traceback.print_exc()
             finally:
+                sys.stderr.flush()
                 os._exit(1)
         print(pid, flush=True)
 

@@ -62,11 +62,12 @@ class Nursery:
     """Forks servers from a process that has everything imported."""
 
     def __init__(self) -> None:
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tools.crash_table.serve"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self._log,
             text=True,
         )
 
@@ -82,6 +83,13 @@ class Nursery:
         """End it; servers that still run are their owners' to end."""
         self._process.kill()
         self._process.communicate()
+        self._log.close()
+
+    def said(self) -> str:
+        """Return the end of what the servers have written, to tell why one ended."""
+        length = self._log.seek(0, os.SEEK_END)
+        self._log.seek(max(0, length - 2000))
+        return self._log.read().decode(errors="replace")
 
 
 class World:
@@ -94,7 +102,7 @@ class World:
         self.root = Path(tempfile.mkdtemp(prefix="crash-"))
         self._ready = self.root.with_name(f"{self.root.name}.ready")
         self._recorded = self.root.with_name(f"{self.root.name}.calls")
-        self.port = _free_port()
+        self.port = free_port()
         self.effects: dict[str, int] = {}
         self.pid: int | None = None
         self.injector: subprocess.Popen[bytes] | None = None
@@ -208,11 +216,12 @@ class World:
         return not self.is_alive()
 
     def is_alive(self) -> bool:
-        """Whether the server runs."""
+        """Whether the server runs, or a thread of it is still inside a call of the disk."""
         if self.pid is None:
             return False
         try:
-            return ") Z " not in Path(f"/proc/{self.pid}/stat").read_text()
+            is_ended = ") Z " in Path(f"/proc/{self.pid}/stat").read_text()
+            return not is_ended or len(list(Path(f"/proc/{self.pid}/task").iterdir())) > 1
         except (FileNotFoundError, ProcessLookupError):
             return False
 
@@ -223,7 +232,8 @@ class World:
                 self.kills += 1
                 self.disarm()
                 if not self.start():
-                    raise AssertionError("the server does not start after a kill")
+                    said = self.nursery.said()
+                    raise AssertionError(f"the server does not start after a kill: {said}")
 
     def kill(self) -> None:
         """Kill the server and leave it to those who call it to revive it."""
@@ -241,6 +251,7 @@ class World:
 
     def close(self) -> None:
         """Remove everything."""
+        self.hang_up()
         self.disarm()
         self.stop()
         shutil.rmtree(self.root, ignore_errors=True)
@@ -280,6 +291,12 @@ class World:
         except BaseException:
             line.close()
             raise
+
+    def hang_up(self) -> None:
+        """Close the connection of the thread that calls this."""
+        line: http.client.HTTPConnection | None = getattr(self._lines, "line", None)
+        if line is not None:
+            line.close()
 
     def erp_commit(self, process: dict[str, Any]) -> None:
         """The ERP's own transaction: the effect of each message."""
@@ -342,7 +359,8 @@ class World:
         return [*files, *(" ".join(map(str, row)) for row in rows)]
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port that nobody listens on now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -32,7 +32,7 @@ IS_FULL = bool(os.environ.get("POSTROAD_STRESS"))
 MESSAGES = int(os.environ.get("POSTROAD_SOAK", "100000" if IS_FULL else "200"))
 SENDERS = 8
 DATABASES = ("sales", "stock", "books", "staff") if IS_FULL else ("sales", "stock")
-PAUSES = (1.0, 6.0) if IS_FULL else (0.3, 1.0)
+PAUSES = (1.0, 5.0) if IS_FULL else (0.3, 1.0)
 SETTINGS = {
     "file_threads": 8,
     "started_timeout": "2s",
@@ -113,16 +113,23 @@ def _send_all(world: World, sender: int, count: int, failures: list[BaseExceptio
             assert status in (200, 201), answer
     except BaseException as failure:  # noqa: BLE001 - told by the test
         failures.append(failure)
+    finally:
+        world.hang_up()
 
 
-def _kill(world: World, erps: Erps, stopping: threading.Event) -> None:
+def _kill(
+    world: World, erps: Erps, stopping: threading.Event, failures: list[BaseException]
+) -> None:
     chance = random.Random(11)
-    while not stopping.wait(chance.uniform(*PAUSES)):
-        if chance.random() < 0.5:
-            world.kill()
-            world.revive()
-        else:
-            erps.kill(chance.choice(DATABASES))
+    try:
+        while not stopping.wait(chance.uniform(*PAUSES)):
+            if chance.random() < 0.5:
+                world.kill()
+                world.revive()
+            else:
+                erps.kill(chance.choice(DATABASES))
+    except BaseException as failure:  # noqa: BLE001 - told by the test
+        failures.append(failure)
 
 
 @contextlib.contextmanager
@@ -150,7 +157,7 @@ def test_nothing_is_lost_and_nothing_doubled_under_random_kills(
             for number in range(SENDERS)
         ]
         stopping = threading.Event()
-        killer = threading.Thread(target=_kill, args=(world, erps, stopping))
+        killer = threading.Thread(target=_kill, args=(world, erps, stopping, failures))
         try:
             for thread in (*senders, killer):
                 thread.start()
@@ -165,6 +172,7 @@ def test_nothing_is_lost_and_nothing_doubled_under_random_kills(
         finally:
             stopping.set()
             killer.join()
+        assert not failures, failures
         world.revive()
         wait_until(lambda: _is_settled(world), what="every process ended", timeout_seconds=60)
         ((count, different),) = erps.rows("select count(*), count(distinct id) from effect")

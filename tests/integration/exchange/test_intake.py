@@ -6,10 +6,14 @@ import asyncio
 import base64
 import hashlib
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import psycopg
 import pytest
 
+from postroad.exchange import operations
 from postroad.exchange.content import stored_json
 from postroad.exchange.intake import Arrival, Intake
 from tests.fixtures.exchange import Room, stored
@@ -190,3 +194,22 @@ async def test_who_sends_again_at_once_is_not_left_waiting(
         for number in range(3):
             arrival = Arrival("phone", "sales", f"m{number}", None, None, stored_json(number))
             assert (await intake.take(arrival)).sequence == number + 1
+
+
+def test_a_database_made_by_several_at_once_is_one(database: str) -> None:
+    """Their inserts meet in either of two indexes; in none of them is it an error."""
+    makers, names = 6, [f"db{number}" for number in range(30)]
+    meeting = threading.Barrier(makers)
+
+    def make() -> None:
+        with psycopg.connect(database, autocommit=True) as connection:
+            for name in names:
+                meeting.wait(30)
+                operations.add_database(connection, name)
+
+    with ThreadPoolExecutor(makers) as threads:
+        for made in [threads.submit(make) for _ in range(makers)]:
+            made.result()
+    with psycopg.connect(database) as connection:
+        rows = connection.execute("select id from exchange.database").fetchall()
+    assert sorted(row[0] for row in rows) == sorted(names)

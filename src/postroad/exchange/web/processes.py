@@ -19,7 +19,8 @@ from postroad.exchange.errors import ContentInvalid, FileNotInProcess, NotAllowe
 from postroad.exchange.files import temporary_name
 from postroad.exchange.names import Id
 from postroad.exchange.placement import Move
-from postroad.exchange.processes import CANCELLED, Processes, Reply, Uploaded, Wish
+from postroad.exchange.processes import Processes
+from postroad.exchange.protocol import CANCELLED, Reply, Uploaded, Wish
 from postroad.exchange.reading import stream
 from postroad.exchange.web.identity import Identity
 from postroad.exchange.web.models import Answer, Choose, Ended, Prepare, Resolve, Start
