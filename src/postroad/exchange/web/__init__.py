@@ -11,7 +11,7 @@ from postroad.exchange.intake import Intake
 from postroad.exchange.processes import Processes
 from postroad.exchange.replies import Replies
 from postroad.exchange.web.admin import admin_routes
-from postroad.exchange.web.fast_lane import FastLane
+from postroad.exchange.web.fast_lane import FastLane, Handler
 from postroad.exchange.web.identity import Identity
 from postroad.exchange.web.messages import message_routes
 from postroad.exchange.web.models import Answer
@@ -59,7 +59,7 @@ def create_app(desk: Desk) -> FastLane:
         await desk.journal.call("select 1")
         return answer({"status": "OK", "epoch": desk.epoch, "is_full": desk.is_full})
 
-    lanes = {
+    lanes: dict[tuple[str, str], Handler] = {
         ("POST", f"{BASE_PATH}/messages"): messages.post,
         ("POST", f"{BASE_PATH}/processes"): process.start,
         ("POST", f"{BASE_PATH}/processes/*/prepare"): process.prepare,

@@ -12,7 +12,7 @@ from fastapi import FastAPI, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-__all__ = ["FastLane"]
+__all__ = ["FastLane", "Handler"]
 
 Handler = Callable[..., Awaitable[Response]]
 
@@ -32,7 +32,8 @@ class FastLane:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve, or pass on what is not of the lane or declares no acceptable length."""
-        handler, values = None, ()
+        handler: Handler | None = None
+        values: tuple[str, ...] = ()
         if scope["type"] == "http":
             handler, values = self._find(scope["method"], scope["path"])
         if handler is None or not self._is_short(scope):
