@@ -63,9 +63,10 @@ def _cycle(line: Line, name: str, count: int) -> None:
     for number in range(count):
         start = {"database": database, "attempt": f"{name}-{number}", "max_files": 1}
         process = json.loads(line.call("POST", "/processes", json.dumps(start).encode()))["process"]
-        reply = {"replies": [{"name": f"r{number}", "recipient": "nobody", "body": {"ok": True}}]}
+        # Named as ERPs name them: those of two databases with one name would wait for each other.
+        reply = {"name": f"{name}-{number}", "recipient": "nobody", "body": {"ok": True}}
         path = f"/processes/{process['id']}"
-        line.call("POST", f"{path}/prepare", json.dumps(reply).encode())
+        line.call("POST", f"{path}/prepare", json.dumps({"replies": [reply]}).encode())
         line.call("POST", f"{path}/commit")
 
 

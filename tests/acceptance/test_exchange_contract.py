@@ -1,4 +1,8 @@
-"""The exchange's contract, call by call, against `postroad exchange serve` as users run it."""
+"""The exchange's contract, call by call, over HTTP against a server in a process of its own.
+
+`as_users_run_it` is `postroad exchange serve`; the other tests fork the same server from a process
+that has everything imported, which saves its start.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,15 +25,25 @@ import pytest
 
 from postroad.exchange import operations
 from postroad.testing import wait_until
+from tests.fixtures.postgres import variants, variants_of_a_room
+from tools.crash_table.world import Nursery, free_port
 
 pytestmark = pytest.mark.timeout(120)
-one_version = pytest.mark.one_version
 
 SETTINGS = {
     "POSTROAD_EXCHANGE__STARTED_TIMEOUT": "2s",
     "POSTROAD_EXCHANGE__READY_TIMEOUT": "2s",
     "POSTROAD_EXCHANGE__SWEEP_INTERVAL": "200ms",
 }
+
+
+as_users_run_it = pytest.mark.parametrize("house", [True], indirect=True, ids=["program"])
+on_every_version = pytest.mark.parametrize("server_bin_folder", variants(), indirect=True)
+
+
+@pytest.fixture(params=variants_of_a_room())
+def server_bin_folder(request: pytest.FixtureRequest) -> Path | None:
+    return request.param
 
 
 def command(dsn: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -49,10 +64,15 @@ class House:
     root: Path
     settings: dict[str, str] = field(default_factory=dict)
     url: str = ""
+    nursery: Nursery | None = None
     process: subprocess.Popen[str] | None = None
+    pid: int | None = None
     clients: dict[str, httpx2.Client] = field(default_factory=dict)
 
     def start(self) -> None:
+        if self.nursery is not None:
+            self._fork(self.nursery)
+            return
         self.process = subprocess.Popen(
             [
                 *[sys.executable, "-m", "postroad", "--database-url", self.dsn],
@@ -69,6 +89,23 @@ class House:
         assert line, self.process.stderr and self.process.stderr.read()
         self.url = json.loads(line)["url"]
 
+    def _fork(self, nursery: Nursery) -> None:
+        port, ready = free_port(), self.root.with_name("ready")
+        ready.unlink(missing_ok=True)
+        prefix = "POSTROAD_EXCHANGE__"
+        self.pid = nursery.spawn(
+            dsn=self.dsn,
+            root=str(self.root),
+            port=port,
+            settings={
+                key.removeprefix(prefix).lower(): self.settings[key] for key in self.settings
+            },
+            ready=str(ready),
+            is_held=False,
+        )
+        wait_until(ready.is_symlink, what="the server serves", timeout_seconds=60)
+        self.url = f"http://127.0.0.1:{port}"
+
     def stop(self, *, kill: bool = False) -> None:
         for client in self.clients.values():
             client.close()
@@ -77,6 +114,10 @@ class House:
             self.process.kill() if kill else self.process.terminate()
             self.process.communicate(timeout=30)
             self.process = None
+        if self.pid is not None:
+            os.kill(self.pid, signal.SIGKILL)
+            wait_until(lambda: not Path(f"/proc/{self.pid}").exists(), what="the server gone")
+            self.pid = None
 
     def token(self, name: str, **rights: Any) -> str:
         with psycopg.connect(self.dsn) as connection:
@@ -93,9 +134,19 @@ class House:
         return sorted(one.name for one in path.iterdir()) if path.is_dir() else []
 
 
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    nursery = Nursery()
+    yield nursery
+    nursery.close()
+
+
 @pytest.fixture
-def house(database: str, tmp_path: Path) -> Iterator[House]:
-    house = House(database, tmp_path / "root", SETTINGS)
+def house(
+    request: pytest.FixtureRequest, database: str, tmp_path: Path, nursery: Nursery
+) -> Iterator[House]:
+    is_program = getattr(request, "param", False)
+    house = House(database, tmp_path / "root", SETTINGS, nursery=None if is_program else nursery)
     house.start()
     try:
         yield house
@@ -119,6 +170,8 @@ def is_problem(answer: httpx2.Response, status: int) -> bool:
     return answer.status_code == status and kind == "application/problem+json"
 
 
+@on_every_version
+@as_users_run_it
 def test_the_whole_way_of_a_message_and_its_reply(house: House) -> None:
     mobile, erp = house.client("mobile-1"), house.client("erp-1")
     assert send(mobile, "m1").status_code == 201
@@ -160,7 +213,6 @@ def test_the_whole_way_of_a_message_and_its_reply(house: House) -> None:
     assert len(house.files("sales", "Log")) == 2
 
 
-@one_version
 def test_the_same_message_again_is_answered_the_same_and_other_content_is_refused(
     house: House,
 ) -> None:
@@ -173,18 +225,18 @@ def test_the_same_message_again_is_answered_the_same_and_other_content_is_refuse
     assert send(house.client("mobile-2"), "m1", body={"n": "other"}).status_code == 201
 
 
-@one_version
-def test_an_id_that_is_no_safe_name_is_refused(house: House) -> None:
+@pytest.mark.parametrize(
+    "name", ["../x", "a/b", "", "x" * 65, ".hidden", "-dash", "a b", "a\u0000b", "é", "a\nb"]
+)
+def test_an_id_that_is_no_safe_name_is_refused(house: House, name: str) -> None:
     mobile = house.client("mobile-1")
-    for name in ("../x", "a/b", "", "x" * 65, ".hidden", "-dash", "a b", "a\u0000b", "é", "a\nb"):
-        assert is_problem(send(mobile, name), 422), name
-        assert is_problem(send(mobile, "m1", database=name), 422), name
-        if name:
-            assert is_problem(send(mobile, "m1", recipient=name), 422), name
+    assert is_problem(send(mobile, name), 422)
+    assert is_problem(send(mobile, "m1", database=name), 422)
+    if name:
+        assert is_problem(send(mobile, "m1", recipient=name), 422)
     assert not list(house.root.glob("*/Messages/*"))
 
 
-@one_version
 def test_databases_differ_by_more_than_case(house: House) -> None:
     mobile = house.client("mobile-1")
     assert send(mobile, "m1", database="Sales").status_code == 201
@@ -193,7 +245,6 @@ def test_databases_differ_by_more_than_case(house: House) -> None:
     assert refused.headers["content-type"].startswith("application/problem+json")
 
 
-@one_version
 def test_one_process_a_database_and_the_same_attempt_is_the_same_process(house: House) -> None:
     mobile, one, two = house.client("mobile-1"), house.client("erp-1"), house.client("erp-2")
     assert start(one, "a0", database="sales")["status"] == "IDLE"
@@ -208,7 +259,6 @@ def test_one_process_a_database_and_the_same_attempt_is_the_same_process(house: 
     assert is_problem(two.post(f"/processes/{begun['process']['id']}/commit"), 403)
 
 
-@one_version
 def test_an_aborted_or_failed_process_gives_its_files_back(house: House) -> None:
     mobile, erp = house.client("mobile-1"), house.client("erp-1")
     send(mobile, "m1")
@@ -224,7 +274,6 @@ def test_an_aborted_or_failed_process_gives_its_files_back(house: House) -> None
     assert start(erp, "a3")["status"] in ("STARTED", "IDLE")
 
 
-@one_version
 def test_an_unknown_process_is_cancelled_or_not_found(house: House) -> None:
     erp = house.client("erp-1")
     at = "/processes/no-such-process"
@@ -238,7 +287,6 @@ def test_an_unknown_process_is_cancelled_or_not_found(house: House) -> None:
     assert is_problem(erp.post(f"{at}/resolve", json={"outcome": "COMMITTED"}), 404)
 
 
-@one_version
 def test_a_started_process_that_says_nothing_is_cancelled(house: House) -> None:
     mobile, erp, other = house.client("mobile-1"), house.client("erp-1"), house.client("erp-2")
     send(mobile, "m1")
@@ -266,9 +314,10 @@ def test_in_doubt_asks_to_be_settled_and_a_late_commit_settles_it(house: House) 
     assert start(other, "b2")["status"] == "IDLE"
 
 
-@one_version
+@on_every_version
 def test_the_question_rides_on_the_next_start(house: House) -> None:
-    command(house.dsn, "databases", "add", "sales", "--resolution", "marker")
+    with psycopg.connect(house.dsn) as connection:
+        operations.add_database(connection, "sales", resolution="marker")
     mobile, erp, other = house.client("mobile-1"), house.client("erp-1"), house.client("erp-2")
     send(mobile, "m1")
     process = start(erp, "a1")["process"]
@@ -279,7 +328,7 @@ def test_the_question_rides_on_the_next_start(house: House) -> None:
     assert [file["id"] for file in begun["process"]["files"]] == ["m1"]
 
 
-@one_version
+@as_users_run_it
 def test_a_killed_server_goes_on_where_it_was(house: House) -> None:
     tokens = {name: house.token(name) for name in ("mobile-1", "erp-1")}
     mobile = house.client("mobile-1", token=tokens["mobile-1"])
@@ -314,7 +363,6 @@ def test_deferred_and_incorrect_files_have_their_ways(house: House) -> None:
     assert [name for name in house.files("sales", "Error") if "_m3_" in name]
 
 
-@one_version
 def test_large_content_goes_by_link_and_upload(house: House) -> None:
     mobile, erp = house.client("mobile-1"), house.client("erp-1")
     content = os.urandom(1024 * 1024)
@@ -346,7 +394,6 @@ def test_large_content_goes_by_link_and_upload(house: House) -> None:
     assert erp.post(f"{at}/commit").json()["status"] == "OK"
 
 
-@one_version
 def test_a_client_is_added_by_the_command_and_its_token_is_shown_once(house: House) -> None:
     made = command(house.dsn, "clients", "add", "erp-9", "--json")
     assert made.returncode == 0, made.stderr
@@ -358,7 +405,6 @@ def test_a_client_is_added_by_the_command_and_its_token_is_shown_once(house: Hou
     assert answer["token"] not in command(house.dsn, "clients", "list", "--json").stdout
 
 
-@one_version
 def test_rights_and_tokens(house: House) -> None:
     bare = httpx2.Client(base_url=f"{house.url}/exchange/v1", timeout=30)
     with contextlib.closing(bare):
@@ -374,7 +420,6 @@ def test_rights_and_tokens(house: House) -> None:
     assert "token" not in json.dumps(admin.get("/clients").json()).lower()
 
 
-@one_version
 def test_a_body_above_the_limit_is_413(house: House) -> None:
     mobile = house.client("mobile-1")
     assert is_problem(send(mobile, "m1", body="x" * (21 * 1024 * 1024)), 413)
@@ -405,14 +450,13 @@ def test_a_restored_database_is_noticed(house: House) -> None:
     assert {"last", "got"} <= set(restored)
 
 
-@one_version
+@as_users_run_it
 def test_a_second_server_on_the_same_root_refuses(house: House) -> None:
     second = command(house.dsn, "serve", "--root", str(house.root), "--port", "0")
     assert second.returncode != 0
     assert "root" in second.stderr.lower() or "another" in second.stderr.lower()
 
 
-@one_version
 def test_an_edited_file_is_found_and_set_aside(house: House) -> None:
     mobile, erp = house.client("mobile-1"), house.client("erp-1")
     send(mobile, "m1")
@@ -425,7 +469,6 @@ def test_an_edited_file_is_found_and_set_aside(house: House) -> None:
     assert checked.returncode in (0, 1, 4), checked.stderr
 
 
-@one_version
 def test_release_of_a_ready_process_needs_an_outcome(house: House) -> None:
     mobile, erp = house.client("mobile-1"), house.client("erp-1")
     admin = house.client("root-1", is_admin=True)

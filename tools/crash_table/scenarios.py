@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tools.crash_table.world import World
+from tools.crash_table.world import Point, World
 
 __all__ = ["SCENARIOS", "Scenario"]
 
@@ -21,13 +21,17 @@ REPLIES = [
 
 @dataclass(frozen=True)
 class Scenario:
-    """`before` without faults, `during` under injection, `after` to the end."""
+    """`before` without faults, `during` under injection, `after` to the end.
+
+    A recovery has no `during`: `before` leaves a server that was killed, and its start is injected.
+    """
 
     name: str
     before: Callable[[World], Any]
     during: Callable[[World, Any], Any]
     after: Callable[[World, Any], None]
     settings: dict[str, Any] = field(default_factory=dict)
+    is_recovery: bool = False
 
 
 def _send(world: World, id_: str = "m1") -> None:
@@ -156,13 +160,16 @@ def _whole(world: World) -> None:
     _fetch(world)
 
 
-def _grow_old(world: World, _: Any) -> None:
+def _age(world: World) -> None:
     world.rows(
         "update exchange.message set finished_at = now() - interval '1 year' where state = 'done'"
     )
     world.rows("update exchange.process set ended_at = now() - interval '1 year'")
-    world.wait("select not exists (select from exchange.process)", "forgotten")
-    world.effects.clear()
+
+
+def _grow_old(world: World, _: Any) -> None:
+    _age(world)
+    _forgotten(world, _)
 
 
 def _started(world: World) -> dict[str, Any]:
@@ -186,6 +193,70 @@ def _doubt_by_time(world: World, process: dict[str, Any]) -> dict[str, Any]:
 
 def _nothing(world: World, _: Any = None) -> None:
     del world
+
+
+def _killed_at(point: Point, step: Callable[[World, Any], Any]) -> Callable[[World, Any], Any]:
+    """Kill the server within a step and leave it so."""
+
+    def run(world: World, given: Any) -> Any:
+        world.inject(point)
+        world.is_left = True
+        try:
+            step(world, given)
+        except ConnectionError:
+            pass
+        else:
+            raise AssertionError(f"there is no {point}")
+        finally:
+            world.is_left = False
+            world.disarm()
+            world.pid = None
+        return given
+
+    return run
+
+
+def _stopped(world: World) -> dict[str, Any]:
+    process = _committed(world)
+    world.stop()
+    return process
+
+
+def _half_taken_in(world: World) -> None:
+    """A message whose row is there and whose file has its temporary name, and an orphan file."""
+    _killed_at(Point("file", "renameat", 1), lambda world, _: _send(world))(world, None)
+    (world.root / "sales" / "Messages" / ".new-orphan-1").write_bytes(b"torn")
+
+
+def _half_committed(world: World) -> dict[str, Any]:
+    return dict(_killed_at(Point("file", "renameat", 2), _end("commit"))(world, _committed(world)))
+
+
+def _half_aborted(world: World) -> dict[str, Any]:
+    return dict(_killed_at(Point("file", "unlinkat", 1), _end("abort"))(world, _ready(world)))
+
+
+def _outdated(world: World) -> None:
+    """Log is older than the retention when the server starts."""
+    _whole(world)
+    world.stop()
+    _age(world)
+
+
+def _taken_in(world: World, _: Any) -> None:
+    """The sender repeats its message."""
+    _send(world)
+    _again(world)
+
+
+def _committed_again(world: World, process: dict[str, Any]) -> None:
+    _end("commit")(world, process)
+    _fetch(world)
+
+
+def _forgotten(world: World, _: Any) -> None:
+    world.wait("select not exists (select from exchange.process)", "forgotten")
+    world.effects.clear()
 
 
 SCENARIOS = (
@@ -220,7 +291,22 @@ SCENARIOS = (
     ),
     Scenario("resolve", _in_doubt, _resolve, lambda world, _: _fetch(world)),
     Scenario("resolve on API_1", _in_doubt, _resolve_by_start, lambda world, _: _fetch(world)),
-    Scenario("sweep: STARTED", _started, _expire, _settled, {"started_timeout": "700ms"}),
-    Scenario("sweep: READY_TO_COMMIT", _ready, _doubt_by_time, _finish, {"ready_timeout": "700ms"}),
+    Scenario("sweep: STARTED", _started, _expire, _settled, {"started_timeout": "1500ms"}),
+    Scenario(
+        "sweep: READY_TO_COMMIT", _ready, _doubt_by_time, _finish, {"ready_timeout": "1500ms"}
+    ),
     Scenario("retention", _whole, _grow_old, _nothing, {"retention_interval": "50ms"}),
+    Scenario("recovery: ready", _stopped, _nothing, _committed_again, is_recovery=True),
+    Scenario("recovery: half taken in", _half_taken_in, _nothing, _taken_in, is_recovery=True),
+    Scenario(
+        "recovery: half committed", _half_committed, _nothing, _committed_again, is_recovery=True
+    ),
+    Scenario(
+        "recovery: half aborted",
+        _half_aborted,
+        _nothing,
+        lambda world, process: _again(world, _end("abort")(world, process)),
+        is_recovery=True,
+    ),
+    Scenario("recovery: outdated Log", _outdated, _nothing, _forgotten, is_recovery=True),
 )

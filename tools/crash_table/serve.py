@@ -1,7 +1,8 @@
 """Servers under test, each a process of its own, forked from one that has everything imported.
 
-Reads one JSON object per line: dsn, root, port, settings, ready (a file to write when it serves)
-and is_held (stop before the first instruction, so that strace can be attached). Answers the pid.
+Reads one JSON object per line: dsn, root, port, settings, ready (a link to make when it serves, to
+the number of the thread that works on files) and is_held (stop before the first instruction, so
+that strace can be attached). Answers the pid.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import json
 import os
 import signal
 import sys
+import threading
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +27,10 @@ async def _serve(wish: dict[str, Any]) -> None:
     settings = ExchangeSettings(**wish["settings"])
     server = ExchangeServer(wish["dsn"], Path(wish["root"]), settings, port=wish["port"])
     async with server:
-        Path(wish["ready"]).write_text(server.url, encoding="utf-8")  # noqa: ASYNC240 - once
+        assert server.desk is not None
+        thread = await server.desk.in_thread(threading.get_native_id)
+        # A link: one call that is not among those at which it is killed.
+        Path(wish["ready"]).symlink_to(str(thread))  # noqa: ASYNC240 - once
         await server.join()
 
 
@@ -40,7 +46,10 @@ def main() -> None:
                 os.kill(os.getpid(), signal.SIGSTOP)
             try:
                 uvloop.run(_serve(wish))
+            except BaseException:  # noqa: BLE001 - told before the process ends
+                traceback.print_exc()
             finally:
+                sys.stderr.flush()
                 os._exit(1)
         print(pid, flush=True)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -13,8 +14,10 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import psycopg
 
@@ -23,9 +26,16 @@ from postroad.exchange.check import check
 from postroad.exchange.files import Storage
 from postroad.testing import wait_until
 
+# What changes the disk, what goes to the journal and to clients, and what comes from the journal: a
+# kill as an answer is read finds the transaction committed and nobody told.
+CALLS = (
+    *("write", "pwrite64", "writev", "pwritev", "ftruncate", "fsync", "fdatasync"),
+    *("rename", "renameat", "renameat2", "link", "linkat", "unlink", "unlinkat"),
+    *("mkdir", "mkdirat", "rmdir", "sendto", "sendmsg", "recvfrom"),
+)
 SETTINGS = {
     "file_threads": 1,
-    "sweep_interval": "50ms",
+    "sweep_interval": "1s",
     "started_timeout": "60s",
     "ready_timeout": "60s",
 }
@@ -33,15 +43,31 @@ PATIENCE_SECONDS = 120.0
 BASE = "/exchange/v1"
 
 
+Thread = Literal["main", "file", "any"]
+
+
+@dataclass(frozen=True)
+class Point:
+    """The n-th call of a kind in one of the server's two threads."""
+
+    thread: Thread
+    call: str
+    nth: int
+
+    def __str__(self) -> str:
+        return f"{self.call} {self.nth} of thread {self.thread}"
+
+
 class Nursery:
     """Forks servers from a process that has everything imported."""
 
     def __init__(self) -> None:
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tools.crash_table.serve"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self._log,
             text=True,
         )
 
@@ -57,6 +83,13 @@ class Nursery:
         """End it; servers that still run are their owners' to end."""
         self._process.kill()
         self._process.communicate()
+        self._log.close()
+
+    def said(self) -> str:
+        """Return the end of what the servers have written, to tell why one ended."""
+        length = self._log.seek(0, os.SEEK_END)
+        self._log.seek(max(0, length - 2000))
+        return self._log.read().decode(errors="replace")
 
 
 class World:
@@ -67,40 +100,54 @@ class World:
         self.nursery = nursery
         self.settings = {**SETTINGS, **settings}
         self.root = Path(tempfile.mkdtemp(prefix="crash-"))
-        self.port = _free_port()
+        self._ready = self.root.with_name(f"{self.root.name}.ready")
+        self._recorded = self.root.with_name(f"{self.root.name}.calls")
+        self.port = free_port()
         self.effects: dict[str, int] = {}
         self.pid: int | None = None
         self.injector: subprocess.Popen[bytes] | None = None
         self.kills = 0
+        # Whether a server that was killed is left dead.
+        self.is_left = False
         self._reviving = threading.RLock()
+        # One connection for each thread that calls; a broken one is opened anew by itself.
+        self._lines = threading.local()
         with psycopg.connect(dsn) as connection:
             self.tokens = {
                 name: operations.add_client(connection, name, is_admin=name == "admin").token
                 for name in ("phone", "erp", "other", "admin")
             }
 
-    def start(self, *, inject: tuple[str, int] | None = None) -> bool:
-        """Start the server; with `inject` it is killed at that call of its start.
+    def add_clients(self, stem: str, count: int) -> list[str]:
+        """Make clients known and return their tokens."""
+        with psycopg.connect(self.dsn) as connection:
+            return [
+                operations.add_client(connection, f"{stem}-{number}").token
+                for number in range(count)
+            ]
+
+    def start(self, *, inject: Point | None = None, is_recorded: bool = False) -> bool:
+        """Start the server; with `inject` it is killed at that point of its start.
 
         Returns whether it serves; not, if it was killed before.
         """
-        ready = self.root / ".ready"
-        ready.unlink(missing_ok=True)
+        self._ready.unlink(missing_ok=True)
+        is_held = inject is not None or is_recorded
         self.pid = self.nursery.spawn(
             dsn=self.dsn,
             root=str(self.root),
             port=self.port,
             settings=self.settings,
-            ready=str(ready),
-            is_held=inject is not None,
+            ready=str(self._ready),
+            is_held=is_held,
         )
-        if inject is not None:
+        if is_held:
             stat = Path(f"/proc/{self.pid}/stat")
             wait_until(lambda: ") T " in stat.read_text(), what="the server held")
-            self.inject(*inject)
+            self.record() if inject is None else self.inject(inject)
             os.kill(self.pid, signal.SIGCONT)
         wait_until(
-            lambda: ready.exists() or not self.is_alive(),
+            lambda: self._ready.is_symlink() or not self.is_alive(),
             what="the server serves or was killed",
             timeout_seconds=PATIENCE_SECONDS,
         )
@@ -110,19 +157,43 @@ class World:
             return False
         return True
 
-    def inject(self, call: str, nth: int) -> None:
-        """Let the server be killed as it enters the n-th call of this kind."""
+    def inject(self, point: Point) -> None:
+        """Let the server be killed as it enters a call."""
+        kill = f"inject={point.call}:signal=SIGKILL:when={point.nth}"
+        self._trace(point.thread, point.call, ["-o", "/dev/null", "-e", kill])
+
+    def record(self) -> None:
+        """Note the calls that the server makes."""
+        self._trace("any", ",".join(CALLS), ["-o", str(self._recorded)])
+
+    def recorded(self) -> Counter[tuple[Thread, str]]:
+        """Count what was noted, by thread and kind."""
+        file_thread = self._ready.readlink().name
+        found: Counter[tuple[Thread, str]] = Counter()
+        for line in self._recorded.read_text(encoding="utf-8", errors="replace").splitlines():
+            match = re.match(r"(\d+) +(\w+)\(", line)
+            if match and match[1] in (str(self.pid), file_thread):
+                found["main" if match[1] == str(self.pid) else "file", match[2]] += 1
+        return found
+
+    def _trace(self, thread: Thread, calls: str, options: list[str]) -> None:
+        """Attach strace. It counts by thread, so only the thread that is meant is traced."""
         assert self.pid is not None
+        target = self._ready.readlink().name if thread == "file" else str(self.pid)
+        follow = ["-f"] if thread == "any" else []
         self.injector = subprocess.Popen(
-            ["strace", "-f", "-p", str(self.pid), "-o", "/dev/null", *_injection(call, nth)],
+            ["strace", *follow, "-p", target, "-e", f"trace={calls}", *options],
             stderr=subprocess.PIPE,
         )
-        # Until every thread is traced a call could slip by.
-        wait_until(self._is_traced, what="strace attached")
+        tasks = Path(f"/proc/{self.pid}/task")
+        # Until it is traced a call could slip by.
+        wait_until(
+            lambda: self._is_traced(list(tasks.iterdir()) if follow else [tasks / target]),
+            what="strace attached",
+        )
 
-    def _is_traced(self) -> bool:
+    def _is_traced(self, tasks: list[Path]) -> bool:
         try:
-            tasks = list(Path(f"/proc/{self.pid}/task").iterdir())
             return all("TracerPid:\t0\n" not in (task / "status").read_text() for task in tasks)
         except (FileNotFoundError, ProcessLookupError):
             # Killed by the injection already, or a thread that has ended.
@@ -145,11 +216,12 @@ class World:
         return not self.is_alive()
 
     def is_alive(self) -> bool:
-        """Whether the server runs."""
+        """Whether the server runs, or a thread of it is still inside a call of the disk."""
         if self.pid is None:
             return False
         try:
-            return ") Z " not in Path(f"/proc/{self.pid}/stat").read_text()
+            is_ended = ") Z " in Path(f"/proc/{self.pid}/stat").read_text()
+            return not is_ended or len(list(Path(f"/proc/{self.pid}/task").iterdir())) > 1
         except (FileNotFoundError, ProcessLookupError):
             return False
 
@@ -160,7 +232,8 @@ class World:
                 self.kills += 1
                 self.disarm()
                 if not self.start():
-                    raise AssertionError("the server does not start after a kill")
+                    said = self.nursery.said()
+                    raise AssertionError(f"the server does not start after a kill: {said}")
 
     def kill(self) -> None:
         """Kill the server and leave it to those who call it to revive it."""
@@ -178,9 +251,12 @@ class World:
 
     def close(self) -> None:
         """Remove everything."""
+        self.hang_up()
         self.disarm()
         self.stop()
         shutil.rmtree(self.root, ignore_errors=True)
+        for file in (self._ready, self._recorded):
+            file.unlink(missing_ok=True)
 
     def call(
         self, who: str, method: str, path: str, body: Any = None, *, raw: bytes | None = None
@@ -191,7 +267,10 @@ class World:
         while True:
             try:
                 status, answer = self._once(who, method, path, content)
-            except (OSError, http.client.HTTPException):
+            except (OSError, http.client.HTTPException) as failure:
+                if self.is_left:
+                    wait_until(lambda: not self.is_alive(), what="the server gone")
+                    raise ConnectionError("the server was killed") from failure
                 self.revive()
             else:
                 if status < 500:
@@ -200,14 +279,24 @@ class World:
                 raise AssertionError(f"no answer to {method} {path}")
 
     def _once(self, who: str, method: str, path: str, content: bytes) -> tuple[int, Any]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        line: http.client.HTTPConnection | None = getattr(self._lines, "line", None)
+        if line is None:
+            line = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+            self._lines.line = line
         try:
             headers = {"Authorization": f"Bearer {self.tokens[who]}"}
-            connection.request(method, BASE + path, content, headers)
-            answer = connection.getresponse()
+            line.request(method, BASE + path, content, headers)
+            answer = line.getresponse()
             return answer.status, json.loads(answer.read())
-        finally:
-            connection.close()
+        except BaseException:
+            line.close()
+            raise
+
+    def hang_up(self) -> None:
+        """Close the connection of the thread that calls this."""
+        line: http.client.HTTPConnection | None = getattr(self._lines, "line", None)
+        if line is not None:
+            line.close()
 
     def erp_commit(self, process: dict[str, Any]) -> None:
         """The ERP's own transaction: the effect of each message."""
@@ -229,9 +318,13 @@ class World:
 
         wait_until(look, what=what, timeout_seconds=PATIENCE_SECONDS)
 
+    def settle(self) -> None:
+        """Wait until every file is where it belongs and the journal knows."""
+        self.wait("select not exists (select from exchange.move)", "all moves done")
+
     def violations(self) -> list[str]:
         """Return what does not hold at the end, when nothing is under way any more."""
-        self.wait("select not exists (select from exchange.move)", "all moves done")
+        self.settle()
         found = self.violations_of_folders()
         for id_, count in self.effects.items():
             if count != 1:
@@ -255,20 +348,19 @@ class World:
             findings = check(connection, Storage(self.root))
         return [f"I1 {one.kind} {one.folder}/{one.name}" for one in findings]
 
-    def tree(self) -> list[str]:
-        """Name every file, so that two ends can be compared."""
-        return sorted(
+    def final(self) -> list[str]:
+        """Name every file and every message's state, so that two ends can be compared."""
+        files = sorted(
             str(path.relative_to(self.root))
             for path in self.root.rglob("*")
-            if path.is_file() and not path.name.startswith(".")
+            if path.is_file() and not path.relative_to(self.root).parts[0].startswith(".")
         )
+        rows = self.rows("select kind, id, state, folder from exchange.message order by kind, id")
+        return [*files, *(" ".join(map(str, row)) for row in rows)]
 
 
-def _injection(call: str, nth: int) -> list[str]:
-    return ["-e", f"trace={call}", "-e", f"inject={call}:signal=SIGKILL:when={nth}"]
-
-
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port that nobody listens on now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -98,7 +98,8 @@ class Storage:
         with self.folder(database, folder) as parent:
             for name, content in files:
                 try:
-                    _write_new(parent, name, content)
+                    with _new_file(parent, name) as descriptor:
+                        _write_all(descriptor, content)
                     failures.append(None)
                 except OSError as failure:
                     failures.append(failure)
@@ -107,18 +108,11 @@ class Storage:
     @contextlib.contextmanager
     def writer(self, database: str, folder: str, name: str) -> Iterator[int]:
         """Create a file, let it be filled, synchronise it; remove it if anything fails."""
-        with self.folder(database, folder) as parent:
-            descriptor = os.open(name, _CREATE, 0o640, dir_fd=parent)
-            try:
-                try:
-                    yield descriptor
-                    os.fsync(descriptor)
-                finally:
-                    os.close(descriptor)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    os.unlink(name, dir_fd=parent)
-                raise
+        with (
+            self.folder(database, folder) as parent,
+            _new_file(parent, name) as descriptor,
+        ):
+            yield descriptor
 
     def open(self, database: str, folder: str, name: str) -> int:
         """Open a plain file for reading; the caller closes the descriptor."""
@@ -250,11 +244,13 @@ def _safe(failure: OSError, name: str) -> Exception:
     return failure
 
 
-def _write_new(parent: int, name: str, content: bytes) -> None:
+@contextlib.contextmanager
+def _new_file(parent: int, name: str) -> Iterator[int]:
+    """Create a file, let it be filled, synchronise it; remove it if anything fails."""
     descriptor = os.open(name, _CREATE, 0o640, dir_fd=parent)
     try:
         try:
-            _write_all(descriptor, content)
+            yield descriptor
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -274,20 +270,16 @@ def _copy(source_folder: int, source: str, target_folder: int, target: str) -> N
     temporary = temporary_name()
     reading = os.open(source, _READ, dir_fd=source_folder)
     try:
-        writing = os.open(temporary, _CREATE, 0o640, dir_fd=target_folder)
-        try:
-            try:
-                while chunk := os.read(reading, CHUNK_BYTES):
-                    _write_all(writing, chunk)
-                os.fsync(writing)
-            finally:
-                os.close(writing)
-            os.rename(temporary, target, src_dir_fd=target_folder, dst_dir_fd=target_folder)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary, dir_fd=target_folder)
-            raise
+        with _new_file(target_folder, temporary) as writing:
+            while chunk := os.read(reading, CHUNK_BYTES):
+                _write_all(writing, chunk)
     finally:
         os.close(reading)
+    try:
+        os.rename(temporary, target, src_dir_fd=target_folder, dst_dir_fd=target_folder)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary, dir_fd=target_folder)
+        raise
     os.fsync(target_folder)
     os.unlink(source, dir_fd=source_folder)

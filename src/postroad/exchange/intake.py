@@ -36,7 +36,8 @@ __all__ = ["Arrival", "Intake", "Taken"]
 
 INTAKE = "select * from exchange.intake(p_epoch => %s, p_items => %s::jsonb)"
 BATCH_MOST = 64
-BATCHES_MOST = 4
+# Two: while the files of one are written, the other is in the journal. More would only be smaller.
+BATCHES_MOST = 2
 # So long may one thread write before another one shares the work.
 QUICK_SECONDS = 0.004
 
@@ -80,7 +81,8 @@ class Intake:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._waiting: list[tuple[Arrival, asyncio.Future[Taken]]] = []
-        self._running: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._batches = 0
         self._write_seconds = 0.0
 
     async def take(self, arrival: Arrival) -> Taken:
@@ -93,13 +95,21 @@ class Intake:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Taken] = loop.create_future()
         self._waiting.append((arrival, future))
-        if len(self._running) < BATCHES_MOST:
+        if self._batches < BATCHES_MOST:
+            self._batches += 1
             task = loop.create_task(self._run())
-            self._running.add(task)
-            task.add_done_callback(self._running.discard)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
         return await future
 
     async def _run(self) -> None:
+        try:
+            await self._take_batches()
+        finally:
+            # Here and not when the task is found done: what arrives in between would be left alone.
+            self._batches -= 1
+
+    async def _take_batches(self) -> None:
         while batch := self._waiting[:BATCH_MOST]:
             del self._waiting[:BATCH_MOST]
             by_database: dict[str, list[_Piece]] = {}

@@ -18,27 +18,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from psycopg.types.json import Jsonb
 
-from postroad.exchange.content import Content, digest_of
+from postroad.exchange.content import digest_of
 from postroad.exchange.desk import Desk
-from postroad.exchange.errors import (
-    ExchangeError,
-    FileCorrupt,
-    FileNotInProcess,
-    NotAllowed,
-    OutcomeNeeded,
-    ProcessContradiction,
-    ProcessNotFound,
-)
+from postroad.exchange.errors import ExchangeError
 from postroad.exchange.files import temporary_name
 from postroad.exchange.placement import Move
-from postroad.exchange.reading import read_inline
+from postroad.exchange.protocol import CANCELLED, Reply, Uploaded, Wish, described, judge
+from postroad.exchange.reading import Wanted, read_inline_many
 
-__all__ = ["Processes", "Reply", "Uploaded", "Wish"]
+__all__ = ["Processes"]
 
 START = (
     "select exchange.start_process(p_epoch => %s, p_now => %s, p_client => %s, p_database => %s,"
@@ -66,49 +58,12 @@ END_EMPTY = "select exchange.end_empty(p_epoch => %s, p_now => %s, p_process => 
 DATABASE_OF = "select p.database_id from exchange.process p where p.id = %s"
 SHOWN = "select exchange.process_shown(p_process => %s)"
 
+SHOWN_OF_A_FILE = ("name", "id", "sender", "sequence", "size", "sha256")
 INLINE_TOTAL_BYTES = 4 * 1024 * 1024
 PICKS_MOST = 20
 REMEMBERED_MOST = 10_000
 
 Call = Literal["commit", "abort", "fail", "resolve", "release"]
-CANCELLED = {"status": "CANCELLED"}
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """What an instance asks for in API_1."""
-
-    client: str
-    database: str
-    recipient: str
-    attempt: str
-    max_files: int
-    max_bytes: int
-    senders: Sequence[str] | None = None
-    resolved: dict[str, str] | None = None
-    marker_seq: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """One reply of API_3; without content it was uploaded before and is named by its digest."""
-
-    name: str
-    recipient: str
-    reply_to: str | None
-    content: Content | None
-    sha256: str
-
-
-@dataclass(frozen=True, slots=True)
-class Uploaded:
-    """A reply that was written under its temporary name in Prepared."""
-
-    database: str
-    temporary: str
-    size: int
-    sha256: str
-    media_type: str
 
 
 class Processes:
@@ -168,32 +123,35 @@ class Processes:
 
     async def _handed(self, process: dict[str, Any]) -> dict[str, Any]:
         """Turn what the journal knows of a process into what its owner gets."""
-        is_open = process["state"] == "STARTED"
+        facts = process["files"]
+        contents: list[dict[str, Any] | None] = [{} for _ in facts]
+        if process["state"] == "STARTED" and facts:
+            contents = await read_inline_many(self._desk, self._wanted(process["id"], facts))
         files = []
-        budget = INLINE_TOTAL_BYTES
-        for fact in process["files"]:
-            shown = {
-                key: fact[key] for key in ("name", "id", "sender", "sequence", "size", "sha256")
-            }
+        for fact, content in zip(facts, contents, strict=True):
+            if content is None:
+                continue
+            shown = {key: fact[key] for key in SHOWN_OF_A_FILE}
             if fact["order"] is not None:
                 shown["order"] = fact["order"]
             if fact["is_group"]:
                 shown["is_group"] = True
-            if is_open:
-                move = Move.of(fact)
-                limit = min(self._desk.settings.inline_bytes, budget)
-                href = f"{self._base_path}/processes/{process['id']}/files/{fact['name']}"
-                try:
-                    shown |= await read_inline(self._desk, move, href, limit_bytes=limit)
-                except FileCorrupt:
-                    continue
-                if "href" not in shown:
-                    budget -= fact["size"]
-            files.append(shown)
+            files.append(shown | content)
         return {
             **{key: value for key, value in process.items() if key not in ("files", "deadline")},
             "files": files,
         }
+
+    def _wanted(self, process: str, facts: Sequence[dict[str, Any]]) -> list[Wanted]:
+        wanted = []
+        budget = INLINE_TOTAL_BYTES
+        for fact in facts:
+            limit = min(self._desk.settings.inline_bytes, budget)
+            href = f"{self._base_path}/processes/{process}/files/{fact['name']}"
+            wanted.append(Wanted(Move.of(fact), href, limit))
+            if fact["size"] <= limit:
+                budget -= fact["size"]
+        return wanted
 
     async def choose(
         self,
@@ -208,7 +166,7 @@ class Processes:
         answer = await desk.journal.call(
             CHOOSE, desk.epoch, desk.time.now(), client, process, list(files), reason, delay
         )
-        return _judge(answer, process)
+        return judge(answer, process)
 
     async def prepare(
         self,
@@ -253,7 +211,7 @@ class Processes:
                     manifest,
                     Jsonb(
                         [
-                            {**_described(reply, temporary), "place": place}
+                            {**described(reply, temporary), "place": place}
                             for place, (reply, temporary) in enumerate(
                                 zip(replies, temporaries, strict=True)
                             )
@@ -268,7 +226,7 @@ class Processes:
                 raise
             moves = [Move.of(fact) for fact in answer.get("moves", ())]
             used = {move.temporary for move in moves if move.temporary}
-            verdict = _judge(answer, process)
+            verdict = judge(answer, process)
             await desk.place(moves)
             desk.marks.place_later(moves)
         finally:
@@ -301,7 +259,7 @@ class Processes:
             )
             moves = [Move.of(fact) for fact in answer.get("moves", ())]
             is_used = any(move.temporary == uploaded.temporary for move in moves)
-            verdict = _judge(answer, process)
+            verdict = judge(answer, process)
             await desk.place(moves)
             desk.marks.place_later(moves)
         finally:
@@ -323,7 +281,7 @@ class Processes:
         answer = await desk.journal.call(
             END, desk.epoch, desk.time.now(), call, client, process, outcome, error
         )
-        verdict = _judge(answer, process)
+        verdict = judge(answer, process)
         moves = [Move.of(fact) for fact in answer.get("moves", ())]
         if moves or answer.get("state") in ("CLEANUP", "FAILED"):
             await desk.follow(moves, process=process)
@@ -333,7 +291,7 @@ class Processes:
         """Give the owner more time."""
         desk = self._desk
         answer = await desk.journal.call(RENEW, desk.epoch, desk.time.now(), client, process)
-        return _judge(answer, process)
+        return judge(answer, process)
 
     async def shown(self, process: str) -> dict[str, Any] | None:
         """Return a process with its history, as the journal knows it."""
@@ -360,48 +318,3 @@ class Processes:
         for name in temporaries:
             with contextlib.suppress(ExchangeError):
                 await self._desk.in_thread(self._desk.storage.unlink, database, "Prepared", name)
-
-
-def _described(reply: Reply, temporary: str | None) -> dict[str, Any]:
-    content = reply.content
-    return {
-        "name": reply.name,
-        "recipient": reply.recipient,
-        "reply_to": reply.reply_to,
-        "sha256": reply.sha256,
-        "size": content.size if content else None,
-        "media_type": content.media_type if content else None,
-        "is_group": False,
-        "temporary": temporary,
-    }
-
-
-def _judge(answer: dict[str, Any], process: str) -> dict[str, Any]:
-    """Turn the journal's verdict into the protocol's answer, or the error that it stands for."""
-    match answer["status"]:
-        case "OK" | "CANCELLED":
-            # No more than this: a repeated call gives the same answer, whatever happened since.
-            kept = ("status", "expires_at")
-            return {key: answer[key] for key in kept if answer.get(key) is not None}
-        case "MISSING":
-            raise ProcessNotFound(f"there is no process {process}", process=process)
-        case "FORBIDDEN":
-            raise NotAllowed(
-                f"process {process} is another client's", hint="only its owner may do this"
-            )
-        case "NAMES":
-            raise FileNotInProcess(
-                "a file that is named is not one of this process",
-                hint="use the names that API_1 gave",
-            )
-        case "OUTCOME":
-            raise OutcomeNeeded(
-                f"process {process} is {answer['state']}: whether it committed must be said",
-                hint='give {"outcome": "COMMITTED"} or {"outcome": "ABORTED"}',
-            )
-    raise ProcessContradiction(
-        f"process {process} is {answer.get('state')}"
-        + (f" and was {answer['outcome']}" if answer.get("outcome") else "")
-        + "; this call contradicts that and changed nothing",
-        process=process,
-    )

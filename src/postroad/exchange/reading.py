@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from postroad.exchange.content import inline
 from postroad.exchange.desk import Desk
 from postroad.exchange.errors import FileCorrupt, FileMissing, FileUnsafe
-from postroad.exchange.files import CHUNK_BYTES
+from postroad.exchange.files import CHUNK_BYTES, Session, Storage
 from postroad.exchange.placement import Move
 
-__all__ = ["read_inline", "stream", "verified"]
+__all__ = ["Wanted", "read_inline", "read_inline_many", "stream", "verified"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A file for an answer: inline up to a limit, else by its link."""
+
+    move: Move
+    href: str
+    limit_bytes: int
 
 
 async def verified(desk: Desk, move: Move, *, limit_bytes: int) -> bytes | None:
@@ -24,11 +34,11 @@ async def verified(desk: Desk, move: Move, *, limit_bytes: int) -> bytes | None:
     is_small = move.size <= limit_bytes
     try:
         try:
-            return await desk.in_thread(_read, desk, move, is_small)
+            return await desk.in_thread(_read, desk.storage, move, is_small)
         except FileMissing:
             # Its rename may not be done yet; the redo finishes it.
             await desk.follow_pending(numbers=[move.number])
-            return await desk.in_thread(_read, desk, move, is_small)
+            return await desk.in_thread(_read, desk.storage, move, is_small)
     except FileMissing as missing:
         reason = "the file is missing"
         await desk.quarantine(move, reason, is_there=False)
@@ -40,7 +50,29 @@ async def verified(desk: Desk, move: Move, *, limit_bytes: int) -> bytes | None:
 
 async def read_inline(desk: Desk, move: Move, href: str, *, limit_bytes: int) -> dict[str, Any]:
     """Return the content for an answer: inline if small, else the link. Raises FileCorrupt."""
-    stored = await verified(desk, move, limit_bytes=limit_bytes)
+    return _shown(move, href, await verified(desk, move, limit_bytes=limit_bytes))
+
+
+async def read_inline_many(desk: Desk, files: Sequence[Wanted]) -> list[dict[str, Any] | None]:
+    """Return the contents for an answer, None for what was put in quarantine.
+
+    All are read by one thread; only what it cannot read is looked at again, one by one.
+    """
+    found: list[dict[str, Any] | None] = []
+    for file, stored in zip(files, await desk.in_thread(_read_many, desk, files), strict=True):
+        if not isinstance(stored, Exception):
+            found.append(_shown(file.move, file.href, stored))
+            continue
+        try:
+            found.append(
+                await read_inline(desk, file.move, file.href, limit_bytes=file.limit_bytes)
+            )
+        except FileCorrupt:
+            found.append(None)
+    return found
+
+
+def _shown(move: Move, href: str, stored: bytes | None) -> dict[str, Any]:
     if stored is None:
         return {"href": href, "media_type": move.media_type or "application/json"}
     return inline(stored, move.media_type)
@@ -71,9 +103,20 @@ async def stream(desk: Desk, move: Move) -> AsyncIterator[bytes]:
     yield held
 
 
-def _read(desk: Desk, move: Move, is_small: bool) -> bytes | None:
+def _read_many(desk: Desk, files: Sequence[Wanted]) -> list[bytes | Exception | None]:
+    found: list[bytes | Exception | None] = []
+    with Session(desk.storage.root) as session:
+        for file in files:
+            try:
+                found.append(_read(session, file.move, file.move.size <= file.limit_bytes))
+            except (OSError, FileCorrupt, FileMissing, FileUnsafe) as failure:
+                found.append(failure)
+    return found
+
+
+def _read(storage: Storage, move: Move, is_small: bool) -> bytes | None:
     try:
-        descriptor = desk.storage.open(move.database, move.folder or "Messages", move.name)
+        descriptor = storage.open(move.database, move.folder or "Messages", move.name)
     except FileNotFoundError as missing:
         raise FileMissing(f"{move.name} is missing") from missing
     with os.fdopen(descriptor, "rb", buffering=0) as file:

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from postroad.exchange.desk import Desk
-from postroad.exchange.errors import FileCorrupt, MessageNotFound
+from postroad.exchange.errors import MessageNotFound
 from postroad.exchange.placement import Move
-from postroad.exchange.reading import read_inline, stream
+from postroad.exchange.reading import Wanted, read_inline_many, stream
 
 __all__ = ["Replies"]
 
@@ -49,18 +49,20 @@ class Replies:
         """Return replies, oldest first, and the number after which the next page begins."""
         rows = await self._desk.journal.rows(REPLIES, recipient, limit + 1, max_bytes, after)
         has_more = len(rows) > limit
-        found = []
-        for row in rows[:limit]:
-            move = Move.of({**row, "name": row["file_name"]})
-            href = f"{self._base_path}/messages/{row['id']}/content"
-            shown = {key: row[key] for key in SHOWN}
-            try:
-                shown |= await read_inline(
-                    self._desk, move, href, limit_bytes=self._desk.settings.inline_bytes
-                )
-            except FileCorrupt:
-                continue
-            found.append(shown)
+        wanted = [
+            Wanted(
+                Move.of({**row, "name": row["file_name"]}),
+                f"{self._base_path}/messages/{row['id']}/content",
+                self._desk.settings.inline_bytes,
+            )
+            for row in rows[:limit]
+        ]
+        contents = await read_inline_many(self._desk, wanted) if wanted else []
+        found = [
+            {key: row[key] for key in SHOWN} | content
+            for row, content in zip(rows, contents, strict=False)
+            if content is not None
+        ]
         return found, rows[limit - 1]["number"] if has_more else None
 
     async def content(self, recipient: str, id_: str) -> tuple[Move, AsyncIterator[bytes]]:

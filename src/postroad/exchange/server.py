@@ -44,6 +44,7 @@ TAKE_OVER = (
     " p_failed_policy => %s, p_events_kept => %s) s"
 )
 LOCK_PATIENCE_SECONDS = 10.0
+ROOT_PATIENCE_SECONDS = 3.0
 WATCH_SECONDS = 1.0
 
 
@@ -79,11 +80,25 @@ class ExchangeServer(Service):
 
     async def run(self) -> None:
         """Lock, recover, serve."""
-        root_id = self._root.open()
+        root_id = await self._open_root()
         try:
             await self._run(root_id)
         finally:
             self._root.close()
+
+    async def _open_root(self) -> uuid.UUID:
+        """Lock the root. Raises RootLocked.
+
+        A server that was killed keeps its lock until the disk lets its last thread go.
+        """
+        deadline = asyncio.get_running_loop().time() + ROOT_PATIENCE_SECONDS
+        while True:
+            try:
+                return self._root.open()
+            except RootLocked:
+                if asyncio.get_running_loop().time() > deadline:
+                    raise
+            await asyncio.sleep(0.1)
 
     async def _run(self, root_id: uuid.UUID) -> None:
         from postroad.exchange.web import create_app

@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 from postroad.testing import TestServer
-from tools.crash_table.__main__ import run_point, run_recovery
+from tools.crash_table.run import kill
 from tools.crash_table.scenarios import SCENARIOS
-from tools.crash_table.world import Nursery
+from tools.crash_table.world import Nursery, Point
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
 POINTS = (
-    ("intake", "renameat", 1),
-    ("API_3 prepare", "fsync", 2),
-    ("API_4 commit", "renameat", 2),
-    ("API_5 abort", "unlinkat", 1),
-    ("resolve", "renameat", 1),
+    ("intake", Point("file", "renameat", 1)),
+    ("API_3 prepare", Point("file", "fsync", 2)),
+    ("API_4 commit", Point("main", "recvfrom", 1)),
+    ("API_5 abort", Point("file", "unlinkat", 1)),
+    ("recovery: half committed", Point("any", "renameat", 1)),
 )
 
 
@@ -35,19 +35,11 @@ def nursery() -> Iterator[Nursery]:
     nursery.close()
 
 
-@pytest.mark.parametrize(("name", "call", "nth"), POINTS)
+@pytest.mark.parametrize(("name", "point"), POINTS, ids=lambda each: str(each))
 def test_nothing_breaks_when_the_server_is_killed_at(
-    server: TestServer, nursery: Nursery, name: str, call: str, nth: int
+    server: TestServer, nursery: Nursery, name: str, point: Point
 ) -> None:
     scenario = next(each for each in SCENARIOS if each.name == name)
-    was_killed, violations = run_point(server, nursery, scenario, call, nth)
-    assert was_killed
-    assert violations == []
-
-
-def test_nothing_breaks_when_the_server_is_killed_in_its_recovery(
-    server: TestServer, nursery: Nursery
-) -> None:
-    was_killed, violations = run_recovery(server, nursery, "renameat", 1)
-    assert was_killed
-    assert violations == []
+    outcome = kill(server, nursery, scenario, point)
+    assert outcome.was_killed
+    assert outcome.violations == []

@@ -1,11 +1,20 @@
-"""Random kills of server, client and PostgreSQL; at the end nothing is lost and nothing doubled."""
+"""Random kills of the server and of the ERP's instances: nothing is lost, nothing is doubled.
+
+`make stress ARGS="-k under_random_kills"` runs it with 100,000 messages.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import random
+import signal
+import subprocess
+import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +23,24 @@ import pytest
 
 from postroad.cli.rooms import SCHEMAS
 from postroad.testing import TestServer, wait_until
+from tests.chaos.exchange.soak_erp import INSTALL
 from tools.crash_table.world import Nursery, World
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
-MESSAGES = int(
-    os.environ.get("POSTROAD_SOAK", "100000" if os.environ.get("POSTROAD_STRESS") else "200")
-)
-BATCH = 500
-SENDERS = 4
+IS_FULL = bool(os.environ.get("POSTROAD_STRESS"))
+MESSAGES = int(os.environ.get("POSTROAD_SOAK", "100000" if IS_FULL else "200"))
+SENDERS = 8
+DATABASES = ("sales", "stock", "books", "staff") if IS_FULL else ("sales", "stock")
+PAUSES = (1.0, 5.0) if IS_FULL else (0.3, 1.0)
+SETTINGS = {
+    "file_threads": 8,
+    "started_timeout": "2s",
+    "ready_timeout": "2s",
+    # What is handed out and not worked off because its instance was killed is no poison.
+    "suspect_after": 100_000,
+    "max_files": 500,
+}
 
 
 @pytest.fixture(params=[None], ids=["embedded"])
@@ -30,157 +48,149 @@ def server_bin_folder(request: pytest.FixtureRequest) -> Path | None:
     return request.param
 
 
-class Erp:
-    """An ERP whose own database is PostgreSQL: effect and marker commit together.
+class Erps:
+    """One instance for each database; whoever is killed has a successor."""
 
-    It dies at random between any two steps; its successor asks the marker by tombstone.
-    """
-
-    def __init__(self, world: World, dsn: str, seed: int) -> None:
+    def __init__(self, world: World, dsn: str) -> None:
         self._world = world
-        self._random = random.Random(seed)
-        self._connection = psycopg.connect(dsn)
-        self._connection.execute("create table effect (id text, at timestamptz default now())")
-        self._connection.execute("create table marker (process text primary key, outcome text)")
-        self._connection.commit()
-        self._attempt = 0
-        self.deaths = 0
+        self._dsn = dsn
+        self._forks = subprocess.Popen(
+            [sys.executable, "-m", "tests.chaos.exchange.soak_erp"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        with psycopg.connect(dsn) as connection:
+            connection.execute(INSTALL.encode())
+        self._pids: dict[str, int] = {}
+        self.kills = 0
+        # Each database is one's that only it serves: a recipient has one process at a time.
+        self._tokens = dict(zip(DATABASES, world.add_clients("erp", len(DATABASES)), strict=True))
+        for database in DATABASES:
+            self._begin(database)
 
-    def _may_die(self) -> None:
-        if self._random.random() < 0.04:
-            raise InterruptedError
+    def _begin(self, database: str) -> None:
+        assert self._forks.stdin is not None
+        assert self._forks.stdout is not None
+        wish = {
+            "port": self._world.port,
+            "token": self._tokens[database],
+            "database": database,
+            "dsn": self._dsn,
+        }
+        self._forks.stdin.write(json.dumps(wish) + "\n")
+        self._forks.stdin.flush()
+        self._pids[database] = int(self._forks.stdout.readline())
 
-    def resolve(self, process: str) -> str:
-        """Insert the tombstone, or read what was there before it."""
-        with self._connection.transaction():
-            self._connection.execute(
-                "insert into marker values (%s, 'ABORTED') on conflict do nothing", (process,)
-            )
-            row = self._connection.execute(
-                "select outcome from marker where process = %s", (process,)
-            ).fetchone()
-        assert row is not None
-        return str(row[0])
+    def kill(self, database: str) -> None:
+        """Kill an instance wherever it is, and let another one begin."""
+        pid = self._pids[database]
+        assert Path(f"/proc/{pid}").exists(), f"the instance on {database} ended by itself"
+        os.kill(pid, signal.SIGKILL)
+        self.kills += 1
+        self._begin(database)
 
-    def work(self) -> int:
-        """One process from API_1 to API_4; returns how many messages it handled."""
-        try:
-            return self._work()
-        except InterruptedError:
-            self._connection.rollback()
-            self.deaths += 1
-            return 0
-
-    def _work(self) -> int:
-        world = self._world
-        self._attempt += 1
-        wish: dict[str, Any] = {"database": "sales", "attempt": f"a{self._attempt}"}
-        _, answer = world.call("erp", "POST", "/processes", wish)
-        if answer["status"] == "RESOLVE":
-            wish["resolved"] = {id_: self.resolve(id_) for id_ in answer["processes"]}
-            _, answer = world.call("erp", "POST", "/processes", wish)
-        if answer["status"] != "STARTED":
-            return 0
-        process = answer["process"]
-        self._may_die()
-        with self._connection.transaction():
-            for file in process["files"]:
-                self._connection.execute("insert into effect (id) values (%s)", (file["id"],))
-            self._may_die()
-            reply = {"name": process["id"], "recipient": "phone", "body": len(process["files"])}
-            path = f"/processes/{process['id']}"
-            _, answer = world.call("erp", "POST", f"{path}/prepare", {"replies": [reply]})
-            if answer != {"status": "OK"}:
-                raise InterruptedError
-            self._may_die()
-            self._connection.execute(
-                "insert into marker values (%s, 'COMMITTED')", (process["id"],)
-            )
-        self._may_die()
-        status, answer = world.call("erp", "POST", f"{path}/commit")
-        assert status == 200, answer
-        return len(process["files"])
+    def rows(self, statement: str) -> list[tuple[Any, ...]]:
+        """Look into the ERP's own database."""
+        with psycopg.connect(self._dsn, autocommit=True) as connection:
+            return connection.execute(statement.encode()).fetchall()
 
     def close(self) -> None:
-        self._connection.close()
+        for pid in self._pids.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._forks.kill()
+        self._forks.communicate()
 
 
 def _send_all(world: World, sender: int, count: int, failures: list[BaseException]) -> None:
     try:
         for number in range(count):
             id_ = f"s{sender}-{number}"
-            body = {"id": id_, "database": "sales", "body": {"n": number}}
+            database = DATABASES[number % len(DATABASES)]
+            body = {"id": id_, "database": database, "body": {"n": number}}
             status, answer = world.call("phone", "POST", "/messages", body)
             assert status in (200, 201), answer
     except BaseException as failure:  # noqa: BLE001 - told by the test
         failures.append(failure)
+    finally:
+        world.hang_up()
 
 
-@pytest.mark.timeout(7200 if os.environ.get("POSTROAD_STRESS") else 240)
+def _kill(
+    world: World, erps: Erps, stopping: threading.Event, failures: list[BaseException]
+) -> None:
+    chance = random.Random(11)
+    try:
+        while not stopping.wait(chance.uniform(*PAUSES)):
+            if chance.random() < 0.5:
+                world.kill()
+                world.revive()
+            else:
+                erps.kill(chance.choice(DATABASES))
+    except BaseException as failure:  # noqa: BLE001 - told by the test
+        failures.append(failure)
+
+
+@contextlib.contextmanager
+def _stage(server: TestServer) -> Iterator[tuple[World, Erps]]:
+    nursery = Nursery()
+    with server.clone(*SCHEMAS) as journal, server.clone() as own, contextlib.ExitStack() as ends:
+        ends.callback(nursery.close)
+        world = World(journal, nursery, **SETTINGS)
+        ends.callback(world.close)
+        world.start()
+        erps = Erps(world, own)
+        ends.callback(erps.close)
+        yield world, erps
+
+
+@pytest.mark.timeout(7200 if IS_FULL else 240)
 def test_nothing_is_lost_and_nothing_doubled_under_random_kills(
     server: TestServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    nursery = Nursery()
     begun = time.monotonic()
-    with server.clone(*SCHEMAS) as journal, server.clone() as own:
-        world = World(
-            journal,
-            nursery,
-            file_threads=8,
-            started_timeout="2s",
-            ready_timeout="2s",
-            suspect_after=1000,
-            max_files=BATCH,
-        )
+    with _stage(server) as (world, erps):
+        failures: list[BaseException] = []
+        senders = [
+            threading.Thread(target=_send_all, args=(world, number, MESSAGES // SENDERS, failures))
+            for number in range(SENDERS)
+        ]
+        stopping = threading.Event()
+        killer = threading.Thread(target=_kill, args=(world, erps, stopping, failures))
         try:
-            world.start()
-            erp = Erp(world, own, 3)
-            failures: list[BaseException] = []
-            senders = [
-                threading.Thread(
-                    target=_send_all, args=(world, number, MESSAGES // SENDERS, failures)
-                )
-                for number in range(SENDERS)
-            ]
-            stopping = threading.Event()
-            killer = threading.Thread(target=_kill, args=(world, stopping))
             for thread in (*senders, killer):
                 thread.start()
-            handled = 0
-            while any(thread.is_alive() for thread in senders) or handled < MESSAGES:
-                assert not failures, failures
-                erp.work()
-                row = erp._connection.execute("select count(*) from effect").fetchone()
-                erp._connection.rollback()
-                assert row is not None
-                handled = row[0]
-            stopping.set()
-            killer.join()
+            for thread in senders:
+                thread.join()
+            assert not failures, failures
             wait_until(
-                lambda: (world.revive(), erp.work(), _is_settled(world))[2],
-                what="every process ended",
-                timeout_seconds=60,
+                lambda: erps.rows("select count(*) from effect")[0][0] >= MESSAGES,
+                what="every message worked off",
+                timeout_seconds=600,
             )
-            doubled = erp._connection.execute(
-                "select count(*) - count(distinct id), count(distinct id) from effect"
-            ).fetchone()
-            erp.close()
-            assert doubled is not None
-            lost = MESSAGES - doubled[1]
-            done = world.rows("select count(*) from exchange.message where state = 'done'")[0][0]
-            with capsys.disabled():
-                print(  # noqa: T201 - the figure is asked for
-                    f"\n{MESSAGES} messages, {world.kills} kills of the server,"
-                    f" {erp.deaths} deaths of the ERP, {time.monotonic() - begun:.0f} s:"
-                    f" {lost} lost, {doubled[0]} doubled"
-                )
-            assert world.kills > 0
-            assert (lost, doubled[0], done) == (0, 0, MESSAGES)
-            assert world.violations_of_folders() == []
         finally:
             stopping.set()
-            world.close()
-            nursery.close()
+            killer.join()
+        assert not failures, failures
+        world.revive()
+        wait_until(lambda: _is_settled(world), what="every process ended", timeout_seconds=60)
+        ((count, different),) = erps.rows("select count(*), count(distinct id) from effect")
+        lost, doubled = MESSAGES - different, count - different
+        with capsys.disabled():
+            print(  # noqa: T201 - the figure is asked for
+                f"\n{MESSAGES} messages, {world.kills} kills of the server,"
+                f" {erps.kills} of instances of the ERP, {time.monotonic() - begun:.0f} s:"
+                f" {lost} lost, {doubled} doubled"
+            )
+        done = world.rows("select count(*) from exchange.message where state = 'done'")[0][0]
+        assert (lost, doubled, done) == (0, 0, MESSAGES)
+        assert world.kills > 0
+        assert erps.kills > 0
+        replies = world.rows("select id from exchange.message where state = 'waiting'")
+        committed = erps.rows("select process from marker where outcome = 'COMMITTED'")
+        assert sorted(replies) == sorted(committed)
+        assert world.violations_of_folders() == []
 
 
 def _is_settled(world: World) -> bool:
@@ -191,11 +201,3 @@ def _is_settled(world: World) -> bool:
         " and not exists (select from exchange.move)"
     )
     return bool(rows[0][0])
-
-
-def _kill(world: World, stopping: threading.Event) -> None:
-    chance = random.Random(11)
-    pause = 0.5
-    while not stopping.wait(pause):
-        world.kill()
-        pause = chance.uniform(1.0, 6.0)

@@ -18,11 +18,14 @@ from postroad.exchange.check import check
 from postroad.exchange.files import Storage
 from postroad.postgres.postmaster import read_postmaster
 from postroad.testing import TestServer, wait_until_async
-from tests.fixtures.exchange import BASE, Room, new_root
+from tests.fixtures.exchange import BASE, Caller, Room, new_root
 
 pytestmark = pytest.mark.chaos
 
-EXAMPLES = 15
+IS_FULL = bool(os.environ.get("POSTROAD_STRESS"))
+REQUESTS = 50 if IS_FULL else 4
+STORIES = 100 if IS_FULL else 6
+CYCLES = 200 if IS_FULL else 40
 
 
 @pytest.fixture(params=[None], ids=["embedded"])
@@ -30,7 +33,7 @@ def server_bin_folder(request: pytest.FixtureRequest) -> Path | None:
     return request.param
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(1200 if IS_FULL else 180)
 async def test_no_request_that_the_openapi_document_allows_or_forbids_is_a_500(
     exchange: Room,
 ) -> None:
@@ -45,7 +48,7 @@ async def test_no_request_that_the_openapi_document_allows_or_forbids_is_a_500(
             operation = found.ok()
 
             @settings(
-                max_examples=EXAMPLES,
+                max_examples=REQUESTS,
                 deadline=None,
                 database=None,
                 suppress_health_check=list(HealthCheck),
@@ -137,7 +140,7 @@ async def _step(room: Room, model: Model, step: str, callers: tuple[Any, Any]) -
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(1200 if IS_FULL else 240)
 def test_a_model_agrees_with_every_order_of_events(server: TestServer) -> None:
     from postroad.cli.rooms import SCHEMAS
 
@@ -160,7 +163,7 @@ def test_a_model_agrees_with_every_order_of_events(server: TestServer) -> None:
             with psycopg.connect(dsn) as connection:
                 assert check(connection, Storage(room.root)) == []
 
-    @settings(max_examples=EXAMPLES, deadline=None, database=None, derandomize=True)
+    @settings(max_examples=STORIES, deadline=None, database=None, derandomize=True)
     @given(STEPS)
     def stories(steps: list[str]) -> None:
         asyncio.run(story(steps))
@@ -178,8 +181,7 @@ async def test_postgresql_stopped_at_once_in_the_middle_of_calls(own_server: Tes
     room = Room(own_server.dsn(name), new_root())
     await room.server.start()
     await room.server.ready()
-    phone, erp = room.caller("phone"), room.caller("erp")
-    sending = asyncio.create_task(_send_many(phone, 60))
+    working = asyncio.create_task(_work(room.caller("phone"), room.caller("erp"), CYCLES))
     for _ in range(3):
         await room.server.signals.wait("swept")
         postmaster = read_postmaster(own_server.embedded.cluster.data)
@@ -192,21 +194,31 @@ async def test_postgresql_stopped_at_once_in_the_middle_of_calls(own_server: Tes
 
         await wait_until_async(is_down, what="PostgreSQL is down")
         await asyncio.to_thread(own_server.embedded.revive)
-    await sending
-    seen: list[str] = []
-    while (answer := await erp.start())["status"] == "STARTED":
-        process = answer["process"]
-        await erp.prepare(process["id"])
-        assert await erp.end(process["id"], "commit") == (200, {"status": "OK"})
-        seen += [file["id"] for file in process["files"]]
-    assert sorted(seen) == sorted(f"m{number}" for number in range(60))
+    assert await working == [f"m{number}" for number in range(CYCLES)]
+    rows = room.rows("select id, state from exchange.message where kind = 'message'")
+    assert {row["id"]: row["state"] for row in rows} == dict.fromkeys(await working, "done")
     await room.close()
 
 
-async def _send_many(phone: Any, count: int) -> None:
+async def _work(phone: Caller, erp: Caller, count: int) -> list[str]:
+    """Send, start, prepare and commit, one after the other; returns what was handed out."""
+    seen = []
     for number in range(count):
-        body = {"id": f"m{number}", "database": "sales", "body": number}
-        status = 503
-        while status == 503:
-            status, answer = await phone.call("POST", "/messages", json=body)
-        assert status in (200, 201), answer
+        message = {"id": f"m{number}", "database": "sales", "body": number}
+        await _until_served(phone, "/messages", message)
+        wish = {"database": "sales", "attempt": f"a{number}"}
+        process = (await _until_served(erp, "/processes", wish))["process"]
+        reply = {"name": f"r{number}", "recipient": "phone", "body": number}
+        for verb, body in (("prepare", {"replies": [reply]}), ("commit", {})):
+            path = f"/processes/{process['id']}/{verb}"
+            assert await _until_served(erp, path, body) == {"status": "OK"}
+        seen += [file["id"] for file in process["files"]]
+    return seen
+
+
+async def _until_served(caller: Caller, path: str, body: Any) -> Any:
+    """Repeat a call while the journal is away."""
+    while (answer := await caller.call("POST", path, json=body))[0] == 503:
+        pass
+    assert answer[0] in (200, 201), answer
+    return answer[1]

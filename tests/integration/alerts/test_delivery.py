@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 
 import psycopg
 import pytest
 
 from postroad.alerts import AlertSender, ChannelRefused, DeliveryFailed, status
-from postroad.alerts.channel import open_channels
+from postroad.alerts.channel import Channel, open_channels
 from postroad.alerts.rendering import Rendered
 from postroad.settings import AlertsSettings
 from postroad.testing import wait_until_async
@@ -21,6 +22,7 @@ from tests.integration.alerts.conftest import Reporter
 Make = Callable[..., AlertsSettings]
 NOTICE = Rendered("a subject", "a text\n", "<notice.1.1@postroad>")
 BRIEF = timedelta(milliseconds=300)
+PATIENT = timedelta(seconds=10)
 
 
 async def until_taken(smtp: SmtpServer, count: int) -> None:
@@ -195,6 +197,40 @@ def test_a_password_is_not_sent_in_the_clear(smtp: SmtpServer) -> None:
     with pytest.raises(DeliveryFailed, match="STARTTLS"):
         channel.send(NOTICE, BRIEF)
     assert "secret" not in channel.address
+
+
+def test_a_mail_is_encrypted_and_its_sender_logs_in(
+    smtp: SmtpServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trusted = smtp.offer_encryption(tmp_path, ("robot", "s3cret/x"))
+    monkeypatch.setenv("SSL_CERT_FILE", str(trusted))
+    _channel(smtp.url("robot:s3cret%2Fx@", starttls="required")).send(NOTICE, PATIENT)
+    assert smtp.logins == [("robot", "s3cret/x")]
+    assert [mail["Subject"] for mail in smtp.taken] == ["a subject"]
+
+
+def test_a_wrong_login_is_told(
+    smtp: SmtpServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trusted = smtp.offer_encryption(tmp_path, ("robot", "right"))
+    monkeypatch.setenv("SSL_CERT_FILE", str(trusted))
+    with pytest.raises(DeliveryFailed, match="535 who are you"):
+        _channel(smtp.url("robot:wrong@")).send(NOTICE, PATIENT)
+    assert smtp.taken == []
+
+
+def test_a_server_whose_certificate_is_not_trusted_gets_no_password(
+    smtp: SmtpServer, tmp_path: Path
+) -> None:
+    smtp.offer_encryption(tmp_path, ("robot", "secret"))
+    with pytest.raises(DeliveryFailed, match="certificate"):
+        _channel(smtp.url("robot:secret@")).send(NOTICE, PATIENT)
+    assert smtp.logins == []
+
+
+def _channel(url: str) -> Channel:
+    (channel,) = open_channels(AlertsSettings(channels={"mail": url}))
+    return channel
 
 
 @pytest.mark.parametrize(

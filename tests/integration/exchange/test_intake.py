@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import psycopg
+import pytest
+
+from postroad.exchange import operations
+from postroad.exchange.content import stored_json
+from postroad.exchange.intake import Arrival, Intake
 from tests.fixtures.exchange import Room, stored
 
 
@@ -172,3 +181,35 @@ async def test_who_is_unknown_or_has_no_rights_is_refused(exchange: Room) -> Non
     assert (await phone.call("POST", "/messages", json=message))[0] == 401
     del phone.http.headers["Authorization"]
     assert (await phone.call("POST", "/messages", json=message))[0] == 401
+
+
+async def test_who_sends_again_at_once_is_not_left_waiting(
+    exchange: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next message comes before the task that served the last one is seen to have ended."""
+    monkeypatch.setattr("postroad.exchange.intake.BATCHES_MOST", 1)
+    assert exchange.server.desk is not None
+    intake = Intake(exchange.server.desk)
+    async with asyncio.timeout(20):
+        for number in range(3):
+            arrival = Arrival("phone", "sales", f"m{number}", None, None, stored_json(number))
+            assert (await intake.take(arrival)).sequence == number + 1
+
+
+def test_a_database_made_by_several_at_once_is_one(database: str) -> None:
+    """Their inserts meet in either of two indexes; in none of them is it an error."""
+    makers, names = 6, [f"db{number}" for number in range(30)]
+    meeting = threading.Barrier(makers)
+
+    def make() -> None:
+        with psycopg.connect(database, autocommit=True) as connection:
+            for name in names:
+                meeting.wait(30)
+                operations.add_database(connection, name)
+
+    with ThreadPoolExecutor(makers) as threads:
+        for made in [threads.submit(make) for _ in range(makers)]:
+            made.result()
+    with psycopg.connect(database) as connection:
+        rows = connection.execute("select id from exchange.database").fetchall()
+    assert sorted(row[0] for row in rows) == sorted(names)

@@ -11,7 +11,7 @@ from postroad.exchange.intake import Intake
 from postroad.exchange.processes import Processes
 from postroad.exchange.replies import Replies
 from postroad.exchange.web.admin import admin_routes
-from postroad.exchange.web.fast_lane import FastLane
+from postroad.exchange.web.fast_lane import FastLane, Handler
 from postroad.exchange.web.identity import Identity
 from postroad.exchange.web.messages import message_routes
 from postroad.exchange.web.models import Answer
@@ -44,7 +44,8 @@ def create_app(desk: Desk) -> FastLane:
     processes = Processes(desk, BASE_PATH)
     messages = message_routes(identity, Intake(desk), Replies(desk, BASE_PATH))
     app.include_router(messages.routes, prefix=BASE_PATH)
-    app.include_router(process_routes(identity, processes, desk), prefix=BASE_PATH)
+    process = process_routes(identity, processes, desk)
+    app.include_router(process.routes, prefix=BASE_PATH)
     app.include_router(admin_routes(identity, processes, desk), prefix=BASE_PATH)
 
     @app.get(
@@ -58,5 +59,10 @@ def create_app(desk: Desk) -> FastLane:
         await desk.journal.call("select 1")
         return answer({"status": "OK", "epoch": desk.epoch, "is_full": desk.is_full})
 
-    lanes = {("POST", f"{BASE_PATH}/messages"): messages.post}
+    lanes: dict[tuple[str, str], Handler] = {
+        ("POST", f"{BASE_PATH}/messages"): messages.post,
+        ("POST", f"{BASE_PATH}/processes"): process.start,
+        ("POST", f"{BASE_PATH}/processes/*/prepare"): process.prepare,
+        ("POST", f"{BASE_PATH}/processes/*/commit"): process.commit,
+    }
     return FastLane(app, lanes, desk.settings.body_limit)

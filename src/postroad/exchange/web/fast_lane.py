@@ -12,13 +12,16 @@ from fastapi import FastAPI, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-__all__ = ["FastLane"]
+__all__ = ["FastLane", "Handler"]
 
-Handler = Callable[[Request], Awaitable[Response]]
+Handler = Callable[..., Awaitable[Response]]
 
 
 class FastLane:
-    """ASGI application in front of another: exact paths go straight to their handlers."""
+    """ASGI application in front of another: known paths go straight to their handlers.
+
+    A path is exact, or has one part `*`, before its last one, which the handler gets as text.
+    """
 
     def __init__(
         self, app: FastAPI, handlers: dict[tuple[str, str], Handler], limit_bytes: int
@@ -29,18 +32,27 @@ class FastLane:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve, or pass on what is not of the lane or declares no acceptable length."""
-        handler = None
+        handler: Handler | None = None
+        values: tuple[str, ...] = ()
         if scope["type"] == "http":
-            handler = self._handlers.get((scope["method"], scope["path"]))
+            handler, values = self._find(scope["method"], scope["path"])
         if handler is None or not self._is_short(scope):
             await self.app(scope, receive, send)
             return
         request = Request(scope, receive)
         try:
-            response = await handler(request)
+            response = await handler(request, *values)
         except Exception as failure:  # noqa: BLE001 - answered by the table
             response = await self._failed(request, failure)
         await response(scope, receive, send)
+
+    def _find(self, method: str, path: str) -> tuple[Handler | None, tuple[str, ...]]:
+        handler = self._handlers.get((method, path))
+        if handler is not None:
+            return handler, ()
+        front, _, last = path.rpartition("/")
+        front, _, value = front.rpartition("/")
+        return self._handlers.get((method, f"{front}/*/{last}")), (value,)
 
     def _is_short(self, scope: Scope) -> bool:
         for name, value in scope["headers"]:

@@ -6,7 +6,8 @@ import contextlib
 import hashlib
 import os
 import re
-from typing import Annotated, Any
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Query, Request
 from starlette.requests import ClientDisconnect
@@ -18,7 +19,8 @@ from postroad.exchange.errors import ContentInvalid, FileNotInProcess, NotAllowe
 from postroad.exchange.files import temporary_name
 from postroad.exchange.names import Id
 from postroad.exchange.placement import Move
-from postroad.exchange.processes import CANCELLED, Processes, Reply, Uploaded, Wish
+from postroad.exchange.processes import Processes
+from postroad.exchange.protocol import CANCELLED, Reply, Uploaded, Wish
 from postroad.exchange.reading import stream
 from postroad.exchange.web.identity import Identity
 from postroad.exchange.web.models import Answer, Choose, Ended, Prepare, Resolve, Start
@@ -39,7 +41,16 @@ def is_process_id(text: str) -> bool:
     return _PROCESS_ID.fullmatch(text) is not None
 
 
-def process_routes(identity: Identity, processes: Processes, desk: Desk) -> APIRouter:
+class ProcessRoutes(NamedTuple):
+    """The routes, and the handlers of the calls that every process makes."""
+
+    routes: APIRouter
+    start: Callable[[Request], Awaitable[Response]]
+    prepare: Callable[[Request, str], Awaitable[Response]]
+    commit: Callable[[Request, str], Awaitable[Response]]
+
+
+def process_routes(identity: Identity, processes: Processes, desk: Desk) -> ProcessRoutes:
     """Return the routes of processes."""
     routes = APIRouter(prefix="/processes", tags=["processes"])
 
@@ -224,7 +235,7 @@ def process_routes(identity: Identity, processes: Processes, desk: Desk) -> APIR
         caller.refuse_other_databases(database)
         return answer(await processes.end("resolve", caller.id, id, outcome=given.outcome))
 
-    return routes
+    return ProcessRoutes(routes, start, prepare, commit)
 
 
 def _refuse_no_process(text: str) -> None:

@@ -13,6 +13,11 @@ begin
   returning * into v_database;
   return v_database;
 exception when unique_violation then
+  -- By case, or another transaction was quicker with this very name: the index by case may be the one that notices.
+  update exchange.database d
+  set resolution = coalesce(p_resolution, d.resolution), policy = coalesce(p_policy, d.policy)
+  where d.id = p_id returning * into v_database;
+  if found then return v_database; end if;
   raise exception 'there is a database whose name differs from % only by case', quote_literal(p_id)
     using errcode = 'MX020', hint = 'Use its exact name, or a name that differs by more.';
 end $$;

@@ -6,7 +6,7 @@
 -- Locks: lanes by (database, sender), so that two batches cannot wait for each other in a circle.
 create or replace function exchange.intake(p_epoch bigint, p_items jsonb)
 returns table (item integer, answer text, number bigint, sequence bigint, file_name text, folder text, is_pending boolean, temporary text, version bigint)
-language plpgsql volatile set search_path from current as $$
+language plpgsql volatile set search_path from current set plan_cache_mode to force_generic_plan as $$
 declare
   v_item  record;
   v_found exchange.message;

@@ -9,7 +9,7 @@
 create or replace function exchange.end_process(
   p_epoch bigint, p_now double precision, p_call text, p_client text, p_process text, p_outcome text, p_error text)
 returns jsonb
-language plpgsql volatile set search_path from current as $$
+language plpgsql volatile set search_path from current set plan_cache_mode to force_generic_plan as $$
 declare
   v_server  constant exchange.server := exchange._enter(p_epoch);
   v_now     constant double precision := coalesce(p_now, v_server.served_seconds);

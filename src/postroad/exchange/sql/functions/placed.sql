@@ -1,6 +1,6 @@
 -- Files were moved, by these versions of their plans.  A message that has been sent elsewhere meanwhile stays pending.  Processes in CLEANUP or FAILED all of whose files are in place are DONE.
 create or replace function exchange.placed(p_epoch bigint, p_numbers bigint[], p_versions bigint[], p_processes text[]) returns void
-language plpgsql volatile set search_path from current as $$
+language plpgsql volatile set search_path from current set plan_cache_mode to force_generic_plan as $$
 declare
   v_process exchange.process;
 begin

@@ -7,7 +7,7 @@
 create or replace function exchange.prepare(
   p_epoch bigint, p_now double precision, p_client text, p_process text, p_manifest text, p_replies jsonb, p_results jsonb)
 returns jsonb
-language plpgsql volatile set search_path from current as $$
+language plpgsql volatile set search_path from current set plan_cache_mode to force_generic_plan as $$
 declare
   v_server  constant exchange.server := exchange._enter(p_epoch);
   v_process exchange.process;

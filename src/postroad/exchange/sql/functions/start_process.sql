@@ -10,7 +10,7 @@ create or replace function exchange.start_process(
   p_epoch bigint, p_now double precision, p_client text, p_database text, p_recipient text, p_attempt text,
   p_max_files integer, p_max_bytes bigint, p_senders text[], p_resolved jsonb, p_marker_seq bigint)
 returns jsonb
-language plpgsql volatile set search_path from current as $$
+language plpgsql volatile set search_path from current set plan_cache_mode to force_generic_plan as $$
 declare
   v_server   constant exchange.server := exchange._enter(p_epoch);
   v_database exchange.database;

@@ -1,0 +1,103 @@
+"""What the calls of a process carry, and how the journal's verdicts are told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from postroad.exchange.content import Content
+from postroad.exchange.errors import (
+    FileNotInProcess,
+    NotAllowed,
+    OutcomeNeeded,
+    ProcessContradiction,
+    ProcessNotFound,
+)
+
+__all__ = ["CANCELLED", "Reply", "Uploaded", "Wish", "described", "judge"]
+
+CANCELLED = {"status": "CANCELLED"}
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What an instance asks for in API_1."""
+
+    client: str
+    database: str
+    recipient: str
+    attempt: str
+    max_files: int
+    max_bytes: int
+    senders: Sequence[str] | None = None
+    resolved: dict[str, str] | None = None
+    marker_seq: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One reply of API_3; without content it was uploaded before and is named by its digest."""
+
+    name: str
+    recipient: str
+    reply_to: str | None
+    content: Content | None
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Uploaded:
+    """A reply that was written under its temporary name in Prepared."""
+
+    database: str
+    temporary: str
+    size: int
+    sha256: str
+    media_type: str
+
+
+def described(reply: Reply, temporary: str | None) -> dict[str, Any]:
+    """Describe a reply to the journal."""
+    content = reply.content
+    return {
+        "name": reply.name,
+        "recipient": reply.recipient,
+        "reply_to": reply.reply_to,
+        "sha256": reply.sha256,
+        "size": content.size if content else None,
+        "media_type": content.media_type if content else None,
+        "is_group": False,
+        "temporary": temporary,
+    }
+
+
+def judge(answer: dict[str, Any], process: str) -> dict[str, Any]:
+    """Turn the journal's verdict into the protocol's answer, or the error that it stands for."""
+    match answer["status"]:
+        case "OK" | "CANCELLED":
+            # No more than this: a repeated call gives the same answer, whatever happened since.
+            kept = ("status", "expires_at")
+            return {key: answer[key] for key in kept if answer.get(key) is not None}
+        case "MISSING":
+            raise ProcessNotFound(f"there is no process {process}", process=process)
+        case "FORBIDDEN":
+            raise NotAllowed(
+                f"process {process} is another client's", hint="only its owner may do this"
+            )
+        case "NAMES":
+            raise FileNotInProcess(
+                "a file that is named is not one of this process",
+                hint="use the names that API_1 gave",
+            )
+        case "OUTCOME":
+            raise OutcomeNeeded(
+                f"process {process} is {answer['state']}: whether it committed must be said",
+                hint='give {"outcome": "COMMITTED"} or {"outcome": "ABORTED"}',
+            )
+    raise ProcessContradiction(
+        f"process {process} is {answer.get('state')}"
+        + (f" and was {answer['outcome']}" if answer.get("outcome") else "")
+        + "; this call contradicts that and changed nothing",
+        process=process,
+    )

@@ -1,0 +1,69 @@
+"""The page that tells what happened."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tools.crash_table.scenarios import SCENARIOS
+from tools.crash_table.world import CALLS
+
+__all__ = ["Row", "page"]
+
+ABOVE = """
+Written by `make crash-table`. Each step is run once under strace without a fault, to see which
+calls it makes in which thread. Then the server is killed with SIGKILL, by strace, as it enters the
+n-th call of a kind, once for each n until the step ends without reaching it. It is started anew,
+the client repeats its call and goes on to the end, and the invariants
+[I1 to I6](../rooms/exchange.md#what-holds) are checked: rows and folders agree, each effect is
+there once, replies are visible if and only if the ERP committed, no process stays open, the
+repeated call gets the answer of a run without a crash, and the files and states at the end are
+those of that run.
+"""
+BELOW = """
+`sendto` carries a call to the journal, each a transaction; a kill at `recvfrom` finds it committed
+and nobody told. `write` of the main thread is the answer to the client, that of the file thread the
+content of a file, or word to the main thread that a file is done. These kinds were looked for and
+are not called: {unseen}.
+"""
+WIDTH = 120
+
+
+@dataclass
+class Row:
+    """What happened in one scenario."""
+
+    scenario: str
+    points: Counter[str] = field(default_factory=Counter)
+    violations: list[str] = field(default_factory=list)
+
+
+def page(rows: Sequence[Row]) -> str:
+    """Write the table."""
+    names = [scenario.name for scenario in SCENARIOS]
+    rows = sorted(rows, key=lambda row: names.index(row.scenario))
+    missing = [name for name in names if name not in {row.scenario for row in rows}]
+    calls = [call for call in CALLS if any(row.points[call] for row in rows)]
+    total = sum(sum(row.points.values()) for row in rows)
+    broken = sum(len(row.violations) for row in rows)
+    lines = [
+        "# Crash table of the exchange",
+        "",
+        textwrap.fill(ABOVE.strip(), WIDTH),
+        "",
+        f"**{total} kills, {broken} violations.**",
+        "",
+        "| step | " + " | ".join(f"`{call}`" for call in calls) + " | kills | I1 to I6 |",
+        "|---|" + "---:|" * (len(calls) + 1) + "---|",
+    ]
+    for row in rows:
+        numbers = " | ".join(str(row.points[call]) for call in calls)
+        verdict = "hold" if not row.violations else "; ".join(row.violations)
+        lines.append(f"| {row.scenario} | {numbers} | {sum(row.points.values())} | {verdict} |")
+    unseen = ", ".join(f"`{call}`" for call in CALLS if call not in calls)
+    lines += ["", textwrap.fill(BELOW.strip().format(unseen=unseen), WIDTH), ""]
+    if missing:
+        lines += [f"Not run: {', '.join(missing)}.", ""]
+    return "\n".join(lines)
