@@ -102,9 +102,9 @@ def test_a_refused_rollback_is_done_when_it_is_retried_after_the_row_was_mended(
 
 
 def test_a_compensation_is_a_new_event_that_keeps_the_changes_of_others(
-    open_a_lab: OpenLab,
+    open_a_lab_of_each: OpenLab,
 ) -> None:
-    lab = _prepared(open_a_lab, policy="compensate")
+    lab = _prepared(open_a_lab_of_each, policy="compensate")
     event = lab.write(
         'update "DummyItem" set "Name" = \'bad\' where "Id" in (1, 2)',
         'insert into "DummyItem" ("Id", "Name") values (4, \'four\')',
@@ -132,8 +132,10 @@ def test_a_compensation_is_a_new_event_that_keeps_the_changes_of_others(
     )
 
 
-def test_inserts_deletes_and_updates_of_a_tree_are_undone_in_any_order(open_a_lab: OpenLab) -> None:
-    lab = _prepared(open_a_lab)
+def test_inserts_deletes_and_updates_of_a_tree_are_undone_in_any_order(
+    open_a_lab_of_each: OpenLab,
+) -> None:
+    lab = _prepared(open_a_lab_of_each)
     lab.write(
         'insert into "DummyNode" ("Id", "Name", "ParentId") values'
         " (1, 'root', null), (2, 'left', 1), (3, 'right', 1), (4, 'leaf', 2)"

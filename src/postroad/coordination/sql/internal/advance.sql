@@ -180,6 +180,7 @@ begin
 end $$;
 
 -- The tables refused an event that must be applied: later again, and parked after too many tries.
+-- Five seconds at most: the pause is also how long a Reader may stand still after somebody mended its tables.
 create or replace function coordination._fail(
   p_event coordination.staging, p_progress coordination.progress, p_reason text) returns jsonb
 language plpgsql set search_path from current as $$
@@ -187,7 +188,7 @@ declare
   v_event coordination.staging;
 begin
   update coordination.staging s set attempts = s.attempts + 1, reason = p_reason,
-    next_try_at = coordination.now() + least(interval '100 milliseconds' * 2 ^ s.attempts, interval '1 minute'),
+    next_try_at = coordination.now() + least(interval '100 milliseconds' * 2 ^ s.attempts, interval '5 seconds'),
     parked_at = case when s.attempts + 1 >= p_progress.max_attempts then coordination.now() end
   where s.event_id = p_event.event_id returning * into v_event;
   if v_event.parked_at is not null then
