@@ -67,6 +67,31 @@ def test_mended_tables_are_found_mended_within_seconds(lab: Lab) -> None:
     lab.assert_same()
 
 
+def test_many_that_wait_do_not_hide_a_lost_one_from_being_told_again(lab: Lab) -> None:
+    lab.run("r1", 'alter table "DummyItem" alter "Name" type varchar(5)')
+    lab.write(_add(1, "too long for it"))
+    for number in range(2, 600):
+        lab.write(_add(number))
+    lab.publish()
+    while lab.pull("r1", page=1000):
+        pass
+    while lab.network:
+        lab.deliver(lab.network.pop(0))
+    decided = lab.write(_add(1, "n", "DummyNode"), mode="two-phase")
+    lab.publish()
+    lab.network.clear()
+    # Lost. What waits behind the first one is older, and is told again, too.
+    for _ in range(3):
+        lab.tick("1 minute")
+        lab.publish("30 seconds")
+        assert lab.publish("30 seconds") == 0
+    lab.pull("r1", page=1000)
+    while lab.network:
+        lab.deliver(lab.network.pop(0))
+    assert lab.writer_state(decided) == "Committed"
+    assert lab.rows("r1")["DummyNode"] == lab.rows("writer")["DummyNode"]
+
+
 def test_by_policy_everything_waits_behind_a_parked_event(lab: Lab) -> None:
     lab.run("r1", "update coordination.progress set wait = 'all'")
     lab.run("r1", 'alter table "DummyItem" alter "Name" type varchar(5)')
