@@ -43,6 +43,8 @@ def _services(part: str, dsns: dict[str, str], page: int, deadline: timedelta) -
     if part == "coordinator":
         return [Coordinator(coordinator, ask=QUICK, deadline=deadline, watch_interval=QUICK)]
     options = {"repeat": QUICK, "poll_interval": QUICK, "snapshot": False, "page": page}
+    # Nothing is parked for good: nobody is there to have it tried again.
+    options["max_attempts"] = 1_000_000
     return [
         Reader(dsns[part], writer, **options),  # type: ignore[arg-type]
         *reader_bridges(part, dsns[part], writer, coordinator),

@@ -86,7 +86,6 @@ def test_readers_follow_through_kills_of_every_part_and_of_postgres(
     with open_databases(newest_own_server, *readers) as dsns, ThreadPoolExecutor(2) as threads:
         with psycopg.connect(dsns["two"], autocommit=True) as session:
             session.execute('alter table "DummyItem" add check ("Name" not like \'bad%\')')
-            session.execute("update coordination.progress set max_attempts = 100000")
         crew, watcher = Crew(dsns, tmp_path), Watcher(dsns, readers)
         parts = ("writer", "coordinator", *readers)
         stopping = threading.Event()

@@ -43,7 +43,7 @@ def _write_round(lab: Lab) -> dict[int | None, str]:
     return {
         lab.write(insert.format("good", 3)): "Committed",
         lab.write(insert.format("better", 2), mode="two-phase"): "Committed",
-        lab.write('update "DummyItem" set "Name" = \'bad\'', mode="two-phase"): "Canceled",
+        lab.write(BAD, mode="two-phase"): "Canceled",
         lab.write('insert into "DummyNode" ("Name") values (\'n\')'): "Committed",
     }
 
@@ -92,8 +92,14 @@ def test_a_part_that_is_gone_at_any_border_is_missed_by_nobody(
     recorder = Recorder(lab)
     deaths = 0
     try:
-        for other in {"writer", "coordinator", READER} - {part}:
-            crew.start(other)
+        for each in ("writer", "coordinator", READER):
+            crew.start(each)
+        # Only who is known has a vote.
+        wait_until(
+            lambda: lab.value("coordinator", "select count(*) from coordination.reader"),
+            what="a Coordinator that knows the Reader",
+        )
+        crew.kill(part)
         for border in range(1 if IS_STRESS else first, BORDERS_MOST, STRIDE):
             crew.start(part, die_at=border)
             fates = _write_round(lab)

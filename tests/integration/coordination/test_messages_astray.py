@@ -22,7 +22,7 @@ def _write_round(lab: Lab) -> dict[int | None, str]:
     for statement, mode, fate in (
         (insert.format("good", 3), None, "Committed"),
         (insert.format("better", 1), "two-phase", "Committed"),
-        ('update "DummyItem" set "Name" = \'bad\'', "two-phase", "Canceled"),
+        (BAD, "two-phase", "Canceled"),
         ('insert into "DummyNode" ("Name") values (\'n\')', None, "Committed"),
     ):
         fates[lab.write(statement, mode=mode)] = fate
@@ -51,7 +51,7 @@ def _play(lab: Lab, fault: str, place: int, recorder: Recorder) -> bool:
     return number >= place
 
 
-@pytest.mark.parametrize(("first", "fault"), enumerate(["lost", "doubled", "late"], 1))
+@pytest.mark.parametrize(("first", "fault"), [(1, "lost"), (2, "doubled"), (3, "late")])
 def test_no_single_message_matters(lab: Lab, first: int, fault: str) -> None:
     lab.run("r1", 'alter table "DummyItem" add check ("Name" <> \'bad\')')
     recorder = Recorder(lab)

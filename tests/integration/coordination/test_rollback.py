@@ -186,3 +186,39 @@ def test_the_deadline_cancels_what_a_reader_never_voted_on(open_a_lab: OpenLab) 
         "coordinator", "select reason from coordination.decision where event_id = %s", event
     )
     lab.assert_same()
+
+
+def test_what_was_built_on_a_cancelled_event_waits_for_what_makes_up_for_it(
+    open_a_lab: OpenLab,
+) -> None:
+    lab = open_a_lab("r1", policy="compensate")
+    node = 'insert into "DummyNode" ("Id", "Name", "ParentId") values ({}, \'n\', {})'
+    ground = lab.write(node.format(1, "null"), mode="two-phase")
+    built = lab.write(node.format(2, 1))
+    other = lab.write('update "DummyNode" set "Name" = \'o\' where "Id" = 2', mode="two-phase")
+    lab.publish()
+    lab.network = [each for each in lab.network if each.target == "coordinator"]
+    while lab.network:
+        lab.deliver(lab.network.pop(0))
+    for event in (ground, other):
+        lab.run("coordinator", "select coordination.cancel(%s)", event)
+    lab.collect_decisions()
+    # The Reader hears it at once, the Writer late: the Reader has no parent for the child.
+    late = [each for each in lab.network if each.target == "writer"]
+    lab.network = [each for each in lab.network if each.target != "writer"]
+    lab.pull("r1")
+    while lab.network:
+        message = lab.network.pop(0)
+        (late.append if message.target == "writer" else lab.deliver)(message)
+    for _ in range(10):
+        lab.tick()
+        lab.attend("r1")
+    assert lab.value(
+        "r1", "select parked_at is not null from coordination.staging order by position"
+    )
+    lab.network += late
+    lab.settle()
+    assert lab.state(built) == "Committed"
+    assert lab.state(ground) == lab.writer_state(ground) == "Canceled"
+    assert [row[0] for row in lab.rows("r1")["DummyNode"]] == [1, 2]
+    lab.assert_same()
