@@ -2,89 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from postroad.cli.rooms import SCHEMAS
-from postroad.coordination import install_bridges, make_bridges
 from postroad.testing import TestServer, wait_until
 from postroad.testing.run_folder import run_folder
+from tests.chaos.coordination_crew import Crew, connected, open_databases
 from tests.chaos.test_nothing_is_lost import stop_immediately
 from tests.integration.coordination.checker import Recorder
-from tests.integration.coordination.house import prepare
 from tests.integration.coordination.lab import Lab
 from tests.integration.coordination.test_histories import Writers
 
 IS_STRESS = bool(os.environ.get("POSTROAD_STRESS"))
 KILLS = 120 if IS_STRESS else 5
 CRASHES = 6 if IS_STRESS else 1
-ROOT = Path(__file__).parents[2]
-
-
-class Crew:
-    """The processes, one for each part."""
-
-    def __init__(self, dsns: dict[str, str]) -> None:
-        self._dsns = dsns
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
-
-    def start(self, part: str) -> None:
-        reader = self._dsns.get(part, "")
-        self._processes[part] = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "tests.chaos.coordination_part",
-                part,
-                self._dsns["writer"],
-                self._dsns["coordinator"],
-                reader,
-            ],
-            cwd=ROOT,
-            stderr=subprocess.DEVNULL,
-        )
-
-    def kill(self, part: str) -> None:
-        process = self._processes.pop(part)
-        process.kill()
-        process.wait()
-
-    def end(self) -> None:
-        for part in list(self._processes):
-            self.kill(part)
-
-
-@contextmanager
-def _databases(server: TestServer, *readers: str) -> Iterator[dict[str, str]]:
-    names = {
-        part: server.create(server.template(*SCHEMAS))
-        for part in ("writer", "coordinator", *readers)
-    }
-    dsns = {part: server.dsn(name) for part, name in names.items()}
-    prepare(dsns, readers)
-    bridges = make_bridges(
-        dsns["writer"], dsns["coordinator"], {name: dsns[name] for name in readers}
-    )
-    asyncio.run(install_bridges(bridges))
-    yield dsns
-
-
-def _connected(dsns: dict[str, str], readers: tuple[str, ...]) -> Lab:
-    return Lab(
-        dsns, {part: psycopg.connect(dsn, autocommit=True) for part, dsn in dsns.items()}, readers
-    )
 
 
 class Watcher:
@@ -98,7 +37,7 @@ class Watcher:
     def run(self) -> None:
         while not self.stopping.is_set():
             try:
-                recorder = Recorder(_connected(self._dsns, self._readers), self.seen)
+                recorder = Recorder(connected(self._dsns, self._readers), self.seen)
                 try:
                     while not self.stopping.is_set():
                         recorder.look()
@@ -140,24 +79,14 @@ def newest_own_server() -> Iterator[TestServer]:
 @pytest.mark.chaos
 @pytest.mark.timeout(900 if IS_STRESS else 300)
 def test_readers_follow_through_kills_of_every_part_and_of_postgres(
-    newest_own_server: TestServer,
+    newest_own_server: TestServer, tmp_path: Path
 ) -> None:
     dice = random.Random(2)
     readers = ("one", "two")
-    with _databases(newest_own_server, *readers) as dsns, ThreadPoolExecutor(2) as threads:
+    with open_databases(newest_own_server, *readers) as dsns, ThreadPoolExecutor(2) as threads:
         with psycopg.connect(dsns["two"], autocommit=True) as session:
             session.execute('alter table "DummyItem" add check ("Name" not like \'bad%\')')
-            session.execute("update coordination.progress set max_attempts = 100000")
-        with psycopg.connect(dsns["writer"], autocommit=True) as session:
-            for entity in ("DummyItem", "DummyNode"):
-                session.execute(
-                    f'alter table "{entity}" alter "CorrelationId" set default gen_random_uuid()'
-                )
-                session.execute(
-                    "select coordination.track(%s, null, 'replicate', 'compensate')",
-                    (f'"{entity}"',),
-                )
-        crew, watcher = Crew(dsns), Watcher(dsns, readers)
+        crew, watcher = Crew(dsns, tmp_path), Watcher(dsns, readers)
         parts = ("writer", "coordinator", *readers)
         stopping = threading.Event()
         lab: Lab | None = None
@@ -177,7 +106,8 @@ def test_readers_follow_through_kills_of_every_part_and_of_postgres(
             work[1].result()
             with psycopg.connect(dsns["two"], autocommit=True) as session:
                 session.execute('alter table "DummyItem" drop constraint "DummyItem_Name_check"')
-            lab = _connected(dsns, readers)
+            lab = connected(dsns, readers)
+            began = time.monotonic()
             wait_until(
                 lambda: (
                     lab.value(
@@ -190,6 +120,7 @@ def test_readers_follow_through_kills_of_every_part_and_of_postgres(
                 what="an end of all events",
                 timeout_seconds=150,
             )
+            rest_seconds = time.monotonic() - began
             watcher.stopping.set()
             work[0].result()
             recorder = Recorder(lab, watcher.seen)
@@ -197,6 +128,11 @@ def test_readers_follow_through_kills_of_every_part_and_of_postgres(
             recorder.check()
             events = lab.value("writer", 'select count(*) from coordination."AppEvent"')
             assert events > KILLS
+            states = sum(map(len, watcher.seen.values()))
+            print(  # noqa: T201 - the figure is asked for
+                f"{KILLS} kills, {CRASHES} crashes of PostgreSQL: {events} events,"
+                f" {states} states seen, at rest {rest_seconds:.1f} s after the last change"
+            )
         finally:
             stopping.set()
             watcher.stopping.set()

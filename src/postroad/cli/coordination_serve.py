@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
-from contextlib import AsyncExitStack
 
 import click
 
@@ -17,6 +15,7 @@ from postroad.cli.coordination_databases import (
     prepare_database,
 )
 from postroad.cli.output import print_table
+from postroad.cli.together import Together
 from postroad.coordination import Coordinator, Reader, Writer, install_bridges
 from postroad.coordination.bridges import EntityBridge, reader_bridges, writer_bridges
 from postroad.coordination.gateway import Gateway
@@ -144,14 +143,16 @@ async def _serve(
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
     await install_bridges(bridges)
-    async with AsyncExitStack() as running:
-        for service in (*bridges, *services):
-            await running.enter_async_context(service)
+    together = Together(f"coordination {part}", [*bridges, *services])
+    async with together:
         rows = [(each, masked_database_url(getattr(databases, each))) for each in PARTS[:3]]
         rows += [("gateway", each.url) for each in services if isinstance(each, Gateway)]
         print_table(("what", "where"), rows)
         click.echo(f"the {part} runs; Ctrl-C ends it", err=True)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await stopping.wait()
+        # A service that failed ends the process, with its error: whoever supervises starts it anew.
+        ends = {asyncio.create_task(stopping.wait()), asyncio.create_task(together.join())}
+        await asyncio.wait(ends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        for end in ends:
+            end.cancel()
+        await asyncio.gather(*ends, return_exceptions=True)
     click.echo("stopped", err=True)

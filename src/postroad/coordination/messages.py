@@ -96,8 +96,9 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     ),
     "decisions": _message(
         "decisions",
-        ["finished_to", "decisions"],
+        ["finished_to", "finished", "decisions"],
         finished_to={"type": "integer", "minimum": 0},
+        finished={"type": "array", "items": _ID, "maxItems": 5000},
         decisions={"type": "array", "items": _DECISION},
     ),
     "ask": _message("ask", ["reader"], reader={"type": "string"}),

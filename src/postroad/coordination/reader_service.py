@@ -150,10 +150,15 @@ class Puller(SteadyService):
         if not page.more:
             await connection.execute(calls.STAGE, (page.text,))
             return None
-        async with asyncio.TaskGroup() as both:
-            both.create_task(_run(connection, calls.STAGE, (page.text,)))
-            ahead = both.create_task(self._pull(writer, page.position, page.sequence))
-        return ahead.result()
+        ahead = asyncio.create_task(self._pull(writer, page.position, page.sequence))
+        try:
+            await connection.execute(calls.STAGE, (page.text,))
+        except BaseException:
+            # No task group: what is raised must stay what it is, for that decides what follows.
+            ahead.cancel()
+            await asyncio.gather(ahead, return_exceptions=True)
+            raise
+        return await ahead
 
     async def _pull(self, writer: AsyncConnection[Any], position: int, sequence: int) -> Page:
         self.pulls += 1
@@ -196,10 +201,6 @@ class Puller(SteadyService):
             await super().run()
         finally:
             await self._leave_writer()
-
-
-async def _run(connection: AsyncConnection[Any], call: str, parameters: Sequence[object]) -> None:
-    await connection.execute(call.encode(), parameters)
 
 
 class Reader(Service):

@@ -87,7 +87,7 @@ class SteadyService(Service):
         )
         stack.push_async_callback(connection.close)
         await self.prepare(connection)
-        wakeup = await self._open_wakeup(stack, connection) if self._queues else None
+        wakeup = await self._open_wakeup(stack) if self._queues else None
         self.announce_ready()
         while not self.stopping.is_set():
             epochs = {queue: wakeup.epoch(queue) for queue in self._queues} if wakeup else {}
@@ -98,22 +98,25 @@ class SteadyService(Service):
             if not again:
                 await self._wait(wakeup, epochs)
 
-    async def _open_wakeup(
-        self, stack: AsyncExitStack, connection: AsyncConnection[Any]
-    ) -> AsyncWakeup:
-        lock = asyncio.Lock()
-        probe = await connect_async(self.dsn, application_name="postroad probe", autocommit=True)
-        stack.push_async_callback(probe.close)
-        del connection
+    async def _open_wakeup(self, stack: AsyncExitStack) -> AsyncWakeup:
+        probe = await self._open_probe(stack)
 
         async def positions(queues: list[str]) -> list[int]:
-            async with lock:
-                return await run_async(probe, bus_calls.positions(queues))
+            nonlocal probe
+            if probe.closed:
+                # Lost by itself: otherwise every tick would fail, and wake everybody for nothing.
+                probe = await self._open_probe(stack)
+            return await run_async(probe, bus_calls.positions(queues))
 
         hub = ListenHub(self.dsn) if self._listens else None
         if hub is not None:
             stack.push_async_callback(hub.stop)
         return await stack.enter_async_context(AsyncWakeup(positions, self._queues, hub=hub))
+
+    async def _open_probe(self, stack: AsyncExitStack) -> AsyncConnection[Any]:
+        probe = await connect_async(self.dsn, application_name="postroad probe", autocommit=True)
+        stack.push_async_callback(probe.close)
+        return probe
 
     async def _wait(self, wakeup: AsyncWakeup | None, epochs: dict[str, int]) -> None:
         waits: list[asyncio.Task[Any]] = [

@@ -13,25 +13,34 @@ OpenLab = Callable[..., Lab]
 
 
 @pytest.fixture
-def open_a_lab(server: TestServer) -> Iterator[OpenLab]:
-    with ExitStack() as stack:
-        yield lambda *readers, **options: stack.enter_context(open_lab(server, *readers, **options))
-
-
-@pytest.fixture
 def newest_server(_servers: Callable[[Path | None], TestServer]) -> TestServer:
-    """The embedded version only: for tests of services, whose SQL the others try on both."""
+    """The embedded version: what most tests run on, one version being as good as another."""
     return _servers(None)
 
 
 @pytest.fixture
-def newest_lab(newest_server: TestServer) -> Iterator[Lab]:
-    """The same on the embedded version only, for what takes long."""
-    with open_lab(newest_server, "r1") as lab:
-        yield lab
+def open_a_lab(newest_server: TestServer) -> Iterator[OpenLab]:
+    yield from _opener(newest_server)
+
+
+@pytest.fixture
+def open_a_lab_of_each(server: TestServer) -> Iterator[OpenLab]:
+    """Both versions, for the tests that together pass through every SQL function."""
+    yield from _opener(server)
 
 
 @pytest.fixture
 def lab(open_a_lab: OpenLab) -> Lab:
     """A Writer, a Coordinator and one Reader called r1."""
     return open_a_lab("r1")
+
+
+@pytest.fixture
+def lab_of_each(open_a_lab_of_each: OpenLab) -> Lab:
+    """The same on each version."""
+    return open_a_lab_of_each("r1")
+
+
+def _opener(server: TestServer) -> Iterator[OpenLab]:
+    with ExitStack() as stack:
+        yield lambda *readers, **options: stack.enter_context(open_lab(server, *readers, **options))

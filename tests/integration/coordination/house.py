@@ -66,9 +66,15 @@ class House:
 
 @asynccontextmanager
 async def open_house(
-    server: TestServer, readers: Sequence[str] = ("lists",), **reader_options: Any
+    server: TestServer,
+    readers: Sequence[str] = ("lists",),
+    quick: timedelta = timedelta(seconds=1),
+    **reader_options: Any,
 ) -> AsyncIterator[House]:
-    """Run a Writer, a Coordinator and Readers with the sample's entities."""
+    """Run a Writer, a Coordinator and Readers with the sample's entities.
+
+    `quick`: after how long without an answer they say things again.
+    """
     async with AsyncExitStack() as stack:
         dsns = {
             part: stack.enter_context(server.clone(*SCHEMAS))
@@ -80,7 +86,6 @@ async def open_house(
             dsns["writer"], dsns["coordinator"], {name: dsns[name] for name in readers}
         )
         await install_bridges(bridges)
-        quick = timedelta(seconds=1)
         house.services = {
             "writer": Writer(dsns["writer"], resend=quick),
             "coordinator": Coordinator(dsns["coordinator"], ask=quick),

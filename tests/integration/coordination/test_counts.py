@@ -29,7 +29,10 @@ def test_a_replicated_event_takes_three_messages_and_one_pull_for_each_page(lab:
     lab.assert_same()
 
 
-def test_a_two_phase_event_takes_four_messages_and_one_pull_for_each_page(lab: Lab) -> None:
+def test_a_two_phase_event_takes_four_messages_and_one_pull_for_each_page(
+    lab_of_each: Lab,
+) -> None:
+    lab = lab_of_each
     for size in SIZES:
         lab.posted = lab.pulls = lab.transactions = 0
         event = lab.write(_insert(size), mode="two-phase")
@@ -52,8 +55,7 @@ def test_many_events_share_their_messages(lab: Lab) -> None:
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_payloads_are_one_event(newest_lab: Lab) -> None:
-    lab = newest_lab
+def test_a_hundred_thousand_payloads_are_one_event(lab: Lab) -> None:
     event = lab.write(_insert(100_000), mode="two-phase")
     lab.quiet(page=20_000)
     assert lab.state(event) == "Committed"

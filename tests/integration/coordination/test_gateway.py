@@ -11,7 +11,10 @@ from datetime import timedelta
 import httpx
 import pytest
 
+from postroad.cli.rooms import SCHEMAS
 from postroad.coordination.gateway import Gateway
+from postroad.coordination.sample import install_sample
+from postroad.postgres import connect, install
 from postroad.testing import TestServer
 from tests.integration.coordination.house import House, open_house
 
@@ -162,3 +165,33 @@ async def test_with_a_token_nobody_gets_in_without_it(newest_server: TestServer)
         assert wrong.status_code == 401
         right = await client.get("/readers", headers={"Authorization": "Bearer pr_secret"})
         assert right.status_code == 200
+
+
+async def test_it_waits_for_the_writers_tables_and_follows_what_is_registered_later(
+    newest_server: TestServer,
+) -> None:
+    with newest_server.clone() as empty, newest_server.clone() as other:
+        gateway = Gateway(empty, other, other)
+        gateway.signals.listen("waiting")
+        gateway.signals.listen("followed")
+        starting = asyncio.create_task(gateway.start())
+        await gateway.signals.wait("waiting")
+        for dsn in (empty, other):
+            await asyncio.to_thread(_install, dsn)
+        await starting
+        try:
+            async with httpx.AsyncClient(base_url=f"{gateway.url}/coordination/v1") as client:
+                assert (await client.post("/entities/DummyItem", json=ITEM)).status_code == 404
+                await asyncio.to_thread(install_sample, empty)
+                while "DummyNode" not in await gateway.signals.wait("followed"):
+                    pass
+                created = await client.post("/entities/DummyItem", json=ITEM)
+                assert created.status_code == 201
+        finally:
+            await gateway.stop()
+
+
+def _install(dsn: str) -> None:
+    with connect(dsn) as connection:
+        for schema in SCHEMAS:
+            install(connection, schema)

@@ -49,6 +49,49 @@ def test_a_poison_event_is_parked_and_only_its_own_entity_waits(lab: Lab) -> Non
     lab.assert_same()
 
 
+def test_mended_tables_are_found_mended_within_seconds(lab: Lab) -> None:
+    lab.run("r1", "update coordination.progress set max_attempts = 1000")
+    lab.run("r1", 'alter table "DummyItem" alter "Name" type varchar(5)')
+    event = lab.write(_add(1, "too long for it"))
+    lab.publish()
+    lab.pull("r1")
+    for _ in range(20):
+        lab.tick("1 minute")
+        lab.attend("r1")
+    assert lab.value("r1", "select attempts from coordination.staging") == 21
+    lab.run("r1", 'alter table "DummyItem" alter "Name" type varchar(50)')
+    lab.tick("5 seconds")
+    lab.attend("r1")
+    lab.quiet()
+    assert lab.state(event) == "Committed"
+    lab.assert_same()
+
+
+def test_many_that_wait_do_not_hide_a_lost_one_from_being_told_again(lab: Lab) -> None:
+    lab.run("r1", 'alter table "DummyItem" alter "Name" type varchar(5)')
+    lab.write(_add(1, "too long for it"))
+    for number in range(2, 600):
+        lab.write(_add(number))
+    lab.publish()
+    while lab.pull("r1", page=1000):
+        pass
+    while lab.network:
+        lab.deliver(lab.network.pop(0))
+    decided = lab.write(_add(1, "n", "DummyNode"), mode="two-phase")
+    lab.publish()
+    lab.network.clear()
+    # Lost. What waits behind the first one is older, and is told again, too.
+    for _ in range(3):
+        lab.tick("1 minute")
+        lab.publish("30 seconds")
+        assert lab.publish("30 seconds") == 0
+    lab.pull("r1", page=1000)
+    while lab.network:
+        lab.deliver(lab.network.pop(0))
+    assert lab.writer_state(decided) == "Committed"
+    assert lab.rows("r1")["DummyNode"] == lab.rows("writer")["DummyNode"]
+
+
 def test_by_policy_everything_waits_behind_a_parked_event(lab: Lab) -> None:
     lab.run("r1", "update coordination.progress set wait = 'all'")
     lab.run("r1", 'alter table "DummyItem" alter "Name" type varchar(5)')
@@ -100,7 +143,10 @@ def test_what_is_committed_cannot_be_cancelled(lab: Lab) -> None:
     assert refused.value.sqlstate == "PC005"
 
 
-def test_a_missing_column_is_named_and_parks_until_it_is_there(lab: Lab) -> None:
+def test_a_missing_column_is_named_and_parks_until_it_is_there(
+    lab_of_each: Lab,
+) -> None:
+    lab = lab_of_each
     lab.run("writer", 'alter table "DummyItem" add "Extra" text default \'e\'')
     lab.run("writer", "select coordination.track('\"DummyItem\"')")
     event = lab.write(_add(1))
@@ -162,7 +208,10 @@ def test_a_page_or_a_message_of_another_version_changes_nothing(lab: Lab) -> Non
         assert refused.value.sqlstate == "PC014"
 
 
-def test_unique_values_that_change_places_are_applied_in_the_writers_order(lab: Lab) -> None:
+def test_unique_values_that_change_places_are_applied_in_the_writers_order(
+    lab_of_each: Lab,
+) -> None:
+    lab = lab_of_each
     for part in ("writer", "r1"):
         lab.run(part, 'create unique index on "DummyItem" ("Name")')
     lab.write(_add(1, "a"), _add(2, "b"))
@@ -179,7 +228,10 @@ def test_unique_values_that_change_places_are_applied_in_the_writers_order(lab: 
     lab.assert_same()
 
 
-def test_children_may_come_before_their_parents_and_circles_close_at_commit(lab: Lab) -> None:
+def test_children_may_come_before_their_parents_and_circles_close_at_commit(
+    lab_of_each: Lab,
+) -> None:
+    lab = lab_of_each
     lab.write(
         "set constraints all deferred",
         'insert into "DummyNode" ("Id", "Name", "ParentId") values (2, \'child\', 1)',
@@ -223,7 +275,7 @@ def test_a_reader_that_was_away_catches_up_and_held_nobody_up(open_a_lab: OpenLa
 
 @pytest.mark.timeout(300)
 async def test_a_reader_added_later_takes_a_snapshot_and_then_the_tail(
-    lab: Lab, server: TestServer, connect: Connect
+    lab: Lab, newest_server: TestServer, connect: Connect
 ) -> None:
     # Rows from before the table was tracked: no event tells of them.
     lab.run("writer", "set session_replication_role = replica")
@@ -240,7 +292,7 @@ async def test_a_reader_added_later_takes_a_snapshot_and_then_the_tail(
     # Committed, in the copy, and without a position yet: must not be applied again.
     lab.write('update "DummyItem" set "Name" = \'first\' where "Id" = 1')
     lab.write('update "DummyItem" set "Name" = \'second\' where "Id" = 1')
-    with server.clone(*SCHEMAS) as late:
+    with newest_server.clone(*SCHEMAS) as late:
         session = connect(late, autocommit=True)
         session.execute(CLOCK)
         session.execute("select coordination.become('reader', 'late')")

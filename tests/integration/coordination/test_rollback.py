@@ -102,9 +102,9 @@ def test_a_refused_rollback_is_done_when_it_is_retried_after_the_row_was_mended(
 
 
 def test_a_compensation_is_a_new_event_that_keeps_the_changes_of_others(
-    open_a_lab: OpenLab,
+    open_a_lab_of_each: OpenLab,
 ) -> None:
-    lab = _prepared(open_a_lab, policy="compensate")
+    lab = _prepared(open_a_lab_of_each, policy="compensate")
     event = lab.write(
         'update "DummyItem" set "Name" = \'bad\' where "Id" in (1, 2)',
         'insert into "DummyItem" ("Id", "Name") values (4, \'four\')',
@@ -132,8 +132,10 @@ def test_a_compensation_is_a_new_event_that_keeps_the_changes_of_others(
     )
 
 
-def test_inserts_deletes_and_updates_of_a_tree_are_undone_in_any_order(open_a_lab: OpenLab) -> None:
-    lab = _prepared(open_a_lab)
+def test_inserts_deletes_and_updates_of_a_tree_are_undone_in_any_order(
+    open_a_lab_of_each: OpenLab,
+) -> None:
+    lab = _prepared(open_a_lab_of_each)
     lab.write(
         'insert into "DummyNode" ("Id", "Name", "ParentId") values'
         " (1, 'root', null), (2, 'left', 1), (3, 'right', 1), (4, 'leaf', 2)"
@@ -183,4 +185,40 @@ def test_the_deadline_cancels_what_a_reader_never_voted_on(open_a_lab: OpenLab) 
     assert "without a vote of r2" in lab.value(
         "coordinator", "select reason from coordination.decision where event_id = %s", event
     )
+    lab.assert_same()
+
+
+def test_what_was_built_on_a_cancelled_event_waits_for_what_makes_up_for_it(
+    open_a_lab: OpenLab,
+) -> None:
+    lab = open_a_lab("r1", policy="compensate")
+    node = 'insert into "DummyNode" ("Id", "Name", "ParentId") values ({}, \'n\', {})'
+    ground = lab.write(node.format(1, "null"), mode="two-phase")
+    built = lab.write(node.format(2, 1))
+    other = lab.write('update "DummyNode" set "Name" = \'o\' where "Id" = 2', mode="two-phase")
+    lab.publish()
+    lab.network = [each for each in lab.network if each.target == "coordinator"]
+    while lab.network:
+        lab.deliver(lab.network.pop(0))
+    for event in (ground, other):
+        lab.run("coordinator", "select coordination.cancel(%s)", event)
+    lab.collect_decisions()
+    # The Reader hears it at once, the Writer late: the Reader has no parent for the child.
+    late = [each for each in lab.network if each.target == "writer"]
+    lab.network = [each for each in lab.network if each.target != "writer"]
+    lab.pull("r1")
+    while lab.network:
+        message = lab.network.pop(0)
+        (late.append if message.target == "writer" else lab.deliver)(message)
+    for _ in range(10):
+        lab.tick()
+        lab.attend("r1")
+    assert lab.value(
+        "r1", "select parked_at is not null from coordination.staging order by position"
+    )
+    lab.network += late
+    lab.settle()
+    assert lab.state(built) == "Committed"
+    assert lab.state(ground) == lab.writer_state(ground) == "Canceled"
+    assert [row[0] for row in lab.rows("r1")["DummyNode"]] == [1, 2]
     lab.assert_same()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from math import ceil
 
 import psycopg
@@ -51,7 +52,8 @@ async def _posted(house: House) -> int:
 
 
 async def test_events_of_both_modes_arrive_with_few_messages(newest_server: TestServer) -> None:
-    async with open_house(newest_server) as house:
+    # Nothing is to be said twice because the machine is slow.
+    async with open_house(newest_server, quick=timedelta(minutes=5)) as house:
         reader = house.services["lists"]
         assert isinstance(reader, Reader)
         for mode, most in (("replicate", 3), ("two-phase", 4)):

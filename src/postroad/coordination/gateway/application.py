@@ -36,6 +36,7 @@ __all__ = ["PREFIX", "GatewayDatabases", "make_application"]
 PREFIX = "/coordination/v1"
 BODY_BYTES_MOST = 1_000_000
 AFTER_TIMEOUT_DEFAULT = timedelta(seconds=5)
+RECONNECT_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +228,8 @@ async def open_databases(
             min_size=1,
             max_size=size,
             timeout=10,
+            # Given up soon, and tried anew by the next request: its own pauses double without end.
+            reconnect_timeout=RECONNECT_SECONDS,
             check=AsyncConnectionPool.check_connection,
             open=False,
         )

@@ -1,13 +1,23 @@
-"""The Gateway as a service: waits for the Writer, learns its entities, serves."""
+"""The Gateway as a service: waits for the Writer's tables, serves its entities, follows new ones.
+
+```
+waiting ──the Writer's schema is there──> serving ──entities were registered or altered──┐
+                                             ▲────────── routes made anew ───────────────┘
+```
+"""
 
 from __future__ import annotations
 
 import logging
 from datetime import timedelta
 
+import psycopg
+from starlette.types import ASGIApp, Receive, Scope, Send
+
 from postroad.bus.reconnect import TRANSIENT, Backoff
 from postroad.coordination.gateway.application import (
     AFTER_TIMEOUT_DEFAULT,
+    GatewayDatabases,
     make_application,
     open_databases,
 )
@@ -19,6 +29,20 @@ from postroad.web import WebServer
 __all__ = ["Gateway"]
 
 logger = logging.getLogger(__name__)
+
+FOLLOW_SECONDS = 1.0
+# A schema that is not installed yet is waited for as a server that does not run yet.
+_NOT_YET = (*TRANSIENT, psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName)
+
+
+class _Current:
+    """The application that answers from now on; requests in flight end in the one they met."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.app(scope, receive, send)
 
 
 class Gateway(Service):
@@ -49,25 +73,33 @@ class Gateway(Service):
         return self.server.url if self.server is not None else ""
 
     async def run(self) -> None:
-        """Serve the entities that are tracked when it starts."""
-        shapes = await self._shapes()
+        """Serve the entities that are tracked, those that are registered later included."""
+        shapes = await self._first_shapes()
         if shapes is None:
             return
         async with open_databases(*self._databases) as databases:
-            app = make_application(
-                databases,
-                shapes,
-                after_timeout=self._after_timeout,
-                token=self._token,
-                is_stopping=self.stopping.is_set,
-            )
-            self.server = WebServer(app, host=self._host, port=self._port, name=self.name)
+            current = _Current(self._make_application(databases, shapes))
+            self.server = WebServer(current, host=self._host, port=self._port, name=self.name)
             async with self.server:
                 self.announce_ready()
-                await self.stopping.wait()
+                while not await self.pause(FOLLOW_SECONDS):
+                    found = await self._look(databases)
+                    if found is not None and found != shapes:
+                        shapes = found
+                        current.app = self._make_application(databases, shapes)
+                        self.signals.emit("followed", [shape.name for shape in shapes])
 
-    async def _shapes(self) -> list[Shape] | None:
-        backoff = Backoff()
+    def _make_application(self, databases: GatewayDatabases, shapes: list[Shape]) -> ASGIApp:
+        return make_application(
+            databases,
+            shapes,
+            after_timeout=self._after_timeout,
+            token=self._token,
+            is_stopping=self.stopping.is_set,
+        )
+
+    async def _first_shapes(self) -> list[Shape] | None:
+        backoff = Backoff(longest=timedelta(seconds=FOLLOW_SECONDS))
         while not self.stopping.is_set():
             try:
                 connection = await connect_async(self._databases[0], autocommit=True)
@@ -75,7 +107,16 @@ class Gateway(Service):
                     return await read_shapes(connection)
                 finally:
                     await connection.close()
-            except TRANSIENT as failure:
-                logger.warning("database_unavailable", extra={"reason": str(failure).strip()})
+            except _NOT_YET as failure:
+                logger.warning("writer_not_ready", extra={"reason": str(failure).strip()})
+                self.signals.emit("waiting", str(failure))
                 await self.pause(backoff.next_seconds())
         return None
+
+    async def _look(self, databases: GatewayDatabases) -> list[Shape] | None:
+        try:
+            async with databases.writer.connection(timeout=FOLLOW_SECONDS) as connection:
+                return await read_shapes(connection)
+        except _NOT_YET:
+            # Requests say so, each for itself.
+            return None

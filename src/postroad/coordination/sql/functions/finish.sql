@@ -27,14 +27,12 @@ begin
   if p_message ? 'finished_to' then
     update coordination.acknowledged a set finished_to = (p_message ->> 'finished_to')::bigint
     where a.finished_to < (p_message ->> 'finished_to')::bigint;
+  end if;
+  if p_message ? 'finished' then
     with done as (
       update coordination."AppEvent" e set "AppEventStatusId" = 9, "FinishedAt" = v_now
-      where e."FinishedAt" is null and e."Position" <= (p_message ->> 'finished_to')::bigint
-        and e."AppEventStatusId" <> 10 and e."Mode" = 'replicate'
-        -- A cancelled event is finished by its own decision.
-        and not exists (
-          select from jsonb_to_recordset(p_message -> 'decisions') d (id bigint, outcome text)
-          where d.id = e."Id" and d.outcome = 'cancel')
+      from jsonb_array_elements_text(p_message -> 'finished') f (id)
+      where e."Id" = f.id::bigint and e."FinishedAt" is null and e."AppEventStatusId" <> 10 and e."Mode" = 'replicate'
       returning e."Id")
     insert into coordination.history (event_id, states, at, by)
     select d."Id", '{Committed}', v_now, 'writer' from done d;

@@ -70,7 +70,8 @@ language sql stable set search_path from current as $$
     'correlation_id', e."CorrelationId", 'cancels', e."Cancels")
 $$;
 
--- Tells again what has no outcome for too long: the message, or the answer, was lost.
+-- Tells again what has no outcome for too long: the message, or the answer, was lost.  Five hundred each time: first those that
+-- are to be decided, then those told longest ago, so that many that wait for a Reader do not hide one that was lost.
 create or replace function coordination._tell_again(p_after interval, p_now timestamptz) returns integer
 language plpgsql set search_path from current as $$
 declare
@@ -86,9 +87,13 @@ begin
     return 0;
   end if;
   with late as (
-    select e."Id" from coordination."AppEvent" e
-    where e."FinishedAt" is null and e."Position" is not null and e."PublishedAt" < p_now - p_after
-    order by e."Position" limit 500),
+    -- The oldest one with them, whenever it was told: it is the one whose age is asked above.
+    (select e."Id" from coordination."AppEvent" e
+     where e."FinishedAt" is null and e."Position" is not null order by e."Position" limit 1)
+    union
+    (select e."Id" from coordination."AppEvent" e
+     where e."FinishedAt" is null and e."Position" is not null and e."PublishedAt" < p_now - p_after
+     order by e."Mode" = 'replicate', e."PublishedAt", e."Position" limit 499)),
   marked as (
     update coordination."AppEvent" e set "PublishedAt" = p_now from late l where l."Id" = e."Id"
     returning e."Position", coordination._describe(e) as described)

@@ -21,10 +21,11 @@ end $$;
 create or replace function coordination._receive_events(p_events jsonb, p_deadline interval) returns void
 language plpgsql set search_path from current as $$
 declare
-  v_now     timestamptz := coordination.now();
-  v_known   bigint[];
-  v_decided bigint[];
-  v_two     bigint[];
+  v_now      timestamptz := coordination.now();
+  v_known    bigint[];
+  v_decided  bigint[];
+  v_finished bigint[];
+  v_two      bigint[];
 begin
   perform coordination._type(t.type) from (select distinct e.type from jsonb_to_recordset(p_events) e (type text)) t;
   select array_agg(w."Id") into v_known from jsonb_to_recordset(p_events) e (id bigint)
@@ -57,7 +58,9 @@ begin
   -- Told again by the Writer: it has not heard the outcome.
   if v_known is not null then
     select array_agg(d.event_id) into v_decided from coordination.decision d where d.event_id = any (v_known);
-    perform coordination._tell_decisions(coalesce(v_decided, '{}'));
+    select array_agg(w."Id") into v_finished from coordination."WriterEvent" w
+    where w."Id" = any (v_known) and w."FinishedAt" is not null and w."Id" <> all (coalesce(v_decided, '{}'));
+    perform coordination._tell_decisions(v_decided, v_finished);
   end if;
 end $$;
 
@@ -110,5 +113,5 @@ begin
     select e.id from jsonb_to_recordset(p_message -> 'events') e (id bigint, vote text) where e.vote is not null));
   perform coordination._conclude();
   -- Still not settled there although it was decided: the decision was lost.
-  perform coordination._tell_decisions(v_again);
+  perform coordination._tell_decisions(v_again, '{}');
 end $$;

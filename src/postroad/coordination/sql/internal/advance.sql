@@ -62,11 +62,8 @@ begin
     if p_event.parked_at is not null or p_event.next_try_at > coordination.now() then return null; end if;
     v_reason := coordination._apply_staged(array[p_event.event_id], p_progress.columns);
     if v_reason is not null then
-      -- What follows may have mended it: together they may pass where one alone does not.
-      v_group := coordination._following(p_event);
-      if cardinality(v_group) = 0
-        or coordination._apply_staged(p_event.event_id || v_group, p_progress.columns) is not null
-      then
+      v_group := coordination._apply_with_following(p_event, p_progress.columns);
+      if v_group is null then
         return coordination._fail(p_event, p_progress, v_reason);
       end if;
       perform coordination._close(s, 'Committed', '{Processing,Processed,Committing,Committed}')
@@ -103,9 +100,36 @@ exception when others then
   return v_reason;
 end $$;
 
--- Events after this one that may be applied with it: those that need no vote, and whose entities are not waited for
--- by one that must stay.
-create or replace function coordination._following(p_event coordination.staging) returns bigint[]
+-- What follows may have mended an event: together they may pass where one alone does not.  A change that was built on a
+-- cancelled one needs the event that made up for the cancelled one; so the group goes on to that, if there is one here, and
+-- to the next, and at last as far as two hundred events.  Returns who was applied with it; null, and nothing applied, when no group passes.
+create or replace function coordination._apply_with_following(p_event coordination.staging, p_columns jsonb) returns bigint[]
+language plpgsql set search_path from current as $$
+declare
+  v_to    bigint;
+  v_group bigint[];
+  v_last  bigint[] := '{}';
+begin
+  for v_to in
+    (select s.position from coordination.staging s
+     where s.position > p_event.position and s.cancels is not null and s.entities && p_event.entities
+     order by s.position limit 10)
+    union all
+    (select max(l.position) from (
+       select s.position from coordination.staging s where s.position > p_event.position order by s.position limit 200) l)
+  loop
+    v_group := coordination._following(p_event, v_to);
+    if cardinality(v_group) > 0 and v_group <> v_last and coordination._apply_staged(p_event.event_id || v_group, p_columns) is null then
+      return v_group;
+    end if;
+    v_last := v_group;
+  end loop;
+  return null;
+end $$;
+
+-- Events after this one, up to a position, that may be applied with it: those that need no vote, and whose entities are not
+-- waited for by one that must stay.  Cancelled ones are in nobody's way.
+create or replace function coordination._following(p_event coordination.staging, p_to bigint) returns bigint[]
 language plpgsql stable set search_path from current as $$
 declare
   v_event coordination.staging;
@@ -113,7 +137,8 @@ declare
   v_found bigint[] := '{}';
 begin
   for v_event in
-    select s.* from coordination.staging s where s.position > p_event.position order by s.position limit 200
+    select s.* from coordination.staging s
+    where s.position > p_event.position and s.position <= p_to and s.outcome is distinct from 'cancel' order by s.position
   loop
     if v_event.entities && v_shut or v_event.staged < v_event.count
       or not (v_event.mode = 'replicate' and v_event.outcome is null or v_event.outcome is not distinct from 'commit')
@@ -180,6 +205,7 @@ begin
 end $$;
 
 -- The tables refused an event that must be applied: later again, and parked after too many tries.
+-- Five seconds at most: the pause is also how long a Reader may stand still after somebody mended its tables.
 create or replace function coordination._fail(
   p_event coordination.staging, p_progress coordination.progress, p_reason text) returns jsonb
 language plpgsql set search_path from current as $$
@@ -187,7 +213,7 @@ declare
   v_event coordination.staging;
 begin
   update coordination.staging s set attempts = s.attempts + 1, reason = p_reason,
-    next_try_at = coordination.now() + least(interval '100 milliseconds' * 2 ^ s.attempts, interval '1 minute'),
+    next_try_at = coordination.now() + least(interval '100 milliseconds' * 2 ^ s.attempts, interval '5 seconds'),
     parked_at = case when s.attempts + 1 >= p_progress.max_attempts then coordination.now() end
   where s.event_id = p_event.event_id returning * into v_event;
   if v_event.parked_at is not null then

@@ -36,23 +36,30 @@ begin
     select w.event_id, array[case w.outcome when 'commit' then 'Committing' else 'Canceling' end], 'coordinator', w.reason
     from written w)
   select array_agg(event_id) into v_new from written;
-  perform coordination._tell_decisions(v_new);
+  perform coordination._tell_decisions(v_new, '{}');
 end $$;
 
--- Tells decisions, for the first time or again, and up to where every reader has finished.
--- That number speaks for replicated events as committed; so those few that were cancelled are named with it each time.
-create or replace function coordination._tell_decisions(p_ids bigint[]) returns void
+-- Tells decisions, for the first time or again, and which replicated events are finished.  By their numbers and not by a
+-- position alone: an event that the Coordinator has never heard of must stay unfinished at the Writer, which then tells it again.
+-- Five thousand numbers to a message.
+create or replace function coordination._tell_decisions(p_ids bigint[], p_finished bigint[]) returns void
 language plpgsql set search_path from current as $$
+declare
+  v_ids      bigint[] := coalesce(p_ids, '{}');
+  v_finished bigint[] := coalesce(p_finished, '{}');
+  v_from     integer := 1;
 begin
-  if p_ids is null then return; end if;
-  perform mbus.post_co_decide(jsonb_build_object('version', 1, 'kind', 'decisions',
-    'finished_to', coordination._low(),
-    'decisions', (
-      select coalesce(jsonb_agg(jsonb_build_object('id', d.event_id, 'position', e."Position", 'outcome', d.outcome,
-        'reason', d.reason) order by e."Position"), '[]')
-      from coordination.decision d join coordination."WriterEvent" e on e."Id" = d.event_id
-      where d.event_id = any (p_ids || array(
-        select c."Id" from coordination."WriterEvent" c where c."Mode" = 'replicate' and c."AppEventStatusId" in (10, 11))))));
+  while cardinality(v_ids) > 0 or v_from <= cardinality(v_finished) loop
+    perform mbus.post_co_decide(jsonb_build_object('version', 1, 'kind', 'decisions',
+      'finished_to', coordination._low(), 'finished', to_jsonb(v_finished[v_from:v_from + 4999]),
+      'decisions', (
+        select coalesce(jsonb_agg(jsonb_build_object('id', d.event_id, 'position', e."Position", 'outcome', d.outcome,
+          'reason', d.reason) order by e."Position"), '[]')
+        from coordination.decision d join coordination."WriterEvent" e on e."Id" = d.event_id
+        where d.event_id = any (v_ids))));
+    v_ids := '{}';
+    v_from := v_from + 5000;
+  end loop;
 end $$;
 
 create or replace function coordination._low() returns bigint
@@ -66,8 +73,8 @@ $$;
 create or replace function coordination._conclude() returns void
 language plpgsql set search_path from current as $$
 declare
-  v_low  bigint := coordination._low();
-  v_tell boolean;
+  v_low      bigint := coordination._low();
+  v_finished bigint[];
 begin
   with done as (
     update coordination."WriterEvent" e set
@@ -81,8 +88,6 @@ begin
   noted as (
     insert into coordination.history (event_id, states, by)
     select d."Id", array[case when d.outcome = 'cancel' then 'Canceled' else 'Committed' end], 'coordinator' from done d)
-  select bool_or(d.outcome is null) into v_tell from done d;
-  if v_tell then
-    perform coordination._tell_decisions('{}');
-  end if;
+  select array_agg(d."Id") filter (where d.outcome is null) into v_finished from done d;
+  perform coordination._tell_decisions('{}', v_finished);
 end $$;

@@ -19,9 +19,6 @@ create index "WriterEvent_unfinished_idx" on coordination."WriterEvent" ("Positi
 create index "WriterEvent_finished_idx" on coordination."WriterEvent" ("FinishedAt") where "FinishedAt" is not null;
 create index "WriterEvent_deadline_idx" on coordination."WriterEvent" ("Deadline")
   where "FinishedAt" is null and "Deadline" is not null;
--- Replicated events that an operator cancelled: rare, and told with every acknowledgement.
-create index "WriterEvent_cancelled_idx" on coordination."WriterEvent" ("Id")
-  where "Mode" = 'replicate' and "AppEventStatusId" in (10, 11);
 
 create table coordination.reader (
   name        text primary key,
