@@ -19,7 +19,6 @@ from postroad.cli.coordination_databases import (
 from postroad.cli.output import print_table
 from postroad.coordination import Coordinator, Reader, Writer, install_bridges
 from postroad.coordination.bridges import EntityBridge, reader_bridges, writer_bridges
-from postroad.coordination.gateway import Gateway
 from postroad.coordination.sample import SampleWriter, install_sample
 from postroad.service import Service
 from postroad.settings import CoordinationSettings, masked_database_url
@@ -67,6 +66,9 @@ def serve(
         if has_sample and part == "writer":
             services.append(SampleWriter(databases.writer))
         if part == "gateway":
+            # FastAPI is slow to import: only the part that needs it pays for it.
+            from postroad.coordination.gateway import Gateway
+
             services.append(
                 Gateway(
                     databases.writer,
@@ -148,7 +150,7 @@ async def _serve(
         for service in (*bridges, *services):
             await running.enter_async_context(service)
         rows = [(each, masked_database_url(getattr(databases, each))) for each in PARTS[:3]]
-        rows += [("gateway", each.url) for each in services if isinstance(each, Gateway)]
+        rows += [("gateway", url) for each in services if (url := getattr(each, "url", None))]
         print_table(("what", "where"), rows)
         click.echo(f"the {part} runs; Ctrl-C ends it", err=True)
         with contextlib.suppress(TimeoutError):
