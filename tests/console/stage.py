@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+from playwright.sync_api import Page
 
 from postroad.alerts import raise_alert
 from postroad.bus import Bus, Saga
 from postroad.postgres.connections import connect
+from tests.fixtures.console import RunningConsole
 
-__all__ = ["PAGES", "Stage"]
+__all__ = ["PAGES", "Stage", "look", "press"]
 
 PAGES: dict[str, str] = {
     "overview": "/",
@@ -37,6 +42,17 @@ PAGES: dict[str, str] = {
     "missing-queue": "/bus/queues/nobody",
     "missing-saga": "/bus/sagas/999999",
 }
+
+
+def press(page: Page, test: str) -> None:
+    """Click the first button that carries this mark."""
+    page.locator(f'[data-test="{test}"]').first.click()
+
+
+def look(console: RunningConsole, query: str, *parameters: object) -> list[tuple[Any, ...]]:
+    """Ask the console's database."""
+    with psycopg.connect(console.dsn, autocommit=True) as connection:
+        return connection.execute(query.encode(), parameters).fetchall()
 
 
 class Stage:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from postroad.bus import Bus, Saga, Sagas
+from tests.console.stage import press
 from tests.fixtures.console import OpenPage, RunningConsole
 
 
@@ -25,10 +26,6 @@ def queue(bus: Bus, request: pytest.FixtureRequest) -> Iterator[str]:
     bus.create_queue(name, payload="jsonb")
     yield name
     bus.drop_queue(name)
-
-
-def press(page: Page, test: str) -> None:
-    page.locator(f'[data-test="{test}"]').first.click()
 
 
 @pytest.mark.parametrize(("language", "width"), [("en", 1360), ("ru", 390)])

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import httpx
 import psycopg
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from postroad.exchange import operations
 from postroad.testing import wait_until
+from tests.console.stage import look, press
 from tests.fixtures.console import OpenPage, RunningConsole, start_part
 from tests.fixtures.exchange_server import ExchangeProcess
 from tests.fixtures.sshd import PasswordSftp
@@ -19,15 +19,6 @@ from tests.fixtures.sshd import PasswordSftp
 LANGUAGES = pytest.mark.parametrize(
     ("language", "width"), [("en", 1360), ("ru", 390)], ids=["english", "russian-phone"]
 )
-
-
-def press(page: Page, test: str) -> None:
-    page.locator(f'[data-test="{test}"]').first.click()
-
-
-def look(console: RunningConsole, query: str, *parameters: object) -> list[tuple[Any, ...]]:
-    with psycopg.connect(console.dsn, autocommit=True) as connection:
-        return connection.execute(query.encode(), parameters).fetchall()
 
 
 @pytest.fixture(scope="module")

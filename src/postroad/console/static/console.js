@@ -14,6 +14,9 @@
       if (window.Quasar && document.getElementById("app")?.__vue_app__) Quasar.Dark.set(dark);
       else location.reload();
     }
+    // Tables are drawn anew all the time, so their buttons are heard from here.
+    const row = event.target.closest("button[data-verb]");
+    if (row && window.emitEvent) emitEvent("row-action", { verb: row.dataset.verb, key: row.dataset.key });
     const menu = event.target.closest("#menu");
     if (menu) {
       const open = document.getElementById("places").classList.toggle("open");
