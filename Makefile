@@ -31,8 +31,8 @@ servers: ## install the real servers that tests need, where they are missing
 test: .venv/.installed-dev servers ## run every test on both PostgreSQL versions, in parallel
 	@$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
-stress: .venv/.installed-dev servers ## run the chaos tests with their full numbers
-	@POSTROAD_STRESS=1 $(BIN)/python -m pytest -n 1 tests/chaos $(ARGS)
+stress: .venv/.installed-dev servers ## run the chaos tests, and others that grow with it, with their full numbers
+	@POSTROAD_STRESS=1 $(BIN)/python -m pytest -n 1 tests/chaos $$(grep -rl POSTROAD_STRESS tests/integration --include='test_*.py') $(ARGS)
 
 crash-table: .venv/.installed-dev ## kill the exchange at every persistence call and write the table of it
 	@$(BIN)/python -m tools.crash_table $(ARGS)

@@ -1,8 +1,9 @@
-"""A thousand sagas at once, one in ten failing, workers killed at random: all end well."""
+"""Many sagas at once (1,000 with `make stress`), some failing, workers killed: all end well."""
 
 from __future__ import annotations
 
 import json
+import os
 import random
 import threading
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from tests.fixtures.postgres import Connect
 from tests.sql.calls import one
 from tests.sql.tour import FORWARD, QUEUES, UNDO, create_tour_queues, left, tour_steps
 
-SAGAS = 1_000
+SAGAS = 1_000 if os.environ.get("POSTROAD_STRESS") else 200
 HANDLERS = 8
 LEDGER = """
 create table ledger (saga bigint, step text, what text);
@@ -159,8 +160,8 @@ def start_sagas(connection: Connection, count: int, dice: random.Random) -> None
 @pytest.mark.slow
 @pytest.mark.chaos
 @pytest.mark.timeout(400)
-def test_a_thousand_sagas_end_well(server: TestServer, database: str, connect: Connect) -> None:
-    count = SAGAS if server.major >= 18 else SAGAS // 5
+def test_many_sagas_end_well(server: TestServer, database: str, connect: Connect) -> None:
+    count = SAGAS if server.major >= 18 else SAGAS // 2
     dice = random.Random(server.major)
     connection = connect(database)
     create_tour_queues(connection)

@@ -50,6 +50,7 @@ class TestServer:
             folder, bin_folder=bin_folder, configuration=_WITHOUT_DURABILITY
         )
         self._numbers = itertools.count(1)
+        self._templates: dict[tuple[Schema, ...], str] = {}
 
     @classmethod
     def of_run(cls, run_folder: Path, bin_folder: Path | None = None) -> TestServer:
@@ -92,8 +93,9 @@ class TestServer:
 
     def drop(self, name: str) -> None:
         """Drop a database, whoever is still connected to it, and the roles named after it."""
-        self._administer("drop database if exists {} with (force)", name)
         with psycopg.connect(self.dsn("postgres"), autocommit=True) as connection:
+            drop = sql.SQL("drop database if exists {} with (force)")
+            connection.execute(drop.format(sql.Identifier(name)))
             roles = connection.execute(
                 "select rolname from pg_roles where starts_with(rolname, %s)", (f"mbus_{name}_",)
             ).fetchall()
@@ -103,7 +105,9 @@ class TestServer:
     @contextmanager
     def clone(self, *schemas: Schema) -> Iterator[str]:
         """Give the DSN of a fresh database with these schemas installed; drop it afterwards."""
-        name = self.create(self.template(*schemas) if schemas else "template0")
+        if schemas and schemas not in self._templates:
+            self._templates[schemas] = self.template(*schemas)
+        name = self.create(self._templates[schemas] if schemas else "template0")
         try:
             yield self.dsn(name)
         finally:
