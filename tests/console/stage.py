@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
+import pytest
 from playwright.sync_api import Page
 
 from postroad.alerts import raise_alert
@@ -13,8 +14,12 @@ from postroad.bus import Bus, Saga
 from postroad.postgres.connections import connect
 from tests.fixtures.console import RunningConsole
 
-__all__ = ["PAGES", "Stage", "look", "press"]
+__all__ = ["LANGUAGES", "PAGES", "Stage", "look", "press"]
 
+# English on a desk, Russian on a phone: what holds in both holds in between.
+LANGUAGES = pytest.mark.parametrize(
+    ("language", "width"), [("en", 1360), ("ru", 390)], ids=["english", "russian-phone"]
+)
 PAGES: dict[str, str] = {
     "overview": "/",
     "bus": "/bus",
