@@ -183,9 +183,12 @@ class NurseryService(Service):
         try:
             await self._send(self._channel, packet, theirs)
             pid = await answer
-        except OSError:
+        except BaseException as failure:
+            # Whoever was born in spite of this finds the end of its input, and leaves.
             for descriptor in ours:
                 os.close(descriptor)
+            if not isinstance(failure, OSError):
+                raise
             return await spawn_anew(arguments)
         finally:
             self._asked.pop(number, None)
