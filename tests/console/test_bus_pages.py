@@ -11,6 +11,7 @@ from playwright.sync_api import expect
 
 from postroad.bus import Bus, Saga, Sagas
 from postroad.console.catalogue import texts
+from postroad.testing import wait_until
 from tests.console.stage import LANGUAGES, press
 from tests.fixtures.console import OpenPage, RunningConsole
 
@@ -169,7 +170,7 @@ def saga(bus: Bus) -> Callable[[], int]:
 
 
 @LANGUAGES
-def test_a_saga_is_shown_as_a_graph_and_cancelled(
+def test_a_saga_is_shown_as_a_graph_cancelled_and_tried_again(
     open_page: OpenPage,
     bus: Bus,
     saga: Callable[[], int],
@@ -188,6 +189,14 @@ def test_a_saga_is_shown_as_a_graph_and_cancelled(
     press(page, "confirm")
     expect(page.locator(".badge", has_text=t.state("compensating")).first).to_be_visible()
     assert {step.state for step in Sagas(bus).status(saga_id)} == {"compensating"}
+    # What undoes the room dies: the saga is stuck until somebody tries that again.
+    (held,) = bus.lease("saga_no_rooms")
+    bus.nack(held, error="the hotel does not answer", park=True)
+    expect(page.locator(".badge", has_text=t.state("stuck")).first).to_be_visible()
+    press(page, "retry-saga")
+    press(page, "confirm")
+    wait_until(lambda: bus.consume("saga_no_rooms"), what="the room is undone")
+    expect(page.locator(".badge", has_text=t.state("compensated")).first).to_be_visible()
     with psycopg.connect(console.dsn) as connection:
         row = connection.execute(
             "select account, outcome from console.audit"
