@@ -156,6 +156,7 @@ async def _start_all(
         "host": wishes.host,
         "port": wishes.port,
         "rate": wishes.rate,
+        "has_sample": wishes.has_sample,
         "ports": _ports(application, wishes),
     }
     click.echo(f"starting {', '.join(part.name for part in parts)} …")
