@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import threading
+from collections.abc import Coroutine, Iterator
+from typing import Any
 
 import psycopg
 import pytest
@@ -19,6 +21,23 @@ from postroad.settings import BridgeDefinition
 from postroad.vault import Vault, create_key_file
 from tests.console.stage import look, press
 from tests.fixtures.console import OpenPage, RunningConsole
+
+
+def run_apart(work: Coroutine[Any, Any, Any]) -> None:
+    """Run something that awaits: in this thread there is the loop of the browser already."""
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            asyncio.run(work)
+        except BaseException as failure:  # noqa: BLE001 - raised below
+            failures.append(failure)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if failures:
+        raise failures[0]
 
 
 def audited(console: RunningConsole, action: str, target: str) -> list[tuple[str, str]]:
@@ -81,7 +100,7 @@ def test_a_bridge_is_paused_and_resumed_from_its_row(
     definition = BridgeDefinition(
         source="home", target=console.lab.dsns["coordinator"], queue="carried"
     )
-    asyncio.run(bridge_operations.add(Addresses(console.dsn), definition, "over"))
+    run_apart(bridge_operations.add(Addresses(console.dsn), definition, "over"))
     page = open_page("/bridges", role="operator")
     row = page.get_by_role("row", name="over")
     for verb, state in (("pause", "paused"), ("resume", "running")):
@@ -96,7 +115,7 @@ def test_a_bridge_is_paused_and_resumed_from_its_row(
     watching.evaluate("emitEvent('row-action', {verb: 'pause', key: 'over'})")
     expect(watching.locator(".q-notification").first).to_contain_text("does not allow")
     assert audited(console, "bridge.pause", "over")[-1] == ("viewer", "refused")
-    asyncio.run(bridge_operations.remove(Addresses(console.dsn), "over"))
+    run_apart(bridge_operations.remove(Addresses(console.dsn), "over"))
 
 
 def test_one_alert_is_acknowledged_then_all_of_them(
