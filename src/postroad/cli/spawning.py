@@ -199,11 +199,15 @@ class NurseryService(Service):
         )
         if pid in self._ended:
             forked.end(self._ended.pop(pid))
-        elif self._channel is None:
+        elif not self._has_nursery():
             _end_group(forked)
         else:
             self._living[pid] = forked
         return forked
+
+    def _has_nursery(self) -> bool:
+        # Asked again after each await: it may have been killed meanwhile.
+        return self._channel is not None
 
     async def _send(self, channel: socket.socket, packet: bytes, streams: Sequence[int]) -> None:
         while True:
