@@ -193,6 +193,6 @@ SCENARIO = Scenario(
     f"Chromium. First picture: from opening the overview until its map, median of {ROUNDS}. "
     f"Cost: execution and planning time by pg_stat_statements over {WATCH_SECONDS} s while "
     f"{CONSOLES} browsers show the overview, and over as long without any.",
-    3,
+    4,
     run,
 )
