@@ -9,7 +9,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import psycopg
@@ -38,6 +38,11 @@ COST = (
     " where query !~ 'mbus\\.maintain|pg_stat_statements'"
 )
 
+DEAREST = (
+    "select round((total_exec_time + total_plan_time)::numeric) as ms, calls, left(query, 120)"
+    " from pg_stat_statements order by 1 desc limit 5"
+)
+
 
 def run(lab: Lab) -> Findings:
     """Fill a server of its own, open the console, then leave ten of them open."""
@@ -52,8 +57,16 @@ def run(lab: Lab) -> Findings:
         with _serving(dsn) as url, _browsing() as browser:
             lab.report("the first picture of the overview")
             first = [_first_picture(browser, url) for _ in range(ROUNDS)]
-            lab.report(f"{CONSOLES} open consoles")
-            share = _share(dsn, browser, url, lab.scaled(WATCH_SECONDS, 10))
+            seconds = lab.scaled(WATCH_SECONDS, 10)
+            with psycopg.connect(dsn, autocommit=True) as connection:
+                lab.report(f"no open console, {seconds} s")
+                alone = _share(connection, seconds, time.sleep)
+                lab.report(f"{CONSOLES} open consoles, {seconds} s")
+                pages = [_sign_in(browser, url) for _ in range(CONSOLES)]
+                share = _share(
+                    connection, seconds, lambda wait: pages[0].wait_for_timeout(wait * 1000)
+                )
+                dearest = connection.execute(DEAREST).fetchall()
     median = statistics.median(first)
     return Findings(
         [
@@ -67,14 +80,19 @@ def run(lab: Lab) -> Findings:
             ),
             Figure(
                 f"{CONSOLES} open consoles: part of a core in the database",
-                f"{share:.2f} %",
+                f"{share:.2f} %, of which {alone:.2f} % even without them",
                 "",
                 share,
                 " %",
                 at_most(5),
             ),
         ],
-        {"first_picture_seconds": first, "core_percent": share},
+        {
+            "first_picture_seconds": first,
+            "core_percent": share,
+            "core_percent_without": alone,
+            "dearest_statements": [[str(cell) for cell in row] for row in dearest],
+        },
     )
 
 
@@ -151,16 +169,16 @@ def _first_picture(browser: Browser, url: str) -> float:
     return took
 
 
-def _share(dsn: str, browser: Browser, url: str, seconds: float) -> float:
-    """Return the percentage of a core that the database spends on open consoles."""
-    pages = [_sign_in(browser, url) for _ in range(CONSOLES)]
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        before, began = _cost(connection), time.monotonic()
-        pages[0].wait_for_timeout(seconds * 1000)
-        used, passed = _cost(connection) - before, time.monotonic() - began
-    for page in pages:
-        page.context.close()
-    return 100 * used / 1000 / passed
+def _share(
+    connection: psycopg.Connection[tuple[object, ...]],
+    seconds: float,
+    wait: Callable[[float], object],
+) -> float:
+    """Return the percentage of a core that the database spends on the console meanwhile."""
+    connection.execute("select pg_stat_statements_reset()")
+    began = time.monotonic()
+    wait(seconds)
+    return 100 * _cost(connection) / 1000 / (time.monotonic() - began)
 
 
 def _cost(connection: psycopg.Connection[tuple[object, ...]]) -> float:
@@ -173,8 +191,8 @@ SCENARIO = Scenario(
     "The console",
     f"{QUEUES:,} queues with {MESSAGES_EACH:,} messages each; the real web service and Debian's "
     f"Chromium. First picture: from opening the overview until its map, median of {ROUNDS}. "
-    "Cost: execution and planning time by pg_stat_statements while "
-    f"{CONSOLES} browsers show the overview.",
-    3,
+    f"Cost: execution and planning time by pg_stat_statements over {WATCH_SECONDS} s while "
+    f"{CONSOLES} browsers show the overview, and over as long without any.",
+    4,
     run,
 )

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from playwright.sync_api import Page
 
 from postroad.alerts import raise_alert
 from postroad.bus import Bus, Saga
 from postroad.postgres.connections import connect
+from tests.fixtures.console import RunningConsole
 
-__all__ = ["PAGES", "Stage"]
+__all__ = ["LANGUAGES", "PAGES", "Stage", "look", "press"]
 
+# English on a desk, Russian on a phone: what holds in both holds in between.
+LANGUAGES = pytest.mark.parametrize(
+    ("language", "width"), [("en", 1360), ("ru", 390)], ids=["english", "russian-phone"]
+)
 PAGES: dict[str, str] = {
     "overview": "/",
     "bus": "/bus",
@@ -37,6 +47,17 @@ PAGES: dict[str, str] = {
     "missing-queue": "/bus/queues/nobody",
     "missing-saga": "/bus/sagas/999999",
 }
+
+
+def press(page: Page, test: str) -> None:
+    """Click the first button that carries this mark."""
+    page.locator(f'[data-test="{test}"]').first.click()
+
+
+def look(console: RunningConsole, query: str, *parameters: object) -> list[tuple[Any, ...]]:
+    """Ask the console's database."""
+    with psycopg.connect(console.dsn, autocommit=True) as connection:
+        return connection.execute(query.encode(), parameters).fetchall()
 
 
 class Stage:

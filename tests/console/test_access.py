@@ -13,7 +13,7 @@ import pytest
 import websockets
 from websockets.sync.client import connect as connect_websocket
 
-from tests.fixtures.console import PASSWORD, RunningConsole, make_accounts
+from tests.fixtures.console import PASSWORD, RunningConsole
 
 PAGES = ("/", "/bus", "/bus/sagas", "/bus/dead", "/workers", "/settings", "/audit", "/accounts")
 SOCKET = "/console/_nicegui_ws/socket.io/?EIO=4&transport=websocket&client_id=x"
@@ -161,7 +161,6 @@ def test_every_login_and_refusal_is_in_the_audit(
 
 
 def test_the_password_is_not_kept(console: RunningConsole) -> None:
-    make_accounts(console.dsn)
     with psycopg.connect(console.dsn) as connection:
         hashes = connection.execute("select password_hash from console.account").fetchall()
     told = [hashed for (hashed,) in hashes if hashed]

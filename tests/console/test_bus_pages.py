@@ -7,9 +7,12 @@ from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from postroad.bus import Bus, Saga, Sagas
+from postroad.console.catalogue import texts
+from postroad.testing import wait_until
+from tests.console.stage import LANGUAGES, press
 from tests.fixtures.console import OpenPage, RunningConsole
 
 
@@ -27,11 +30,7 @@ def queue(bus: Bus, request: pytest.FixtureRequest) -> Iterator[str]:
     bus.drop_queue(name)
 
 
-def press(page: Page, test: str) -> None:
-    page.locator(f'[data-test="{test}"]').first.click()
-
-
-@pytest.mark.parametrize(("language", "width"), [("en", 1360), ("ru", 390)])
+@LANGUAGES
 def test_a_message_is_posted_seen_and_consumed(
     open_page: OpenPage, bus: Bus, queue: str, language: str, width: int
 ) -> None:
@@ -170,19 +169,34 @@ def saga(bus: Bus) -> Callable[[], int]:
     return lambda: plan.start(bus)
 
 
-def test_a_saga_is_shown_as_a_graph_and_cancelled(
-    open_page: OpenPage, bus: Bus, saga: Callable[[], int], console: RunningConsole
+@LANGUAGES
+def test_a_saga_is_shown_as_a_graph_cancelled_and_tried_again(
+    open_page: OpenPage,
+    bus: Bus,
+    saga: Callable[[], int],
+    console: RunningConsole,
+    language: str,
+    width: int,
 ) -> None:
+    t = texts(language)
     saga_id = saga()
     bus.consume("saga_rooms")
-    page = open_page("/bus/sagas", role="operator")
+    page = open_page("/bus/sagas", role="operator", language=language, width=width)
     page.get_by_role("link", name=str(saga_id), exact=True).click()
     expect(page.locator(".graph svg .node").first).to_be_visible()
-    expect(page.locator("tbody")).to_contain_text("done")
+    expect(page.locator("tbody")).to_contain_text(t.state("done"))
     press(page, "cancel-saga")
     press(page, "confirm")
-    expect(page.locator(".badge", has_text="compensating").first).to_be_visible()
+    expect(page.locator(".badge", has_text=t.state("compensating")).first).to_be_visible()
     assert {step.state for step in Sagas(bus).status(saga_id)} == {"compensating"}
+    # What undoes the room dies: the saga is stuck until somebody tries that again.
+    (held,) = bus.lease("saga_no_rooms")
+    bus.nack(held, error="the hotel does not answer", park=True)
+    expect(page.locator(".badge", has_text=t.state("stuck")).first).to_be_visible()
+    press(page, "retry-saga")
+    press(page, "confirm")
+    wait_until(lambda: bus.consume("saga_no_rooms"), what="the room is undone")
+    expect(page.locator(".badge", has_text=t.state("compensated")).first).to_be_visible()
     with psycopg.connect(console.dsn) as connection:
         row = connection.execute(
             "select account, outcome from console.audit"

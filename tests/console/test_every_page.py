@@ -68,10 +68,14 @@ def test_a_page_opens_without_complaints_and_faults(
     assert faults(page) == []
 
 
-def test_the_login_page_is_without_faults(open_page: OpenPage, console: RunningConsole) -> None:
-    page = open_page("/")
+@pytest.mark.parametrize(("language", "name"), [("en", "Name"), ("ru", "Имя")])
+def test_the_login_page_is_without_faults(
+    open_page: OpenPage, console: RunningConsole, language: str, name: str
+) -> None:
+    page = open_page("/", language=language)
     page.context.clear_cookies()
     page.goto(f"{console.url}/console/login")
+    expect(page.locator("label[for=name]")).to_have_text(name)
     assert faults(page) == []
 
 

@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import httpx
 import psycopg
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
+from postroad.console.catalogue import texts
 from postroad.exchange import operations
 from postroad.testing import wait_until
+from tests.console.stage import LANGUAGES, look, press
 from tests.fixtures.console import OpenPage, RunningConsole, start_part
 from tests.fixtures.exchange_server import ExchangeProcess
 from tests.fixtures.sshd import PasswordSftp
-
-LANGUAGES = pytest.mark.parametrize(
-    ("language", "width"), [("en", 1360), ("ru", 390)], ids=["english", "russian-phone"]
-)
-
-
-def press(page: Page, test: str) -> None:
-    page.locator(f'[data-test="{test}"]').first.click()
-
-
-def look(console: RunningConsole, query: str, *parameters: object) -> list[tuple[Any, ...]]:
-    with psycopg.connect(console.dsn, autocommit=True) as connection:
-        return connection.execute(query.encode(), parameters).fetchall()
 
 
 @pytest.fixture(scope="module")
@@ -97,32 +85,39 @@ def celery(console: RunningConsole) -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
+@LANGUAGES
 def test_a_server_is_added_and_its_file_arrives(
-    open_page: OpenPage, console: RunningConsole, celery: None, password_sftp: PasswordSftp
+    open_page: OpenPage,
+    console: RunningConsole,
+    celery: None,
+    password_sftp: PasswordSftp,
+    language: str,
+    width: int,
 ) -> None:
-    (password_sftp.files / "prices.csv").write_text("bread;1.20\n", encoding="utf-8")
-    page = open_page("/intake/servers", role="operator")
+    t, name = texts(language), f"partner-{language}"
+    (password_sftp.files / f"prices-{language}.csv").write_text("bread;1.20\n", encoding="utf-8")
+    page = open_page("/intake/servers", role="operator", language=language, width=width)
     press(page, "add-server")
-    for name, value in (
-        ("name", "partner"),
+    for field, value in (
+        ("name", name),
         ("host", "127.0.0.1"),
         ("port", str(password_sftp.port)),
         ("username", password_sftp.username),
         ("directory", "/"),
         ("password", password_sftp.password),
     ):
-        page.locator(f'[data-test="server-{name}"]').fill(value)
+        page.locator(f'[data-test="server-{field}"]').fill(value)
     press(page, "server-save")
-    expect(page.locator("h1")).to_have_text("Server partner")
+    expect(page.locator("h1")).to_have_text(t("intake.server_title", server=name))
     look(console, "update intake.sftp_servers set scan_interval = '1 s' returning id")
     press(page, "test-server")
-    expect(page.locator(".q-notification", has_text="The login works")).to_be_visible()
-    page.goto(f"{console.url}/console/intake/files?search=prices")
-    expect(page.locator("tbody")).to_contain_text("completed", timeout=60_000)
+    expect(page.locator(".q-notification", has_text=t("intake.works"))).to_be_visible()
+    page.goto(f"{console.url}/console/intake/files?search=prices-{language}&server={name}")
+    expect(page.locator("tbody")).to_contain_text(t("state.completed"), timeout=60_000)
     page.locator("tbody a").first.click()
-    expect(page.locator(".timeline")).to_contain_text("completed")
+    expect(page.locator(".timeline")).to_contain_text(t("state.completed"))
     page.goto(f"{console.url}/console/intake")
-    expect(page.locator(".pipeline")).to_contain_text("prices.csv")
+    expect(page.locator(".pipeline")).to_contain_text(f"prices-{language}.csv")
     secrets = look(console, "select detail::text from console.audit where action ~ 'intake'")
     assert password_sftp.password not in str(secrets)
 

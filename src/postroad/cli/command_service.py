@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from postroad.cli.parts import PartContext
 from postroad.service import Service
@@ -19,8 +19,15 @@ GRACE_SECONDS = 15.0
 class CommandService(Service):
     """Runs the command until stopped; it ending by itself is a failure."""
 
-    def __init__(self, name: str, context: PartContext, arguments: Sequence[str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        context: PartContext,
+        arguments: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(name)
+        self._environment = environment or {}
         self._context = context
         self._arguments = arguments
 
@@ -34,7 +41,11 @@ class CommandService(Service):
             *self._arguments,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=sys.stderr,
-            env={**os.environ, "POSTROAD_DATABASE_URL": self._context.dsn},
+            env={
+                **os.environ,
+                "POSTROAD_DATABASE_URL": self._context.dsn,
+                **self._environment,
+            },
         )
         self.announce_ready()
         ended = asyncio.create_task(process.wait())

@@ -18,7 +18,6 @@ from postroad.cli.output import print_table
 from postroad.cli.together import Together
 from postroad.coordination import Coordinator, Reader, Writer, install_bridges
 from postroad.coordination.bridges import EntityBridge, reader_bridges, writer_bridges
-from postroad.coordination.gateway import Gateway
 from postroad.coordination.sample import SampleWriter, install_sample
 from postroad.service import Service
 from postroad.settings import CoordinationSettings, masked_database_url
@@ -66,6 +65,9 @@ def serve(
         if has_sample and part == "writer":
             services.append(SampleWriter(databases.writer))
         if part == "gateway":
+            # FastAPI is slow to import: only the part that needs it pays for it.
+            from postroad.coordination.gateway import Gateway
+
             services.append(
                 Gateway(
                     databases.writer,
@@ -146,7 +148,7 @@ async def _serve(
     together = Together(f"coordination {part}", [*bridges, *services])
     async with together:
         rows = [(each, masked_database_url(getattr(databases, each))) for each in PARTS[:3]]
-        rows += [("gateway", each.url) for each in services if isinstance(each, Gateway)]
+        rows += [("gateway", url) for each in services if (url := getattr(each, "url", None))]
         print_table(("what", "where"), rows)
         click.echo(f"the {part} runs; Ctrl-C ends it", err=True)
         # A service that failed ends the process, with its error: whoever supervises starts it anew.

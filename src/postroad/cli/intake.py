@@ -19,11 +19,7 @@ from postroad.cli.intake_keys import key
 from postroad.cli.intake_servers import servers
 from postroad.cli.output import json_option, print_json, print_table
 from postroad.intake import status as facts
-from postroad.intake.api import create_api
-from postroad.intake.celery_worker import QUEUE, TRANSFER_QUEUE, create_app
 from postroad.intake.context import IntakeContext
-from postroad.intake.outbox import open_outbox
-from postroad.web import WebServer
 
 __all__ = ["intake"]
 
@@ -73,6 +69,9 @@ def worker(
 
     Example: postroad intake worker --concurrency 4 --beat
     """
+    # Celery, FastAPI and brokers are slow to import: only the commands that run them pay for it.
+    from postroad.intake.celery_worker import QUEUE, TRANSFER_QUEUE
+
     with intake_context(application) as context:
         app = _application(application, context)
         level = f"--loglevel={application.settings.logs.level}"
@@ -170,6 +169,8 @@ def status(application: Application, as_json: bool) -> None:
 
 
 def _application(application: Application, context: IntakeContext) -> Any:
+    from postroad.intake.celery_worker import create_app
+
     settings = application.settings.logs
     logs.set_up(level=settings.level, shape=settings.shape)
     return create_app(context)
@@ -182,6 +183,10 @@ def _schedule_file(application: Application) -> str:
 
 
 async def _serve(context: IntakeContext, token: str | None, host: str, port: int) -> None:
+    from postroad.intake.api import create_api
+    from postroad.intake.outbox import open_outbox
+    from postroad.web import WebServer
+
     stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)

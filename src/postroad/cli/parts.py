@@ -45,8 +45,8 @@ class Part:
 
     @property
     def stage(self) -> int:
-        """When it starts: rooms first, then the web that shows them, samples last."""
-        return 2 if self.is_sample else 1 if self.name in ("gateway", "web") else 0
+        """When it starts: rooms first, then who cannot do without them."""
+        return 1 if self.is_sample or self.name == "gateway" else 0
 
     def is_there(self) -> bool:
         """Tell whether the part's packages are installed."""

@@ -12,6 +12,8 @@ from postroad.web import WebServer
 
 __all__ = ["beat", "intake", "make_context", "worker"]
 
+SAMPLE_DISCOVER_INTERVAL = "2s"
+
 
 def make_context(context: PartContext) -> IntakeContext:
     """Make what all of the intake works with."""
@@ -36,5 +38,9 @@ def worker(context: PartContext) -> Service:
 
 
 def beat(context: PartContext) -> Service:
-    """Make Celery's scheduler."""
-    return CommandService("celery beat", context, ["intake", "beat"])
+    """Make the scheduler; beside sample partners it looks often, so that a file comes soon."""
+    environment = {}
+    is_default = "intake.discover_interval" not in context.application.loaded.sources
+    if is_default and context.wishes.get("has_sample"):
+        environment["POSTROAD_INTAKE__DISCOVER_INTERVAL"] = SAMPLE_DISCOVER_INTERVAL
+    return CommandService("celery beat", context, ["intake", "beat"], environment)

@@ -63,8 +63,10 @@ class SampleSftp(Service):
             key = server.get_port(), password
             await asyncio.to_thread(self._tell_intake, *key)
             self.announce_ready()
-            while not await self.pause(self._pause_between.total_seconds()):
+            while True:
                 await asyncio.to_thread(_put_file, outgoing)
+                if await self.pause(self._pause_between.total_seconds()):
+                    return
 
     def _tell_intake(self, port: int, password: str) -> None:
         """Make the server known, or tell its new port and password."""
@@ -77,6 +79,8 @@ class SampleSftp(Service):
             "directory": "/outgoing",
             "host_key": " ".join(public.split()[:2]),
             "scan_interval": timedelta(seconds=5),
+            # Files get their name when they are whole, so one look is enough.
+            "looks": 1,
         }
         with connect(self._context.dsn) as connection:
             try:

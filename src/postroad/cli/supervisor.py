@@ -30,6 +30,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from postroad.cli.spawning import Spawn, Spawned, spawn_anew
 from postroad.service import Service
 
 __all__ = ["READY_MARK", "Child", "ChildPlan", "Supervisor"]
@@ -50,7 +51,7 @@ LOG_BYTES_MOST = 20_000_000
 
 @dataclass(frozen=True, slots=True)
 class ChildPlan:
-    """What to run: the arguments after the interpreter, and the line that it reads first."""
+    """What to run: the arguments of `postroad`, and the line that it reads first."""
 
     name: str
     arguments: Sequence[str]
@@ -64,16 +65,17 @@ class ChildPlan:
 class Child(Service):
     """One child process, started again whenever it ends."""
 
-    def __init__(self, plan: ChildPlan, on_change: Callable[[], None]) -> None:
+    def __init__(self, plan: ChildPlan, spawn: Spawn, on_change: Callable[[], None]) -> None:
         super().__init__(plan.name)
         self.plan = plan
+        self._spawn = spawn
         self.state = "starting"
         self.since = datetime.now(UTC)
         self.restarts = 0
         self.error: str | None = None
         self.answer: dict[str, Any] = {}
         self._on_change = on_change
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: Spawned | None = None
         self._words: list[str] = []
 
     @property
@@ -108,14 +110,7 @@ class Child(Service):
     async def _live(self) -> int:
         """Run one process from its start to its end; return its code."""
         self._words = []
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *self.plan.arguments,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-        )
+        process = await self._spawn(self.plan.arguments)
         self._process = process
         assert process.stdin is not None  # noqa: S101 - a pipe was asked for
         with contextlib.suppress(ConnectionError):
@@ -142,7 +137,7 @@ class Child(Service):
             await asyncio.gather(hearing, reading, ended)
         return process.returncode if process.returncode is not None else -1
 
-    async def _hear(self, process: asyncio.subprocess.Process) -> None:
+    async def _hear(self, process: Spawned) -> None:
         assert process.stdout is not None  # noqa: S101 - a pipe was asked for
         async for line in process.stdout:
             text = line.decode(errors="replace").rstrip()
@@ -154,7 +149,7 @@ class Child(Service):
             elif text:
                 logger.debug("child_said", extra={"child": self.name, "said": text})
 
-    async def _read_errors(self, process: asyncio.subprocess.Process) -> None:
+    async def _read_errors(self, process: Spawned) -> None:
         assert process.stderr is not None  # noqa: S101 - a pipe was asked for
         with _open_log(self.plan.log_file) as log:
             # Read by pieces: one overlong line must not stop the reading of all others.
@@ -164,12 +159,12 @@ class Child(Service):
                 log.write(piece)
                 log.flush()
 
-    def _kill_late(self, process: asyncio.subprocess.Process) -> None:
+    def _kill_late(self, process: Spawned) -> None:
         if self.state == "starting" and process.returncode is None:
             self._words.append("not ready in time")
             process.kill()
 
-    async def _end(self, process: asyncio.subprocess.Process) -> None:
+    async def _end(self, process: Spawned) -> None:
         with contextlib.suppress(ProcessLookupError):
             process.terminate()
         try:
@@ -206,14 +201,17 @@ def _open_log(path: Path | None) -> AbstractContextManager[BinaryIO]:
 class Supervisor:
     """All children: in order when they start, in reverse when they stop."""
 
-    def __init__(self) -> None:
+    def __init__(self, spawn: Spawn = spawn_anew) -> None:
+        self._spawn = spawn
         self.children: list[Child] = []
         self.changed = asyncio.Event()
 
     async def start(self, *plans: ChildPlan) -> None:
         """Start children and wait until they are ready, however often they have to be started."""
         for stage in sorted({plan.stage for plan in plans}):
-            fresh = [Child(plan, self.changed.set) for plan in plans if plan.stage == stage]
+            fresh = [
+                Child(plan, self._spawn, self.changed.set) for plan in plans if plan.stage == stage
+            ]
             self.children += fresh
             for child in fresh:
                 await child.start()

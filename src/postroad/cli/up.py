@@ -17,6 +17,7 @@ from postroad.cli.output import print_table
 from postroad.cli.parts import Part, find_part, present_parts
 from postroad.cli.ports import check_port, choose_port
 from postroad.cli.rooms import SCHEMAS
+from postroad.cli.spawning import NurseryService
 from postroad.cli.supervisor import Child, ChildPlan, Supervisor
 from postroad.cli.up_lock import UpLock
 from postroad.cli.up_report import Reporter
@@ -27,6 +28,9 @@ from postroad.postgres.embedded_service import EmbeddedService
 from postroad.settings import masked_database_url
 
 __all__ = ["up"]
+
+# Each service is the command `serve`.
+COMMAND = "postroad.cli.serve"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +104,10 @@ async def _up(application: Application, wishes: Wishes, lock: UpLock) -> None:
         loop.add_signal_handler(number, stopping.set)
     # Left in reverse order: who uses the server goes before the server.
     async with AsyncExitStack() as running:
+        parts = _parts(wishes)
+        # It imports what services stand on, while the database starts.
+        nursery = NurseryService([COMMAND, *dict.fromkeys(part.module for part in parts)])
+        await running.enter_async_context(nursery)
         dsn = application.named_database
         if dsn is None:
             click.echo("starting PostgreSQL …")
@@ -108,10 +116,10 @@ async def _up(application: Application, wishes: Wishes, lock: UpLock) -> None:
             dsn = embedded.dsn()
         await asyncio.to_thread(_install, dsn)
         password = await _first_password(dsn)
-        supervisor = Supervisor()
+        supervisor = Supervisor(nursery.spawn)
         running.push_async_callback(supervisor.stop)
         await running.enter_async_context(Reporter(dsn, supervisor))
-        starting = asyncio.create_task(_start_all(application, wishes, dsn, supervisor))
+        starting = asyncio.create_task(_start_all(application, wishes, parts, dsn, supervisor))
         asked = asyncio.create_task(stopping.wait())
         await asyncio.wait({starting, asked}, return_when=asyncio.FIRST_COMPLETED)
         asked.cancel()
@@ -128,29 +136,36 @@ async def _up(application: Application, wishes: Wishes, lock: UpLock) -> None:
         click.echo("stopping …")
 
 
+def _parts(wishes: Wishes) -> list[Part]:
+    return [
+        part
+        for part in present_parts(has_sample=wishes.has_sample or bool(wishes.only))
+        if not wishes.only or part.name in wishes.only
+    ]
+
+
 async def _start_all(
-    application: Application, wishes: Wishes, dsn: str, supervisor: Supervisor
+    application: Application,
+    wishes: Wishes,
+    parts: list[Part],
+    dsn: str,
+    supervisor: Supervisor,
 ) -> None:
     told = {
         "dsn": dsn,
         "host": wishes.host,
         "port": wishes.port,
         "rate": wishes.rate,
+        "has_sample": wishes.has_sample,
         "ports": _ports(application, wishes),
     }
-    parts = [
-        part
-        for part in present_parts(has_sample=wishes.has_sample or bool(wishes.only))
-        if not wishes.only or part.name in wishes.only
-    ]
     click.echo(f"starting {', '.join(part.name for part in parts)} …")
     await supervisor.start(*(_plan(application, part, told) for part in parts))
 
 
 def _plan(application: Application, part: Part, told: dict[str, Any]) -> ChildPlan:
-    arguments = ["-c", "from postroad.cli import run; run()", *application.child_flags()]
     log_file = _logs(application) / f"{part.name}.log"
-    serve = [*arguments, "serve", part.name, "--child"]
+    serve = [*application.child_flags(), "serve", part.name, "--child"]
     return ChildPlan(part.name, serve, told, part.stage, log_file)
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from functools import cache
 from importlib.resources import files
 from typing import Any
+
+from postroad.console.markup import NOTHING
 
 __all__ = ["LANGUAGES", "LANGUAGE_DEFAULT", "Texts", "choose_language", "texts"]
 
@@ -29,6 +32,30 @@ class Texts:
     def state(self, name: str) -> str:
         """Return the word for a state; one that nobody has named yet is shown as it is."""
         return self.entries.get(f"state.{name}", name.replace("_", " "))
+
+    def age(self, value: timedelta | None) -> str:
+        """Write a duration with its largest unit."""
+        if value is None:
+            return NOTHING
+        seconds = value.total_seconds()
+        if seconds < 1:
+            return f"{seconds * 1000:.0f} {self('unit.ms')}"
+        for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+            if seconds >= 2 * size:
+                return f"{seconds / size:.0f} {self.entries[f'unit.{unit}']}"
+        return f"{seconds:.0f} {self('unit.s')}"
+
+    def size(self, length: int | None) -> str:
+        """Write a number of bytes with its largest unit."""
+        if length is None:
+            return NOTHING
+        amount = float(length)
+        for unit in ("byte", "kilobyte", "megabyte"):
+            if amount < 1000:
+                shown = f"{amount:.0f}" if unit == "byte" else f"{amount:.1f}"
+                return f"{shown} {self.entries[f'unit.{unit}']}"
+            amount /= 1000
+        return f"{amount:.1f} {self('unit.gigabyte')}"
 
 
 @cache

@@ -9,8 +9,6 @@ from typing import Any
 from psycopg.rows import class_row
 from psycopg_pool import AsyncConnectionPool
 
-from postroad.console.markup import age
-
 __all__ = ["DatabaseFacts", "Sessions"]
 
 
@@ -22,11 +20,6 @@ class Sessions:
     state: str
     count: int
     oldest_age: Any
-
-    @property
-    def oldest(self) -> str:
-        """How old the oldest open transaction is."""
-        return age(self.oldest_age)
 
 
 class DatabaseFacts:

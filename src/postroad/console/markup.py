@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -16,7 +16,6 @@ __all__ = [
     "Column",
     "Markup",
     "address",
-    "age",
     "badge",
     "card",
     "element",
@@ -183,7 +182,7 @@ def table(
         element(
             "tr",
             [
-                element("td", cell, class_=column.kind or None, data_label=column.title)
+                element("td", cell, class_=_kind(column, cell), data_label=column.title)
                 for column, cell in zip(columns, row, strict=True)
             ],
         )
@@ -199,6 +198,11 @@ def table(
     )
 
 
+def _kind(column: Column, cell: object) -> str | None:
+    # On a phone, where a row is a list of names and values, nothing to show takes no room.
+    return f"{column.kind} nothing".strip() if cell in (NOTHING, "") else column.kind or None
+
+
 def number(value: float | None) -> str:
     """Write a count with thin spaces between thousands."""
     return NOTHING if value is None else f"{value:,.0f}".replace(",", "\u202f")
@@ -211,19 +215,6 @@ def rate(value: float | None) -> str:
     if value >= 100:
         return number(value)
     return f"{value:.1f}"
-
-
-def age(value: timedelta | None) -> str:
-    """Write a duration with its largest unit."""
-    if value is None:
-        return NOTHING
-    seconds = value.total_seconds()
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
 
 
 def moment(value: datetime | None) -> Markup | str:

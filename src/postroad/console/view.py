@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import psycopg
 from nicegui import ui
+from nicegui.events import GenericEventArguments
 from psycopg_pool import PoolTimeout
 from starlette.requests import Request
 
@@ -42,6 +43,7 @@ class View:
         self.t: Texts = texts(language)
         self.theme = request.cookies.get("postroad_theme", "auto")
         self._refreshers: list[Callable[[], Awaitable[None]]] = []
+        self._row_actions: dict[str, Callable[[str], Awaitable[None]]] = {}
         self._banner: ui.label | None = None
 
     def path(self, name: str) -> str:
@@ -73,6 +75,21 @@ class View:
     def on_refresh(self, refresh: Callable[[], Awaitable[None]]) -> None:
         """Call this with every refresh."""
         self._refreshers.append(refresh)
+
+    def on_row(self, verb: str, do: Callable[[str], Awaitable[None]]) -> None:
+        """Let `row_button`s of this verb call this with the key of their row.
+
+        The key comes from the browser and may be anything; `act` decides what is allowed.
+        """
+        if not self._row_actions:
+            ui.on("row-action", self._row_action)
+        self._row_actions[verb] = do
+
+    async def _row_action(self, event: GenericEventArguments) -> None:
+        told = event.args if isinstance(event.args, dict) else {}
+        do = self._row_actions.get(str(told.get("verb")))
+        if do is not None:
+            await do(str(told.get("key")))
 
     def start_refreshing(self, banner: ui.label) -> None:
         """Begin to refresh while the browser is there; the banner tells of an absent database."""

@@ -3,24 +3,32 @@
 A room builds its routes with FastAPI and calls `prepare(app)` once; from then on each error of
 Postroad's tree, each refused body and each unavailable database answers as `application/
 problem+json` with the status that belongs to its kind.
+
+Names are imported when they are first used: who needs a token must not wait for FastAPI.
 """
 
-from postroad.web.application import prepare
-from postroad.web.cursors import Page, decode_cursor, encode_cursor, page_of
-from postroad.web.errors import (
-    BodyTooLarge,
-    Conflict,
-    CursorInvalid,
-    Forbidden,
-    RequestInvalid,
-    ResourceMissing,
-    TokenMissing,
-    WebError,
-)
-from postroad.web.limits import BodyLimit
-from postroad.web.problems import PROBLEM_MEDIA_TYPE, Problem, problem_responses
-from postroad.web.server import WebServer
-from postroad.web.tokens import bearer_token, hash_token, is_token_of, new_token
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from postroad.web.application import prepare
+    from postroad.web.cursors import Page, decode_cursor, encode_cursor, page_of
+    from postroad.web.errors import (
+        BodyTooLarge,
+        Conflict,
+        CursorInvalid,
+        Forbidden,
+        RequestInvalid,
+        ResourceMissing,
+        TokenMissing,
+        WebError,
+    )
+    from postroad.web.limits import BodyLimit
+    from postroad.web.problems import PROBLEM_MEDIA_TYPE, Problem, problem_responses
+    from postroad.web.server import WebServer
+    from postroad.web.tokens import bearer_token, hash_token, is_token_of, new_token
 
 __all__ = [
     "PROBLEM_MEDIA_TYPE",
@@ -46,3 +54,20 @@ __all__ = [
     "prepare",
     "problem_responses",
 ]
+
+_HOMES = {
+    "prepare": "application",
+    **dict.fromkeys(("Page", "decode_cursor", "encode_cursor", "page_of"), "cursors"),
+    "BodyLimit": "limits",
+    **dict.fromkeys(("PROBLEM_MEDIA_TYPE", "Problem", "problem_responses"), "problems"),
+    "WebServer": "server",
+    **dict.fromkeys(("bearer_token", "hash_token", "is_token_of", "new_token"), "tokens"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(f"{__name__}.{_HOMES.get(name, 'errors')}")
+    globals()[name] = found = getattr(module, name)
+    return found

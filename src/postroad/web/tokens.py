@@ -8,10 +8,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-
-from starlette.requests import HTTPConnection
+from typing import TYPE_CHECKING
 
 from postroad.web.errors import TokenMissing
+
+if TYPE_CHECKING:
+    from starlette.requests import HTTPConnection
 
 __all__ = ["bearer_token", "hash_token", "is_token_of", "new_token"]
 

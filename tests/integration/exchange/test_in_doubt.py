@@ -177,3 +177,17 @@ async def test_a_restored_database_is_noticed_and_replayed(exchange: Room) -> No
     assert [file["id"] for file in process["files"]] == ["m1", "m2"]
     assert [file["body"]["id"] for file in process["files"]] == ["m1", "m2"]
     assert exchange.alerts() == []
+
+
+async def test_a_marker_read_before_anothers_commit_is_no_restore(exchange: Room) -> None:
+    phone, erp = exchange.caller("phone"), exchange.caller("erp")
+    await phone.send("m")
+    process = await erp.begin(marker_seq=0)
+    await erp.prepare(process["id"])
+    await erp.end(process["id"], "commit")
+    # The second instance had read its marker a moment too early; the next time it knows better.
+    assert (await erp.start(marker_seq=0))["status"] == "RESTORED"
+    assert exchange.alerts() == ["exchange/restored/sales"]
+    assert (await erp.start(marker_seq=1))["status"] == "IDLE"
+    assert exchange.alerts() == []
+    assert exchange.rows("select restored_at from exchange.database") == [{"restored_at": None}]

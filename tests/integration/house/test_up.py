@@ -93,13 +93,20 @@ def services(dsn: str) -> dict[str, int]:
     return {str(name): int(str(pid)) for name, pid in rows}
 
 
-def is_alive(pid: int) -> bool:
+def facts_of(pid: int) -> list[str]:
+    """Return the state of a process and what the kernel says next, its parent first."""
     try:
-        return (
-            "Z" not in Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2][:3]
-        )
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except OSError:
-        return False
+        return ["gone", "0"]
+
+
+def is_alive(pid: int) -> bool:
+    return facts_of(pid)[0] not in ("gone", "Z")
+
+
+def parent_of(pid: int) -> int:
+    return int(facts_of(pid)[1])
 
 
 def test_whatever_is_killed_comes_back_and_the_interrupt_ends_everything(
@@ -130,11 +137,16 @@ def test_whatever_is_killed_comes_back_and_the_interrupt_ends_everything(
         timeout_seconds=PATIENCE_SECONDS,
     )
 
+    nursery = parent_of(services(dsn)["web"])
+    assert nursery not in (process.pid, 1)
+    os.kill(nursery, signal.SIGKILL)
     killed = read_postmaster(EmbeddedServer(folder).cluster.data)
     assert killed is not None
     os.kill(killed.pid, signal.SIGKILL)
     wait_until(
-        lambda: bool(services(dsn)), what="the server is back", timeout_seconds=PATIENCE_SECONDS
+        lambda: services(dsn).keys() == first.keys() and parent_of(services(dsn)["web"]) != nursery,
+        what="the server is back, and what the nursery bore was started without it",
+        timeout_seconds=PATIENCE_SECONDS,
     )
     position: LiteralString = "select (mbus.positions(array['sample_orders']))[1]"
     before = look(dsn, position)

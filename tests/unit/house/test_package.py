@@ -41,6 +41,14 @@ def test_the_command_without_its_extras_says_what_to_install() -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_commands_do_not_wait_for_the_web_framework() -> None:
+    groups = ("exchange", "intake", "coordination")
+    code = f"import sys, {', '.join(f'postroad.cli.{group}' for group in groups)}\n"
+    code += "print([name for name in ('fastapi', 'celery') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_version_and_changelog_agree() -> None:
     assert importlib.metadata.version("postroad") == postroad.__version__
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
@@ -50,6 +58,8 @@ def test_version_and_changelog_agree() -> None:
 
 
 def test_every_module_keeps_its_word_about_what_is_public() -> None:
-    for module in ("postroad", "postroad.errors", "postroad.postgres", "postroad.service"):
+    for module in (
+        "postroad", "postroad.errors", "postroad.postgres", "postroad.service", "postroad.web"
+    ):  # fmt: skip
         loaded = importlib.import_module(module)
         assert all(hasattr(loaded, name) for name in loaded.__all__)

@@ -23,7 +23,7 @@ from postroad.console.markup import (
     number,
     table,
 )
-from postroad.console.parts.dialogs import action_button, confirm
+from postroad.console.parts.dialogs import action_button, confirm, row_button
 from postroad.console.parts.lists import empty, tabs
 from postroad.console.view import View
 
@@ -99,6 +99,13 @@ async def _alerts(view: View) -> None:
             view.house.looks.forget("alerts.open")
             await view.refresh()
 
+    async def acknowledge_one(key: str) -> None:
+        by = view.session.account
+        await view.act("alerts.ack", key, lambda: doors.ask(operations.ack_async, key, by=by))
+        view.house.looks.forget("alerts.open")
+        await view.refresh()
+
+    view.on_row("ack", acknowledge_one)
     ui.html(
         tabs(
             t,
@@ -142,7 +149,7 @@ def _alert_table(view: View, found: Sequence[Alert]) -> Markup:
                 number(one.count),
                 moment(one.raised_at),
                 moment(one.last_at),
-                one.acked_by or NOTHING,
+                _seen(view, one),
                 badge(t("alert.cleared"), "clear") if one.cleared_at else NOTHING,
             )
             for one in found
@@ -150,3 +157,9 @@ def _alert_table(view: View, found: Sequence[Alert]) -> Markup:
         label=t("nav.alerts"),
         empty=empty(t("overview.no_alerts"), t("alert.none_advice")),
     )
+
+
+def _seen(view: View, one: Alert) -> Markup | str:
+    if one.acked_by or one.cleared_at:
+        return one.acked_by or NOTHING
+    return row_button(view, view.t("alert.ack_one"), "ack", one.key) or NOTHING

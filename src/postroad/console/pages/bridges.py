@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from nicegui import ui
-
 from postroad.bridge import operations, status
 from postroad.bridge.status import BridgeStatus
 from postroad.console.frame import add_page
@@ -16,7 +14,6 @@ from postroad.console.markup import (
     Column,
     Markup,
     address,
-    age,
     badge,
     element,
     joined,
@@ -26,11 +23,13 @@ from postroad.console.markup import (
     rate,
     table,
 )
-from postroad.console.parts.dialogs import buttons, form_dialog, press_button
+from postroad.console.parts.dialogs import row_button
 from postroad.console.parts.lists import empty
 from postroad.console.view import View
 
 __all__ = ["add_bridge_pages", "bridges"]
+
+VERBS = ("pause", "resume", "drain")
 
 
 def add_bridge_pages(house: House) -> None:
@@ -47,37 +46,24 @@ async def bridges(view: View) -> Sequence[BridgeStatus]:
 
 
 async def _bridges(view: View) -> None:
-    t, addresses = view.t, view.house.rooms.bridge_addresses
+    addresses = view.house.rooms.bridge_addresses
 
     async def listed() -> Markup:
         return _bridge_table(view, await bridges(view))
 
-    def change(verb: str, do: Callable[..., Awaitable[Any]]) -> Callable[[], Awaitable[None]]:
-        async def ask() -> None:
-            names = [one.name for one in await bridges(view)]
-            if not names:
-                view.tell(t("bridge.none"))
-                return
-            with form_dialog(t(f"bridge.{verb}")) as dialog, ui.card().classes("dialog"):
-                ui.html(element("h2", t(f"bridge.{verb}")), sanitize=False)
-                chosen = ui.select(names, value=names[0], label=t("bridge.bridge"))
-                chosen.props("outlined dense")
-                buttons(view, dialog, t(f"bridge.{verb}"), test="confirm")
-            dialog.open()
-            if await dialog:
-                name = str(chosen.value)
-                await view.act(f"bridge.{verb}", name, lambda: do(addresses, name))
-                view.house.looks.forget("bridges")
-                await view.refresh()
-            dialog.delete()
+    def change(verb: str) -> Callable[[str], Awaitable[None]]:
+        do: Callable[..., Awaitable[Any]] = getattr(operations, verb)
+
+        async def ask(name: str) -> None:
+            await view.act(f"bridge.{verb}", name, lambda: do(addresses, name))
+            view.house.looks.forget("bridges")
+            await view.refresh()
 
         return ask
 
-    if view.may("operator") and addresses is not None:
-        with ui.element("div").classes("row"):
-            press_button(t("bridge.pause"), change("pause", operations.pause), test="pause")
-            press_button(t("bridge.resume"), change("resume", operations.resume), test="resume")
-            press_button(t("bridge.drain"), change("drain", operations.drain), test="drain")
+    if addresses is not None:
+        for verb in VERBS:
+            view.on_row(verb, change(verb))
     await view.live(listed)
 
 
@@ -94,6 +80,7 @@ def _bridge_table(view: View, found: Sequence[BridgeStatus]) -> Markup:
             Column(t("bridge.refused"), "num"),
             Column(t("bridge.last"), "nowrap"),
             Column(t("bridge.problem")),
+            Column(""),
         ],
         [
             (
@@ -107,11 +94,12 @@ def _bridge_table(view: View, found: Sequence[BridgeStatus]) -> Markup:
                     )
                 ),
                 number(one.lag),
-                age(one.lag_age),
+                t.age(one.lag_age),
                 rate(one.per_second),
                 badge(number(one.refused), "bad") if one.refused else "0",
                 moment(one.last_at),
                 element("span", one.problem, class_="badge bad") if one.problem else NOTHING,
+                _buttons(view, one),
             )
             for one in found
         ],
@@ -127,3 +115,13 @@ def _queue(place: str, queue: str) -> Markup | str:
     if place == "home":
         return link(queue, address("bus", "queues", queue))
     return f"{place}/{queue}"
+
+
+def _buttons(view: View, one: BridgeStatus) -> Markup:
+    """Offer what changes something: who rests can go on, who runs can rest."""
+    t = view.t
+    words = {"pause": t("bridge.pause"), "drain": t("bridge.drain"), "resume": t("bridge.resume")}
+    verbs = ("pause", "drain") if one.state == "running" else ("resume",)
+    return element(
+        "div", [row_button(view, words[verb], verb, one.name) for verb in verbs], class_="acts"
+    )

@@ -15,7 +15,6 @@ from postroad.console.markup import (
     Column,
     Markup,
     address,
-    age,
     badge,
     card,
     element,
@@ -138,7 +137,7 @@ def _totals(view: View, found: Sequence[ConsumerStatus]) -> Markup:
                 rate(sum(one.consumed_per_second or 0 for one in found)),
                 "",
             ),
-            (t("bus.oldest"), age(oldest), "wait" if oldest and oldest > OLD else ""),
+            (t("bus.oldest"), t.age(oldest), "wait" if oldest and oldest > OLD else ""),
             (t("bus.dmq"), number(dead), "bad" if dead else "good"),
         ]
     )
@@ -180,7 +179,7 @@ def _queue_table(
                 _dead_link(one),
                 rate(one.posted_per_second),
                 rate(one.consumed_per_second),
-                age(one.oldest_age),
+                t.age(one.oldest_age),
                 spark(
                     [p.depth for p in view.house.history.of(one.queue, one.consumer)][-60:],
                     t("bus.depth"),
@@ -358,7 +357,7 @@ def _consumer_table(
                         ("dead", one.dmq),
                     )
                 ),
-                age(one.oldest_age),
+                t.age(one.oldest_age),
                 settings[one.consumer].max_attempts if one.consumer in settings else NOTHING,
             )
             for one in rows

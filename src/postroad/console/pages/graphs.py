@@ -286,9 +286,10 @@ async def _saga(view: View) -> None:
             view.house.looks.forget(("bus.saga", saga_id))
             await view.refresh()
 
-    with ui.element("div").classes("row"):
-        action_button(view, t("saga.cancel"), cancel, test="cancel-saga", is_danger=True)
-        action_button(view, t("saga.retry"), retry, test="retry-saga")
+    if steps[0].finished_at is None:
+        with ui.element("div").classes("row"):
+            action_button(view, t("saga.cancel"), cancel, test="cancel-saga", is_danger=True)
+            action_button(view, t("saga.retry"), retry, test="retry-saga")
     await view.live(head)
     with ui.element("section").classes("card"):
         graph = live_graph(_saga_graph(view, steps), t("saga.graph"))

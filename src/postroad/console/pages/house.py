@@ -118,7 +118,7 @@ async def _workers(view: View) -> None:
                         one.application,
                         badge(t.state(one.state), one.state),
                         number(one.count),
-                        one.oldest,
+                        t.age(one.oldest_age),
                     )
                     for one in found
                 ],

@@ -12,7 +12,6 @@ from postroad.console.frame import add_page
 from postroad.console.house import House
 from postroad.console.markup import (
     Markup,
-    age,
     badge,
     card,
     element,
@@ -108,7 +107,7 @@ def _totals(view: View, found: Sequence[ConsumerStatus], wrong: Sequence[Trouble
                 "",
             ),
             (t("bus.depth"), number(sum(one.depth for one in found)), ""),
-            (t("bus.oldest"), age(oldest), ""),
+            (t("bus.oldest"), t.age(oldest), ""),
             (t("bus.dmq"), number(dead), "bad" if dead else "good"),
         ]
     )

@@ -42,7 +42,7 @@ async def road_of(view: View) -> Map:
 
 
 async def _exchange(view: View, road: Map, rates: Rates) -> None:
-    from postroad.console.pages.exchange import databases
+    from postroad.console.pages.exchange_parts import databases
 
     found = list(await databases(view))[:ENTRIES_MOST]
     if not found:
@@ -79,7 +79,7 @@ async def _exchange(view: View, road: Map, rates: Rates) -> None:
 
 
 async def _intake(view: View, road: Map, rates: Rates) -> None:
-    from postroad.console.pages.intake import counts, servers
+    from postroad.console.pages.intake_parts import counts, servers
 
     found = list(await servers(view))
     if not found:
@@ -121,7 +121,7 @@ async def _intake(view: View, road: Map, rates: Rates) -> None:
 
 
 async def _coordination(view: View, road: Map, rates: Rates) -> None:
-    from postroad.console.pages.coordination import readers
+    from postroad.console.pages.coordination_parts import readers
 
     found = list(await readers(view))[:ENTRIES_MOST]
     if not found:

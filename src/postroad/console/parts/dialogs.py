@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 from nicegui import ui
 
-from postroad.console.markup import element
+from postroad.console.markup import Markup, element
 from postroad.console.view import View
 
-__all__ = ["action_button", "buttons", "confirm", "form_dialog", "press_button"]
+__all__ = ["action_button", "buttons", "confirm", "form_dialog", "press_button", "row_button"]
 
 Tone = Literal["main", "danger", "plain", "quiet"]
 
@@ -22,6 +22,14 @@ def press_button(
     button = ui.button(label, on_click=do, color=None).classes(f"act {tone}")
     button.props("no-caps unelevated" + (f' data-test="{test}"' if test else ""))
     return button
+
+
+def row_button(view: View, label: str, verb: str, key: str) -> Markup | None:
+    """Put a button into a row of a table, which is drawn anew all the time; see `View.on_row`."""
+    if not view.may("operator"):
+        return None
+    return element("button", label, type="button", class_="button plain small", data_verb=verb,
+                   data_key=key, data_test=f"{verb}-row")  # fmt: skip
 
 
 def buttons(view: View, dialog: ui.dialog, label: str, *, tone: Tone = "main", test: str) -> None:

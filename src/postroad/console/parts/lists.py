@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from postroad.console.catalogue import Texts
-from postroad.console.markup import Markup, element, joined, link, number
+from postroad.console.markup import Markup, card, element, joined, link, number
 
-__all__ = ["crumbs", "empty", "figures", "filter_form", "pager", "tabs"]
+__all__ = ["crumbs", "empty", "figures", "filter_form", "gone", "pager", "tabs"]
 
 
 def filter_form(
@@ -111,6 +111,11 @@ def figures(entries: Iterable[tuple[str, object, str]]) -> Markup:
 def empty(title: str, advice: object = None) -> Markup:
     """Say that there is nothing, and what to do next."""
     return joined((element("strong", title), advice))
+
+
+def gone(title: str) -> Markup:
+    """Say that what a page is about is not there."""
+    return card(None, element("div", empty(title), class_="empty"))
 
 
 def crumbs(*steps: tuple[str, str | None]) -> Markup:

@@ -10,10 +10,13 @@
     if (theme) {
       const dark = !isDark();
       setCookie("postroad_theme", dark ? "dark" : "light");
-      // Before the components are there, what is set now would be set back by them.
-      if (window.Quasar && document.getElementById("app")?.__vue_app__) Quasar.Dark.set(dark);
+      // Until the components are there and have heard from the server, they would set it back.
+      if (window.Quasar && document.getElementById("app")?.__vue_app__ && window.socket?.connected) Quasar.Dark.set(dark);
       else location.reload();
     }
+    // Tables are drawn anew all the time, so their buttons are heard from here.
+    const row = event.target.closest("button[data-verb]");
+    if (row && window.emitEvent) emitEvent("row-action", { verb: row.dataset.verb, key: row.dataset.key });
     const menu = event.target.closest("#menu");
     if (menu) {
       const open = document.getElementById("places").classList.toggle("open");

@@ -37,6 +37,11 @@ begin
     perform exchange._tell_restored(v_database, p_marker_seq);
     return jsonb_build_object('status', 'RESTORED', 'last', v_database.committed_seq, 'got', p_marker_seq, 'settled', v_settled);
   end if;
+  if p_marker_seq is not null and v_database.restored_at is not null then
+    -- It was not restored: of two instances one had read its marker before the other's commit, and asked after it.
+    update exchange.database d set restored_seq = null, restored_at = null where d.id = p_database;
+    perform alerts.clear('exchange/restored/' || p_database);
+  end if;
   if v_database.resolution = 'marker' then
     select array_agg(p.id order by p.number) into v_open from exchange.process p
     where p.database_id = p_database and p.state = 'UNKNOWN';

@@ -1,0 +1,46 @@
+"""What the pages of coordination share."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from postroad.console.doors import Doors
+from postroad.console.markup import (
+    Markup,
+    element,
+)
+from postroad.console.view import View
+from postroad.coordination import status
+from postroad.coordination.status import ReaderStatus
+
+__all__ = ["coordinator", "readers", "state_badge"]
+
+LAG_POINTS = 300
+TONES = {"Committed": "good", "Canceled": "bad", "Canceling": "bad"}
+
+
+def coordinator(view: View) -> Doors | None:
+    """Return the way to the Coordinator's database; None where the room is not there."""
+    return view.house.rooms.coordination.get("coordinator")
+
+
+async def readers(view: View) -> Sequence[ReaderStatus]:
+    """Return how far the readers are, shared by all pages; remembered for the chart."""
+    doors = coordinator(view)
+    if doors is None:
+        return ()
+    found = await view.look("coordination.readers", lambda: doors.ask(status.readers))
+    history: dict[str, deque[tuple[datetime, float]]] = view.house.more.setdefault("lag", {})
+    now = datetime.now(UTC)
+    for one in found:
+        points = history.setdefault(one.reader, deque(maxlen=LAG_POINTS))
+        if not points or (now - points[-1][0]).total_seconds() > 1:
+            points.append((now, float(one.behind)))
+    return found
+
+
+def state_badge(view: View, state: str) -> Markup:
+    """Show the state of an event as a coloured word."""
+    return element("span", view.t.state(state.lower()), class_=f"badge {TONES.get(state, 'wait')}")

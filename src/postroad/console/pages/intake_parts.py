@@ -1,0 +1,48 @@
+"""What the pages of the intake share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from postroad.console.markup import (
+    Markup,
+    address,
+    element,
+)
+from postroad.console.parts.lists import tabs
+from postroad.console.view import View
+from postroad.intake import status
+
+__all__ = ["bar", "counts", "intake_tabs", "servers"]
+
+
+def bar(done: int | None, total: int | None) -> Markup:
+    """Draw how much is done."""
+    percent = min(100, 100 * (done or 0) // total) if total else 0
+    inner = element("span", style=f"width:{percent}%")
+    return element("div", inner, class_="bar", role="progressbar", aria_valuenow=percent,
+                   aria_valuemin=0, aria_valuemax=100, aria_label=f"{percent} %")  # fmt: skip
+
+
+async def counts(view: View) -> Mapping[str, int]:
+    """Return how many files have each status, shared by all pages."""
+    return await view.look("intake.counts", lambda: view.house.doors.ask_blocking(status.counts))
+
+
+def intake_tabs(view: View, shown: str) -> Markup:
+    """Lead to the parts of the room."""
+    t = view.t
+    return tabs(
+        t,
+        [
+            (t("intake.pipeline"), address("intake"), shown == "pipeline", None),
+            (t("intake.servers"), address("intake", "servers"), shown == "servers", None),
+            (t("intake.files"), address("intake", "files"), shown == "files", None),
+        ],
+    )
+
+
+async def servers(view: View) -> Sequence[Mapping[str, Any]]:
+    """Return all servers, shared by all pages."""
+    return await view.look("intake.servers", lambda: view.house.doors.ask_blocking(status.servers))
