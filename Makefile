@@ -1,7 +1,8 @@
 # Every target does its own set-up: a fresh machine needs Python 3.11+, pip and make.
 SHELL := /bin/sh
 PYTHON ?= python3
-JOBS ?= auto
+# One more than there are cores: many tests wait for a process, a lease or the disk.
+JOBS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 ARGS ?=
 BIN := .venv/bin
 export PYTHON
@@ -29,7 +30,7 @@ servers: ## install the real servers that tests need, where they are missing
 	@tools/servers.sh
 
 test: .venv/.installed-dev servers ## run every test on both PostgreSQL versions, in parallel
-	@$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 stress: .venv/.installed-dev servers ## run the chaos tests, and others that grow with it, with their full numbers
 	@POSTROAD_STRESS=1 $(BIN)/python -m pytest -n 1 tests/chaos $$(grep -rl POSTROAD_STRESS tests/integration --include='test_*.py') $(ARGS)
@@ -38,7 +39,7 @@ crash-table: .venv/.installed-dev ## kill the exchange at every persistence call
 	@$(BIN)/python -m tools.crash_table $(ARGS)
 
 test-fast: .venv/.installed-dev servers ## run the quick tests only
-	@$(BIN)/python -m pytest -n $(JOBS) -m "not slow" $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not slow" $(ARGS)
 
 images: .venv/.installed-dev servers ## write the screenshots of the documentation anew
 	@$(BIN)/python -m tools.screenshots $(ARGS)

@@ -17,7 +17,7 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
-from postroad.cli.rooms import ALERTS, BROKER, BUS, INTAKE
+from postroad.cli.rooms import SCHEMAS
 from postroad.intake import Credentials, operations
 from postroad.postgres import install
 from postroad.postgres.postmaster import read_postmaster
@@ -130,7 +130,7 @@ def test_every_final_version_is_there_once_with_one_notice(
     key = new_key()
     folder = sshd.new_folder()
     with psycopg.connect(dsn) as connection:
-        for schema in (BUS, ALERTS, BROKER, INTAKE):
+        for schema in SCHEMAS:
             install(connection, schema)
         operations.create_server(
             connection,
