@@ -33,7 +33,7 @@ test: .venv/.installed-dev servers ## run every test on both PostgreSQL versions
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 stress: .venv/.installed-dev servers ## run the chaos tests, and others that grow with it, with their full numbers
-	@POSTROAD_STRESS=1 $(BIN)/python -m pytest -n 1 tests/chaos $$(grep -rl POSTROAD_STRESS tests/integration --include='test_*.py') $(ARGS)
+	@POSTROAD_STRESS=1 $(BIN)/python -m pytest -n 1 tests/chaos $$(grep -rl POSTROAD_STRESS tests/integration tests/sql --include='test_*.py') $(ARGS)
 
 crash-table: .venv/.installed-dev ## kill the exchange at every persistence call and write the table of it
 	@$(BIN)/python -m tools.crash_table $(ARGS)

@@ -10,6 +10,7 @@ from psycopg import Connection
 from postroad.testing import DatabaseClock
 from tests.fixtures.postgres import Connect
 from tests.sql.calls import (
+    column,
     lease,
     maintain,
     nobody_maintains,
@@ -157,3 +158,15 @@ def test_sessions_see_the_same_due_message_once(
     assert take(second) == []
     first.commit()
     assert take(second) == []
+
+
+def test_what_is_due_for_others_does_not_hide_what_is_due_for_one(bus: Connection) -> None:
+    bus.execute("select mbus.create_consumer('q', 'picky', $$(t.properties->'P')='yes'$$)")
+    due = one(bus, "select mbus.now() + interval '1 second'")
+    for number in range(20):
+        post(bus, number, delayed_until=due)
+    bus.execute(
+        "select mbus.post_q('n=>last', properties => 'P=>yes', delayed_until => %s)", (due,)
+    )
+    shift_clock(bus, timedelta(seconds=2))
+    assert column(bus, "select data->'n' from mbus.consume('q', 'picky')") == ["last"]

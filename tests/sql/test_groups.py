@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
 from psycopg import Connection
 
 from tests.fixtures.postgres import Connect
@@ -164,3 +165,15 @@ def test_a_transaction_older_than_the_first_group_leaves_it_alone(
     older.rollback()
     assert take(other) in (["a1", "2"], ["a1", "2"])
     assert take(other) == ["a2"]
+
+
+@pytest.mark.parametrize("consumers", [1, 2])
+def test_a_group_without_a_name_is_none(bus: Connection, consumers: int) -> None:
+    if consumers == 2:
+        bus.execute("select mbus.create_consumer('q', 'other')")
+    post(bus, 1, "group=>NULL")
+    assert take(bus) == ["1"]
+    post(bus, 2, "group=>a")
+    assert take(bus) == ["2"]
+    post(bus, 3, "group=>NULL")
+    assert take(bus) == ["3"]

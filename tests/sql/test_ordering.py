@@ -385,3 +385,38 @@ def test_a_message_that_moves_is_never_taken_for_done(
         enough.set()
     moving.result()
     assert seen <= {"there", "held"}
+
+
+def test_a_reserved_predecessor_that_nobody_wants_is_done_when_it_is_posted(
+    two: Connection,
+) -> None:
+    two.execute("select mbus.create_queue('picky')")
+    two.execute("select mbus.create_consumer('picky', 'never', $$false$$)")
+    two.execute("select mbus.drop_consumer('picky', 'default')")
+    reserved = one(two, "select mbus.get_iid('picky')")
+    post(two, 2, after(reserved), queue="r")
+    assert take_r(two) == []
+    post(two, 1, queue="picky", iid=reserved)
+    assert take_r(two) == ["2"]
+    assert left_behind(two) == [0, 0, 0]
+
+
+def test_who_waits_for_a_reserved_iid_learns_that_its_message_was_a_duplicate(
+    two: Connection,
+) -> None:
+    post(two, 1, "dedup_key=>k")
+    reserved = one(two, "select mbus.get_iid('q')")
+    post(two, 2, after(reserved), queue="r")
+    post(two, 3, after(reserved) + ",consume_after_lost=>release", queue="r")
+    post(two, 1, "dedup_key=>k", iid=reserved)
+    maintain(two, None)
+    assert take_r(two) == ["3"]
+    assert status(two, "dmq", queue="r") == 1
+
+
+def test_a_purged_predecessor_is_lost(two: Connection) -> None:
+    first = post(two, 1)
+    post(two, 2, after(first), queue="r")
+    two.execute("select mbus.purge('q')")
+    assert take_r(two) == []
+    assert status(two, "dmq", queue="r") == 1

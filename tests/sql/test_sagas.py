@@ -139,3 +139,38 @@ def test_a_handler_that_rolls_back_changes_nothing(tour: Connection) -> None:
     for step in FORWARD:
         consume_step(tour, step)
     assert saga_state(tour, saga) == "completed"
+
+
+def test_a_step_that_is_put_back_is_not_done(tour: Connection) -> None:
+    saga = start_tour(tour)
+    with tour.transaction():
+        headers = consume_step(tour, "rooms")
+        again = "select mbus.post('rooms_reservations', ''::hstore, iid => %s)"
+        tour.execute(again, (headers["iid"],))
+    assert steps(tour, saga)["rooms"] == "ready"
+    for step in FORWARD:
+        assert saga_state(tour, saga) == "running"
+        if step == "rooms":
+            assert consume(tour, "rooms_reservations") is not None
+        else:
+            consume_step(tour, step)
+    assert saga_state(tour, saga) == "completed"
+    assert left(tour) == {}
+
+
+def test_a_compensation_that_is_put_back_is_not_done(tour: Connection) -> None:
+    saga = start_tour(tour)
+    consume_step(tour, "rooms")
+    tour.execute("select mbus.cancel_saga(%s)", (saga,))
+    with tour.transaction():
+        headers = consume(tour, UNDO["rooms"])
+        assert headers is not None
+        tour.execute(
+            f"select mbus.post('{UNDO['rooms']}', ''::hstore, iid => %s)".encode(),
+            (headers["iid"],),
+        )
+    assert saga_state(tour, saga) == "compensating"
+    assert consume(tour, UNDO["rooms"]) is not None
+    maintain(tour, None)
+    assert saga_state(tour, saga) == "compensated"
+    assert left(tour) == {}

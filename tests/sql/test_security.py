@@ -251,3 +251,19 @@ def test_objects_of_the_caller_cannot_stand_in_for_those_of_the_bus(
     ((iid, token),) = rows(user, "select iid, token from mbus.lease_open_by_default()")
     user.execute("select mbus.ack(%s, %s)", (iid, token))
     assert rows(user, "select * from mbus.consume('open')") == []
+
+
+def test_a_right_to_one_queue_is_none_to_another_plain_one(login: Login, owned: str) -> None:
+    with psycopg.connect(owned) as owner:
+        iid = post(owner, 1, queue="open")
+    session = login("post_closed")
+    for call in (
+        "select mbus.create_temporary_consumer('open')",
+        f"select mbus.reject('open', 'default', '{iid}', park => true)",
+        "select mbus.get_iid('open')",
+    ):
+        with refused(session, "MB013"):
+            session.execute(call.encode())
+    member = login("user")
+    assert one(member, "select mbus.get_iid('open')").startswith("open.")
+    assert one(member, "select mbus.create_temporary_consumer('open')")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from psycopg import Connection
 
-from tests.sql.calls import column, maintain, one, post, refused, rows, take
+from tests.sql.calls import column, maintain, one, post, post_many, refused, rows, status, take
 
 DONE = "(t.properties->'STATE')='DONE'"
 
@@ -190,3 +190,15 @@ def test_arrays_of_any_shape_are_posted_and_selected(bus: Connection) -> None:
         everything = take(bus)
         assert len(everything) == posted
         assert take(bus, whose="q_by_odd") == [n for n in everything if int(n) % 2]
+
+
+def test_a_selector_whose_function_asserts_does_not_fail_the_post(bus: Connection) -> None:
+    bus.execute(
+        "create function public.asserts() returns boolean language plpgsql as"
+        " $$begin assert false, 'no'; return true; end$$"
+    )
+    bus.execute("select mbus.create_consumer('q', 'asserting', 'public.asserts()')")
+    post(bus, 1)
+    post_many(bus, 2)
+    assert status(bus, "dmq", consumer="asserting") == 3
+    assert len(take(bus)) == 3

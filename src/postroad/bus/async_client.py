@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Self, TypeVar
 
 from psycopg import AsyncConnection
@@ -17,7 +17,7 @@ from postroad.bus.calls import LEASE_DEFAULT, Call
 from postroad.bus.hstore import Hstore
 from postroad.bus.message import Leased, LeasedMessage, Message
 from postroad.bus.pace import POLL_INTERVAL_DEFAULT
-from postroad.bus.parameters import Hstores, queue_of
+from postroad.bus.parameters import Duration, Hstores, length, queue_of
 from postroad.bus.payload import Payload
 from postroad.bus.request import REQUEST_TIMEOUT_DEFAULT, Reply
 from postroad.bus.status import Consumer, ConsumerStatus, DeadMessage, Maintained, Queue
@@ -115,8 +115,8 @@ class AsyncBus(AsyncFollowing):
         queue: str,
         consumer: str,
         max_attempts: int | None = None,
-        backoff: timedelta | None = None,
-        backoff_max: timedelta | None = None,
+        backoff: Duration | None = None,
+        backoff_max: Duration | None = None,
     ) -> None:
         """Change when a consumer retries and when it gives up; None leaves a setting as it is."""
         await self._run(calls.alter_consumer(queue, consumer, max_attempts, backoff, backoff_max))
@@ -175,7 +175,7 @@ class AsyncBus(AsyncFollowing):
         data: object,
         headers: Hstore | None = None,
         properties: Hstore | None = None,
-        timeout: timedelta = REQUEST_TIMEOUT_DEFAULT,
+        timeout: Duration = REQUEST_TIMEOUT_DEFAULT,
     ) -> Reply:
         """Post a message and wait for the answer of whoever handles it.
 
@@ -184,7 +184,9 @@ class AsyncBus(AsyncFollowing):
         """
         payload = await self._runner.payload(queue)
         requester = self._runner.requester()
-        return await requester.ask(queue, payload, data, headers, properties, timeout)
+        return await requester.ask(
+            queue, payload, data, headers, properties, length("timeout", timeout)
+        )
 
     async def reply(
         self,
@@ -235,7 +237,7 @@ class AsyncBus(AsyncFollowing):
         queue: str,
         consumer: str,
         iid: str,
-        delay: timedelta | None = None,
+        delay: Duration | None = None,
         error: str | None = None,
         park: bool = False,
     ) -> str:
@@ -253,7 +255,7 @@ class AsyncBus(AsyncFollowing):
         queue: str,
         consumer: str = "default",
         amount: int = 1,
-        ttl: timedelta = LEASE_DEFAULT,
+        ttl: Duration = LEASE_DEFAULT,
     ) -> list[LeasedMessage]:
         """Take up to `amount` messages for work longer than a transaction.
 
@@ -274,7 +276,7 @@ class AsyncBus(AsyncFollowing):
     async def nack(
         self,
         message: Leased,
-        delay: timedelta | None = None,
+        delay: Duration | None = None,
         error: str | None = None,
         park: bool = False,
     ) -> str:
@@ -286,12 +288,12 @@ class AsyncBus(AsyncFollowing):
         """
         return await self._run(calls.nack(message, delay, error, park))
 
-    async def extend(self, message: Leased, ttl: timedelta = LEASE_DEFAULT) -> datetime:
+    async def extend(self, message: Leased, ttl: Duration = LEASE_DEFAULT) -> datetime:
         """Hold a leased message for `ttl` from now; return until when. Raises LeaseLost."""
         return await self._run(calls.extend(message, ttl))
 
     async def extend_many(
-        self, messages: Sequence[Leased], ttl: timedelta = LEASE_DEFAULT
+        self, messages: Sequence[Leased], ttl: Duration = LEASE_DEFAULT
     ) -> list[str]:
         """Hold many leased messages at once; return the iids whose lease was lost."""
         return await self._run(calls.extend_many(messages, ttl))
@@ -300,8 +302,8 @@ class AsyncBus(AsyncFollowing):
         self,
         queue: str,
         consumer: str = "default",
-        ttl: timedelta = LEASE_DEFAULT,
-        poll_interval: timedelta = POLL_INTERVAL_DEFAULT,
+        ttl: Duration = LEASE_DEFAULT,
+        poll_interval: Duration = POLL_INTERVAL_DEFAULT,
     ) -> AsyncSubscription:
         """Iterate over messages as they come, waiting for more without end.
 
@@ -310,8 +312,8 @@ class AsyncBus(AsyncFollowing):
         was not acked is delivered again, so a crash loses nothing. It survives a restart of
         PostgreSQL. Needs connections of the bus's own. Raises InvalidArgument without them.
         """
-        wakeup = self._runner.wakeup(queue, poll_interval)
-        return AsyncSubscription(self, queue, consumer, ttl, wakeup)
+        wakeup = self._runner.wakeup(queue, length("poll_interval", poll_interval))
+        return AsyncSubscription(self, queue, consumer, length("ttl", ttl), wakeup)
 
     # Operating.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from datetime import timedelta
 
 from postroad import trace
@@ -11,7 +12,7 @@ from postroad.bus.async_acknowledger import AsyncAcknowledger
 from postroad.bus.async_client import AsyncBus
 from postroad.bus.async_heartbeat import AsyncHeartbeat
 from postroad.bus.async_wakeup import AsyncWakeup
-from postroad.bus.errors import LeaseLost
+from postroad.bus.errors import InvalidArgument, LeaseLost
 from postroad.bus.message import LeasedMessage
 from postroad.bus.reconnect import SURVIVABLE, Backoff
 from postroad.bus.request import asks
@@ -182,6 +183,9 @@ class AsyncLeaseLoop(Service):
                 logger.warning("lease_lost", extra={**self._facts, "iid": message.iid})
             except SURVIVABLE as failure:
                 logger.warning("nack_failed", extra={"reason": str(failure).strip()})
+                if isinstance(failure, InvalidArgument):
+                    # What the handler asked for is impossible: the usual backoff instead.
+                    verdict = replace(verdict, delay=None)
                 await asyncio.sleep(backoff.next_seconds())
                 continue
             break

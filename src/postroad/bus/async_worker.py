@@ -7,7 +7,6 @@ import inspect
 import logging
 import signal
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any, TypeVar
 
 from postroad.bus.async_client import AsyncBus
@@ -17,6 +16,7 @@ from postroad.bus.async_transaction_loop import AsyncTransactionLoop
 from postroad.bus.async_wakeup import AsyncWakeup
 from postroad.bus.calls import LEASE_DEFAULT
 from postroad.bus.errors import InvalidArgument
+from postroad.bus.parameters import Duration, length
 from postroad.bus.payload import Payload, of_queue
 from postroad.bus.reconnect import TRANSIENT, Backoff
 from postroad.bus.worker import PREFETCH_DEFAULT, Handler, Handlers, Mode, WorkerSettings
@@ -61,7 +61,7 @@ class AsyncWorker(Service):
         mode: Mode = "transaction",
         concurrency: int = 1,
         prefetch: int | None = None,
-        ttl: timedelta = LEASE_DEFAULT,
+        ttl: Duration = LEASE_DEFAULT,
     ) -> Callable[[F], F]:
         """Register a function for the messages of a consumer.
 
@@ -85,7 +85,9 @@ class AsyncWorker(Service):
                     queue=queue,
                 )
             most = PREFETCH_DEFAULT.get(mode, 1) if prefetch is None else prefetch
-            self._handlers.add(Handler(queue, consumer, function, mode, concurrency, most, ttl))
+            self._handlers.add(
+                Handler(queue, consumer, function, mode, concurrency, most, length("ttl", ttl))
+            )
             return function
 
         return register

@@ -18,7 +18,14 @@ from postroad.bus import payload as payloads
 from postroad.bus.errors import InvalidArgument
 from postroad.bus.hstore import Hstore
 from postroad.bus.message import Leased, LeasedMessage, Message
-from postroad.bus.parameters import Hstores, function, queue_of
+from postroad.bus.parameters import (
+    Duration,
+    Hstores,
+    function,
+    length,
+    length_or_none,
+    queue_of,
+)
 from postroad.bus.payload import Payload
 from postroad.bus.rows import Row
 from postroad.bus.status import Maintained
@@ -98,14 +105,20 @@ def alter_consumer(
     queue: str,
     consumer: str,
     max_attempts: int | None,
-    backoff: timedelta | None,
-    backoff_max: timedelta | None,
+    backoff: Duration | None,
+    backoff_max: Duration | None,
 ) -> Call[None]:
     """Build the call of mbus.alter_consumer."""
     return Call(
         "select mbus.alter_consumer(qname => %s, cname => %s, max_attempts => %s,"
         " backoff => %s, backoff_max => %s)",
-        (queue, consumer, max_attempts, backoff, backoff_max),
+        (
+            queue,
+            consumer,
+            max_attempts,
+            length_or_none("backoff", backoff),
+            length_or_none("backoff_max", backoff_max),
+        ),
         rows.nothing,
     )
 
@@ -228,7 +241,7 @@ def reject(
     queue: str,
     consumer: str,
     iid: str,
-    delay: timedelta | None,
+    delay: Duration | None,
     error: str | None,
     park: bool,
 ) -> Call[str]:
@@ -236,7 +249,7 @@ def reject(
     return Call(
         "select mbus.reject(qname => %s, cname => %s, iid => %s, delay => %s, error => %s,"
         " park => %s)",
-        (queue, consumer, iid, delay, error, park),
+        (queue, consumer, iid, length_or_none("delay", delay), error, park),
         rows.value,
     )
 
@@ -245,14 +258,14 @@ def reject(
 
 
 def lease(
-    queue: str, consumer: str, amount: int, ttl: timedelta, payload: Payload
+    queue: str, consumer: str, amount: int, ttl: Duration, payload: Payload
 ) -> Call[list[LeasedMessage]]:
     """Build the call of mbus.lease_<queue>_by_<consumer>."""
     return Call(
         rows.select(
             LeasedMessage, function("lease", queue, "by", consumer) + "(amt => %s, ttl => %s)"
         ),
-        (amount, ttl),
+        (amount, length("ttl", ttl)),
         rows.leased_messages(payload),
         queue,
         consumer,
@@ -275,29 +288,29 @@ def ack_many(messages: Sequence[Leased]) -> Call[list[str]]:
     )
 
 
-def nack(message: Leased, delay: timedelta | None, error: str | None, park: bool) -> Call[str]:
+def nack(message: Leased, delay: Duration | None, error: str | None, park: bool) -> Call[str]:
     """Build the call of mbus.nack."""
     return Call(
         "select mbus.nack(iid => %s, token => %s, delay => %s, error => %s, park => %s)",
-        (message.iid, message.token, delay, error, park),
+        (message.iid, message.token, length_or_none("delay", delay), error, park),
         rows.value,
     )
 
 
-def extend(message: Leased, ttl: timedelta) -> Call[datetime]:
+def extend(message: Leased, ttl: Duration) -> Call[datetime]:
     """Build the call of mbus.extend."""
     return Call(
         "select mbus.extend(iid => %s, token => %s, ttl => %s)",
-        (message.iid, message.token, ttl),
+        (message.iid, message.token, length("ttl", ttl)),
         rows.value,
     )
 
 
-def extend_many(messages: Sequence[Leased], ttl: timedelta) -> Call[list[str]]:
+def extend_many(messages: Sequence[Leased], ttl: Duration) -> Call[list[str]]:
     """Build the call of mbus.extendn."""
     return Call(
         "select mbus.extendn(iids => %s::text[], tokens => %s::bigint[], ttl => %s)",
-        ([each.iid for each in messages], [each.token for each in messages], ttl),
+        ([each.iid for each in messages], [each.token for each in messages], length("ttl", ttl)),
         rows.values,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Self, TypeVar
 
 from psycopg import Connection
@@ -14,7 +14,7 @@ from postroad.bus.calls import LEASE_DEFAULT, Call
 from postroad.bus.hstore import Hstore
 from postroad.bus.message import Leased, LeasedMessage, Message
 from postroad.bus.pace import POLL_INTERVAL_DEFAULT
-from postroad.bus.parameters import Hstores, queue_of
+from postroad.bus.parameters import Duration, Hstores, length, queue_of
 from postroad.bus.payload import Payload
 from postroad.bus.request import REQUEST_TIMEOUT_DEFAULT, Reply
 from postroad.bus.runner import Runner
@@ -115,8 +115,8 @@ class Bus(Following):
         queue: str,
         consumer: str,
         max_attempts: int | None = None,
-        backoff: timedelta | None = None,
-        backoff_max: timedelta | None = None,
+        backoff: Duration | None = None,
+        backoff_max: Duration | None = None,
     ) -> None:
         """Change when a consumer retries and when it gives up; None leaves a setting as it is."""
         self._run(calls.alter_consumer(queue, consumer, max_attempts, backoff, backoff_max))
@@ -175,7 +175,7 @@ class Bus(Following):
         data: object,
         headers: Hstore | None = None,
         properties: Hstore | None = None,
-        timeout: timedelta = REQUEST_TIMEOUT_DEFAULT,
+        timeout: Duration = REQUEST_TIMEOUT_DEFAULT,
     ) -> Reply:
         """Post a message and wait for the answer of whoever handles it.
 
@@ -184,7 +184,7 @@ class Bus(Following):
         """
         payload = self._runner.payload(queue)
         requester = self._runner.requester()
-        return requester.ask(queue, payload, data, headers, properties, timeout)
+        return requester.ask(queue, payload, data, headers, properties, length("timeout", timeout))
 
     def reply(
         self,
@@ -233,7 +233,7 @@ class Bus(Following):
         queue: str,
         consumer: str,
         iid: str,
-        delay: timedelta | None = None,
+        delay: Duration | None = None,
         error: str | None = None,
         park: bool = False,
     ) -> str:
@@ -251,7 +251,7 @@ class Bus(Following):
         queue: str,
         consumer: str = "default",
         amount: int = 1,
-        ttl: timedelta = LEASE_DEFAULT,
+        ttl: Duration = LEASE_DEFAULT,
     ) -> list[LeasedMessage]:
         """Take up to `amount` messages for work longer than a transaction.
 
@@ -272,7 +272,7 @@ class Bus(Following):
     def nack(
         self,
         message: Leased,
-        delay: timedelta | None = None,
+        delay: Duration | None = None,
         error: str | None = None,
         park: bool = False,
     ) -> str:
@@ -284,11 +284,11 @@ class Bus(Following):
         """
         return self._run(calls.nack(message, delay, error, park))
 
-    def extend(self, message: Leased, ttl: timedelta = LEASE_DEFAULT) -> datetime:
+    def extend(self, message: Leased, ttl: Duration = LEASE_DEFAULT) -> datetime:
         """Hold a leased message for `ttl` from now; return until when. Raises LeaseLost."""
         return self._run(calls.extend(message, ttl))
 
-    def extend_many(self, messages: Sequence[Leased], ttl: timedelta = LEASE_DEFAULT) -> list[str]:
+    def extend_many(self, messages: Sequence[Leased], ttl: Duration = LEASE_DEFAULT) -> list[str]:
         """Hold many leased messages at once; return the iids whose lease was lost."""
         return self._run(calls.extend_many(messages, ttl))
 
@@ -296,8 +296,8 @@ class Bus(Following):
         self,
         queue: str,
         consumer: str = "default",
-        ttl: timedelta = LEASE_DEFAULT,
-        poll_interval: timedelta = POLL_INTERVAL_DEFAULT,
+        ttl: Duration = LEASE_DEFAULT,
+        poll_interval: Duration = POLL_INTERVAL_DEFAULT,
     ) -> Subscription:
         """Iterate over messages as they come, waiting for more without end.
 
@@ -306,8 +306,8 @@ class Bus(Following):
         was not acked is delivered again, so a crash loses nothing. It survives a restart of
         PostgreSQL. Needs connections of the bus's own. Raises InvalidArgument without them.
         """
-        wakeup = self._runner.wakeup(queue, poll_interval)
-        return Subscription(self, queue, consumer, ttl, wakeup)
+        wakeup = self._runner.wakeup(queue, length("poll_interval", poll_interval))
+        return Subscription(self, queue, consumer, length("ttl", ttl), wakeup)
 
     # Operating.
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+from dataclasses import replace
 from datetime import timedelta
 
 from postroad import trace
 from postroad.bus.acknowledger import Acknowledger
 from postroad.bus.client import Bus
-from postroad.bus.errors import LeaseLost
+from postroad.bus.errors import InvalidArgument, LeaseLost
 from postroad.bus.heartbeat import Heartbeat
 from postroad.bus.message import LeasedMessage
 from postroad.bus.reconnect import SURVIVABLE, Backoff
@@ -177,6 +178,9 @@ class LeaseLoop(ThreadService):
                 logger.warning("lease_lost", extra={**self._facts, "iid": message.iid})
             except SURVIVABLE as failure:
                 logger.warning("nack_failed", extra={"reason": str(failure).strip()})
+                if isinstance(failure, InvalidArgument):
+                    # What the handler asked for is impossible: the usual backoff instead.
+                    verdict = replace(verdict, delay=None)
                 message.lost.wait(backoff.next_seconds())
                 continue
             break

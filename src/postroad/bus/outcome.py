@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from postroad.bus.parameters import Duration, length_or_none
+
 __all__ = ["Outcome", "Park", "Retry"]
 
 
@@ -21,10 +23,10 @@ class Retry(Outcome):
     The attempt counts: after the consumer's maximum the message goes to the dmq all the same.
     """
 
-    def __init__(self, reason: str | None = None, *, after: timedelta | None = None) -> None:
+    def __init__(self, reason: str | None = None, *, after: Duration | None = None) -> None:
         super().__init__(reason, after)
         self.reason = reason
-        self.after = after
+        self.after = length_or_none("after", after)
 
     def __str__(self) -> str:
         return self.reason or "retry was asked for"

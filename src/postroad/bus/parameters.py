@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -11,6 +11,9 @@ from postroad.bus.errors import ForeignIid, InvalidArgument, NameTooLong
 from postroad.bus.hstore import Hstore, array_literal, dump
 
 Hstores: TypeAlias = Hstore | Sequence[Hstore] | None
+
+# A length of time; a bare number is seconds.
+Duration: TypeAlias = timedelta | float
 
 IDENTIFIER_BYTES = 63
 
@@ -33,6 +36,25 @@ def queue_of(iid: str) -> str:
     if not (queue and dot):
         raise ForeignIid(f"{iid!r} is not an iid", hint="an iid looks like orders.4711@k3f9q2")
     return queue
+
+
+def length(name: str, value: Duration) -> timedelta:
+    """Give a length of time as timedelta; raise InvalidArgument for what is none."""
+    if isinstance(value, timedelta):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidArgument(
+            f"{name} is no length of time: {value!r}", hint="give a timedelta or seconds"
+        )
+    try:
+        return timedelta(seconds=value)
+    except (OverflowError, ValueError) as error:
+        raise InvalidArgument(f"{name}: {error}", hint="give a timedelta or seconds") from error
+
+
+def length_or_none(name: str, value: Duration | None) -> timedelta | None:
+    """Give a length of time as timedelta, and none as none."""
+    return None if value is None else length(name, value)
 
 
 def zoned(name: str, moment: datetime | None) -> datetime | None:

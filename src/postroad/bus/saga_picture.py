@@ -49,15 +49,18 @@ def text(steps: Sequence[SagaStep]) -> list[str]:
 
 def mermaid(steps: Sequence[SagaStep]) -> str:
     """Draw one saga as a Mermaid flowchart, with its compensations as dotted arrows back."""
+    # Numbered: a step may bear a word of Mermaid's as its name, or that of a compensation.
+    nodes = {step.step: f"step{number}" for number, step in enumerate(steps)}
     lines = ["flowchart LR"]
     for step in steps:
         left, right = ("{{", "}}") if step.is_pivot else ("[", "]")
         label = f"{step.step}<br/>{step.step_state}"
-        lines.append(f'  {step.step}{left}"{label}"{right}:::{step.step_state}')
+        lines.append(f'  {nodes[step.step]}{left}"{label}"{right}:::{step.step_state}')
     for step in steps:
-        lines += [f"  {before} --> {step.step}" for before in step.after]
+        node = nodes[step.step]
+        lines += [f"  {nodes[before]} --> {node}" for before in step.after]
         if step.undo_queue is not None:
-            lines.append(f'  {step.step} -. undo .-> undo_{step.step}["{step.undo_queue}"]')
+            lines.append(f'  {node} -. undo .-> undo{node}["{step.undo_queue}"]')
     used = {step.step_state for step in steps}
     lines += [f"  classDef {state} {style}" for state, style in _COLOURS.items() if state in used]
     return "\n".join(lines)

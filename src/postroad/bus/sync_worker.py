@@ -7,7 +7,6 @@ import logging
 import signal
 import time
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any, TypeVar
 
 from postroad.bus.calls import LEASE_DEFAULT
@@ -15,6 +14,7 @@ from postroad.bus.client import Bus
 from postroad.bus.errors import InvalidArgument
 from postroad.bus.lease_loop import LeaseLoop
 from postroad.bus.maintenance import Maintenance
+from postroad.bus.parameters import Duration, length
 from postroad.bus.payload import Payload, of_queue
 from postroad.bus.reconnect import TRANSIENT, Backoff
 from postroad.bus.thread import ThreadService
@@ -57,7 +57,7 @@ class Worker(ThreadService):
         mode: Mode = "transaction",
         concurrency: int = 1,
         prefetch: int | None = None,
-        ttl: timedelta = LEASE_DEFAULT,
+        ttl: Duration = LEASE_DEFAULT,
     ) -> Callable[[F], F]:
         """Register a function for the messages of a consumer.
 
@@ -81,7 +81,9 @@ class Worker(ThreadService):
                     queue=queue,
                 )
             most = PREFETCH_DEFAULT.get(mode, 1) if prefetch is None else prefetch
-            self._handlers.add(Handler(queue, consumer, function, mode, concurrency, most, ttl))
+            self._handlers.add(
+                Handler(queue, consumer, function, mode, concurrency, most, length("ttl", ttl))
+            )
             return function
 
         return register

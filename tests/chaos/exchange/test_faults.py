@@ -281,12 +281,12 @@ async def test_a_clock_that_jumps_and_a_server_that_is_stopped_disturb_nothing(
     import psycopg
 
     from postroad.exchange import operations
-    from tools.crash_table.world import _free_port
+    from tools.crash_table.world import free_port
 
     with psycopg.connect(database) as connection:
         tokens = {name: operations.add_client(connection, name).token for name in ("phone", "erp")}
     root = tmp_path / "root"
-    port = _free_port()
+    port = free_port()
 
     async def serve(seconds: float) -> asyncio.subprocess.Process:
         process = await asyncio.create_subprocess_exec(

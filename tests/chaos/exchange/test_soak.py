@@ -123,7 +123,8 @@ def _kill(
     chance = random.Random(11)
     try:
         while not stopping.wait(chance.uniform(*PAUSES)):
-            if chance.random() < 0.5:
+            # Each kind once before chance decides.
+            if not world.kills or (erps.kills and chance.random() < 0.5):
                 world.kill()
                 world.revive()
             else:

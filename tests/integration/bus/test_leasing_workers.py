@@ -53,15 +53,17 @@ async def test_failures_retries_and_parked_messages_go_their_ways(colour, databa
         if message.data == "fail":
             raise ZeroDivisionError("no")
         if message.data == "retry":
-            raise Retry(after=timedelta(hours=1))
+            raise Retry(after=3600)
+        if message.data == "impossible":
+            raise Retry(after=timedelta(hours=-1))
         raise Park("nonsense")
 
     await orders.alter_consumer("orders", "default", backoff=timedelta(hours=1))
-    await orders.post_many("orders", ["fail", "retry", "park"])
+    await orders.post_many("orders", ["impossible", "fail", "retry", "park"])
     crew = Crew(colour, database)
     crew.on("orders", script, mode="lease")
     async with crew:
-        await _wait_for_counts(orders, 0, 0, 2, 1)
+        await _wait_for_counts(orders, 0, 0, 3, 1)
     [dead] = await orders.dead()
     assert (dead.data, dead.error) == ("park", "nonsense")
 

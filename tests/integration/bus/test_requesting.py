@@ -21,7 +21,7 @@ from postroad.bus import (
 from postroad.testing import wait_until_async
 from tests.integration.bus.crew import QUICK
 
-LONG = timedelta(seconds=20)
+LONG = 20
 SHORT = timedelta(milliseconds=200)
 
 

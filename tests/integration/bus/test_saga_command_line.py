@@ -55,8 +55,8 @@ def test_a_saga_is_listed_and_drawn(run: Run, bus: Bus, saga_id: int) -> None:
     )
     _, out = run("show", str(saga_id), "--mermaid")
     assert out.startswith("flowchart LR\n")
-    assert "  room --> flight\n" in out
-    assert 'flight{{"flight<br/>ready"}}:::ready' in out
+    assert "  step0 --> step1\n" in out
+    assert 'step1{{"flight<br/>ready"}}:::ready' in out
     _, out = run("show", str(saga_id), "--json")
     assert [step["step_state"] for step in json.loads(out)] == ["done", "ready"]
     assert "trip" in run("list")[1]

@@ -87,7 +87,9 @@ def check(round_: Round, names: list[str]) -> None:
         what=f"all done, not {round_.server.states(round_.database)}",
     )
     states = "select distinct state from exchange.process where database_id = %s"
-    assert {row[0] for row in round_.server.rows(states, round_.database)} <= {"DONE", "ABORTED"}
+    found = {row[0] for row in round_.server.rows(states, round_.database)}
+    # Cancelled: begun by a call whose every answer was lost, until its time was over.
+    assert found <= {"DONE", "ABORTED", "CANCELLED"}
 
 
 def test_a_round_without_faults_makes_the_requests_that_are_tried(

@@ -128,23 +128,28 @@ def test_whatever_is_killed_comes_back_and_the_interrupt_ends_everything(
     assert first.keys() == {"maintenance", "web", "sample-orders"}
     for pid in first.values():
         os.kill(pid, signal.SIGKILL)
+    second_ones: dict[str, int] = {}
+
+    def have_come_back() -> bool:
+        nonlocal second_ones
+        second_ones = services(dsn)
+        is_all = second_ones.keys() == first.keys()
+        return is_all and not set(second_ones.values()) & set(first.values())
+
     wait_until(
-        lambda: (
-            services(dsn).keys() == first.keys()
-            and not set(services(dsn).values()) & set(first.values())
-        ),
-        what="all killed services run again",
-        timeout_seconds=PATIENCE_SECONDS,
+        have_come_back, what="all killed services run again", timeout_seconds=PATIENCE_SECONDS
     )
 
-    nursery = parent_of(services(dsn)["web"])
+    nursery = parent_of(second_ones["web"])
     assert nursery not in (process.pid, 1)
     os.kill(nursery, signal.SIGKILL)
     killed = read_postmaster(EmbeddedServer(folder).cluster.data)
     assert killed is not None
     os.kill(killed.pid, signal.SIGKILL)
     wait_until(
-        lambda: services(dsn).keys() == first.keys() and parent_of(services(dsn)["web"]) != nursery,
+        lambda: (
+            (found := services(dsn)).keys() == first.keys() and parent_of(found["web"]) != nursery
+        ),
         what="the server is back, and what the nursery bore was started without it",
         timeout_seconds=PATIENCE_SECONDS,
     )

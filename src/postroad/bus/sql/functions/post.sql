@@ -138,8 +138,10 @@ create or replace function mbus.get_iid(qname text) returns text
 language plpgsql security definer set search_path from current as $$
 declare
   v_queue  mbus.queue := mbus._queue(qname);
-  v_number bigint := nextval(v_queue.position);
+  v_number bigint;
 begin
+  perform mbus._check_post(qname);
+  v_number := nextval(v_queue.position);
   insert into mbus.reserved (queue_id, number, reserved_at) values (v_queue.id, v_number, mbus.now());
   return mbus._iid(qname, v_number);
 end $$;

@@ -1,5 +1,5 @@
 -- Removes up to amt messages of one consumer in a state, unread, and returns how many; call it again until it
--- returns 0.  Sagas and messages that wait learn of it as of any other take.
+-- returns 0.  For sagas and messages that wait they are lost: gone without having been handled.
 -- Locks: the rows; those that another transaction holds are waited for.
 -- Errors: MB001, MB002, MB012 state, MB014 isolation.
 create or replace function mbus.purge(
@@ -21,7 +21,9 @@ begin
     select mbus._number(qname, b.iid) from mbus.browse(qname, cname, purge.state, amt => purge.amt) b where b.is_match
   loop
     select count(*) into v_found from mbus._take_number(v_queue.id, v_consumer.id, v_number);
-    if v_found > 0 then perform mbus._taken(v_queue.id, v_consumer.id, v_number); end if;
+    if v_found > 0 and v_queue.has_waiters then
+      perform mbus._lost(v_queue.id, v_consumer.id, array[v_number]);
+    end if;
     v_count := v_count + v_found;
   end loop;
   return v_count;

@@ -55,6 +55,10 @@ begin
     on conflict on constraint key_is_unique_in_its_queue
       do update set number = excluded.number, until = excluded.until where d.until <= p_parcel.added;
     if not found then
+      -- Nothing will come under the iid that was reserved for it.
+      if p_iid is not null and v_queue.has_waiters then
+        perform mbus._lost(v_queue.id, null, array[number]);
+      end if;
       select d.number into number from mbus.dedup d where d.queue_id = v_queue.id and d.key = v_key;
       parcel := null;
       return;

@@ -19,7 +19,7 @@ begin
         select w.id from mbus.delayed w
         where w.queue_id = p_queue.id and w.due_at > p_since and w.due_at <= (select mbus.now()) and w.group_name is null
           and (w.expires is null or w.expires > mbus.now())
-          and (p_consumer_id is null or w.consumer_id is null or w.consumer_id = p_consumer_id)
+          and (p_consumer_id is null or mbus._is_for(p_consumer_id, w.consumer_id, w.recipients))
         order by w.due_at limit p_limit for update skip locked))
       returning d.*)
     select * from gone g order by g.due_at, g.number

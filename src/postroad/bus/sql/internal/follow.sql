@@ -49,7 +49,7 @@ begin
     if v_follower.selector is not null then
       begin
         execute format(e'select (%s\n) from (select ($1).*) t', v_follower.selector) into v_is_hit using p_message;
-      exception when others then
+      exception when others or assert_failure then
         v_error := sqlerrm;
       end;
     end if;

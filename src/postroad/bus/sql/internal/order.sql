@@ -266,7 +266,8 @@ end $$;
 create or replace function mbus._posted(p_queue mbus.queue, p_number bigint, p_recipients integer[]) returns void
 language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
-  v_row mbus.blocked;
+  v_row     mbus.blocked;
+  v_blocked bigint[];
 begin
   -- Off the ring first: what is not released could not be told from what is.
   for v_row in
@@ -285,9 +286,16 @@ begin
   with unposted as (
     delete from mbus.wait w where w.queue_id = p_queue.id and w.number = p_number and w.consumer_id is null
     returning w.blocked_id)
-  insert into mbus.wait (blocked_id, queue_id, number, consumer_id)
-  select u.blocked_id, p_queue.id, p_number, c.id
-  from unposted u join mbus.consumer c on c.queue_id = p_queue.id and (p_recipients is null or c.id = any (p_recipients));
+  , posted as (
+    insert into mbus.wait (blocked_id, queue_id, number, consumer_id)
+    select u.blocked_id, p_queue.id, p_number, c.id
+    from unposted u join mbus.consumer c on c.queue_id = p_queue.id and (p_recipients is null or c.id = any (p_recipients)))
+  select array_agg(u.blocked_id) into v_blocked from unposted u;
+  -- Where no consumer wants it, it is done as soon as it is posted.
+  if v_blocked is not null then
+    perform mbus._unblock(v_blocked);
+  end if;
+  perform mbus._saga_posted(p_queue.id, p_number);
 end $$;
 
 -- Messages are gone without having been dealt with: those that wait for them are released or die, as

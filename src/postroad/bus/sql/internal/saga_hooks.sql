@@ -39,6 +39,25 @@ begin
   end loop;
 end $$;
 
+-- Called by mbus._posted: the message comes back under its iid, in the transaction that had it.  Then it is to be
+-- done again, and what was noted of it is forgotten.
+create or replace function mbus._saga_posted(p_queue_id integer, p_number bigint) returns void
+language sql set search_path from current set enable_seqscan = off as $$
+  with forgotten as (
+    delete from mbus.saga_note n using mbus.saga_step s
+    where n.written_by = pg_current_xact_id() and s.saga_id = n.saga_id and s.name = n.step
+      and (n.kind in ('done', 'taken') and s.do_queue_id = p_queue_id and s.do_number = p_number
+           or n.kind = 'undone' and s.undo_queue_id = p_queue_id and s.undo_number = p_number)
+    returning n.saga_id, n.step, n.kind)
+  update mbus.saga_step s
+  set state = case when f.kind <> 'undone' and s.state = 'done' then 'waiting'
+                   when f.kind = 'undone' and s.state = 'compensated' then 'compensating' else s.state end,
+      done_by = case when f.kind = 'undone' then s.done_by end,
+      done_at = case when f.kind = 'undone' then s.done_at end,
+      undone_at = case when f.kind <> 'undone' then s.undone_at end
+  from forgotten f where s.saga_id = f.saga_id and s.name = f.step;
+$$;
+
 -- Called by mbus.take of a message that is not there.  Who comes too late for the bung wanted to give up as well.
 create or replace function mbus._saga_missed(p_queue_id integer, p_number bigint) returns void
 language plpgsql set search_path from current set enable_seqscan = off as $$

@@ -2,7 +2,7 @@
     v_error := null;
     v_is_hit := ({selector}
     );
-  exception when others then
+  exception when others or assert_failure then
     v_error := 'selector of the trigger from {queue}: ' || sqlerrm;
   end;
   if v_error is not null then

@@ -12,7 +12,7 @@
                    null::timestamptz as delayed_until, $5 as expires, null::integer[] as received,
                    v_headers[m.place] as headers, v_properties[m.place] as properties, $1[m.place] as data
             from generate_series(1, v_count) m(place)) t);
-      exception when others then
+      exception when others or assert_failure then
         v_one_by_one := true;    -- one of them raises: find out which
       end;
     end if;

@@ -18,7 +18,7 @@ begin
       select * into v_message from mbus.take_from_{queue}_by_default(v_iid);
       execute exec using v_message;
       v_count := v_count + 1;
-    exception when others then
+    exception when others or assert_failure then
       v_error := sqlerrm;
     end;
     if v_error is not null then

@@ -7,7 +7,7 @@
           where s.ctid = any (array(
             select r.ctid from mbus.{ready} r
             where r.id >= v_hint and (r.expires is null or r.expires > v_now)
-              and (r.headers is null or not r.headers ? 'group')    -- see mbus._add_groups
+              and r.headers -> 'group' is null    -- see mbus._add_groups
             order by r.id limit v_missing for update skip locked))
           returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
         select {output}

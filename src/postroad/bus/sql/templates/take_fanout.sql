@@ -9,7 +9,7 @@
             select r.ctid from mbus.{ready} r
             cross join lateral (select e.expires, e.headers from mbus.{log} e where e.id = r.id offset 0) l
             where r.id >= v_hint and (l.expires is null or l.expires > v_now)
-              and (l.headers is null or not l.headers ? 'group')    -- see mbus._add_groups
+              and l.headers -> 'group' is null    -- see mbus._add_groups
             order by r.id limit v_missing for update of r skip locked))
           returning s.id)
         select {output}

@@ -22,7 +22,7 @@
             where s.ctid = any (array(
               select r.ctid from mbus.{ready} r
               where r.id = any (v_ids)
-                and (not coalesce(r.headers ? 'group', false)
+                and (r.headers -> 'group' is null
                      or not mbus._is_group_held({consumer_id}, r.headers -> 'group'))
               order by r.id for update skip locked))
             returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)

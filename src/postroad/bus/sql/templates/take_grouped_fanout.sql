@@ -25,7 +25,7 @@
               select r.ctid from mbus.{ready} r
               cross join lateral (select e.headers from mbus.{log} e where e.id = r.id offset 0) l
               where r.id = any (v_ids)
-                and (not coalesce(l.headers ? 'group', false)
+                and (l.headers -> 'group' is null
                      or not mbus._is_group_held({consumer_id}, l.headers -> 'group'))
               order by r.id for update of r skip locked))
             returning s.id)
