@@ -101,6 +101,8 @@ def run(lab: Lab) -> Findings:
         steady, worst = _steady(lab, ours)
         lab.report("a long history")
         aged = stack.enter_context(_coordinated(server, lab, "aged"))
+        # The Coordinator learns of a type with its first event.
+        aged.batch(1)
         _history(lab, aged)
         aged.batch(10)
         late = interleave(
