@@ -10,6 +10,8 @@ Whoever handles something says so with `following(…)`; posts made inside carry
 followed is looked into only when something is posted, so that it costs nothing otherwise. Without
 anything to follow no header is added. `use(source)` lets OpenTelemetry, where it is installed, say
 which span is the current one.
+
+SQL that posts takes the trace from a setting of the transaction, see `mbus.trace_headers()`.
 """
 
 from __future__ import annotations
@@ -21,9 +23,23 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Protocol
 
-__all__ = ["HEADER", "current", "follow", "following", "new", "open_telemetry", "stamped", "use"]
+__all__ = [
+    "FOLLOWED",
+    "HEADER",
+    "current",
+    "follow",
+    "following",
+    "line",
+    "new",
+    "open_telemetry",
+    "stamped",
+    "use",
+]
 
 HEADER = "traceparent"
+# Behind `select room.function(…)`: in the same statement, and before the function is called, SQL is
+# told the trace (its parameter is `line()`), for this transaction only.
+FOLLOWED = " from set_config('postroad.traceparent', %s, true)"
 _SHAPE = re.compile(r"^00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})$")
 
 
@@ -51,6 +67,11 @@ def current() -> str | None:
         return followed
     given = followed.headers.get(HEADER)
     return given if given is not None and _SHAPE.match(given) else None
+
+
+def line() -> str:
+    """Return the same for SQL, which knows no setting without a value: empty for none."""
+    return current() or ""
 
 
 @contextmanager

@@ -42,6 +42,7 @@ TOPICS: dict[str, tuple[str, ...]] = {
     "From queue to queue": ("create_trigger", "drop_trigger"),
     "Ad hoc": ("dyn_consume", "create_run_function", "run_on_<q>"),
     "Failures": ("reject", "redrive", "dead_reasons"),
+    "Traces": ("trace_headers", "trace_headers_of", "follow_trace"),
     "Looking and tidying": ("browse", "waits", "move", "purge"),
     "Operating": ("maintain", "clear_queue_<q>", "notify", "positions", "now"),
 }  # fmt: skip

@@ -48,8 +48,11 @@ class Inbox(SteadyService):
         self._consumer = consumer
         take = f"mbus.consumen_{queue}_by_{consumer}(%s) m"
         # Ordered by the number in the iid's middle: the function must see them as they were posted.
-        self._many = f"select count({call.format('m.data')}) from {take}"  # noqa: S608 - own names
-        self._one = f"select m.iid, m.data::text from {take}"  # noqa: S608 - own names
+        # What a message makes us post belongs to its trace; `case` is what keeps the order.
+        followed = "mbus.follow_trace(m.headers)"
+        each = f"case when {followed} is not null then {call.format('m.data')} end"
+        self._many = f"select count({each}) from {take}"  # noqa: S608 - own names
+        self._one = f"select m.iid, m.data::text, {followed} from {take}"  # noqa: S608 - own names
         self._call = f"select {call.format('%s::jsonb')}"
         self._parameters = tuple(parameters)
         self._posts_to = tuple(posts_to)

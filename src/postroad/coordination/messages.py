@@ -48,6 +48,7 @@ _EVENT = {
         "published_at": _TIME,
         "correlation_id": {"type": "string", "format": "uuid"},
         "cancels": {"type": ["integer", "null"]},
+        "traceparent": _TEXT_OR_NULL,
     },
 }
 _REPORT = {

@@ -6,12 +6,16 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
+from postroad import trace
 from postroad.coordination import calls
 from postroad.coordination.calls import said_async
 from postroad.coordination.snapshot import take_snapshot
 from postroad.coordination.steady import notify
 
 __all__ = ["cancel", "purge", "remove_reader", "retry", "set_voter", "take_snapshot"]
+
+CANCEL = "select coordination.cancel(%s, %s)" + trace.FOLLOWED
+RETRY = "select coordination.retry(%s, %s)" + trace.FOLLOWED
 
 
 async def cancel(
@@ -22,14 +26,14 @@ async def cancel(
     In the caller's transaction. Raises EventNotFound, EventCommitted.
     """
     async with said_async():
-        await connection.execute("select coordination.cancel(%s, %s)", (event_id, reason))
+        await connection.execute(CANCEL, (event_id, reason, trace.line()))
     await _wake(connection)
 
 
 async def retry(connection: AsyncConnection[Any], event_id: int, reader: str | None = None) -> None:
     """Try a parked event again, or a rollback that the Writer refused. Raises EventNotFound."""
     async with said_async():
-        await connection.execute("select coordination.retry(%s, %s)", (event_id, reader))
+        await connection.execute(RETRY, (event_id, reader, trace.line()))
     await _wake(connection)
 
 

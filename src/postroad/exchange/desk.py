@@ -102,7 +102,7 @@ class Desk:
             await self.place(moves)
         except ExchangeError as failure:
             if process is not None:
-                await self.journal.call(NOT_PLACED, self.epoch, process, str(failure))
+                await self.journal.change(NOT_PLACED, self.epoch, process, str(failure))
             raise
         processes = [process] if process is not None else []
         await self.marks.place(moves, processes)
@@ -146,7 +146,7 @@ class Desk:
                 "files_not_moved", extra={"database": moves[0].database, "reason": str(failure)}
             )
             for process in processes:
-                await self.journal.call(NOT_PLACED, self.epoch, process, str(failure))
+                await self.journal.change(NOT_PLACED, self.epoch, process, str(failure))
             return 0
         await self.marks.place(moves, processes)
         return len(moves)

@@ -19,6 +19,7 @@ from typing import Any
 
 import orjson
 
+from postroad import trace
 from postroad.exchange.content import Content
 from postroad.exchange.desk import Desk
 from postroad.exchange.errors import (
@@ -52,6 +53,7 @@ class Arrival:
     recipient: str | None
     order: int | None
     content: Content
+    traceparent: str | None = field(default_factory=trace.current)
 
     @property
     def digest(self) -> str:
@@ -259,6 +261,7 @@ def item_of(arrival: Arrival, temporary: str) -> dict[str, Any]:
         "media_type": arrival.content.media_type,
         "is_group": arrival.content.is_group,
         "temporary": temporary,
+        "traceparent": arrival.traceparent,
     }
 
 

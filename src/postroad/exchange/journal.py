@@ -19,6 +19,7 @@ from psycopg import AsyncConnection
 from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 
+from postroad import trace
 from postroad.exchange.errors import translate
 
 __all__ = ["Journal"]
@@ -92,6 +93,10 @@ class Journal:
         """Call a function that returns one value."""
         rows = await self._run(text, parameters, None)
         return rows[0][0] if rows else None
+
+    async def change(self, text: LiteralString, *parameters: Any) -> Any:
+        """Call a function whose events belong to the trace of this request."""
+        return await self.call(text + trace.FOLLOWED, *parameters, trace.line())
 
     async def rows(self, text: LiteralString, *parameters: Any) -> list[dict[str, Any]]:
         """Call a function that returns rows."""

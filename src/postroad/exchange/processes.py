@@ -85,14 +85,16 @@ class Processes:
             if answer["process"]["files"]:
                 return answer
             # Every file it picked was corrupt: it ends, and the next ones are picked.
-            await desk.journal.call(END_EMPTY, desk.epoch, desk.time.now(), answer["process"]["id"])
+            await desk.journal.change(
+                END_EMPTY, desk.epoch, desk.time.now(), answer["process"]["id"]
+            )
         return self._idle(None)
 
     async def _start_once(self, wish: Wish) -> dict[str, Any]:
         desk = self._desk
         if desk.is_full and not wish.resolved:
             desk.refuse_when_full()
-        answer = await desk.journal.call(
+        answer = await desk.journal.change(
             START,
             desk.epoch,
             desk.time.now(),
@@ -163,7 +165,7 @@ class Processes:
     ) -> dict[str, Any]:
         """API_2. Returns OK or CANCELLED."""
         desk = self._desk
-        answer = await desk.journal.call(
+        answer = await desk.journal.change(
             CHOOSE, desk.epoch, desk.time.now(), client, process, list(files), reason, delay
         )
         return judge(answer, process)
@@ -202,7 +204,7 @@ class Processes:
             )
             used = {name for name in temporaries if name is not None}
             try:
-                answer = await desk.journal.call(
+                answer = await desk.journal.change(
                     PREPARE,
                     desk.epoch,
                     desk.time.now(),
@@ -245,7 +247,7 @@ class Processes:
         desk = self._desk
         is_used = False
         try:
-            answer = await desk.journal.call(
+            answer = await desk.journal.change(
                 UPLOAD,
                 desk.epoch,
                 client,
@@ -278,7 +280,7 @@ class Processes:
     ) -> dict[str, Any]:
         """API_4, API_5, API_6, resolve, release: the outcome, then the files, then OK."""
         desk = self._desk
-        answer = await desk.journal.call(
+        answer = await desk.journal.change(
             END, desk.epoch, desk.time.now(), call, client, process, outcome, error
         )
         verdict = judge(answer, process)

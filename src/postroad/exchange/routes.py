@@ -35,7 +35,10 @@ __all__ = ["Routes"]
 logger = logging.getLogger(__name__)
 
 ROUTES = "select * from exchange.route order by id"
-CONSUME = "select (c).iid, (c).data::text as data from mbus.{}() c"
+CONSUME = (
+    "select (c).iid, (c).data::text as data, mbus.follow_trace((c).headers) as traceparent"
+    " from mbus.{}() c"
+)
 POST_REPLY = (
     "select exchange.post_reply(p_epoch => %s, p_number => %s, p_queue => %s, p_payload => %s)"
 )
@@ -156,4 +159,5 @@ def _arrival(route: dict[str, Any], found: dict[str, Any]) -> Arrival:
         recipient=route["recipient"],
         order=None,
         content=stored_json(body),
+        traceparent=found["traceparent"] or None,
     )

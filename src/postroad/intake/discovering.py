@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from datetime import timedelta
 
+from postroad import trace
 from postroad.clock import SYSTEM_CLOCK
 from postroad.intake.engine import Engine
 from postroad.intake.errors import SourceError
@@ -34,8 +35,14 @@ PAGES_PER_PROMOTION = 10
 async def discover(engine: Engine, server_id: int) -> Row | None:
     """Look at one server once; returns the report, None when it is not to be looked at now.
 
-    A server that cannot be used is noted and raises its SourceError.
+    A server that cannot be used is noted and raises its SourceError. Files begin their way here,
+    so what a look finds is on the trace that is followed, or on a new one.
     """
+    with trace.following(trace.current() or trace.new()):
+        return await _discover(engine, server_id)
+
+
+async def _discover(engine: Engine, server_id: int) -> Row | None:
     scan = await engine.journal.call("begin_scan", server_id, SCAN_LEASE)
     if scan is None:
         return None

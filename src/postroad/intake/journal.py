@@ -17,6 +17,7 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 
+from postroad import trace
 from postroad.clock import SYSTEM_CLOCK, Clock
 from postroad.intake.errors import translate
 
@@ -64,7 +65,10 @@ class Journal:
     async def call(self, function: str, *parameters: object) -> Any:
         """Call a function that returns one value."""
         places = ", ".join(["%s"] * len(parameters))
-        rows = await self.rows(f"select intake.{function}({places}) as value", *parameters)
+        statement = f"select intake.{function}({places}) as value"
+        if line := trace.line():
+            statement, parameters = statement + trace.FOLLOWED, (*parameters, line)
+        rows = await self.rows(statement, *parameters)
         return rows[0]["value"] if rows else None
 
     async def select(self, function: str, *parameters: object) -> list[Row]:

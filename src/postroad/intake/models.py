@@ -109,6 +109,7 @@ class ImportedFile(IntakeBase):
     created_at: Mapped[datetime]
     updated_at: Mapped[datetime]
     completed_at: Mapped[datetime | None]
+    traceparent: Mapped[str | None]
 
     server: Mapped[SftpServer] = relationship(back_populates="files", viewonly=True)
     parts: Mapped[list[FilePart]] = relationship(viewonly=True, order_by="FilePart.number")

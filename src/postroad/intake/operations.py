@@ -12,6 +12,7 @@ import asyncssh
 import psycopg
 from psycopg import Connection, sql
 
+from postroad import trace
 from postroad.alerts import clear_alert
 from postroad.intake import status
 from postroad.intake.alert_keys import file_alert, server_alert
@@ -169,8 +170,10 @@ def rotate_credentials(connection: Connection[Any], vault: Vault) -> int:
 def _files(connection: Connection[Any], verb: str, ids: Sequence[int]) -> list[int]:
     for file_id in ids:
         status.file(connection, file_id)
-    statement = sql.SQL("select {}(%s::bigint[])").format(sql.Identifier("intake", verb))
-    row = _run(connection, statement, [list(ids)]).fetchone()
+    statement = sql.SQL("select {}(%s::bigint[])" + trace.FOLLOWED).format(
+        sql.Identifier("intake", verb)
+    )
+    row = _run(connection, statement, [list(ids), trace.line()]).fetchone()
     assert row is not None  # noqa: S101 - a function call always gives one row
     done: list[int] = row[0]
     return done

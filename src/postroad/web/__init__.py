@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from postroad.web.problems import PROBLEM_MEDIA_TYPE, Problem, problem_responses
     from postroad.web.server import WebServer
     from postroad.web.tokens import bearer_token, hash_token, is_token_of, new_token
+    from postroad.web.tracing import given_trace
 
 __all__ = [
     "PROBLEM_MEDIA_TYPE",
@@ -47,6 +48,7 @@ __all__ = [
     "bearer_token",
     "decode_cursor",
     "encode_cursor",
+    "given_trace",
     "hash_token",
     "is_token_of",
     "new_token",
@@ -62,6 +64,7 @@ _HOMES = {
     **dict.fromkeys(("PROBLEM_MEDIA_TYPE", "Problem", "problem_responses"), "problems"),
     "WebServer": "server",
     **dict.fromkeys(("bearer_token", "hash_token", "is_token_of", "new_token"), "tokens"),
+    "given_trace": "tracing",
 }
 
 

@@ -6,7 +6,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from postroad import trace
 
-__all__ = ["TraceContext"]
+__all__ = ["TraceContext", "given_trace"]
+
+
+def given_trace(scope: Scope) -> str | None:
+    """Return the header `traceparent` of a request as it was sent."""
+    for name, value in scope["headers"]:
+        if name == b"traceparent":
+            return bytes(value).decode("latin-1")
+    return None
 
 
 class TraceContext:
@@ -20,6 +28,5 @@ class TraceContext:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        given = next((value for name, value in scope["headers"] if name == b"traceparent"), None)
-        with trace.following(given.decode("latin-1") if given else trace.new()):
+        with trace.following(given_trace(scope) or trace.new()):
             await self.app(scope, receive, send)

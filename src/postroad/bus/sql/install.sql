@@ -47,6 +47,7 @@ functions/browse.sql
 functions/purge.sql
 functions/move.sql
 functions/wake.sql
+functions/trace.sql
 functions/views.sql
 functions/temporary.sql
 functions/triggers.sql

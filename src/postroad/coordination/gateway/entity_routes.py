@@ -9,6 +9,7 @@ from fastapi import APIRouter, Header, Query, Response
 from psycopg_pool import AsyncConnectionPool
 from pydantic import BaseModel
 
+from postroad import trace
 from postroad.coordination.gateway.rows import Rows, Written
 from postroad.coordination.gateway.shapes import Shape
 from postroad.web import Page, decode_cursor, page_of, problem_responses
@@ -109,7 +110,7 @@ class EntityRoutes:
         async def create(response: Response, body: Any, mode: Mode = None) -> Command:
             values = body.model_dump(by_alias=True, exclude_unset=True, mode="json")
             async with self._writer.connection() as connection:
-                await _set_mode(connection, mode)
+                await _begin(connection, mode)
                 written = await self._rows.insert(connection, values)
             return _answer(response, written)
 
@@ -129,7 +130,7 @@ class EntityRoutes:
         ) -> Command:
             values = body.model_dump(by_alias=True, exclude_unset=True, mode="json")
             async with self._writer.connection() as connection:
-                await _set_mode(connection, mode)
+                await _begin(connection, mode)
                 written = await self._rows.update(connection, key, values, _version(if_match))
             return _answer(response, written)
 
@@ -140,7 +141,7 @@ class EntityRoutes:
         self, key: str, response: Response, mode: Mode = None, if_match: IfMatch = None
     ) -> Command:
         async with self._writer.connection() as connection:
-            await _set_mode(connection, mode)
+            await _begin(connection, mode)
             written = await self._rows.delete(connection, key, _version(if_match))
         return _answer(response, written)
 
@@ -174,6 +175,9 @@ def _version(if_match: str | None) -> str | None:
     return None if if_match in (None, "*") else str(if_match).strip().strip('"')
 
 
-async def _set_mode(connection: Any, mode: str | None) -> None:
+async def _begin(connection: Any, mode: str | None) -> None:
+    """Say in the transaction what its event shall be, and to which trace it belongs."""
+    if line := trace.line():
+        await connection.execute("select" + trace.FOLLOWED, (line,))
     if mode is not None:
         await connection.execute("select coordination.set_mode(%s)", (mode,))

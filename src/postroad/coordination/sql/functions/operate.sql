@@ -35,7 +35,8 @@ begin
   if not exists (select from coordination."WriterEvent" e where e."Id" = p_event) then
     perform coordination._refuse('PC005', format('there is no event %s', p_event), 'list them with: postroad coordination events');
   end if;
-  perform mbus.post_co_decide(jsonb_build_object('version', 1, 'kind', 'retry', 'id', p_event, 'reader', p_reader));
+  perform mbus.post_co_decide(jsonb_build_object('version', 1, 'kind', 'retry', 'id', p_event, 'reader', p_reader),
+    mbus.trace_headers());
 end $$;
 
 -- Whether a reader has a say.  One that is away for long keeps its place and catches up, but stops nobody.

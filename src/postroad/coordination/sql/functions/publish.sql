@@ -45,19 +45,21 @@ begin
   return v_count + v_again;
 end $$;
 
--- Posts events, five hundred to a message.
+-- Posts events, five hundred to a message.  A message all of whose events are of one trace carries it; each event names its own.
 create or replace function coordination._tell_events(p_events jsonb[]) returns integer
 language plpgsql set search_path from current as $$
 declare
   v_message jsonb;
+  v_line    text;
 begin
-  for v_message in
+  for v_message, v_line in
     select jsonb_build_object('version', 1, 'kind', 'events', 'writer', (select n.name from coordination.node n where n.role = 'writer'),
-      'events', jsonb_agg(u.event order by u.place))
+      'events', jsonb_agg(u.event order by u.place)),
+      coordination._only_trace(array_agg(u.event ->> 'traceparent'))
     from unnest(p_events) with ordinality u (event, place)
     group by (u.place - 1) / 500 order by (u.place - 1) / 500
   loop
-    perform mbus.post_co_events(v_message);
+    perform mbus.post_co_events(v_message, mbus.trace_headers(v_line));
   end loop;
   return cardinality(p_events);
 end $$;
@@ -67,7 +69,7 @@ language sql stable set search_path from current as $$
   select jsonb_build_object('id', e."Id", 'position', e."Position", 'count', e."PayloadCount", 'mode', e."Mode",
     'type', (select t."Name" from coordination."AppEventType" t where t."Id" = e."AppEventTypeId"),
     'entities', e."Entities", 'date', e."Date", 'published_at', e."PublishedAt",
-    'correlation_id', e."CorrelationId", 'cancels', e."Cancels")
+    'correlation_id', e."CorrelationId", 'cancels', e."Cancels", 'traceparent', e."TraceParent")
 $$;
 
 -- Tells again what has no outcome for too long: the message, or the answer, was lost.  Five hundred each time: first those that

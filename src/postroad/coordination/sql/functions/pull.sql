@@ -37,6 +37,7 @@ begin
     'events', coalesce((select json_agg(json_build_object('id', c."Id", 'position', c."Position", 'count', c.size, 'mode', c."Mode",
         'type', (select t."Name" from coordination."AppEventType" t where t."Id" = c."AppEventTypeId"),
         'entities', c."Entities", 'date', c."Date", 'correlation_id', c."CorrelationId", 'cancels', c."Cancels",
+        'traceparent', c."TraceParent",
         'outcome', case when c."AppEventStatusId" = 11 then 'cancel'
                         when c."Mode" = 'two-phase' and c."AppEventStatusId" = 9 then 'commit' end)
         order by c."Position") from chosen c), '[]'),

@@ -90,6 +90,7 @@ begin
     perform coordination._refuse('PC005', format('event %s does not wait at this reader', p_event), 'look at coordination.staging');
   end if;
   if v_event.vote is null then
+    perform set_config('postroad.traceparent', coalesce(v_event.traceparent, ''), true);
     perform coordination._tell_progress(jsonb_build_array(coordination._cast(p_event, p_reason)));
   end if;
 end $$;

@@ -39,6 +39,8 @@ begin
     end if;
     update coordination.progress p set position = v_progress.position, sequence = v_progress.sequence;
     if v_told <> '[]' or coordination._finished_to() > v_finished then
+      perform set_config('postroad.traceparent', coalesce(coordination._only_trace(array(
+        select e ->> 'traceparent' from jsonb_array_elements(p_page -> 'events') e)), ''), true);
       perform coordination._tell_progress(v_told);
     end if;
   end if;
@@ -99,10 +101,12 @@ begin
     where i not in (select (e ->> 'id')::bigint from jsonb_array_elements(p_page -> 'events') e))
   where p.included <> '{}';
   with come as (
-    insert into coordination.staging (event_id, position, count, mode, entities, type_name, date, correlation_id, cancels, outcome)
-    select e.id, e.position, e.count, e.mode, e.entities, e.type, e.date, e.correlation_id, e.cancels, coalesce(e.outcome, d.outcome)
+    insert into coordination.staging (event_id, position, count, mode, entities, type_name, date, correlation_id, cancels, outcome,
+      traceparent)
+    select e.id, e.position, e.count, e.mode, e.entities, e.type, e.date, e.correlation_id, e.cancels, coalesce(e.outcome, d.outcome),
+      e.traceparent
     from jsonb_to_recordset(p_page -> 'events') e (id bigint, position bigint, count integer, mode text, type text, entities text[],
-      date timestamptz, correlation_id uuid, cancels bigint, outcome text)
+      date timestamptz, correlation_id uuid, cancels bigint, outcome text, traceparent text)
     left join coordination.early_decision d on d.event_id = e.id
     where e.id <> all (p_progress.included)
     on conflict (event_id) do nothing

@@ -242,7 +242,8 @@ begin
   update coordination.progress p set told_at = coordination.now();
   perform mbus.post_co_votes(jsonb_build_object('version', 1, 'kind', 'progress',
     'reader', (select n.name from coordination.node n where n.role = 'reader'),
-    'finished_to', coordination._finished_to(), 'at', coordination.now(), 'events', p_told));
+    'finished_to', coordination._finished_to(), 'at', coordination.now(), 'events', p_told),
+    mbus.trace_headers());
 end $$;
 
 create or replace function coordination._finished_to() returns bigint

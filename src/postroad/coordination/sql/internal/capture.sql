@@ -24,10 +24,11 @@ declare
   v_asked text := nullif(current_setting('coordination.mode', true), '');
 begin
   if p_is_new then
-    insert into coordination."AppEvent" ("Id", "CorrelationId", "AppEventTypeId", "Mode", "Cancels")
+    insert into coordination."AppEvent" ("Id", "CorrelationId", "AppEventTypeId", "Mode", "Cancels", "TraceParent")
     values (p_event,
       coalesce(nullif(current_setting('coordination.correlation_id', true), '')::uuid, gen_random_uuid()),
-      p_type, coalesce(v_asked, p_mode), nullif(current_setting('coordination.cancels', true), '')::bigint);
+      p_type, coalesce(v_asked, p_mode), nullif(current_setting('coordination.cancels', true), '')::bigint,
+      nullif(current_setting('postroad.traceparent', true), ''));
   elsif v_asked is null and p_mode = 'two-phase' then
     update coordination."AppEvent" e set "Mode" = p_mode where e."Id" = p_event and e."Mode" <> p_mode;
   end if;

@@ -56,7 +56,8 @@ begin
         select coalesce(jsonb_agg(jsonb_build_object('id', d.event_id, 'position', e."Position", 'outcome', d.outcome,
           'reason', d.reason) order by e."Position"), '[]')
         from coordination.decision d join coordination."WriterEvent" e on e."Id" = d.event_id
-        where d.event_id = any (v_ids))));
+        where d.event_id = any (v_ids))),
+      mbus.trace_headers());
     v_ids := '{}';
     v_from := v_from + 5000;
   end loop;

@@ -32,3 +32,10 @@ create or replace function coordination._type(p_name text) returns integer
 language sql volatile set search_path from current as $$
   select coordination._type(left(p_name, length(p_name) - strpos(reverse(p_name), '.')), substring(p_name from '[^.]+$'))
 $$;
+
+-- The trace of several events if it is the same for all of them, otherwise null.
+create or replace function coordination._only_trace(p_lines text[]) returns text
+language sql immutable set search_path from current as $$
+  select case when count(distinct split_part(u.line, '-', 2)) = 1 and count(*) = count(u.line) then min(u.line) end
+  from unnest(p_lines) u (line)
+$$;

@@ -19,6 +19,8 @@ create table coordination."AppEvent" (
   "Cancels"          bigint,
   -- In the Reader's database: the order in which events were finished there.
   "Number"           bigint,
+  -- The W3C trace context of the transaction that made the event.
+  "TraceParent"      text,
   constraint event_mode_is_known check ("Mode" in ('replicate', 'two-phase'))
 );
 create index "AppEvent_unpublished_idx" on coordination."AppEvent" ("Id") where not "IsPublished";

@@ -36,6 +36,7 @@ create table coordination.staging (
   next_try_at  timestamptz,
   parked_at    timestamptz,
   entered_at   timestamptz not null default pg_catalog.clock_timestamp(),
+  traceparent  text,
   constraint outcome_is_known check (outcome in ('commit', 'cancel')),
   constraint vote_is_known check (vote in ('yes', 'no'))
 );

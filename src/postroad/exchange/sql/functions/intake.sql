@@ -15,7 +15,7 @@ begin
   for v_item in
     select i.* from jsonb_to_recordset(p_items) as i (
       item integer, database text, sender text, id text, recipient text, order_number bigint, size bigint, sha256 text,
-      digest text, media_type text, is_group boolean, temporary text)
+      digest text, media_type text, is_group boolean, temporary text, traceparent text)
     order by i.database, i.sender, i.item
   loop
     select m.* into v_found from exchange.message m
@@ -27,12 +27,12 @@ begin
       returning l.sequence into v_found.sequence;
       insert into exchange.message as m (
         database_id, kind, sender, id, name, sequence, recipient, order_number, state, file_name, size, sha256, digest,
-        media_type, is_group, folder)
+        media_type, is_group, folder, traceparent)
       values (
         v_item.database, 'message', v_item.sender, v_item.id, v_item.id, v_found.sequence, coalesce(v_item.recipient, ''),
         v_item.order_number, 'queued',
         exchange._file_name(v_found.sequence, v_item.id, v_item.sender, v_item.recipient, v_item.media_type),
-        v_item.size, v_item.sha256, v_item.digest, v_item.media_type, v_item.is_group, 'Messages')
+        v_item.size, v_item.sha256, v_item.digest, v_item.media_type, v_item.is_group, 'Messages', v_item.traceparent)
       on conflict do nothing returning m.* into v_found;
       answer := 'new';
       if found then

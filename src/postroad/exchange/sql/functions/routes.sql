@@ -23,18 +23,25 @@ language sql volatile set search_path from current as $$
   select exists (select from gone)
 $$;
 
--- Posts a reply to a queue and acknowledges it, both or neither.  False: somebody has acknowledged it already.
+-- Posts a reply to a queue and acknowledges it, both or neither; on the trace of the message that it answers, otherwise
+-- of the request that brought it.  False: somebody has acknowledged it already.
 create or replace function exchange.post_reply(p_epoch bigint, p_number bigint, p_queue text, p_payload jsonb) returns boolean
 language plpgsql volatile set search_path from current as $$
+declare
+  v_reply exchange.message;
+  v_trace text;
 begin
   perform exchange._enter(p_epoch);
   update exchange.message m set state = 'done', folder = 'Log', finished_at = exchange.now()
-  where m.number = p_number and m.state = 'waiting';
+  where m.number = p_number and m.state = 'waiting' returning m.* into v_reply;
   if not found then return false; end if;
+  select a.traceparent into v_trace from exchange.process_file f join exchange.message a on a.number = f.number
+  where f.process_id = v_reply.process_id and a.id = v_reply.reply_to order by a.number limit 1;
+  v_trace := coalesce(v_trace, v_reply.traceparent);
   if (select q.payload from mbus.queue q where q.name = p_queue) = 'jsonb' then
-    perform mbus.post(p_queue, p_payload);
+    perform mbus.post(p_queue, p_payload, mbus.trace_headers(v_trace));
   else
-    perform mbus.post(p_queue, p_payload::text);
+    perform mbus.post(p_queue, p_payload::text, mbus.trace_headers(v_trace));
   end if;
   return true;
 end $$;

@@ -10,5 +10,5 @@ begin
     jsonb_build_object('process', p_process.id, 'database', p_process.database_id, 'recipient', p_process.recipient,
                        'client', p_process.client_id, 'state', p_process.state, 'outcome', p_process.outcome,
                        'at', v_at, 'actor', p_actor, 'note', p_note),
-    null, null, null, v_at + (select s.events_kept from exchange.server s));
+    mbus.trace_headers(p_process.traceparent), null, null, v_at + (select s.events_kept from exchange.server s));
 end $$;

@@ -8,7 +8,8 @@ declare
   v_process exchange.process;
   v_parked  record;
 begin
-  update exchange.process p set state = 'CLEANUP', outcome = 'COMMITTED', deadline = null, expires_at = null
+  update exchange.process p set state = 'CLEANUP', outcome = 'COMMITTED', deadline = null, expires_at = null,
+    traceparent = coalesce(nullif(current_setting('postroad.traceparent', true), ''), p.traceparent)
   where p.id = p_process.id returning p.* into v_process;
   if p_process.has_marker then
     update exchange.database d set committed_seq = greatest(d.committed_seq, p_process.marker_seq)

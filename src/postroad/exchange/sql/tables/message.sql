@@ -27,7 +27,9 @@ create table exchange.message (
   available_at double precision,
   error        text,
   created_at   timestamptz not null default clock_timestamp(),
-  finished_at  timestamptz
+  finished_at  timestamptz,
+  -- The trace of the request that brought it.
+  traceparent  text default nullif(current_setting('postroad.traceparent', true), '')
 ) with (fillfactor = 85);
 create unique index message_id_is_one_senders_idx on exchange.message (sender, lower(id)) where kind = 'message';
 create unique index reply_id_is_one_recipients_idx on exchange.message (recipient, lower(id))

@@ -20,7 +20,9 @@ create table exchange.process (
   has_marker   boolean not null default false,
   manifest     text,
   error        text,
-  tries        integer not null default 0
+  tries        integer not null default 0,
+  -- The trace of the request that began it, later of the one that committed it: what follows by itself belongs to that.
+  traceparent  text default nullif(current_setting('postroad.traceparent', true), '')
 ) with (fillfactor = 70);
 create unique index process_attempt_is_one_clients_idx on exchange.process (client_id, attempt);
 create unique index database_has_one_process_idx on exchange.process (database_id)

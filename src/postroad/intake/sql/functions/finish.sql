@@ -1,6 +1,7 @@
 -- The end: status completed and the notice, in one transaction, once.  Takes files that were claimed for the step
 -- notify.  The notice goes to the bus queue file_events and, where p_amqp_queue names one, to the outbox of
--- RabbitMQ, with the fields that are asked for.  Returns the ids that were completed by this call.
+-- RabbitMQ, with the fields that are asked for; both on the
+-- trace of the file.  Returns the ids that were completed by this call.
 -- Errors: those of mbus.postn.
 create or replace function intake.finish(
   p_ids bigint[], p_token bigint, p_amqp_queue text default null, p_amqp_fields text[] default '{*}')
@@ -9,6 +10,7 @@ language plpgsql set search_path from current as $$
 declare
   v_ids     bigint[];
   v_notices jsonb[];
+  v_traces  text[];
 begin
   with done as (
     update intake.imported_files f
@@ -22,20 +24,22 @@ begin
          array_agg(jsonb_build_object(
            'file_id', d.id, 'minio_path', d.object_key, 'server', d.server_name, 'host', d.host,
            'filename', d.filename, 'path_hex', encode(d.path, 'hex'), 'version', d.version, 'size', d.filesize,
-           'mtime', d.mtime, 'sha256', d.file_hash, 'store', d.store) order by d.id)
-    into v_ids, v_notices
+           'mtime', d.mtime, 'sha256', d.file_hash, 'store', d.store) order by d.id),
+         array_agg(d.traceparent order by d.id)
+    into v_ids, v_notices, v_traces
   from done d;
   if v_ids is null then return '{}'; end if;
   perform intake._note(v_ids, 'completed', null);
   delete from intake.file_parts p where p.file_id = any (v_ids);
-  execute 'select mbus.postn_file_events(data => $1)' using v_notices;
+  execute 'select mbus.postn_file_events(data => $1, headers => mbus.trace_headers_of($2))' using v_notices, v_traces;
   if p_amqp_queue is not null then
     if not '*' = any (p_amqp_fields) then
       v_notices := array(
         select (select jsonb_object_agg(e.key, e.value) from jsonb_each(n.notice) e where e.key = any (p_amqp_fields))
         from unnest(v_notices) with ordinality n(notice, place) order by n.place);
     end if;
-    execute format('select mbus.%I(data => $1)', 'postn_' || p_amqp_queue) using v_notices;
+    execute format('select mbus.%I(data => $1, headers => mbus.trace_headers_of($2))', 'postn_' || p_amqp_queue)
+    using v_notices, v_traces;
   end if;
   return v_ids;
 end $$;

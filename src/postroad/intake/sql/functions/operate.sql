@@ -7,7 +7,7 @@ begin
   with tried as (
     update intake.imported_files f
     set status = 'discovered', attempts = 0, next_try_at = intake.now(), error_message = null,
-        updated_at = intake.now()
+        updated_at = intake.now(), traceparent = coalesce(nullif(current_setting('postroad.traceparent', true), ''), f.traceparent)
     where f.id = any (p_ids) and f.status in ('failed', 'vanished', 'superseded', 'skipped') and f.completed_at is null
     returning f.id)
   , cleaned as (
@@ -48,7 +48,8 @@ begin
   with again as (
     update intake.imported_files f
     set status = 'discovered', attempts = 0, next_try_at = intake.now(), error_message = null, bytes_done = 0,
-        bytes_at_claim = 0, completed_at = null, file_hash = null, cleanup = null, updated_at = intake.now()
+        bytes_at_claim = 0, completed_at = null, file_hash = null, cleanup = null, updated_at = intake.now(),
+        traceparent = coalesce(nullif(current_setting('postroad.traceparent', true), ''), f.traceparent)
     where f.id = any (p_ids) and f.status = 'completed' and f.cleanup is distinct from 'pending'
     returning f.id)
   select array_agg(a.id order by a.id) into v_ids from again a;

@@ -17,7 +17,8 @@ begin
   , again as (
     update intake.imported_files f
     set status = 'discovered', error_message = null, attempts = 0, bytes_done = 0, upload_id = null,
-        next_try_at = intake.now(), updated_at = intake.now()
+        next_try_at = intake.now(), updated_at = intake.now(),
+        traceparent = coalesce(nullif(current_setting('postroad.traceparent', true), ''), f.traceparent)
     from page p
     where f.server_id = p_server_id and f.path_digest = p.digest and f.filesize = p.filesize and f.mtime = p.mtime
       and f.status in ('vanished', 'superseded') and f.upload_id is null and p.done_for is null

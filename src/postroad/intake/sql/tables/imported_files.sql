@@ -32,6 +32,8 @@ create table intake.imported_files (
   created_at  timestamptz not null default clock_timestamp(),
   updated_at  timestamptz not null default clock_timestamp(),
   completed_at timestamptz,
+  -- The trace of the look that found it, or of the request that let it be tried again.
+  traceparent text default nullif(current_setting('postroad.traceparent', true), ''),
   constraint version_is_imported_once unique (server_id, path_digest, filesize, mtime),
   constraint lease_needs_owner check ((lease_token is null) = (lease_until is null)
                                       and (lease_token is null) = (lease_owner is null))
