@@ -420,3 +420,37 @@ def test_a_purged_predecessor_is_lost(two: Connection) -> None:
     two.execute("select mbus.purge('q')")
     assert take_r(two) == []
     assert status(two, "dmq", queue="r") == 1
+
+
+@pytest.mark.parametrize("is_reserved", [False, True])
+def test_a_predecessor_of_an_open_transaction_is_not_done(
+    live_two: str, connect: Connect, is_reserved: bool
+) -> None:
+    first, second = connect(live_two), connect(live_two, autocommit=True)
+    iid = one(first, "select mbus.get_iid('q')") if is_reserved else post(first, 1)
+    post(second, 2, after(iid), queue="r")
+    maintain(second, None)
+    assert take_r(second) == []
+    first.commit()
+    maintain(second, None)
+    assert take_r(second) == []
+    if is_reserved:
+        post(second, 1, iid=iid)
+        maintain(second, None)
+        assert take_r(second) == []
+    assert take(second) == ["1"]
+    maintain(second, None)
+    assert take_r(second) == ["2"]
+    assert left_behind(second) == [0, 0, 0]
+
+
+def test_a_predecessor_whose_transaction_rolls_back_never_was(
+    live_two: str, connect: Connect
+) -> None:
+    first, second = connect(live_two), connect(live_two, autocommit=True)
+    iid = post(first, 1)
+    post(second, 2, after(iid), queue="r")
+    first.rollback()
+    maintain(second, None)
+    assert take_r(second) == ["2"]
+    assert left_behind(second) == [0, 0, 0]

@@ -97,6 +97,7 @@ declare
   v_iid      text;
   v_before   mbus.queue;
   v_number   bigint;
+  v_holders  text[] := '{}';
   v_is_new   boolean := false;
 begin
   if v_lost not in ('release', 'dmq') then
@@ -116,12 +117,15 @@ begin
       perform mbus._add_waiters(v_before.id);
       v_is_new := true;
     end if;
-    perform mbus._await(v_blocked, v_before, v_number);
+    v_holders := v_holders || mbus._await(v_blocked, v_before, v_number, mbus._open_posts(v_before));
   end loop;
   perform mbus._check_circle(p_queue, p_parcel.number, v_blocked);
   if not exists (select from mbus.wait w where w.blocked_id = v_blocked) then
     delete from mbus.blocked where id = v_blocked;
     return false;
+  end if;
+  if v_holders <> '{}' then
+    insert into mbus.nudge (blocked_id, holders) values (v_blocked, v_holders);
   end if;
   -- Sessions that run the functions made before this one do not look for those who wait.
   if v_is_new then
@@ -131,26 +135,50 @@ begin
 end $$;
 
 -- Notes what is still to be done of one predecessor.
-create or replace function mbus._await(p_blocked bigint, p_queue mbus.queue, p_number bigint) returns void
+--   p_open  transactions that may have posted or reserved it and cannot be looked into
+-- Returns those of them on whose end it depends whether the predecessor is done; then it counts as reserved until
+-- mbus._await_again.
+create or replace function mbus._await(p_blocked bigint, p_queue mbus.queue, p_number bigint, p_open text[]) returns text[]
 language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
   v_consumer integer;
   v_state    text;
+  v_is_seen  boolean := false;
 begin
   -- Waits for a transaction that is just posting it, and makes later ones wait for ours.
   perform from mbus.reserved r where r.queue_id = p_queue.id and r.number = p_number for key share;
   if found then
     insert into mbus.wait (blocked_id, queue_id, number) values (p_blocked, p_queue.id, p_number);
-    return;
+    return '{}';
   end if;
   for v_consumer in select c.id from mbus.consumer c where c.queue_id = p_queue.id loop
     v_state := mbus._state(p_queue, v_consumer, p_number);
     continue when v_state = 'gone';
+    v_is_seen := true;
     insert into mbus.wait (blocked_id, queue_id, number, consumer_id)
     values (p_blocked, p_queue.id, p_number, v_consumer);
     if v_state = 'held' then
       insert into mbus.nudge (blocked_id) values (p_blocked);
     end if;
+  end loop;
+  if v_is_seen or p_open = '{}' then return '{}'; end if;
+  insert into mbus.wait (blocked_id, queue_id, number) values (p_blocked, p_queue.id, p_number);
+  return p_open;
+end $$;
+
+-- The transactions on which it depended have ended: now it can be seen what is to be waited for.
+create or replace function mbus._await_again(p_blocked bigint) returns void
+language plpgsql set search_path from current set enable_seqscan = off as $$
+declare
+  v_before record;
+begin
+  perform from mbus.blocked b where b.id = p_blocked and b.released_by is null for update;
+  if not found then return; end if;
+  for v_before in
+    delete from mbus.wait w where w.blocked_id = p_blocked and w.consumer_id is null and w.done_by is null
+    returning w.queue_id, w.number
+  loop
+    perform mbus._await(p_blocked, q, v_before.number, '{}') from mbus.queue q where q.id = v_before.queue_id;
   end loop;
 end $$;
 
@@ -344,14 +372,22 @@ language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
   v_nudge   mbus.nudge;
   v_blocked bigint[];
+  v_open    text[];
   v_count   bigint := 0;
 begin
+  if exists (select from mbus.nudge n where n.holders is not null) then
+    v_open := array(select distinct l.virtualtransaction from pg_locks l);
+  end if;
   for v_nudge in
     delete from mbus.nudge n where n.id in (
-      select w.id from mbus.nudge w where w.not_before is null or w.not_before <= mbus.now()
+      select w.id from mbus.nudge w
+      where (w.not_before is null or w.not_before <= mbus.now()) and (w.holders is null or not w.holders && v_open)
       order by w.id limit p_limit for update skip locked)
     returning n.*
   loop
+    if v_nudge.holders is not null then
+      perform mbus._await_again(v_nudge.blocked_id);
+    end if;
     if v_nudge.blocked_id is null then
       v_blocked := array(
         select distinct w.blocked_id from mbus.wait w

@@ -36,6 +36,7 @@ create index wait_by_blocked_idx on mbus.wait (blocked_id);
 
 -- Notes for maintenance: look at this blocked message again, or at all that wait for this predecessor.
 -- Written where a transaction could not know whether it was the last one; append-only.
+--   holders  open transactions, one of which may have posted or reserved a predecessor; look when they have ended
 create table mbus.nudge (
   id          bigint generated always as identity primary key,
   blocked_id  bigint,
@@ -43,7 +44,8 @@ create table mbus.nudge (
   number      bigint,
   consumer_id integer,
   not_before  timestamptz,
-  constraint nudge_names_one_thing check (blocked_id is null or queue_id is null)
+  constraint nudge_names_one_thing check (blocked_id is null or queue_id is null),
+  holders     text[]
 );
 
 -- Numbers given out by get_iid that nobody has posted yet: not done, although no message is there.

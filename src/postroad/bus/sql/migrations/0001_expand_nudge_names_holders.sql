@@ -1,0 +1,3 @@
+-- breaks older: no
+alter table mbus.nudge add column holders text[];
+drop function if exists mbus._await(bigint, mbus.queue, bigint);
