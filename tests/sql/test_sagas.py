@@ -6,7 +6,7 @@ import pytest
 from psycopg import Connection
 
 from tests.fixtures.postgres import Connect
-from tests.sql.calls import column, maintain, one, rows
+from tests.sql.calls import column, maintain, one, refused, rows
 from tests.sql.tour import (
     FORWARD,
     UNDO,
@@ -174,3 +174,11 @@ def test_a_compensation_that_is_put_back_is_not_done(tour: Connection) -> None:
     maintain(tour, None)
     assert saga_state(tour, saga) == "compensated"
     assert left(tour) == {}
+
+
+def test_a_step_cannot_be_moved_away(tour: Connection) -> None:
+    saga = start_tour(tour)
+    with refused(tour, "MB012"):
+        tour.execute("select mbus.move('rooms_reservations', 'transfers_to')")
+    assert ready(tour) == ["rooms_reservations"]
+    assert steps(tour, saga)["rooms"] == "ready"

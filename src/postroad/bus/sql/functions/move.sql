@@ -2,7 +2,7 @@
 -- one transaction; returns how many.  They get iids of the new queue and keep the old one in header moved_from.
 -- Call it again until it returns 0.
 -- Locks: the rows; those that another transaction holds are waited for.
--- Errors: MB001, MB002, MB011 payloads differ, MB012 state or same queue, MB014 isolation.
+-- Errors: MB001, MB002, MB011 payloads differ, MB012 state, same queue or step of a saga, MB014 isolation.
 create or replace function mbus.move(
   qname text, destination text, cname text default 'default', state text default 'ready', iid text default null,
   amt integer default 1000)
@@ -31,6 +31,14 @@ begin
     where move.iid is null and b.is_match
   loop
     for v_parcel in select * from mbus._take_number(v_queue.id, v_consumer.id, v_number) loop
+      -- Its step would count as done, while the message waits elsewhere.
+      if v_parcel.headers ? 'saga' and exists (
+          select from mbus.saga_step s
+          where not s.is_settled and (s.do_queue_id = v_queue.id and s.do_number = v_number
+                                      or s.undo_queue_id = v_queue.id and s.undo_number = v_number)) then
+        raise exception 'message "%" is a step of saga %', mbus._iid(qname, v_number), v_parcel.headers -> 'saga'
+          using errcode = 'MB012', hint = 'It stays where its saga expects it. Cancel the saga, or try the step again.';
+      end if;
       execute format('select mbus.%I(data => $1.%I, headers => $2, properties => $1.properties, expires => $1.expires)',
                      'post_' || destination, 'data_' || v_queue.payload)
       using v_parcel, coalesce(v_parcel.headers, '') - 'consume_after'::text - 'dedup_key'::text
