@@ -74,8 +74,8 @@ class IntakeSettings(Section):
     max_attempts: int = Field(default=8, ge=1, le=1000)
     """Tries of one file before it counts as failed; a server or store that is away costs none."""
 
-    part_bytes: int = Field(default=8 * MIB, ge=5 * MIB, le=512 * MIB)
-    """Size of the parts of an upload; grows where 10,000 parts would not do. Default 8 MiB."""
+    part_bytes: int = Field(default=5 * MIB, ge=5 * MIB, le=512 * MIB)
+    """Size of the parts of an upload; grows where 10,000 parts would not do. Default 5 MiB."""
 
     parts_in_memory: int = Field(default=3, ge=2, le=64)
     """Parts of one transfer that are held in memory at most. Default 3."""
