@@ -30,9 +30,9 @@ __all__ = ["AsyncRequester"]
 
 logger = logging.getLogger(__name__)
 
-FIRST_LOOK_SECONDS = 0.001
+FIRST_LOOK_SECONDS = 0.0005
 LAST_LOOK_SECONDS = 0.025
-LOOK_GROWTH = 1.1
+LOOK_GROWTH = 1.15
 
 
 @dataclass(eq=False, slots=True)
