@@ -64,6 +64,33 @@ def _write(dsns: dict[str, str], dice: random.Random, stopping: threading.Event)
             stopping.wait(0.1)
 
 
+def _situation(lab: Lab, readers: tuple[str, ...]) -> str:
+    """Tell where events have stopped."""
+    open_events = (
+        'select s."Name", count(*), min(e."Position"), max(e."Position"), max(e."Reason")'
+        ' from coordination."AppEvent" e'
+        ' join coordination."AppEventStatus" s on s."Id" = e."AppEventStatusId"'
+        ' where e."FinishedAt" is null group by 1'
+    )
+    received = (
+        'select count(*), min("Position"), max("Position"), min("Id") from'
+        ' coordination."WriterEvent" where "FinishedAt" is null'
+    )
+    heard = "select name, finished_to, now() - heard_at, asked_at from coordination.reader"
+    staged = (
+        "select count(*), min(position), max(position), count(parked_at), max(attempts),"
+        " min(reason), array_agg(distinct outcome), array_agg(distinct vote),"
+        " count(*) filter (where staged < count) from coordination.staging"
+    )
+    progress = "select position, sequence, wait from coordination.progress"
+    lines = [f"writer {lab.run('writer', open_events)}"]
+    lines += [f"coordinator {lab.run('coordinator', query)}" for query in (received, heard)]
+    for reader in readers:
+        lines += [f"{reader} {lab.run(reader, query)}" for query in (staged, progress)]
+        lines.append(f"{reader} is the same: {lab.rows(reader) == lab.rows('writer')}")
+    return "\n".join(lines)
+
+
 @pytest.fixture
 def newest_own_server() -> Iterator[TestServer]:
     folder = run_folder() / f"own-{os.getpid()}-{os.urandom(4).hex()}"
@@ -108,18 +135,22 @@ def test_readers_follow_through_kills_of_every_part_and_of_postgres(
                 session.execute('alter table "DummyItem" drop constraint "DummyItem_Name_check"')
             lab = connected(dsns, readers)
             began = time.monotonic()
-            wait_until(
-                lambda: (
-                    lab.value(
-                        "writer",
-                        'select not exists (select from coordination."AppEvent"'
-                        ' where "FinishedAt" is null)',
-                    )
-                    and all(lab.rows(reader) == lab.rows("writer") for reader in readers)
-                ),
-                what="an end of all events",
-                timeout_seconds=150,
-            )
+            try:
+                wait_until(
+                    lambda: (
+                        lab.value(
+                            "writer",
+                            'select not exists (select from coordination."AppEvent"'
+                            ' where "FinishedAt" is null)',
+                        )
+                        and all(lab.rows(reader) == lab.rows("writer") for reader in readers)
+                    ),
+                    what="an end of all events",
+                    timeout_seconds=150,
+                )
+            except TimeoutError as failure:
+                failure.add_note(_situation(lab, readers))
+                raise
             rest_seconds = time.monotonic() - began
             watcher.stopping.set()
             work[0].result()
