@@ -111,8 +111,9 @@ declare
   v_last  bigint[] := '{}';
 begin
   for v_to in
-    (select s.position from coordination.staging s
-     where s.position > p_event.position and s.cancels is not null and s.entities && p_event.entities
+    -- Only what makes up for an event before this one can be what this one was built on.
+    (select s.position from coordination.staging s join coordination."AppEvent" e on e."Id" = s.cancels
+     where s.position > p_event.position and e."Position" < p_event.position and s.entities && p_event.entities
      order by s.position limit 10)
     union all
     (select max(l.position) from (
