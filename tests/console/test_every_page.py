@@ -16,7 +16,7 @@ from tests.fixtures.console import OpenPage, RunningConsole
 SERIOUS = {"serious", "critical"}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def stage(console: RunningConsole) -> Stage:
     """Fill every room with something to see."""
     stage = Stage(console.dsn)

@@ -187,7 +187,8 @@ def test_nothing_is_lost_and_nothing_doubled_under_random_kills(
         done = world.rows("select count(*) from exchange.message where state = 'done'")[0][0]
         assert (lost, doubled, done) == (0, 0, MESSAGES)
         assert world.kills > 0
-        assert erps.kills > 0
+        # The short run may be over before the second kill.
+        assert erps.kills > 0 or not IS_FULL
         replies = world.rows("select id from exchange.message where state = 'waiting'")
         committed = erps.rows("select process from marker where outcome = 'COMMITTED'")
         assert sorted(replies) == sorted(committed)

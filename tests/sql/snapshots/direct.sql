@@ -123,7 +123,7 @@ begin
           where s.ctid = any (array(
             select r.ctid from mbus."qt$sample$0" r
             where r.id >= v_hint and (r.expires is null or r.expires > v_now)
-              and (r.headers is null or not r.headers ? 'group')    -- see mbus._add_groups
+              and r.headers -> 'group' is null    -- see mbus._add_groups
             order by r.id limit v_missing for update skip locked))
           returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
         select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], g.data, null::jsonb, null::text, null::bytea
@@ -138,7 +138,7 @@ begin
           where s.ctid = any (array(
             select r.ctid from mbus."qt$sample$1" r
             where r.id >= v_hint and (r.expires is null or r.expires > v_now)
-              and (r.headers is null or not r.headers ? 'group')    -- see mbus._add_groups
+              and r.headers -> 'group' is null    -- see mbus._add_groups
             order by r.id limit v_missing for update skip locked))
           returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
         select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], g.data, null::jsonb, null::text, null::bytea
@@ -214,7 +214,7 @@ begin
           where s.ctid = any (array(
             select r.ctid from mbus."qt$sample$0" r
             where r.id >= v_hint and (r.expires is null or r.expires > v_now)
-              and (r.headers is null or not r.headers ? 'group')    -- see mbus._add_groups
+              and r.headers -> 'group' is null    -- see mbus._add_groups
             order by r.id limit v_missing for update skip locked))
           returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
@@ -231,7 +231,7 @@ begin
           where s.ctid = any (array(
             select r.ctid from mbus."qt$sample$1" r
             where r.id >= v_hint and (r.expires is null or r.expires > v_now)
-              and (r.headers is null or not r.headers ? 'group')    -- see mbus._add_groups
+              and r.headers -> 'group' is null    -- see mbus._add_groups
             order by r.id limit v_missing for update skip locked))
           returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',

@@ -21,7 +21,7 @@ begin
     ) then
       v_recipients := v_recipients || 8001;
     end if;
-  exception when others then
+  exception when others or assert_failure then
     perform mbus._bury(8001, p_parcel, p_number, 'selector: ' || sqlerrm);
   end;
 
@@ -157,7 +157,7 @@ begin
             select r.ctid from mbus."qc$sample$default$0" r
             cross join lateral (select e.expires, e.headers from mbus."ql$sample$0" e where e.id = r.id offset 0) l
             where r.id >= v_hint and (l.expires is null or l.expires > v_now)
-              and (l.headers is null or not l.headers ? 'group')    -- see mbus._add_groups
+              and l.headers -> 'group' is null    -- see mbus._add_groups
             order by r.id limit v_missing for update of r skip locked))
           returning s.id)
         select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], null::hstore, g.data, null::text, null::bytea
@@ -174,7 +174,7 @@ begin
             select r.ctid from mbus."qc$sample$default$1" r
             cross join lateral (select e.expires, e.headers from mbus."ql$sample$1" e where e.id = r.id offset 0) l
             where r.id >= v_hint and (l.expires is null or l.expires > v_now)
-              and (l.headers is null or not l.headers ? 'group')    -- see mbus._add_groups
+              and l.headers -> 'group' is null    -- see mbus._add_groups
             order by r.id limit v_missing for update of r skip locked))
           returning s.id)
         select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], null::hstore, g.data, null::text, null::bytea
@@ -231,7 +231,7 @@ begin
             select r.ctid from mbus."qc$sample$done$0" r
             cross join lateral (select e.expires, e.headers from mbus."ql$sample$0" e where e.id = r.id offset 0) l
             where r.id >= v_hint and (l.expires is null or l.expires > v_now)
-              and (l.headers is null or not l.headers ? 'group')    -- see mbus._add_groups
+              and l.headers -> 'group' is null    -- see mbus._add_groups
             order by r.id limit v_missing for update of r skip locked))
           returning s.id)
         select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], null::hstore, g.data, null::text, null::bytea
@@ -248,7 +248,7 @@ begin
             select r.ctid from mbus."qc$sample$done$1" r
             cross join lateral (select e.expires, e.headers from mbus."ql$sample$1" e where e.id = r.id offset 0) l
             where r.id >= v_hint and (l.expires is null or l.expires > v_now)
-              and (l.headers is null or not l.headers ? 'group')    -- see mbus._add_groups
+              and l.headers -> 'group' is null    -- see mbus._add_groups
             order by r.id limit v_missing for update of r skip locked))
           returning s.id)
         select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], null::hstore, g.data, null::text, null::bytea
@@ -336,7 +336,7 @@ begin
             select r.ctid from mbus."qc$sample$default$0" r
             cross join lateral (select e.expires, e.headers from mbus."ql$sample$0" e where e.id = r.id offset 0) l
             where r.id >= v_hint and (l.expires is null or l.expires > v_now)
-              and (l.headers is null or not l.headers ? 'group')    -- see mbus._add_groups
+              and l.headers -> 'group' is null    -- see mbus._add_groups
             order by r.id limit v_missing for update of r skip locked))
           returning s.id)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
@@ -355,7 +355,7 @@ begin
             select r.ctid from mbus."qc$sample$default$1" r
             cross join lateral (select e.expires, e.headers from mbus."ql$sample$1" e where e.id = r.id offset 0) l
             where r.id >= v_hint and (l.expires is null or l.expires > v_now)
-              and (l.headers is null or not l.headers ? 'group')    -- see mbus._add_groups
+              and l.headers -> 'group' is null    -- see mbus._add_groups
             order by r.id limit v_missing for update of r skip locked))
           returning s.id)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
@@ -414,7 +414,7 @@ begin
             select r.ctid from mbus."qc$sample$done$0" r
             cross join lateral (select e.expires, e.headers from mbus."ql$sample$0" e where e.id = r.id offset 0) l
             where r.id >= v_hint and (l.expires is null or l.expires > v_now)
-              and (l.headers is null or not l.headers ? 'group')    -- see mbus._add_groups
+              and l.headers -> 'group' is null    -- see mbus._add_groups
             order by r.id limit v_missing for update of r skip locked))
           returning s.id)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
@@ -433,7 +433,7 @@ begin
             select r.ctid from mbus."qc$sample$done$1" r
             cross join lateral (select e.expires, e.headers from mbus."ql$sample$1" e where e.id = r.id offset 0) l
             where r.id >= v_hint and (l.expires is null or l.expires > v_now)
-              and (l.headers is null or not l.headers ? 'group')    -- see mbus._add_groups
+              and l.headers -> 'group' is null    -- see mbus._add_groups
             order by r.id limit v_missing for update of r skip locked))
           returning s.id)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
@@ -579,7 +579,7 @@ begin
                    null::timestamptz as delayed_until, $5 as expires, null::integer[] as received,
                    v_headers[m.place] as headers, v_properties[m.place] as properties, $1[m.place] as data
             from generate_series(1, v_count) m(place)) t);
-      exception when others then
+      exception when others or assert_failure then
         v_one_by_one := true;    -- one of them raises: find out which
       end;
     end if;

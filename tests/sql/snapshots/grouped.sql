@@ -165,7 +165,7 @@ begin
             where s.ctid = any (array(
               select r.ctid from mbus."qt$sample$h0" r
               where r.id = any (v_ids)
-                and (not coalesce(r.headers ? 'group', false)
+                and (r.headers -> 'group' is null
                      or not mbus._is_group_held(8000, r.headers -> 'group'))
               order by r.id for update skip locked))
             returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
@@ -196,7 +196,7 @@ begin
             where s.ctid = any (array(
               select r.ctid from mbus."qt$sample$h1" r
               where r.id = any (v_ids)
-                and (not coalesce(r.headers ? 'group', false)
+                and (r.headers -> 'group' is null
                      or not mbus._is_group_held(8000, r.headers -> 'group'))
               order by r.id for update skip locked))
             returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
@@ -227,7 +227,7 @@ begin
             where s.ctid = any (array(
               select r.ctid from mbus."qt$sample$0" r
               where r.id = any (v_ids)
-                and (not coalesce(r.headers ? 'group', false)
+                and (r.headers -> 'group' is null
                      or not mbus._is_group_held(8000, r.headers -> 'group'))
               order by r.id for update skip locked))
             returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
@@ -258,7 +258,7 @@ begin
             where s.ctid = any (array(
               select r.ctid from mbus."qt$sample$1" r
               where r.id = any (v_ids)
-                and (not coalesce(r.headers ? 'group', false)
+                and (r.headers -> 'group' is null
                      or not mbus._is_group_held(8000, r.headers -> 'group'))
               order by r.id for update skip locked))
             returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
@@ -368,7 +368,7 @@ begin
             where s.ctid = any (array(
               select r.ctid from mbus."qt$sample$h0" r
               where r.id = any (v_ids)
-                and (not coalesce(r.headers ? 'group', false)
+                and (r.headers -> 'group' is null
                      or not mbus._is_group_held(8000, r.headers -> 'group'))
               order by r.id for update skip locked))
             returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
@@ -401,7 +401,7 @@ begin
             where s.ctid = any (array(
               select r.ctid from mbus."qt$sample$h1" r
               where r.id = any (v_ids)
-                and (not coalesce(r.headers ? 'group', false)
+                and (r.headers -> 'group' is null
                      or not mbus._is_group_held(8000, r.headers -> 'group'))
               order by r.id for update skip locked))
             returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
@@ -434,7 +434,7 @@ begin
             where s.ctid = any (array(
               select r.ctid from mbus."qt$sample$0" r
               where r.id = any (v_ids)
-                and (not coalesce(r.headers ? 'group', false)
+                and (r.headers -> 'group' is null
                      or not mbus._is_group_held(8000, r.headers -> 'group'))
               order by r.id for update skip locked))
             returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
@@ -467,7 +467,7 @@ begin
             where s.ctid = any (array(
               select r.ctid from mbus."qt$sample$1" r
               where r.id = any (v_ids)
-                and (not coalesce(r.headers ? 'group', false)
+                and (r.headers -> 'group' is null
                      or not mbus._is_group_held(8000, r.headers -> 'group'))
               order by r.id for update skip locked))
             returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)

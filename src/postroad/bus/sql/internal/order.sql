@@ -368,14 +368,15 @@ end $$;
 
 -- Works off nudges, and forgets what is over.  Only committed work is seen here.
 create or replace function mbus._resolve(p_limit integer) returns bigint
-language plpgsql set search_path from current set enable_seqscan = off as $$
+language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
 declare
   v_nudge   mbus.nudge;
   v_blocked bigint[];
   v_open    text[];
   v_count   bigint := 0;
 begin
-  if exists (select from mbus.nudge n where n.holders is not null) then
+  -- The condition on the id lets it use the index, as scans are off here.
+  if exists (select from mbus.nudge n where n.id > 0 and n.holders is not null) then
     v_open := array(select distinct l.virtualtransaction from pg_locks l);
   end if;
   for v_nudge in

@@ -29,7 +29,7 @@ begin
         select from coordination.waiting mine join coordination.waiting other
           on other.entity = mine.entity and other.position < mine.position
         where mine.event_id = s.event_id)
-        and s.staged >= s.count
+        and (s.staged >= s.count or s.outcome is not distinct from 'cancel')
         and (v_progress.wait = 'entity' or s.position = (select min(a.position) from coordination.staging a))
       order by s.position
     loop
