@@ -101,6 +101,7 @@ def gateway(context: PartContext) -> Service:
         databases.reader,
         host="127.0.0.1",
         port=context.port("coordination", settings.port),
+        token=settings.token.get_secret_value() if settings.token else None,
         after_timeout=settings.after_timeout,
     )
 
