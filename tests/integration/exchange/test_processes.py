@@ -287,6 +287,19 @@ async def test_replies_of_one_name_stay_apart(exchange: Room) -> None:
     assert (await erp.call("DELETE", "/messages/r"))[0] == 404
 
 
+async def test_replies_may_be_named_as_others_would_be(exchange: Room) -> None:
+    phone, erp = exchange.caller("phone"), exchange.caller("erp")
+    for number, names in enumerate((["x"], [f"x.{n}" for n in range(2, 9)] + ["x"])):
+        await phone.send(f"m{number}")
+        process = await erp.begin()
+        replies = [{"name": name, "recipient": "phone", "body": name} for name in names]
+        await erp.prepare(process["id"], replies)
+        await erp.end(process["id"], "commit")
+    found = await phone.replies()
+    assert [reply["body"] for reply in found].count("x") == 2
+    assert len({reply["id"].lower() for reply in found}) == len(found) == 9
+
+
 async def test_events_of_a_process_are_on_the_bus(exchange: Room) -> None:
     _, erp, process = await _ready(exchange, "m1")
     await erp.end(process["id"], "commit")

@@ -57,7 +57,9 @@ begin
     on conflict (recipient, lower(id)) where kind = 'reply' and state <> 'discarded' do nothing
     returning m.number into v_number;
     exit when found;
-    v_id := left(p_name, 40) || '.' || v_sequence || case when v_id = p_name then '' else '.' || p_process.number end;
+    -- Somebody may have named replies just so; by chance no name is met twice for ever.
+    v_id := left(p_name, 40) || '.' || v_sequence
+         || case when v_id = p_name then '' else '.' || left(md5(gen_random_uuid()::text), 8) end;
   end loop;
   insert into exchange.move (number, temporary) values (v_number, p_temporary);
 end $$;
