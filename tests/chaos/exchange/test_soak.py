@@ -29,10 +29,10 @@ from tools.crash_table.world import Nursery, World
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
 IS_FULL = bool(os.environ.get("POSTROAD_STRESS"))
-MESSAGES = int(os.environ.get("POSTROAD_SOAK", "100000" if IS_FULL else "200"))
+MESSAGES = int(os.environ.get("POSTROAD_SOAK", "100000" if IS_FULL else "1000"))
 SENDERS = 8
 DATABASES = ("sales", "stock", "books", "staff") if IS_FULL else ("sales", "stock")
-PAUSES = (1.0, 5.0) if IS_FULL else (0.3, 1.0)
+PAUSES = (1.0, 5.0) if IS_FULL else (0.1, 0.5)
 SETTINGS = {
     "file_threads": 8,
     "started_timeout": "2s",
@@ -187,8 +187,7 @@ def test_nothing_is_lost_and_nothing_doubled_under_random_kills(
         done = world.rows("select count(*) from exchange.message where state = 'done'")[0][0]
         assert (lost, doubled, done) == (0, 0, MESSAGES)
         assert world.kills > 0
-        # The short run may be over before the second kill.
-        assert erps.kills > 0 or not IS_FULL
+        assert erps.kills > 0
         replies = world.rows("select id from exchange.message where state = 'waiting'")
         committed = erps.rows("select process from marker where outcome = 'COMMITTED'")
         assert sorted(replies) == sorted(committed)
