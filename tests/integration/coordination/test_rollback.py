@@ -222,3 +222,25 @@ def test_what_was_built_on_a_cancelled_event_waits_for_what_makes_up_for_it(
     assert lab.state(ground) == lab.writer_state(ground) == "Canceled"
     assert [row[0] for row in lab.rows("r1")["DummyNode"]] == [1, 2]
     lab.assert_same()
+
+
+def test_an_event_cancelled_between_two_of_its_pages_is_in_nobodys_way(open_a_lab: OpenLab) -> None:
+    lab = open_a_lab("r1")
+    many = 'insert into "DummyItem" ("Name") select \'x\' from generate_series(1, 25)'
+    event = lab.write(many, mode="two-phase")
+    lab.publish()
+    while lab.network:
+        lab.deliver(lab.network.pop(0))
+    lab.pull("r1")
+    staged = "select staged < count and staged > 0 from coordination.staging"
+    assert lab.value("r1", staged)
+    lab.run("coordinator", "select coordination.cancel(%s)", event)
+    lab.collect_decisions()
+    while lab.network:
+        lab.deliver(lab.network.pop(0))
+    assert lab.writer_state(event) == "Canceled"
+    later = lab.write('insert into "DummyItem" ("Name") values (\'later\')')
+    lab.settle()
+    assert lab.state(later) == "Committed"
+    assert lab.value("r1", "select count(*) from coordination.staging") == 0
+    lab.assert_same()
