@@ -1,16 +1,18 @@
 -- Replies addressed to a client, oldest first; the first always, then while the limits hold.  p_after: the number after
--- which the page begins.
+-- which the page begins.  has_more: whether there are others behind those that are returned.
 create or replace function exchange.replies(p_recipient text, p_limit integer, p_max_bytes bigint, p_after bigint)
 returns table (number bigint, id text, name text, database text, sender text, recipient text, sequence bigint, reply_to text, size bigint,
-               sha256 text, media_type text, is_group boolean, created_at timestamptz, process text, file_name text, folder text)
+               sha256 text, media_type text, is_group boolean, created_at timestamptz, process text, file_name text, folder text,
+               has_more boolean)
 language sql stable set search_path from current as $$
   select w.number, w.id, w.name, w.database_id, w.sender, w.recipient, w.sequence, w.reply_to, w.size, w.sha256, w.media_type, w.is_group,
-         w.created_at, w.process_id, w.file_name, w.folder
-  from (select m.*, sum(m.size) over (order by m.number) as total, row_number() over (order by m.number) as place
+         w.created_at, w.process_id, w.file_name, w.folder, count(*) over () < w.found
+  from (select m.*, sum(m.size) over (order by m.number) as total, row_number() over (order by m.number) as place,
+               count(*) over () as found
         from (select m.* from exchange.message m
               where m.recipient = p_recipient and m.state = 'waiting' and m.number > coalesce(p_after, 0)
-              order by m.number limit p_limit) m) w
-  where w.place = 1 or w.total <= p_max_bytes
+              order by m.number limit p_limit + 1) m) w
+  where w.place = 1 or w.place <= p_limit and w.total <= p_max_bytes
   order by w.number
 $$;
 
