@@ -103,7 +103,7 @@ def add_client(
 
 
 def renew_client(connection: Connection[Any], id_: str) -> str:
-    """Give a client a new token; the old one ends at once. Raises ClientNotFound."""
+    """Give a client a new token; the old one ends within two seconds. Raises ClientNotFound."""
     token = new_token("px")
     _run(connection, RENEW_CLIENT, (id_, hash_token(token)))
     return token

@@ -64,9 +64,7 @@ async def read_inline_many(
             found.append(_shown(file.move, file.href, stored))
             continue
         try:
-            stored = await verified(
-                desk, file.move, limit_bytes=file.limit_bytes, is_new=is_new
-            )
+            stored = await verified(desk, file.move, limit_bytes=file.limit_bytes, is_new=is_new)
             found.append(_shown(file.move, file.href, stored))
         except FileCorrupt:
             found.append(None)

@@ -23,9 +23,9 @@ from psycopg import AsyncCursor, sql
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
-from postroad.exchange.content import inline, stored_json
+from postroad.exchange.content import inline, parse, stored_json
 from postroad.exchange.desk import Desk
-from postroad.exchange.errors import ExchangeError, FileCorrupt, TakenOver
+from postroad.exchange.errors import ContentInvalid, ExchangeError, FileCorrupt, TakenOver
 from postroad.exchange.files import temporary_name
 from postroad.exchange.intake import INTAKE, Arrival, item_of
 from postroad.exchange.placement import Move
@@ -166,10 +166,13 @@ async def _recorded(
 
 def _arrival(route: dict[str, Any], found: dict[str, Any]) -> Arrival:
     """Make a message from what the bus carries; its id comes from the iid."""
+    data = found["data"]
     try:
-        body = json.loads(found["data"])
-    except (TypeError, ValueError):
-        body = found["data"]
+        # Not everything that Python reads as JSON can be stored; what cannot is kept as text, or
+        # the route would wait for it for ever.
+        content = stored_json(parse(data.encode()) if data is not None else None)
+    except ContentInvalid:
+        content = stored_json(data)
     id_ = re.sub(r"[^A-Za-z0-9._-]", ".", found["iid"])[-64:].lstrip("._-")
     return Arrival(
         sender=f"{SENDER}.{route['id']}"[:64],
@@ -177,6 +180,6 @@ def _arrival(route: dict[str, Any], found: dict[str, Any]) -> Arrival:
         id=id_,
         recipient=route["recipient"],
         order=None,
-        content=stored_json(body),
+        content=content,
         traceparent=found["traceparent"] or None,
     )

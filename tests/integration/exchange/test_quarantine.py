@@ -110,7 +110,10 @@ async def test_a_reply_in_quarantine_waits_again_when_its_file_is_right(exchange
     assert await phone.replies() == []
     assert _state(exchange, "r1") == "parked"
     (exchange.root / "sales/Error" / ANSWER).write_bytes(good)
-    assert await _requeue(exchange, "r1", sender="erp") == (200, {"status": "OK", "state": "waiting"})
+    assert await _requeue(exchange, "r1", sender="erp") == (
+        200,
+        {"status": "OK", "state": "waiting"},
+    )
     assert [reply["body"] for reply in await phone.replies()] == [1]
     assert exchange.alerts() == []
     assert (await phone.call("DELETE", "/messages/r1"))[0] == 200

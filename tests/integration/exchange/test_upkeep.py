@@ -240,6 +240,21 @@ async def test_a_route_keeps_messages_whose_iid_was_used_before(exchange: Room) 
     assert [file["body"]["n"] for file in process["files"]] == [1, 2, 1]
 
 
+async def test_a_route_keeps_as_text_what_is_no_json(exchange: Room) -> None:
+    texts = ["NaN", '"\\ud800"', "1e999", "no json", '{"n": 1}']
+    exchange.rows("select mbus.create_queue('notes', payload => 'text')")
+    exchange.rows("select exchange.add_route('in2', 'in', 'notes', 'sales', null)")
+    for text in texts:
+        exchange.rows("select mbus.post('notes', %s::text)", text)
+
+    async def has_arrived() -> bool:
+        return len(exchange.rows("select from exchange.message")) == len(texts)
+
+    await wait_until_async(has_arrived, what="every message in the mailbox")
+    process = await exchange.caller("erp").begin()
+    assert [file["body"] for file in process["files"]] == [*texts[:-1], {"n": 1}]
+
+
 async def test_the_command_line_does_what_operators_need(exchange: Room) -> None:
     await exchange.restart(suspect_after=1)
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
