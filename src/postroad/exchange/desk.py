@@ -108,7 +108,7 @@ class Desk:
         await self.marks.place(moves, processes)
 
     async def place(self, moves: Sequence[Move]) -> list[Move]:
-        """Bring files to where they belong; what is lost is reported, returned, and the rest goes on.
+        """Bring files to where they belong; what is lost is reported and returned.
 
         Raises StorageFailed or StorageFull.
         """

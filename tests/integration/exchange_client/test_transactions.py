@@ -71,6 +71,12 @@ def test_a_block_that_commits_itself_is_told(desk: Desk, erp: Erp) -> None:
     assert erp.orders() == ["m1"]
 
 
+def _block(desk: Desk, connection: Any, inside: Callable[[], None], *, has_marker: bool) -> None:
+    with desk.instance.process(desk.database, connection, has_marker=has_marker):
+        connection.execute("insert into orders (id) values ('m1')")
+        inside()
+
+
 @pytest.mark.parametrize("autocommit", [False, True], ids=["implicit", "autocommit"])
 @pytest.mark.parametrize("has_marker", [True, False], ids=["marker", "no-marker"])
 def test_an_error_that_the_block_swallows_is_not_confirmed(
@@ -79,11 +85,13 @@ def test_an_error_that_the_block_swallows_is_not_confirmed(
     """PostgreSQL answers ROLLBACK, and no error, to the COMMIT of a transaction that failed."""
     erp = make_erp("postgres")
     with psycopg.connect(erp.dsn, autocommit=autocommit) as connection:
-        process = desk.instance.process(desk.database, connection, has_marker=has_marker)
-        with pytest.raises(TransactionEnded), process:
-            connection.execute("insert into orders (id) values ('m1')")
+
+        def swallow() -> None:
             with suppress(psycopg.Error):
                 connection.execute("select 1 / 0")
+
+        with pytest.raises(TransactionEnded):
+            _block(desk, connection, swallow, has_marker=has_marker)
         assert desk.state() == "queued"
         with desk.instance.process(desk.database, connection, has_marker=has_marker) as work:
             connection.execute("insert into orders (id) values ('m1')")
@@ -102,12 +110,15 @@ async def test_without_blocking_an_error_that_is_swallowed_is_not_confirmed(
     instance = AsyncExchange(desk.server.url, desk.server.token(unique("erp")))
     connect = psycopg.AsyncConnection.connect
     async with await connect(erp.dsn, autocommit=autocommit) as connection:
-        process = instance.process(desk.database, connection, has_marker=False)
-        with pytest.raises(TransactionEnded):
-            async with process:
+
+        async def swallow() -> None:
+            async with instance.process(desk.database, connection, has_marker=False):
                 await connection.execute("insert into orders (id) values ('m1')")
                 with suppress(psycopg.Error):
                     await connection.execute("select 1 / 0")
+
+        with pytest.raises(TransactionEnded):
+            await swallow()
         assert desk.state() == "queued"
         async with instance.process(desk.database, connection) as work:
             await connection.execute("insert into orders (id) values ('m1')")
@@ -130,9 +141,8 @@ def test_a_rollback_in_place_of_the_commit_is_noticed(
             return answer
 
         desk.instance.prepare = spoil  # type: ignore[method-assign]
-        process = desk.instance.process(desk.database, connection, has_marker=False)
-        with pytest.raises(TransactionEnded), process:
-            connection.execute("insert into orders (id) values ('m1')")
+        with pytest.raises(TransactionEnded):
+            _block(desk, connection, lambda: None, has_marker=False)
     assert erp.orders() == []
     assert desk.state() == "queued"
 

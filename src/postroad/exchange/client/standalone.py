@@ -744,7 +744,7 @@ def finished(work: Work, database: str, has_marker: bool) -> Steps:
     except Exception as error:
         yield from undone(work, f"the transaction had ended: {error}", "fail")
         raise TransactionEnded(
-            f"process {work.id}: the block's transaction failed, or was ended, in the block: {error}"
+            f"process {work.id}: the transaction failed or ended inside the block: {error}"
         ) from error
     try:
         for reply in work.replies:
