@@ -162,7 +162,9 @@ def _is_still_so(connection: Connection[Any], move: Move) -> bool:
 def _is_listed_now(connection: Connection[Any], database: str, name: str) -> bool:
     row = connection.execute(
         "select exists (select from exchange.message m where m.database_id = %s"
-        " and (m.file_name = %s or m.file_name = %s) and m.folder is not null)"
+        " and (m.file_name = %s or m.file_name = %s)"
+        # What an administrator has put back and not requeued yet is known, too.
+        " and (m.folder is not null or m.state = 'parked'))"
         " or exists (select from exchange.move v where v.temporary = %s)",
         (database, name, name.removesuffix(".json") + ".bin", name),
     ).fetchone()

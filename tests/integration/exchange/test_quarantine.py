@@ -205,3 +205,29 @@ async def test_a_strangers_file_is_put_aside_and_never_overwritten(exchange: Roo
     assert (exchange.root / "sales/Error" / aside[0]).read_text() == "not yours"
     assert [file["body"] for file in (await erp.begin())["files"]] == [{"id": "m0"}, {"id": "m1"}]
     assert _look(exchange, is_fixing=False) == []
+
+
+async def test_a_reply_that_was_read_is_acknowledged_though_its_file_is_bad(exchange: Room) -> None:
+    phone, erp, process = await _ready(exchange, REPLY)
+    await erp.end(process, "commit")
+    assert len(await phone.replies()) == 1
+    (exchange.root / "sales/Messages" / ANSWER).write_text("2")
+    assert _look(exchange) == ["changed"]
+    for _ in range(2):
+        assert (await phone.call("DELETE", "/messages/r1"))[0] == 200
+    assert _state(exchange, "r1") == "done"
+    assert exchange.alerts() == []
+    assert (await _requeue(exchange, "r1"))[0] == 409
+
+
+async def test_a_file_that_was_put_back_waits_for_its_requeue(exchange: Room) -> None:
+    phone, erp = exchange.caller("phone"), exchange.caller("erp")
+    await phone.send("m1")
+    file = exchange.root / "sales/Messages" / NAME
+    good = file.read_bytes()
+    file.unlink()
+    assert _look(exchange) == ["missing"]
+    (exchange.root / "sales/Error" / NAME).write_bytes(good)
+    assert _look(exchange) == []
+    assert (await _requeue(exchange, "m1"))[0] == 200
+    assert [file["id"] for file in (await erp.begin())["files"]] == ["m1"]

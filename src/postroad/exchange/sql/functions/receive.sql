@@ -26,15 +26,20 @@ language sql stable set search_path from current as $$
 $$;
 
 -- The recipient has it: the reply goes to Log.  Repeatable.  Answers {status: OK | MISSING, moves}.
+-- One that is parked, too: it was read before its file was found to be bad, and is not to come again.
 create or replace function exchange.ack(p_epoch bigint, p_recipient text, p_id text) returns jsonb
 language plpgsql volatile set search_path from current as $$
 declare
   v_reply exchange.message;
 begin
   perform exchange._enter(p_epoch);
-  select r.* into v_reply from exchange.reply(p_recipient, p_id) r;
+  select m.* into v_reply from exchange.message m
+  where m.kind = 'reply' and m.recipient = p_recipient and lower(m.id) = lower(p_id) and m.id = p_id
+    and m.state in ('waiting', 'done', 'parked');
   if v_reply.number is null then return jsonb_build_object('status', 'MISSING'); end if;
-  update exchange.message m set state = 'done', folder = 'Log', finished_at = exchange.now()
-  where m.number = v_reply.number and m.state = 'waiting';
+  update exchange.message m
+  set state = 'done', folder = case when m.state = 'waiting' then 'Log' else m.folder end, finished_at = exchange.now()
+  where m.number = v_reply.number and m.state in ('waiting', 'parked');
+  perform alerts.clear(format('exchange/corrupt/%s', v_reply.number)) where v_reply.state = 'parked';
   return jsonb_build_object('status', 'OK', 'moves', exchange._moves_of(v_reply.number));
 end $$;
