@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 from typing import Any
 
 import psycopg
@@ -218,9 +219,9 @@ async def test_routes_carry_between_the_bus_and_mailboxes_once(exchange: Room) -
 
 
 async def test_a_route_keeps_messages_whose_iid_was_used_before(exchange: Room) -> None:
-    def post(number: int) -> None:
-        exchange.rows("select mbus.create_queue('orders', payload => 'jsonb')")
-        exchange.rows("select mbus.post('orders', %s::jsonb)", json.dumps({"n": number}))
+    def post(number: int) -> str:
+        row = exchange.rows("select mbus.post('orders', %s::jsonb) as iid", json.dumps(number))
+        return str(row[0]["iid"])
 
     async def has_arrived(count: int) -> None:
         async def is_so() -> bool:
@@ -228,16 +229,18 @@ async def test_a_route_keeps_messages_whose_iid_was_used_before(exchange: Room) 
 
         await wait_until_async(is_so, what=f"{count} messages in the mailbox")
 
-    post(1)
+    exchange.rows("select mbus.create_queue('orders', payload => 'jsonb')")
     exchange.rows("select exchange.add_route('in1', 'in', 'orders', 'sales', null)")
+    queue, number, node = re.split("[.@]", post(1))
     await has_arrived(1)
-    # A queue that is made anew counts its messages anew; the last one has the same content, too.
-    for number, count in ((2, 2), (1, 3)):
-        exchange.rows("select mbus.drop_queue('orders')")
-        post(number)
-        await has_arrived(count)
+    # Somebody has used the ids of the next two: for other content, and for the very same.
+    double = exchange.caller("bus.in1")
+    for next_, body in ((1, "other"), (2, 3)):
+        await double.send(f"{queue}.{int(number) + next_}.{node}", body=body)
+    assert [int(re.split("[.@]", post(n))[1]) for n in (2, 3)] == [int(number) + 1, int(number) + 2]
+    await has_arrived(5)
     process = await exchange.caller("erp").begin()
-    assert [file["body"]["n"] for file in process["files"]] == [1, 2, 1]
+    assert [file["body"] for file in process["files"]] == [1, "other", 3, 2, 3]
 
 
 async def test_a_route_keeps_as_text_what_is_no_json(exchange: Room) -> None:
