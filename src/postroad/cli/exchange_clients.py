@@ -83,7 +83,7 @@ def add_client(
 @json_option
 @pass_application
 def renew_client(application: Application, client_id: str, as_json: bool) -> None:
-    """Give a client a new token; the old one ends at once.
+    """Give a client a new token; the old one ends within two seconds.
 
     Example: postroad exchange clients renew erp-1
     """

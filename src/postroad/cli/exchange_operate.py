@@ -110,6 +110,7 @@ def messages(
 @click.command()
 @click.argument("message_id", metavar="ID")
 @click.option("--sender", help="Whose message, where several have used the id.")
+@click.option("--recipient", help="Whose reply, where several have one of this id.")
 @click.option("--database", help="Of which database.")
 @dry_run_option
 @json_option
@@ -119,15 +120,18 @@ def requeue(
     message_id: str,
     sender: str | None,
     database: str | None,
+    recipient: str | None,
     is_dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Hand a parked or deferred message out again.
+    """Hand a parked or deferred message, or a parked reply, out again.
 
     Example: postroad exchange requeue order-17 --sender tablet-3
     """
     with exchange_connection(application) as connection:
-        operations.requeue(connection, message_id, sender=sender, database=database)
+        operations.requeue(
+            connection, message_id, sender=sender, database=database, recipient=recipient
+        )
         _end(connection, is_dry_run)
     _say(f"message {message_id}", "handed out again", is_dry_run, as_json, id=message_id)
 
@@ -194,6 +198,10 @@ def replay(
     Example: postroad exchange replay sales --dry-run
     """
     with exchange_connection(application) as connection:
+        if from_seq is None:
+            # What was reported a moment ago may be corrected yet; then there is nothing to replay.
+            time.sleep(operations.restored_in(connection, database_id) or 0.0)
+            connection.rollback()
         count = operations.replay(connection, database_id, from_seq=from_seq, is_skipped=is_skipped)
         _end(connection, is_dry_run)
     if as_json:

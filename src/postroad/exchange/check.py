@@ -3,8 +3,8 @@
 | finding | what it is | repair |
 |---|---|---|
 | moved | a file lies in another folder than its row says | moved there |
-| missing | no file | the message is parked, the administrator told |
-| changed | other size or digest than what was taken in | parked, the file goes to Error |
+| missing | no file | the administrator is told; the message is parked unless it was processed |
+| changed | other size or digest than what was taken in | the same, and the file goes to Error |
 | unlisted | a file that no row knows | put aside in Error under `unlisted-…` |
 | temporary | left behind by a crash | removed |
 | unsafe | a link, a pipe, a folder among the files | told, never touched |
@@ -16,6 +16,7 @@ more before it counts as a finding.
 from __future__ import annotations
 
 import os
+import secrets
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ DATABASES = "select d.id from exchange.database d order by d.id"
 FILED = "select exchange.filed(p_database => %s, p_after => %s, p_limit => %s)"
 QUARANTINE = (
     "select exchange.quarantine(p_epoch => null, p_number => %s, p_version => %s, p_reason => %s,"
-    " p_is_there => %s)"
+    " p_is_there => %s, p_folder => %s)"
 )
 PLACED = (
     "select exchange.placed(p_epoch => null, p_numbers => %s::bigint[], p_versions => %s::bigint[],"
@@ -155,13 +156,15 @@ def _is_still_so(connection: Connection[Any], move: Move) -> bool:
         "select m.folder, m.state from exchange.message m where m.number = %s", (move.number,)
     ).fetchone()
     connection.rollback()
-    return row is not None and row == (move.folder, move.state) and move.state != "parked"
+    return row is not None and row == (move.folder, move.state) and move.folder != "Error"
 
 
 def _is_listed_now(connection: Connection[Any], database: str, name: str) -> bool:
     row = connection.execute(
         "select exists (select from exchange.message m where m.database_id = %s"
-        " and (m.file_name = %s or m.file_name = %s) and m.folder is not null)"
+        " and (m.file_name = %s or m.file_name = %s)"
+        # What an administrator has put back and not requeued yet is known, too.
+        " and (m.folder is not null or m.state = 'parked'))"
         " or exists (select from exchange.move v where v.temporary = %s)",
         (database, name, name.removesuffix(".json") + ".bin", name),
     ).fetchone()
@@ -181,7 +184,7 @@ def _fix(connection: Connection[Any], storage: Storage, move: Move, finding: Fin
         return _fixed(finding)
     is_there = finding.kind == "changed"
     reason = f"found by check: {finding.detail}"
-    connection.execute(QUARANTINE, (move.number, move.version, reason, is_there))
+    connection.execute(QUARANTINE, (move.number, move.version, reason, is_there, move.folder))
     connection.commit()
     if is_there:
         row = connection.execute(PENDING, ([move.number],)).fetchone()
@@ -221,6 +224,8 @@ def _put_aside(storage: Storage, finding: Finding) -> Finding:
             storage.unlink(finding.database, finding.folder, finding.name)
         elif finding.kind == "unlisted":
             aside = f"unlisted-{finding.name}"[:255]
+            if storage.exists(finding.database, "Error", aside):
+                aside = f"unlisted-{secrets.token_hex(4)}-{finding.name}"[:255]
             storage.rename(finding.database, (finding.folder, finding.name), ("Error", aside))
             storage.synchronise(finding.database, "Error")
         else:

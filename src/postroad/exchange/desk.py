@@ -32,7 +32,7 @@ Result = TypeVar("Result")
 FIND_DATABASE = "select (exchange.find_database(p_id => %s, p_may_create => %s)).id"
 QUARANTINE = (
     "select exchange.quarantine(p_epoch => %s, p_number => %s, p_version => %s, p_reason => %s,"
-    " p_is_there => %s)"
+    " p_is_there => %s, p_folder => %s, p_is_new => %s)"
 )
 NOT_PLACED = "select exchange.not_placed(p_epoch => %s, p_process => %s, p_reason => %s)"
 PENDING = (
@@ -107,8 +107,12 @@ class Desk:
         processes = [process] if process is not None else []
         await self.marks.place(moves, processes)
 
-    async def place(self, moves: Sequence[Move]) -> None:
-        """Bring files to where they belong; a file that is lost is reported, the rest goes on."""
+    async def place(self, moves: Sequence[Move]) -> list[Move]:
+        """Bring files to where they belong; what is lost is reported and returned.
+
+        Raises StorageFailed or StorageFull.
+        """
+        lost = []
         try:
             await self.placement.place(moves)
         except FileMissing:
@@ -117,6 +121,8 @@ class Desk:
                     await self.placement.place([move])
                 except FileMissing as missing:
                     await self.quarantine(move, str(missing), is_there=False)
+                    lost.append(move)
+        return lost
 
     async def follow_pending(
         self, processes: list[str] | None = None, numbers: list[int] | None = None
@@ -151,13 +157,25 @@ class Desk:
         await self.marks.place(moves, processes)
         return len(moves)
 
-    async def quarantine(self, move: Move, reason: str, *, is_there: bool) -> None:
-        """Park a message whose file is not what was taken in, and tell the administrator."""
-        verdict = await self.journal.call(
-            QUARANTINE, self.epoch, move.number, move.version or None, reason, is_there
+    async def quarantine(
+        self, move: Move, reason: str, *, is_there: bool, is_new: bool = False
+    ) -> None:
+        """Put a file that is not what was taken in aside, and tell the administrator.
+
+        `is_new` says that its process is just being started, so that nobody has read it there.
+        """
+        verdict = await self.journal.change(
+            QUARANTINE,
+            self.epoch,
+            move.number,
+            move.version or None,
+            reason,
+            is_there,
+            move.folder,
+            is_new,
         )
         logger.error(
             "file_in_quarantine", extra={"file": move.name, "reason": reason, "verdict": verdict}
         )
-        if is_there and verdict == "parked":
+        if is_there and verdict in ("parked", "kept"):
             await self.follow_pending(numbers=[move.number])

@@ -37,6 +37,7 @@ __all__ = [
     "replay",
     "requeue",
     "resolve",
+    "restored_in",
 ]
 
 ADD_CLIENT = (
@@ -54,9 +55,10 @@ END = (
     " p_process => %s, p_outcome => %s, p_error => %s) as answer"
 )
 REQUEUE = (
-    "select exchange.requeue(p_epoch => null, p_id => %s, p_sender => %s, p_database => %s)"
-    " as answer"
+    "select exchange.requeue(p_epoch => null, p_id => %s, p_sender => %s, p_database => %s,"
+    " p_recipient => %s) as answer"
 )
+RESTORED_IN = "select exchange.restored_in(p_database => %s) as seconds"
 REPLAY = (
     "select exchange.replay(p_epoch => null, p_database => %s, p_from => %s, p_is_skipped => %s)"
     " as count"
@@ -101,7 +103,7 @@ def add_client(
 
 
 def renew_client(connection: Connection[Any], id_: str) -> str:
-    """Give a client a new token; the old one ends at once. Raises ClientNotFound."""
+    """Give a client a new token; the old one ends within two seconds. Raises ClientNotFound."""
     token = new_token("px")
     _run(connection, RENEW_CLIENT, (id_, hash_token(token)))
     return token
@@ -142,9 +144,11 @@ def requeue(
     *,
     sender: str | None = None,
     database: str | None = None,
+    recipient: str | None = None,
 ) -> dict[str, Any]:
     """Hand a parked or deferred message out again. Raises MessageNotFound, MessageConflict."""
-    answer: dict[str, Any] = _run(connection, REQUEUE, (id_, sender, database))[0]["answer"]
+    given = (id_, sender, database, recipient)
+    answer: dict[str, Any] = _run(connection, REQUEUE, given)[0]["answer"]
     match answer["status"]:
         case "MISSING":
             raise MessageNotFound(
@@ -152,7 +156,8 @@ def requeue(
             )
         case "AMBIGUOUS":
             raise MessageConflict(
-                f"several senders have used the id {id_}", hint="say which one with --sender"
+                f"several messages have the id {id_}",
+                hint="say which one with --sender, --database or --recipient",
             )
         case "CONFLICT":
             raise MessageConflict(
@@ -171,10 +176,17 @@ def replay(
 ) -> int:
     """Hand out again what a restored database lost; returns how many messages.
 
-    `is_skipped` accepts the loss instead. Raises DatabaseNotFound, NotRestored.
+    `is_skipped` accepts the loss instead. That a database was restored counts a few seconds after
+    it was reported, see `restored_in`. Raises DatabaseNotFound, NotRestored.
     """
     count: int = _run(connection, REPLAY, (database, from_seq, is_skipped))[0]["count"]
     return count
+
+
+def restored_in(connection: Connection[Any], database: str) -> float | None:
+    """Return after how many seconds a reported restore counts; None: none was reported."""
+    seconds: float | None = _run(connection, RESTORED_IN, (database,))[0]["seconds"]
+    return seconds
 
 
 def add_route(

@@ -10,13 +10,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import secrets
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
 
-from postroad.exchange.errors import ExchangeError, FileMissing, StorageFailed, storage_failure
+from postroad.exchange.errors import (
+    ExchangeError,
+    FileMissing,
+    FileUnsafe,
+    StorageFailed,
+    storage_failure,
+)
 from postroad.exchange.files import FOLDERS, Session, Storage
 
 __all__ = ["Move", "Placement", "redo"]
@@ -180,7 +187,10 @@ def _redo_one(storage: Storage, move: Move) -> set[str]:
     """Do one move and return the folders whose names changed."""
     if move.folder is None:
         return _remove(storage, move)
+    is_taken = storage.exists(move.database, move.folder, move.name)
     for folder, name in _sources(move):
+        if is_taken and storage.exists(move.database, folder, name):
+            _make_way(storage, move, move.folder)
         with contextlib.suppress(FileNotFoundError):
             storage.rename(move.database, (folder, name), (move.folder, move.name))
             _move_head(storage, move, folder)
@@ -192,6 +202,20 @@ def _redo_one(storage: Storage, move: Move) -> set[str]:
     raise FileMissing(
         f"{move.name} is neither where it was nor in {move.folder}", number=move.number
     )
+
+
+def _make_way(storage: Storage, move: Move, folder: str) -> None:
+    """Put aside what lies under the name already, unless it is a copy of the same content.
+
+    Nobody else's file has this name, so it is a stranger's, or a copy between two file systems died
+    before it removed its source.
+    """
+    with contextlib.suppress(FileUnsafe, OSError):
+        if storage.digest(move.database, folder, move.name) == (move.size, move.sha256):
+            return
+    aside = f"unlisted-{secrets.token_hex(4)}-{move.name}"
+    storage.rename(move.database, (folder, move.name), ("Error", aside))
+    storage.synchronise(move.database, "Error")
 
 
 def _sources(move: Move) -> Iterator[tuple[str, str]]:

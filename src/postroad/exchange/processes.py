@@ -80,9 +80,11 @@ class Processes:
             await desk.know_database(wish.database)
         for _ in range(PICKS_MOST):
             answer = await self._start_once(wish)
-            if answer["status"] != "STARTED" or not answer.pop("is_new", False):
-                return answer
-            if answer["process"]["files"]:
+            is_new, is_torn = answer.pop("is_new", False), answer.pop("is_torn", False)
+            if is_torn and not is_new:
+                # What was handed out before has a bad file now: the process was cancelled.
+                continue
+            if answer["status"] != "STARTED" or not is_new or answer["process"]["files"]:
                 return answer
             # Every file it picked was corrupt: it ends, and the next ones are picked.
             await desk.journal.change(
@@ -113,7 +115,10 @@ class Processes:
             await desk.follow_pending(settled)
         if answer["status"] == "STARTED":
             self._remember(answer["process"]["id"], answer["process"]["database"])
-            answer["process"] = await self._handed(answer["process"])
+            count = len(answer["process"]["files"])
+            is_new = answer.get("is_new", False)
+            answer["process"] = await self._handed(answer["process"], is_new=is_new)
+            answer["is_torn"] = len(answer["process"]["files"]) < count
         elif answer["status"] == "IDLE":
             return self._idle(answer.get("retry_after"))
         return dict(answer)
@@ -123,12 +128,13 @@ class Processes:
         wait = usual if seconds is None else max(1.0, min(usual, seconds))
         return {"status": "IDLE", "retry_after": round(wait)}
 
-    async def _handed(self, process: dict[str, Any]) -> dict[str, Any]:
+    async def _handed(self, process: dict[str, Any], *, is_new: bool) -> dict[str, Any]:
         """Turn what the journal knows of a process into what its owner gets."""
         facts = process["files"]
         contents: list[dict[str, Any] | None] = [{} for _ in facts]
         if process["state"] == "STARTED" and facts:
-            contents = await read_inline_many(self._desk, self._wanted(process["id"], facts))
+            wanted = self._wanted(process["id"], facts)
+            contents = await read_inline_many(self._desk, wanted, is_new=is_new)
         files = []
         for fact, content in zip(facts, contents, strict=True):
             if content is None:
@@ -168,7 +174,12 @@ class Processes:
         answer = await desk.journal.change(
             CHOOSE, desk.epoch, desk.time.now(), client, process, list(files), reason, delay
         )
-        return judge(answer, process)
+        verdict = judge(answer, process)
+        moves = [Move.of(fact) for fact in answer.get("moves", ())]
+        if moves:
+            # What was refused too often was parked.
+            await desk.follow(moves)
+        return verdict
 
     async def prepare(
         self,

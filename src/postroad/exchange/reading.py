@@ -14,7 +14,7 @@ from postroad.exchange.errors import FileCorrupt, FileMissing, FileUnsafe
 from postroad.exchange.files import CHUNK_BYTES, Session, Storage
 from postroad.exchange.placement import Move
 
-__all__ = ["Wanted", "read_inline", "read_inline_many", "stream", "verified"]
+__all__ = ["Wanted", "read_inline_many", "stream", "verified"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +26,13 @@ class Wanted:
     limit_bytes: int
 
 
-async def verified(desk: Desk, move: Move, *, limit_bytes: int) -> bytes | None:
+async def verified(
+    desk: Desk, move: Move, *, limit_bytes: int, is_new: bool = False
+) -> bytes | None:
     """Return the bytes of a small file, None for a larger one whose size is right.
 
-    A file that was edited, torn or lost is put in quarantine. Raises FileCorrupt.
+    A file that was edited, torn or lost is put in quarantine; `is_new` says that it is read for a
+    process that is just being started. Raises FileCorrupt.
     """
     is_small = move.size <= limit_bytes
     try:
@@ -41,19 +44,16 @@ async def verified(desk: Desk, move: Move, *, limit_bytes: int) -> bytes | None:
             return await desk.in_thread(_read, desk.storage, move, is_small)
     except FileMissing as missing:
         reason = "the file is missing"
-        await desk.quarantine(move, reason, is_there=False)
+        await desk.quarantine(move, reason, is_there=False, is_new=is_new)
         raise FileCorrupt(f"{move.name}: {reason}") from missing
     except (FileCorrupt, FileUnsafe) as corrupt:
-        await desk.quarantine(move, str(corrupt), is_there=True)
+        await desk.quarantine(move, str(corrupt), is_there=True, is_new=is_new)
         raise FileCorrupt(str(corrupt)) from corrupt
 
 
-async def read_inline(desk: Desk, move: Move, href: str, *, limit_bytes: int) -> dict[str, Any]:
-    """Return the content for an answer: inline if small, else the link. Raises FileCorrupt."""
-    return _shown(move, href, await verified(desk, move, limit_bytes=limit_bytes))
-
-
-async def read_inline_many(desk: Desk, files: Sequence[Wanted]) -> list[dict[str, Any] | None]:
+async def read_inline_many(
+    desk: Desk, files: Sequence[Wanted], *, is_new: bool = False
+) -> list[dict[str, Any] | None]:
     """Return the contents for an answer, None for what was put in quarantine.
 
     All are read by one thread; only what it cannot read is looked at again, one by one.
@@ -64,9 +64,8 @@ async def read_inline_many(desk: Desk, files: Sequence[Wanted]) -> list[dict[str
             found.append(_shown(file.move, file.href, stored))
             continue
         try:
-            found.append(
-                await read_inline(desk, file.move, file.href, limit_bytes=file.limit_bytes)
-            )
+            stored = await verified(desk, file.move, limit_bytes=file.limit_bytes, is_new=is_new)
+            found.append(_shown(file.move, file.href, stored))
         except FileCorrupt:
             found.append(None)
     return found

@@ -47,23 +47,22 @@ class Replies:
         self, recipient: str, limit: int, max_bytes: int, after: int | None
     ) -> tuple[list[dict[str, Any]], int | None]:
         """Return replies, oldest first, and the number after which the next page begins."""
-        rows = await self._desk.journal.rows(REPLIES, recipient, limit + 1, max_bytes, after)
-        has_more = len(rows) > limit
+        rows = await self._desk.journal.rows(REPLIES, recipient, limit, max_bytes, after)
         wanted = [
             Wanted(
                 Move.of({**row, "name": row["file_name"]}),
                 f"{self._base_path}/messages/{row['id']}/content",
                 self._desk.settings.inline_bytes,
             )
-            for row in rows[:limit]
+            for row in rows
         ]
         contents = await read_inline_many(self._desk, wanted) if wanted else []
         found = [
             {key: row[key] for key in SHOWN} | content
-            for row, content in zip(rows, contents, strict=False)
+            for row, content in zip(rows, contents, strict=True)
             if content is not None
         ]
-        return found, rows[limit - 1]["number"] if has_more else None
+        return found, rows[-1]["number"] if rows and rows[-1]["has_more"] else None
 
     async def content(self, recipient: str, id_: str) -> tuple[Move, AsyncIterator[bytes]]:
         """Return a reply's bytes, chunk by chunk. Raises MessageNotFound."""

@@ -13,17 +13,19 @@ import contextlib
 import json
 import logging
 import re
+import secrets
+from dataclasses import replace
 from typing import Any
 
 import orjson
 import psycopg
-from psycopg import sql
+from psycopg import AsyncCursor, sql
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
-from postroad.exchange.content import inline, stored_json
+from postroad.exchange.content import inline, parse, stored_json
 from postroad.exchange.desk import Desk
-from postroad.exchange.errors import ExchangeError, FileCorrupt, TakenOver
+from postroad.exchange.errors import ContentInvalid, ExchangeError, FileCorrupt, TakenOver
 from postroad.exchange.files import temporary_name
 from postroad.exchange.intake import INTAKE, Arrival, item_of
 from postroad.exchange.placement import Move
@@ -108,9 +110,7 @@ class Routes(Service):
                     desk.storage.write, database, "Messages", temporary, arrival.content.stored
                 )
                 is_named = True
-                items = orjson.dumps([item_of(arrival, temporary)]).decode()
-                await cursor.execute(INTAKE, (desk.epoch, items))
-                row = await cursor.fetchone()
+                row = await _recorded(cursor, desk.epoch, arrival, temporary)
         except ExchangeError:
             is_named = False
             raise
@@ -118,8 +118,7 @@ class Routes(Service):
             if temporary is not None and not is_named:
                 with contextlib.suppress(ExchangeError):
                     await desk.in_thread(desk.storage.unlink, database, "Messages", temporary)
-        if row is not None:
-            await desk.follow_pending(numbers=[row["number"]])
+        await desk.follow_pending(numbers=[row["number"]])
         return True
 
     async def _carry_out(self, route: dict[str, Any]) -> bool:
@@ -145,12 +144,35 @@ class Routes(Service):
         return bool(rows)
 
 
+async def _recorded(
+    cursor: AsyncCursor[dict[str, Any]], epoch: int, arrival: Arrival, temporary: str
+) -> dict[str, Any]:
+    """Record what was consumed in the same transaction: always as a message of its own.
+
+    What is consumed never comes again, so an id that was used before, by a queue of the same name
+    that is gone or by an iid that is cut to the same end, is another message's.
+    """
+    name = arrival.id
+    while True:
+        items = orjson.dumps([item_of(arrival, temporary)]).decode()
+        await cursor.execute(INTAKE, (epoch, items))
+        row = await cursor.fetchone()
+        if row is None:
+            raise RuntimeError("the journal did not answer")
+        if row["answer"] == "new":
+            return row
+        arrival = replace(arrival, id=f"{name[:47]}.{secrets.token_hex(8)}")
+
+
 def _arrival(route: dict[str, Any], found: dict[str, Any]) -> Arrival:
-    """Make a message from what the bus carries; its id comes from the iid, so it is the same."""
+    """Make a message from what the bus carries; its id comes from the iid."""
+    data = found["data"]
     try:
-        body = json.loads(found["data"])
-    except (TypeError, ValueError):
-        body = found["data"]
+        # Not everything that Python reads as JSON can be stored; what cannot is kept as text, or
+        # the route would wait for it for ever.
+        content = stored_json(parse(data.encode()) if data is not None else None)
+    except ContentInvalid:
+        content = stored_json(data)
     id_ = re.sub(r"[^A-Za-z0-9._-]", ".", found["iid"])[-64:].lstrip("._-")
     return Arrival(
         sender=f"{SENDER}.{route['id']}"[:64],
@@ -158,6 +180,6 @@ def _arrival(route: dict[str, Any], found: dict[str, Any]) -> Arrival:
         id=id_,
         recipient=route["recipient"],
         order=None,
-        content=stored_json(body),
+        content=content,
         traceparent=found["traceparent"] or None,
     )

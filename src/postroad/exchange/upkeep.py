@@ -101,7 +101,8 @@ class Upkeep(Service):
         super().__init__("exchange upkeep")
         self._desk = desk
         self._cleaned_at = desk.time.now()
-        self._raised: set[str] = set()
+        # What the administrator knows, by key; nothing at the start: an alert may be older.
+        self._told: dict[str, bool] = {}
 
     async def run(self) -> None:
         """Sweep at each interval; the clock of the time-outs advances here at the least."""
@@ -163,24 +164,24 @@ class Upkeep(Service):
     async def _watch_clock(self) -> None:
         jump = self._desk.time.wall_jump()
         if abs(jump) >= JUMP_SECONDS:
-            await self._desk.journal.call(
-                RAISE,
-                "exchange/clock",
-                "warning",
-                f"the clock of the server jumped by {jump:+.0f} seconds",
-                "Time-outs are not disturbed; stamps in histories and files may look odd.",
-            )
-            self._raised.add("exchange/clock")
-        else:
-            await self._tell("exchange/clock", False, "warning", "", "")
+            # Each jump is one of its own.
+            self._told.pop("exchange/clock", None)
+        await self._tell(
+            "exchange/clock",
+            abs(jump) >= JUMP_SECONDS,
+            "warning",
+            f"the clock of the server jumped by {jump:+.0f} seconds",
+            "Time-outs are not disturbed; stamps in histories and files may look odd.",
+        )
 
     async def _tell(self, key: str, is_wrong: bool, severity: str, title: str, text: str) -> None:
-        if is_wrong and key not in self._raised:
+        if self._told.get(key) is is_wrong:
+            return
+        if is_wrong:
             await self._desk.journal.call(RAISE, key, severity, title, text)
-            self._raised.add(key)
-        elif not is_wrong and key in self._raised:
+        else:
             await self._desk.journal.call(CLEAR, key)
-            self._raised.discard(key)
+        self._told[key] = is_wrong
 
 
 def _drop_temporaries(desk: Desk, database: str, pending: set[Any]) -> None:

@@ -16,6 +16,7 @@ import pytest
 from postroad.exchange import operations
 from postroad.exchange.content import stored_json
 from postroad.exchange.intake import Arrival, Intake
+from postroad.testing import wait_until_async
 from tests.fixtures.exchange import Room, stored
 
 
@@ -213,3 +214,20 @@ def test_a_database_made_by_several_at_once_is_one(database: str) -> None:
     with psycopg.connect(database) as connection:
         rows = connection.execute("select id from exchange.database").fetchall()
     assert sorted(row[0] for row in rows) == sorted(names)
+
+
+async def test_a_renewed_token_replaces_the_old_one(
+    exchange: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("postroad.exchange.web.identity.REMEMBERED_SECONDS", 0.1)
+    phone = exchange.caller("phone")
+    await phone.send("m1")
+    with psycopg.connect(exchange.dsn) as connection:
+        token = operations.renew_client(connection, "phone")
+
+    async def is_refused() -> bool:
+        return (await phone.call("GET", "/messages"))[0] == 401
+
+    await wait_until_async(is_refused, what="the old token is refused")
+    phone.http.headers["Authorization"] = f"Bearer {token}"
+    await phone.send("m1")

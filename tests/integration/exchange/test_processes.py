@@ -329,3 +329,23 @@ async def test_administrators_see_everything_in_pages(exchange: Room) -> None:
     assert (await admin.end(process["id"], "release"))[0] == 422
     assert (await admin.end(process["id"], "release", outcome="COMMITTED"))[0] == 200
     assert len(await phone.replies()) == 1
+
+
+async def test_uploads_of_one_name_to_one_recipient_at_once_are_two_replies(exchange: Room) -> None:
+    phone = exchange.caller("phone")
+    digest = hashlib.sha256(b"u").hexdigest()
+    ready = []
+    for number in range(6):
+        erp = exchange.caller(f"erp{number}")
+        await phone.send(f"m{number}", f"d{number}")
+        process = await erp.begin(f"d{number}")
+        await erp.call("PUT", f"/processes/{process['id']}/replies/same", content=b"u")
+        ready.append((erp, process["id"]))
+    reply = {"name": "same", "recipient": "phone", "sha256": digest}
+    answers = await asyncio.gather(*(erp.prepare(process, [reply]) for erp, process in ready))
+    assert answers == [(200, {"status": "OK"})] * 6
+    for erp, process in ready:
+        assert await erp.end(process, "commit") == (200, {"status": "OK"})
+    replies = await phone.replies()
+    assert [reply["name"] for reply in replies] == ["same"] * 6
+    assert len({reply["id"] for reply in replies}) == 6

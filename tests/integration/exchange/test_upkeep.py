@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 from typing import Any
 
 import psycopg
@@ -43,6 +44,52 @@ async def test_what_fails_too_often_is_offered_alone_and_then_parked(exchange: R
     assert rows == [{"state": "parked", "error": "cannot read it"}]
     assert await _commit(erp) == ["good"]
     assert [key.rsplit("/", 1)[0] for key in exchange.alerts()] == ["exchange/parked"]
+
+
+async def test_what_its_owner_dies_of_in_commit_is_parked_in_the_end(exchange: Room) -> None:
+    await exchange.restart(suspect_after=1)
+    phone, erp = exchange.caller("phone"), exchange.caller("erp")
+    for id_ in ("bad", "good"):
+        await phone.send(id_)
+    resolved: dict[str, str] = {}
+    offered = []
+    for _ in range(4):
+        answer = await erp.start(resolved=resolved)
+        offered.append([file["id"] for file in answer["process"]["files"]])
+        await erp.prepare(answer["process"]["id"])
+        await exchange.restart()
+        resolved = {answer["process"]["id"]: "ABORTED"}
+    assert offered == [["bad", "good"]] * 3 + [["bad"]]
+    answer = await erp.start(resolved=resolved)
+    assert [file["id"] for file in answer["process"]["files"]] == ["good"]
+    assert exchange.files()["Error"] == ["1_bad_from_phone_to_any.json"]
+
+
+async def test_what_is_refused_again_and_again_is_parked_in_the_end(exchange: Room) -> None:
+    await exchange.restart(suspect_after=1)
+    phone, erp = exchange.caller("phone"), exchange.caller("erp")
+    await phone.send("odd")
+    refusal = {"files": [], "delay": 0, "reason": "not for us"}
+    for _ in range(4):
+        path = f"/processes/{(await erp.begin())['id']}"
+        assert await erp.call("PUT", f"{path}/files", json=refusal) == (200, {"status": "OK"})
+        assert await erp.call("PUT", f"{path}/files", json=refusal) == (200, {"status": "OK"})
+        await erp.call("POST", f"{path}/abort", json={})
+    assert (await erp.start())["status"] == "IDLE"
+    rows = exchange.rows("select state, error from exchange.message")
+    assert rows == [{"state": "parked", "error": "not for us"}]
+    assert exchange.files() == {"Error": ["1_odd_from_phone_to_any.json"]}
+    assert [key.rsplit("/", 1)[0] for key in exchange.alerts()] == ["exchange/parked"]
+
+
+async def test_an_alert_of_before_a_restart_is_cleared_after_it(exchange: Room) -> None:
+    exchange.rows("select alerts.raise('exchange/disk', 'exchange', 'error', 'nearly full')")
+    await exchange.restart()
+
+    async def is_clear() -> bool:
+        return exchange.alerts() == []
+
+    await wait_until_async(is_clear, what="the all-clear")
 
 
 async def test_by_policy_what_follows_a_parked_message_waits(exchange: Room) -> None:
@@ -169,6 +216,46 @@ async def test_routes_carry_between_the_bus_and_mailboxes_once(exchange: Room) -
         return len(exchange.files()["Log"]) == 10
 
     await wait_until_async(is_filed, what="messages and replies in Log")
+
+
+async def test_a_route_keeps_messages_whose_iid_was_used_before(exchange: Room) -> None:
+    def post(number: int) -> str:
+        row = exchange.rows("select mbus.post('orders', %s::jsonb) as iid", json.dumps(number))
+        return str(row[0]["iid"])
+
+    async def has_arrived(count: int) -> None:
+        async def is_so() -> bool:
+            return len(exchange.rows("select from exchange.message")) == count
+
+        await wait_until_async(is_so, what=f"{count} messages in the mailbox")
+
+    exchange.rows("select mbus.create_queue('orders', payload => 'jsonb')")
+    exchange.rows("select exchange.add_route('in1', 'in', 'orders', 'sales', null)")
+    queue, number, node = re.split("[.@]", post(1))
+    await has_arrived(1)
+    # Somebody has used the ids of the next two: for other content, and for the very same.
+    double = exchange.caller("bus.in1")
+    for next_, body in ((1, "other"), (2, 3)):
+        await double.send(f"{queue}.{int(number) + next_}.{node}", body=body)
+    assert [int(re.split("[.@]", post(n))[1]) for n in (2, 3)] == [int(number) + 1, int(number) + 2]
+    await has_arrived(5)
+    process = await exchange.caller("erp").begin()
+    assert [file["body"] for file in process["files"]] == [1, "other", 3, 2, 3]
+
+
+async def test_a_route_keeps_as_text_what_is_no_json(exchange: Room) -> None:
+    texts = ["NaN", '"\\ud800"', "1e999", "no json", '{"n": 1}']
+    exchange.rows("select mbus.create_queue('notes', payload => 'text')")
+    exchange.rows("select exchange.add_route('in2', 'in', 'notes', 'sales', null)")
+    for text in texts:
+        exchange.rows("select mbus.post('notes', %s::text)", text)
+
+    async def has_arrived() -> bool:
+        return len(exchange.rows("select from exchange.message")) == len(texts)
+
+    await wait_until_async(has_arrived, what="every message in the mailbox")
+    process = await exchange.caller("erp").begin()
+    assert [file["body"] for file in process["files"]] == [*texts[:-1], {"n": 1}]
 
 
 async def test_the_command_line_does_what_operators_need(exchange: Room) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -53,6 +55,54 @@ async def test_an_older_plan_is_not_followed_after_a_newer_one(storage: Storage)
         await placement.place([_move("Messages", source="Prepared", version=7)])
         await placement.place([_move("Prepared", source="Messages", version=3)])
     assert list(storage.names("sales", "Messages")) == ["a.json"]
+
+
+def _apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each folder lies on a file system of its own."""
+    real = os.rename
+
+    def rename(source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
+        if src_dir_fd != dst_dir_fd:
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        real(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+
+    monkeypatch.setattr("postroad.exchange.files.os.rename", rename)
+
+
+def test_between_file_systems_a_move_is_a_copy(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _apart(monkeypatch)
+    content = b"x" * 3_000_000
+    storage.write("sales", "Messages", "a.json", content)
+    for _ in range(2):
+        assert redo(storage, "sales", [_move("Log", source="Messages")]) == [None]
+    assert storage.read("sales", "Log", "a.json", len(content)) == content
+    assert list(storage.names("sales", "Messages")) == []
+    assert list(storage.names("sales", "Log")) == ["a.json"]
+
+
+def test_a_copy_that_died_before_its_source_was_removed_is_finished(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _apart(monkeypatch)
+    digest = hashlib.sha256(b"x").hexdigest()
+    for folder in ("Messages", "Log"):
+        storage.write("sales", folder, "a.json", b"x")
+    move = _move("Log", source="Messages", size=1, sha256=digest)
+    assert redo(storage, "sales", [move]) == [None]
+    assert list(storage.names("sales", "Messages")) == []
+    assert list(storage.names("sales", "Log")) == ["a.json"]
+    assert list(storage.names("sales", "Error")) == []
+
+
+def test_what_lies_under_the_name_already_is_put_aside(storage: Storage) -> None:
+    storage.write("sales", "Messages", "a.json", b"mine")
+    storage.write("sales", "Log", "a.json", b"another's")
+    assert redo(storage, "sales", [_move("Log", source="Messages")]) == [None]
+    assert storage.read("sales", "Log", "a.json", 10) == b"mine"
+    (aside,) = storage.names("sales", "Error")
+    assert storage.read("sales", "Error", aside, 10) == b"another's"
 
 
 def test_links_are_not_followed(storage: Storage, tmp_path: Path) -> None:

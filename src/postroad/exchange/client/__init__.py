@@ -20,6 +20,7 @@ from postroad.exchange.client.standalone import (
     Refused,
     Reply,
     Settled,
+    TransactionEnded,
     Work,
 )
 
@@ -40,5 +41,6 @@ __all__ = [
     "Refused",
     "Reply",
     "Settled",
+    "TransactionEnded",
     "Work",
 ]

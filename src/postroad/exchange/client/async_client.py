@@ -26,6 +26,7 @@ from postroad.exchange.client.standalone import (
     ProcessCancelled,
     Refused,
     Steps,
+    TransactionEnded,
     Work,
     finished,
     session_of,
@@ -67,11 +68,17 @@ class _AsyncPostgres:
             await cursor.execute(statement.replace("?", "%s").encode(), parameters)
             return await cursor.fetchall() if cursor.description else []
 
+    async def guard(self) -> None:
+        await self.execute("savepoint exchange_block")
+
+    async def unguard(self) -> None:
+        await self.execute("release savepoint exchange_block")
+
     async def commit(self) -> None:
-        if self._connection.autocommit:
-            await self.execute("commit")
-        else:
-            await self._connection.commit()
+        async with self._connection.cursor() as cursor:
+            await cursor.execute("commit")
+            if cursor.statusmessage != "COMMIT":
+                raise TransactionEnded("the database rolled back where COMMIT was asked for")
 
     async def rollback(self) -> None:
         if self._connection.autocommit:
@@ -183,7 +190,8 @@ class AsyncExchange:
         in doubt waits for an administrator. `may_create` lets the table of markers be created.
 
         The block's `with` raises what the block raised, else ProcessCancelled (rolled back, others
-        have the files), OutcomeUnknown, NotAnswered, Refused, DatabaseRestored, ConnectionBusy.
+        have the files), TransactionEnded, OutcomeUnknown, NotAnswered, Refused, DatabaseRestored,
+        ConnectionBusy.
         """
         wishes = {
             "recipient": recipient,
@@ -253,6 +261,8 @@ class AsyncProcess:
             for file in files:
                 await asyncio.to_thread(getattr, file, "content")
             await self._session.begin()
+            if work:
+                await self._session.guard()
         except BaseException as error:
             await self._stop_renewing()
             if work:

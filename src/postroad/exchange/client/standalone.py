@@ -13,7 +13,11 @@ transaction. What the block does with it is one transaction, which ends with the
                 │         │              │
                 │         │              └─ COMMIT failed: ask the marker what became of it
                 │         └─ CANCELLED or no answer: roll back, abort
-                └─ the block raised: roll back, tell it, raise on
+                └─ the block raised, or its transaction failed or ended in it: roll back, tell it,
+                   raise
+
+The block neither commits nor rolls back. An SQL error that it catches it undoes by a savepoint of
+its own: without one the whole transaction is spoilt, and the block fails with TransactionEnded.
 
 The marker is a row with the process's id in the ERP's own database (table `exchange_marker`),
 written in the block's transaction. Whoever comes later, this instance or another, settles a
@@ -65,6 +69,7 @@ __all__ = [
     "Refused",
     "Reply",
     "Settled",
+    "TransactionEnded",
     "Work",
 ]
 
@@ -113,6 +118,14 @@ class OutcomeUnknown(ExchangeClientError):
 
 class Settled(ExchangeClientError):
     """The transaction was committed, and the exchange has settled the process otherwise."""
+
+
+class TransactionEnded(ExchangeClientError):
+    """The block's transaction failed inside the block, or was ended there; it does not count.
+
+    An SQL error that the block caught has spoilt the transaction unless it was undone by a
+    savepoint. Nor may the block commit or roll back itself.
+    """
 
 
 class DatabaseRestored(ExchangeClientError):
@@ -358,6 +371,14 @@ class _Session:
         """Begin a transaction to `work`, to `read` only, or to `probe` without waiting long."""
         raise NotImplementedError
 
+    def guard(self) -> None:
+        """Mark the transaction, so that it can be told whether it is still the same."""
+        self.execute("savepoint exchange_block")
+
+    def unguard(self) -> None:
+        """Find the transaction as it was marked. Raises if it failed or was ended meanwhile."""
+        self.execute("release savepoint exchange_block")
+
     def execute(self, statement: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         """Run a statement and return its rows."""
         cursor = self.cursor()
@@ -439,16 +460,17 @@ class _Postgres(_Session):
         return self.connection.cursor(row_factory=rows.tuple_row)
 
     def commit(self) -> None:
-        self._end("commit")
+        with self.cursor() as cursor:
+            cursor.execute("commit")
+            if cursor.statusmessage != "COMMIT":
+                # PostgreSQL does so with a transaction in which something has failed.
+                raise TransactionEnded("the database rolled back where COMMIT was asked for")
 
     def rollback(self) -> None:
-        self._end("rollback")
-
-    def _end(self, verb: str) -> None:
         if self.connection.autocommit:
-            self.execute(verb)
+            self.execute("rollback")
         else:
-            getattr(self.connection, verb)()
+            self.connection.rollback()
 
 
 class _Firebird(_Session):
@@ -480,6 +502,12 @@ class _Firebird(_Session):
             self._probe.begin()
         else:
             self.connection.begin()
+
+    def guard(self) -> None:
+        self.connection.execute_immediate("savepoint exchange_block")
+
+    def unguard(self) -> None:
+        self.connection.execute_immediate("release savepoint exchange_block")
 
     def cursor(self) -> Any:
         return (self._probe or self.connection).cursor()
@@ -680,6 +708,13 @@ def started(database: str, request: dict[str, Any], may_create: bool | None) -> 
             # The answer came so late that the process has ended meanwhile.
             request["attempt"] = uuid.uuid4().hex
         elif status == "RESTORED":
+            if may_create is not None:
+                # Another instance may have committed between the look at the marker and the call.
+                before = request["marker_seq"]
+                request["marker_seq"], resolved = yield from markers(database)
+                heard = list(resolved)
+                if request["marker_seq"] > before:
+                    continue
             raise DatabaseRestored(
                 "database {} was restored from a backup: its last marker is {}, and {} was"
                 " committed".format(database, answer.get("got"), answer.get("last")),
@@ -705,6 +740,13 @@ def started(database: str, request: dict[str, Any], may_create: bool | None) -> 
 def finished(work: Work, database: str, has_marker: bool) -> Steps:
     """End a block that did not raise: prepare, marker, COMMIT, confirm."""
     try:
+        yield ("session", "unguard")
+    except Exception as error:
+        yield from undone(work, f"the transaction had ended: {error}", "fail")
+        raise TransactionEnded(
+            f"process {work.id}: the transaction failed or ended inside the block: {error}"
+        ) from error
+    try:
         for reply in work.replies:
             if reply.is_large:
                 yield ("http", "upload", work.id, reply)
@@ -728,6 +770,9 @@ def finished(work: Work, database: str, has_marker: bool) -> Steps:
             raise
     try:
         yield ("session", "commit")
+    except TransactionEnded as error:
+        yield from undone(work, str(error))
+        raise
     except Exception as error:
         outcome = yield from _looked_up(work.id, database, has_marker)
         if outcome == ABORTED:
@@ -954,7 +999,8 @@ class Exchange:
         in doubt waits for an administrator. `may_create` lets the table of markers be created.
 
         The block's `with` raises what the block raised, else ProcessCancelled (rolled back, others
-        have the files), OutcomeUnknown, NotAnswered, Refused, DatabaseRestored, ConnectionBusy.
+        have the files), TransactionEnded, OutcomeUnknown, NotAnswered, Refused, DatabaseRestored,
+        ConnectionBusy.
         """
         wishes = {
             "recipient": recipient,
@@ -1118,6 +1164,8 @@ class Process:
                 if "href" not in file.facts:
                     file.content  # noqa: B018 - looking is the check
             self._session.begin()
+            if self._work:
+                self._session.guard()
         except BaseException as error:
             if self._work:
                 self._exchange.quietly("fail", self._work.id, str(error))

@@ -20,6 +20,7 @@ functions/server.sql
 functions/clients.sql
 functions/databases.sql
 functions/intake.sql
+functions/restored.sql
 functions/start_process.sql
 functions/files.sql
 functions/upload.sql
@@ -27,6 +28,7 @@ functions/prepare.sql
 functions/outcome.sql
 functions/renew.sql
 functions/placed.sql
+functions/quarantine.sql
 functions/receive.sql
 functions/sweep.sql
 functions/retention.sql

@@ -26,7 +26,10 @@ PROCESSES = (
 )
 DATABASES = "select * from exchange.databases_shown(p_after => %s, p_limit => %s)"
 CLIENTS = "select * from exchange.clients_shown(p_after => %s, p_limit => %s)"
-REQUEUE = "select exchange.requeue(p_epoch => %s, p_id => %s, p_sender => %s, p_database => %s)"
+REQUEUE = (
+    "select exchange.requeue(p_epoch => %s, p_id => %s, p_sender => %s, p_database => %s,"
+    " p_recipient => %s)"
+)
 
 Limit = Annotated[int, Query(ge=1, le=1000)]
 LISTED = problem_responses(401, 403, 422, 503)
@@ -119,10 +122,16 @@ def admin_routes(identity: Identity, processes: Processes, desk: Desk) -> APIRou
             given = parsed(Requeue, body) if body.strip() else Requeue()
         if not is_id(id):
             raise MessageNotFound("there is no such message")
-        found = await desk.journal.call(REQUEUE, desk.epoch, id, given.sender, given.database)
+        found = await desk.journal.call(
+            REQUEUE, desk.epoch, id, given.sender, given.database, given.recipient
+        )
         _refuse(found, id)
         moves = [Move.of(fact) for fact in found["moves"]]
-        await desk.place(moves)
+        if await desk.place(moves):
+            raise MessageConflict(
+                f"the file of message {id} is missing; it stays parked",
+                hint="put the right file into the folder Error, then requeue it again",
+            )
         await desk.marks.place(moves)
         return answer({"status": "OK", "state": found["state"]})
 
@@ -135,7 +144,8 @@ def _refuse(found: dict[str, Any], id_: str) -> None:
             raise MessageNotFound(f"there is no message {id_}")
         case "AMBIGUOUS":
             raise MessageConflict(
-                f"several senders have used the id {id_}", hint='say which: {"sender": "…"}'
+                f"several messages have the id {id_}",
+                hint='say which: {"sender": "…"}, also by database or recipient',
             )
         case "CONFLICT":
             raise MessageConflict(

@@ -14,6 +14,7 @@ from postroad.web import TokenMissing, bearer_token, hash_token
 __all__ = ["Caller", "Identity"]
 
 CLIENT = "select * from exchange.client_by_secret(p_secret_hash => %s)"
+# For so long a token that was renewed or withdrawn is still known: decision 0024.
 REMEMBERED_SECONDS = 2.0
 REMEMBERED_MOST = 10_000
 

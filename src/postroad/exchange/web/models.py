@@ -155,7 +155,8 @@ class Release(BaseModel):
 
 
 class Requeue(BaseModel):
-    """Which message is meant, where several senders have used its id."""
+    """Which message is meant, where its id alone does not say."""
 
     sender: Id | None = None
     database: Id | None = None
+    recipient: Id | None = None

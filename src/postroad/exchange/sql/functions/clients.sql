@@ -16,7 +16,7 @@ begin
   return v_client;
 end $$;
 
--- Gives a client a new secret; the old one ends at once.  Errors: MX011.
+-- Gives a client a new secret; a server refuses the old one within two seconds.  Errors: MX011.
 create or replace function exchange.renew_client(p_id text, p_secret_hash text) returns exchange.client
 language plpgsql volatile set search_path from current as $$
 declare

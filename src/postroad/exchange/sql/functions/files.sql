@@ -1,4 +1,5 @@
--- API_2: the files that the ERP will process; the others are deferred with the reason.
+-- API_2: the files that the ERP will process; the others are deferred with the reason.  A refusal counts like an expiry:
+-- what is refused again and again is offered alone, and then parked.
 -- Answers {status: OK | CANCELLED | CONFLICT | NAMES | FORBIDDEN}.
 -- Locks: the process's row.  Errors: MX001.
 create or replace function exchange.choose_files(
@@ -28,9 +29,23 @@ begin
     where f.process_id = p_process and not f.is_refused and m.number = f.number and m.file_name <> all (p_files);
     update exchange.message m
     set state = 'deferred', available_at = p_now + coalesce(p_delay, v_server.defer_delay),
-        error = coalesce(p_reason, 'refused by ' || p_client), process_id = null
+        error = coalesce(p_reason, 'refused by ' || p_client), process_id = null, expiries = m.expiries + 1
     from exchange.process_file f
     where f.process_id = p_process and f.is_refused and m.number = f.number and m.process_id = p_process;
+    perform exchange._park_refused(m.number) from exchange.process_file f join exchange.message m on m.number = f.number
+    where f.process_id = p_process and f.is_refused and cardinality(v_all) = 1 and cardinality(v_kept) = 1
+      and m.state = 'deferred' and m.expiries > 3 * v_server.suspect_after;
   end if;
-  return jsonb_build_object('status', 'OK', 'state', v_process.state);
+  return jsonb_build_object('status', 'OK', 'state', v_process.state, 'moves', coalesce(
+    (select jsonb_agg(exchange._move(m, v)) from exchange.process_file f join exchange.message m on m.number = f.number
+     join exchange.move v on v.number = m.number where f.process_id = p_process and f.is_refused), '[]'));
+end $$;
+
+-- A message that was offered alone, and refused too often.
+create or replace function exchange._park_refused(p_number bigint) returns void
+language plpgsql volatile set search_path from current as $$
+begin
+  update exchange.message m set state = 'parked', folder = 'Error', available_at = null, finished_at = exchange.now()
+  where m.number = p_number;
+  perform exchange._tell_parked(p_number);
 end $$;

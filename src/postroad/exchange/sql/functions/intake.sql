@@ -1,6 +1,6 @@
 -- Takes in messages, any number in one transaction; each has an answer of its own, in the order given:
 --   new       a row was made; its file lies under its temporary name and is to be renamed
---   same      this very message came before; nothing changed
+--   same      this very message came before; nothing changed, unless its file was missing: then this one takes its place
 --   other     the sender used the id for other content; nothing changed
 --   case      an id of the sender differs only by case; nothing changed
 -- Locks: lanes by (database, sender), so that two batches cannot wait for each other in a circle.
@@ -58,18 +58,43 @@ begin
     folder := v_found.folder;
     temporary := v_item.temporary;
     is_pending := answer = 'new';
+    if answer = 'same' and v_found.state = 'parked' and v_found.folder is null then
+      folder := exchange._bring_again(v_found.number, v_item.temporary);
+    end if;
     if answer = 'same' then
-      select v.temporary, true, v.version into temporary, is_pending, version from exchange.move v where v.number = v_found.number;
+      -- A file that has its name, and is to be moved elsewhere, is not intake's any more.
+      select v.temporary, true, v.version into temporary, is_pending, version from exchange.move v
+      where v.number = v_found.number and v.temporary is not null and v.source is null;
       is_pending := coalesce(is_pending, false);
     end if;
     return next;
   end loop;
 end $$;
 
--- Readable and safe: ids hold no slash, and the sequence makes it one sender's.
+-- A message whose file was missing is sent again: it is queued, and the file that came takes the place of the lost one.
+create or replace function exchange._bring_again(p_number bigint, p_temporary text) returns text
+language plpgsql volatile set search_path from current as $$
+declare
+  v_folder text;
+begin
+  update exchange.message m
+  set state = 'queued', folder = 'Messages', error = null, finished_at = null
+  where m.number = p_number and m.state = 'parked' and m.folder is null returning m.folder into v_folder;
+  if found then
+    update exchange.move v set temporary = p_temporary where v.number = p_number;
+    perform alerts.clear(format('exchange/corrupt/%s', p_number));
+  end if;
+  -- Another transaction may have been quicker.
+  return coalesce(v_folder, (select m.folder from exchange.message m where m.number = p_number));
+end $$;
+
+-- Readable, safe and one message's: ids hold no slash, and a sender uses each sequence number once.  Ids may hold `_from_`
+-- and `_to_`; where a name could be read in two ways, the lengths of id and sender follow a `~`, which no id holds.
 create or replace function exchange._file_name(
   p_sequence bigint, p_id text, p_sender text, p_recipient text, p_media_type text) returns text
 language sql immutable set search_path from current as $$
-  select format('%s_%s_from_%s_to_%s.%s', p_sequence, p_id, p_sender, coalesce(nullif(p_recipient, ''), 'any'),
-                case when p_media_type is null then 'json' else 'bin' end)
+  select p_sequence || n.name
+         || case when n.name ~ '_from_.*_from_|_from_from_|_to_.*_to_|_to_to_' then format('~%s-%s', length(p_id), length(p_sender)) else '' end
+         || case when p_media_type is null then '.json' else '.bin' end
+  from (select format('_%s_from_%s_to_%s', p_id, p_sender, coalesce(nullif(p_recipient, ''), 'any'))) n (name)
 $$;

@@ -25,7 +25,7 @@ language sql stable set search_path from current as $$
          (select count(*) from exchange.process p where p.database_id = d.id and p.state = 'UNKNOWN'),
          (select count(*) from exchange.message m where m.database_id = d.id and m.state = 'waiting'),
          (select min(m.created_at) from exchange.message m where m.database_id = d.id and m.state = 'queued'),
-         a.id, a.state, d.committed_seq, d.restored_at, d.created_at
+         a.id, a.state, d.committed_seq, case when d.is_restore_told then d.restored_at end, d.created_at
   from exchange.database d
   left join exchange.process a on a.database_id = d.id and a.state in ('STARTED', 'READY_TO_COMMIT')
   where p_after is null or d.id > p_after

@@ -35,7 +35,7 @@ begin
       when p_call = 'release' and v_wanted is distinct from 'COMMITTED' then
         v_process := exchange._abort(v_process, v_now, 'CANCELLED', p_client, coalesce(p_error, 'released'), null);
       when p_call = 'resolve' and v_wanted = 'ABORTED' then
-        v_process := exchange._abort(v_process, v_now, 'ABORTED', p_client, coalesce(p_error, 'settled by the marker'), null);
+        v_process := exchange._abort(v_process, v_now, 'ABORTED', p_client, coalesce(p_error, 'settled by the marker'), 'expiry');
       when p_call = 'resolve' and v_wanted = 'INFLIGHT' then null;
       else
         return jsonb_build_object('status', 'CONFLICT', 'state', v_process.state);
@@ -46,7 +46,7 @@ begin
     else
       v_process := exchange._abort(
         v_process, v_now, 'ABORTED', p_client, coalesce(p_error, case p_call when 'resolve' then 'settled by the marker' end),
-        case when p_call in ('abort', 'fail') then 'failure' end);
+        case when p_call in ('abort', 'fail') then 'failure' when p_call = 'resolve' then 'expiry' end);
     end if;
   elsif p_call = 'release' then
     return jsonb_build_object('status', 'OUTCOME', 'state', v_process.state);

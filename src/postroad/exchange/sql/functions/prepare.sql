@@ -70,7 +70,7 @@ begin
     using errcode = 'MX040', hint = 'PUT it to /processes/{id}/replies/{name} first.';
 end $$;
 
--- The recipient of an uploaded reply may be told only by API_3; then its id and file name follow.
+-- The recipient of an uploaded reply may be told only by API_3; then its id follows.  Its file keeps the name that it has.
 create or replace function exchange._address_reply(p_process text, p_name text, p_recipient text) returns void
 language plpgsql volatile set search_path from current as $$
 declare
@@ -79,10 +79,9 @@ begin
   select m.* into v_reply from exchange.message m
   where m.process_id = p_process and m.name = p_name and m.kind = 'reply' and m.state = 'prepared';
   if v_reply.recipient = p_recipient then return; end if;
-  update exchange.message m
-  set recipient = p_recipient,
-      id = case when exists (select from exchange.message o where o.kind = 'reply' and o.recipient = p_recipient
-                             and lower(o.id) = lower(m.name) and o.state <> 'discarded')
-           then left(m.name, 40) || '.' || m.sequence || '.' || m.number else m.name end
+  update exchange.message m set recipient = p_recipient, id = m.name where m.number = v_reply.number;
+exception when unique_violation then
+  -- The recipient has one of that name, perhaps since this moment.
+  update exchange.message m set recipient = p_recipient, id = left(m.name, 40) || '.' || m.sequence || '.' || m.number
   where m.number = v_reply.number;
 end $$;

@@ -1,16 +1,18 @@
 -- Replies addressed to a client, oldest first; the first always, then while the limits hold.  p_after: the number after
--- which the page begins.
+-- which the page begins.  has_more: whether there are others behind those that are returned.
 create or replace function exchange.replies(p_recipient text, p_limit integer, p_max_bytes bigint, p_after bigint)
 returns table (number bigint, id text, name text, database text, sender text, recipient text, sequence bigint, reply_to text, size bigint,
-               sha256 text, media_type text, is_group boolean, created_at timestamptz, process text, file_name text, folder text)
+               sha256 text, media_type text, is_group boolean, created_at timestamptz, process text, file_name text, folder text,
+               has_more boolean)
 language sql stable set search_path from current as $$
   select w.number, w.id, w.name, w.database_id, w.sender, w.recipient, w.sequence, w.reply_to, w.size, w.sha256, w.media_type, w.is_group,
-         w.created_at, w.process_id, w.file_name, w.folder
-  from (select m.*, sum(m.size) over (order by m.number) as total, row_number() over (order by m.number) as place
+         w.created_at, w.process_id, w.file_name, w.folder, count(*) over () < w.found
+  from (select m.*, sum(m.size) over (order by m.number) as total, row_number() over (order by m.number) as place,
+               count(*) over () as found
         from (select m.* from exchange.message m
               where m.recipient = p_recipient and m.state = 'waiting' and m.number > coalesce(p_after, 0)
-              order by m.number limit p_limit) m) w
-  where w.place = 1 or w.total <= p_max_bytes
+              order by m.number limit p_limit + 1) m) w
+  where w.place = 1 or w.place <= p_limit and w.total <= p_max_bytes
   order by w.number
 $$;
 
@@ -24,15 +26,20 @@ language sql stable set search_path from current as $$
 $$;
 
 -- The recipient has it: the reply goes to Log.  Repeatable.  Answers {status: OK | MISSING, moves}.
+-- One that is parked, too: it was read before its file was found to be bad, and is not to come again.
 create or replace function exchange.ack(p_epoch bigint, p_recipient text, p_id text) returns jsonb
 language plpgsql volatile set search_path from current as $$
 declare
   v_reply exchange.message;
 begin
   perform exchange._enter(p_epoch);
-  select r.* into v_reply from exchange.reply(p_recipient, p_id) r;
+  select m.* into v_reply from exchange.message m
+  where m.kind = 'reply' and m.recipient = p_recipient and lower(m.id) = lower(p_id) and m.id = p_id
+    and m.state in ('waiting', 'done', 'parked');
   if v_reply.number is null then return jsonb_build_object('status', 'MISSING'); end if;
-  update exchange.message m set state = 'done', folder = 'Log', finished_at = exchange.now()
-  where m.number = v_reply.number and m.state = 'waiting';
+  update exchange.message m
+  set state = 'done', folder = case when m.state = 'waiting' then 'Log' else m.folder end, finished_at = exchange.now()
+  where m.number = v_reply.number and m.state in ('waiting', 'parked');
+  perform alerts.clear(format('exchange/corrupt/%s', v_reply.number)) where v_reply.state = 'parked';
   return jsonb_build_object('status', 'OK', 'moves', exchange._moves_of(v_reply.number));
 end $$;

@@ -24,7 +24,8 @@ begin
   perform exchange._enter(p_epoch);
   perform exchange.find_database(p_database, false);
   select d.* into v_database from exchange.database d where d.id = p_database for update;
-  v_from := coalesce(p_from, v_database.restored_seq);
+  -- What was reported a moment ago may be corrected yet.
+  v_from := coalesce(p_from, case when exchange.restored_in(p_database) = 0 then v_database.restored_seq end);
   if v_from is null then
     raise exception 'database % has not been seen to be restored', quote_literal(p_database)
       using errcode = 'MX050', hint = 'To replay all the same, say from which marker: --from SEQ';
@@ -35,7 +36,8 @@ begin
     where m.number in (select l.number from exchange.lost_messages(p_database, v_from) l);
     get diagnostics v_count = row_count;
   end if;
-  update exchange.database d set committed_seq = v_from, restored_seq = null, restored_at = null where d.id = p_database;
+  update exchange.database d
+  set committed_seq = v_from, restored_seq = null, restored_at = null, is_restore_told = false where d.id = p_database;
   perform alerts.clear('exchange/restored/' || p_database);
   return v_count;
 end $$;

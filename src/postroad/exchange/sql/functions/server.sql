@@ -33,4 +33,5 @@ language plpgsql volatile set search_path from current as $$
 begin
   perform exchange._enter(p_epoch);
   update exchange.server s set served_seconds = greatest(s.served_seconds, p_now), seen_at = exchange.now();
+  perform exchange._tell_restored();
 end $$;

@@ -1,6 +1,7 @@
 -- API_1: begins a process, or says why not.  Answers, in this order of precedence:
 --   STARTED   the attempt has a process already (whatever became of it), or a new one begins
---   RESTORED  the ERP's highest marker is older than the last commit known here: it was restored from a backup
+--   RESTORED  the ERP's highest marker is older than the last commit known here: it was restored from a backup, or the caller
+--             had read it before another instance's commit; it reads it again and asks again
 --   RESOLVE   at level marker: processes in doubt are to be settled first; `p_resolved` settles in this very call
 --   BUSY      the database or the recipient has a process
 --   IDLE      there is nothing to hand out
@@ -23,8 +24,7 @@ begin
   select p.* into v_process from exchange.process p where p.client_id = p_client and p.attempt = p_attempt;
   if v_process.id is not null then
     if v_process.database_id <> p_database or v_process.recipient <> p_recipient then
-      raise exception 'this attempt began a process for another database or recipient'
-        using errcode = 'MX030', hint = 'Give each new process an attempt of its own.';
+      perform exchange._refuse_attempt();
     end if;
     return jsonb_build_object('status', 'STARTED', 'process', exchange._shown(v_process));
   end if;
@@ -34,13 +34,13 @@ begin
   end if;
   v_settled := exchange._take_answers(p_database, p_resolved, p_now, p_client);
   if p_marker_seq is not null and p_marker_seq < v_database.committed_seq then
-    perform exchange._tell_restored(v_database, p_marker_seq);
+    perform exchange._suspect_restored(v_database, p_marker_seq);
     return jsonb_build_object('status', 'RESTORED', 'last', v_database.committed_seq, 'got', p_marker_seq, 'settled', v_settled);
   end if;
   if p_marker_seq is not null and v_database.restored_at is not null then
     -- It was not restored: of two instances one had read its marker before the other's commit, and asked after it.
-    update exchange.database d set restored_seq = null, restored_at = null where d.id = p_database;
-    perform alerts.clear('exchange/restored/' || p_database);
+    update exchange.database d set restored_seq = null, restored_at = null, is_restore_told = false where d.id = p_database;
+    perform alerts.clear('exchange/restored/' || p_database) where v_database.is_restore_told;
   end if;
   if v_database.resolution = 'marker' then
     select array_agg(p.id order by p.number) into v_open from exchange.process p
@@ -55,7 +55,8 @@ begin
   order by p.deadline limit 1;
   if v_process.id is not null then
     -- The same call may have been made twice at once: the first of them holds the lock until now.
-    if v_process.client_id = p_client and v_process.attempt = p_attempt then
+    if v_process.client_id = p_client and v_process.attempt = p_attempt and v_process.database_id = p_database
+       and v_process.recipient = p_recipient then
       return jsonb_build_object('status', 'STARTED', 'process', exchange._shown(v_process));
     end if;
     return jsonb_build_object(
@@ -76,12 +77,22 @@ begin
     p_database, p_recipient, p_client, p_attempt, exchange.now(),
     exchange.now() + make_interval(secs => v_server.started_timeout), p_now + v_server.started_timeout,
     greatest(p_marker_seq, v_database.committed_seq, 0) + 1, p_marker_seq is not null)
+  -- By another call at this very moment, for another database: this one's is locked.
+  on conflict (client_id, attempt) do nothing
   returning * into v_process;
+  if not found then perform exchange._refuse_attempt(); end if;
   insert into exchange.process_file (process_id, position, number)
   select v_process.id, u.position, u.number from unnest(v_picked) with ordinality u (number, position);
   update exchange.message m set state = 'leased', process_id = v_process.id where m.number = any (v_picked);
   perform exchange._note(v_process, p_client, null);
   return jsonb_build_object('status', 'STARTED', 'process', exchange._shown(v_process), 'is_new', true, 'settled', v_settled);
+end $$;
+
+create or replace function exchange._refuse_attempt() returns void
+language plpgsql volatile set search_path from current as $$
+begin
+  raise exception 'this attempt began a process for another database or recipient'
+    using errcode = 'MX030', hint = 'Give each new process an attempt of its own.';
 end $$;
 
 -- The answers that ride on API_1: {process: outcome}.  INFLIGHT settles nothing.  What was settled otherwise before is a
@@ -114,15 +125,3 @@ language sql volatile set search_path from current as $$
     format('process %s was settled %s, and %s reports %s', p_process.id, p_process.outcome, p_actor, p_outcome),
     'Nothing was changed. Compare the ERP''s database with the folders, then replay or requeue by hand.')
 $$;
-
-create or replace function exchange._tell_restored(p_database exchange.database, p_got bigint) returns void
-language plpgsql volatile set search_path from current as $$
-begin
-  update exchange.database d set restored_seq = least(d.restored_seq, p_got), restored_at = coalesce(d.restored_at, exchange.now())
-  where d.id = p_database.id;
-  perform alerts.raise(
-    'exchange/restored/' || p_database.id, 'exchange', 'critical',
-    format('database %s was restored from a backup', p_database.id),
-    format('Its last marker is %s, and %s was committed. What it lost is in Log: postroad exchange replay %s',
-      p_got, p_database.committed_seq, p_database.id)) where p_database.restored_at is null;
-end $$;

@@ -1,5 +1,7 @@
--- What the next process of a database gets: in order of each sender, the first always, then while the limits hold.
--- A message that failed too often is offered alone.  Reads by index no more than it hands out.
+-- What the next process of a database gets: the first always, then while the limits hold.
+-- Senders take turns by arrival: the oldest messages are turns of their senders, and in each turn its sender's next one is
+-- handed out, by `order` where it is given, then by arrival.  So a sender that gives an order is served before nobody else.
+-- A message that failed too often is offered alone.  Reads by index no more than twice what it hands out.
 create or replace function exchange._pick(
   p_database exchange.database, p_recipient text, p_senders text[], p_max_files integer, p_max_bytes bigint,
   p_server exchange.server)
@@ -16,34 +18,41 @@ begin
     from exchange.message m where m.database_id = p_database.id and m.state = 'parked' and m.kind = 'message';
   end if;
   for v_candidate in
-    select c.number, c.size, c.is_suspect
-    from (
-      (select m.number, m.rank, m.size,
-              m.failures >= p_server.suspect_after or m.expiries >= 3 * p_server.suspect_after as is_suspect
-       from exchange.message m
+    with oldest as (
+      (select m.sender, m.number from exchange.message m
        where m.database_id = p_database.id and m.recipient = '' and m.state = 'queued'
          and p_senders is null and m.sender <> all (v_blocked)
-       order by m.rank, m.number limit p_max_files)
+       order by m.number + 0 limit p_max_files)
       union all
-      (select m.number, m.rank, m.size,
-              m.failures >= p_server.suspect_after or m.expiries >= 3 * p_server.suspect_after
-       from exchange.message m
+      (select m.sender, m.number from exchange.message m
        where m.database_id = p_database.id and m.recipient = p_recipient and m.state = 'queued'
          and p_senders is null and m.sender <> all (v_blocked)
-       order by m.rank, m.number limit p_max_files)
+       order by m.number + 0 limit p_max_files)
       union all
-      (select of_sender.*
-       from (select distinct s.sender from unnest(p_senders) s (sender)) wanted
+      -- Of senders that are named, those that are next by order.
+      (select of_sender.* from (select distinct s.sender from unnest(p_senders) s (sender)) wanted
        cross join unnest(array['', p_recipient]) r (recipient)
        cross join lateral (
-         select m.number, m.rank, m.size,
-                m.failures >= p_server.suspect_after or m.expiries >= 3 * p_server.suspect_after
-         from exchange.message m
+         select m.sender, m.number from exchange.message m
          where m.database_id = p_database.id and m.recipient = r.recipient and m.sender = wanted.sender
            and m.state = 'queued' and m.sender <> all (v_blocked)
-         order by m.rank, m.number limit p_max_files) of_sender)
-    ) c
-    order by c.rank, c.number limit p_max_files
+         order by m.rank, m.number limit p_max_files) of_sender)),
+    turn as (
+      select o.sender, o.number, row_number() over (partition by o.sender order by o.number) as place
+      from (select * from oldest order by number limit p_max_files) o),
+    next as (
+      select of_sender.*, row_number() over (partition by of_sender.sender order by of_sender.rank, of_sender.number) as place
+      from (select t.sender, count(*) as turns from turn t group by t.sender) s
+      cross join unnest(array['', p_recipient]) r (recipient)
+      cross join lateral (
+        select m.sender, m.number, m.rank, m.size,
+               m.failures >= p_server.suspect_after or m.expiries >= 3 * p_server.suspect_after as is_suspect
+        from exchange.message m
+        where m.database_id = p_database.id and m.recipient = r.recipient and m.sender = s.sender and m.state = 'queued'
+        order by m.rank, m.number limit s.turns) of_sender)
+    select n.number, n.size, n.is_suspect
+    from turn t join next n on n.sender = t.sender and n.place = t.place
+    order by t.number
   loop
     exit when v_found <> '{}' and (v_candidate.is_suspect or v_bytes + v_candidate.size > p_max_bytes);
     v_found := v_found || v_candidate.number;

@@ -1,5 +1,10 @@
 -- How a process ends.  Each takes a process whose row the caller holds locked, and returns it as it is then.
 
+-- Whether the file of a message that a process holds is in quarantine: that decides nothing about the process, and the
+-- message keeps its place, but it is not handed out again.
+create or replace function exchange._is_bad(p_folder text) returns boolean
+language sql immutable parallel safe as $$ select coalesce(p_folder, 'Error') = 'Error' $$;
+
 -- The ERP has committed: what was processed is done, replies become visible, and the files follow.
 create or replace function exchange._commit(p_process exchange.process, p_now double precision, p_actor text)
 returns exchange.process
@@ -16,13 +21,18 @@ begin
     where d.id = p_process.database_id;
   end if;
   update exchange.message m
-  set state = case f.result when 'DEFERRED' then 'deferred' when 'INCORRECT' then 'parked' else 'done' end,
-      folder = case f.result when 'DEFERRED' then 'Messages' when 'INCORRECT' then 'Error' else 'Log' end,
+  set state = case when f.result = 'PROCESSED' then 'done'
+                   when f.result = 'DEFERRED' and not exchange._is_bad(m.folder) then 'deferred' else 'parked' end,
+      folder = case when exchange._is_bad(m.folder) then m.folder
+                    when f.result = 'DEFERRED' then 'Messages' when f.result = 'INCORRECT' then 'Error' else 'Log' end,
       available_at = case f.result when 'DEFERRED' then p_now + f.delay end,
-      error = f.error, finished_at = case when f.result = 'DEFERRED' then null else exchange.now() end
+      error = coalesce(f.error, case when exchange._is_bad(m.folder) then m.error end),
+      finished_at = case when f.result = 'DEFERRED' then null else exchange.now() end
   from exchange.process_file f
   where f.process_id = p_process.id and not f.is_refused and m.number = f.number and m.process_id = p_process.id;
-  update exchange.message m set state = 'waiting', folder = 'Messages'
+  update exchange.message m
+  set state = case when exchange._is_bad(m.folder) then 'parked' else 'waiting' end,
+      folder = case when exchange._is_bad(m.folder) then m.folder else 'Messages' end
   where m.process_id = p_process.id and m.kind = 'reply' and m.state in ('prepared', 'unknown');
   for v_parked in
     select m.* from exchange.message m where m.process_id = p_process.id and m.state = 'parked' and m.kind = 'message'
@@ -54,12 +64,16 @@ begin
   where p.id = p_process.id returning p.* into v_process;
   select count(*) = 1 into v_alone from exchange.process_file f where f.process_id = p_process.id and not f.is_refused;
   update exchange.message m
-  set state = 'queued', folder = 'Messages', error = coalesce(p_error, m.error),
+  set state = case when exchange._is_bad(m.folder) then 'parked' else 'queued' end,
+      folder = case when exchange._is_bad(m.folder) then m.folder else 'Messages' end,
+      error = case when exchange._is_bad(m.folder) then m.error else coalesce(p_error, m.error) end,
       failures = m.failures + (p_counts is not distinct from 'failure')::integer,
       expiries = m.expiries + (p_counts is not distinct from 'expiry')::integer
   from exchange.process_file f
   where f.process_id = p_process.id and not f.is_refused and m.number = f.number and m.process_id = p_process.id
     and m.state in ('leased', 'unknown');
+  perform alerts.clear(format('exchange/corrupt/%s', m.number)) from exchange.message m
+  where m.process_id = p_process.id and m.kind = 'reply' and m.state in ('prepared', 'unknown') and exchange._is_bad(m.folder);
   update exchange.message m set state = 'discarded', folder = null, finished_at = exchange.now()
   where m.process_id = p_process.id and m.kind = 'reply' and m.state in ('uploaded', 'prepared', 'unknown');
   if v_alone and p_counts is not null then
@@ -86,7 +100,7 @@ declare
 begin
   update exchange.process p set state = 'UNKNOWN', deadline = null, expires_at = null, error = p_reason
   where p.id = p_process.id returning p.* into v_process;
-  update exchange.message m set state = 'unknown', folder = 'Unknown'
+  update exchange.message m set state = 'unknown', folder = case when exchange._is_bad(m.folder) then m.folder else 'Unknown' end
   where m.process_id = p_process.id and m.state in ('leased', 'prepared');
   select d.resolution into v_level from exchange.database d where d.id = p_process.database_id;
   perform alerts.raise(
@@ -100,7 +114,8 @@ begin
   return v_process;
 end $$;
 
--- The outcome of a process that was ready or in doubt.
+-- The outcome of a process that was ready or in doubt.  Aborted counts as an expiry against its messages: one of them may
+-- be what its owner dies of, each time.
 create or replace function exchange._settle(
   p_process exchange.process, p_outcome text, p_now double precision, p_actor text, p_error text)
 returns exchange.process
@@ -109,7 +124,7 @@ begin
   if p_outcome = 'COMMITTED' then
     return exchange._commit(p_process, p_now, p_actor);
   end if;
-  return exchange._abort(p_process, p_now, 'ABORTED', p_actor, p_error, null);
+  return exchange._abort(p_process, p_now, 'ABORTED', p_actor, p_error, 'expiry');
 end $$;
 
 -- A message lies in Error: the administrator is told why.

@@ -1,4 +1,5 @@
--- A message or a reply: one file.  `folder` is where the file belongs, null: nowhere any more.
+-- A message or a reply: one file.  `folder` is where the file belongs, null: nowhere any more, or it is missing.
+-- In Error or nowhere while its process is open, or done: its file was found to be bad, and is in quarantine.
 create table exchange.message (
   number       bigint generated always as identity primary key,
   database_id  text not null references exchange.database (id),
@@ -34,7 +35,8 @@ create table exchange.message (
 create unique index message_id_is_one_senders_idx on exchange.message (sender, lower(id)) where kind = 'message';
 create unique index reply_id_is_one_recipients_idx on exchange.message (recipient, lower(id))
   where kind = 'reply' and state <> 'discarded';
-create index message_to_hand_out_idx on exchange.message (database_id, recipient, rank, number) where state = 'queued';
+-- An expression, so that the planner never takes the primary key and reads what is not queued.
+create index message_by_arrival_idx on exchange.message (database_id, recipient, (number + 0)) where state = 'queued';
 create index message_of_a_sender_to_hand_out_idx on exchange.message (database_id, recipient, sender, rank, number)
   where state = 'queued';
 create index message_deferred_idx on exchange.message (database_id, available_at) where state = 'deferred';

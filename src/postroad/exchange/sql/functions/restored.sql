@@ -1,0 +1,34 @@
+-- An instance has read a marker that is older than the last commit: its database was restored from a backup, or it read
+-- before another instance's commit and asked after it.  Whoever reads again finds out; so it counts only when it has stood
+-- for a moment, in which nobody reported a newer one.
+create or replace function exchange._suspect_restored(p_database exchange.database, p_got bigint) returns void
+language sql volatile set search_path from current as $$
+  update exchange.database d
+  set restored_seq = least(d.restored_seq, p_got), restored_at = coalesce(d.restored_at, exchange.now())
+  where d.id = p_database.id
+$$;
+
+-- How long it must have stood.
+create or replace function exchange._restored_stands() returns interval
+language sql immutable parallel safe as $$ select interval '5 seconds' $$;
+
+-- Tells the administrator of what has stood.
+create or replace function exchange._tell_restored() returns void
+language sql volatile set search_path from current as $$
+  with told as (
+    update exchange.database d set is_restore_told = true
+    where d.restored_at < exchange.now() - exchange._restored_stands() and not d.is_restore_told
+    returning d.id, d.restored_seq, d.committed_seq)
+  select alerts.raise(
+    'exchange/restored/' || t.id, 'exchange', 'critical', format('database %s was restored from a backup', t.id),
+    format('Its last marker is %s, and %s was committed. What it lost is in Log: postroad exchange replay %s',
+      t.restored_seq, t.committed_seq, t.id))
+  from told t
+$$;
+
+-- After how many seconds a suspicion about a database counts; null: there is none, 0: it counts.
+create or replace function exchange.restored_in(p_database text) returns double precision
+language sql stable set search_path from current as $$
+  select greatest(0, extract(epoch from d.restored_at + exchange._restored_stands() - exchange.now()))
+  from exchange.database d where d.id = p_database and d.restored_at is not null
+$$;

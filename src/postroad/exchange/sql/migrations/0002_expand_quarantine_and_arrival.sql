@@ -1,0 +1,10 @@
+-- breaks older: no
+drop index if exists exchange.message_to_hand_out_idx;
+create index message_by_arrival_idx on exchange.message (database_id, recipient, (number + 0)) where state = 'queued';
+alter table exchange.database add column is_restore_told boolean not null default false;
+update exchange.database set is_restore_told = true where restored_at is not null;
+-- Made again: with more parameters, which have defaults; with one more column; under another name.
+drop function if exists exchange.quarantine(bigint, bigint, bigint, text, boolean);
+drop function if exists exchange.requeue(bigint, text, text, text);
+drop function if exists exchange.replies(text, integer, bigint, bigint);
+drop function if exists exchange._tell_restored(exchange.database, bigint);

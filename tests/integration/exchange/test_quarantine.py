@@ -1,0 +1,233 @@
+"""A file that is edited or lost: found, put aside, told; and never a reason to do work twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from postroad.exchange.check import check
+from postroad.exchange.files import Storage
+from postroad.testing import wait_until_async
+from tests.fixtures.exchange import Caller, Room, stored
+
+REPLY = {"name": "r1", "recipient": "phone", "body": 1}
+NAME, ANSWER = "1_m1_from_phone_to_any.json", "1_r1_from_erp_to_phone.json"
+
+
+def _look(room: Room, *, is_fixing: bool = True) -> list[str]:
+    with psycopg.connect(room.dsn) as connection:
+        return [one.kind for one in check(connection, Storage(room.root), is_fixing=is_fixing)]
+
+
+def _state(room: Room, id_: str) -> str:
+    rows = room.rows("select state from exchange.message where id = %s", id_)
+    return str(rows[0]["state"])
+
+
+def _advice(room: Room) -> str:
+    rows = room.rows("select body from alerts.report where key like 'exchange/corrupt/%'")
+    return str(rows[-1]["body"])
+
+
+async def _requeue(room: Room, id_: str, **more: Any) -> tuple[int, Any]:
+    admin = room.caller(f"admin-{id_}", is_admin=True)
+    return await admin.call("POST", f"/messages/{id_}/requeue", json=more)
+
+
+async def _ready(room: Room, *replies: Any) -> tuple[Caller, Caller, str]:
+    phone, erp = room.caller("phone"), room.caller("erp")
+    await phone.send("m1")
+    process = await erp.begin()
+    await erp.prepare(process["id"], replies)
+    return phone, erp, process["id"]
+
+
+async def test_a_file_lost_before_commit_leaves_the_message_done(exchange: Room) -> None:
+    _, erp, process = await _ready(exchange)
+    (exchange.root / "sales/Messages" / NAME).unlink()
+    assert await erp.end(process, "commit") == (200, {"status": "OK"})
+    assert (_state(exchange, "m1"), exchange.state(process)) == ("done", "DONE")
+    assert "requeue" not in _advice(exchange)
+    # Whoever puts the file back and requeues it does not make it be done twice.
+    (exchange.root / "sales/Error" / NAME).write_bytes(stored({"id": "m1"}))
+    assert (await _requeue(exchange, "m1"))[0] == 409
+    assert (await erp.start())["status"] == "IDLE"
+
+
+async def test_a_file_edited_in_log_stays_done(exchange: Room) -> None:
+    _, erp, process = await _ready(exchange)
+    await erp.end(process, "commit")
+    (exchange.root / "sales/Log" / NAME).write_text("1")
+    assert _look(exchange) == ["changed"]
+    assert _look(exchange) == []
+    assert _state(exchange, "m1") == "done"
+    assert exchange.files() == {"Error": [NAME]}
+    assert (await _requeue(exchange, "m1"))[0] == 409
+
+
+@pytest.mark.parametrize(
+    ("verb", "state"), [("commit", "done"), ("abort", "parked")], ids=["commit", "abort"]
+)
+@pytest.mark.parametrize("is_restarted", [False, True], ids=["ready", "in-doubt"])
+async def test_while_the_outcome_is_open_it_decides(
+    exchange: Room, verb: str, state: str, is_restarted: bool
+) -> None:
+    _, erp, process = await _ready(exchange, REPLY)
+    if is_restarted:
+        await exchange.restart()
+    place = exchange.root / "sales" / ("Unknown" if is_restarted else "Messages") / NAME
+    place.write_text("1")
+    assert _look(exchange) == ["changed"]
+    assert _state(exchange, "m1") == ("unknown" if is_restarted else "leased")
+    assert await erp.end(process, verb) == (200, {"status": "OK"})
+    assert _state(exchange, "m1") == state
+    assert NAME in exchange.files()["Error"]
+    assert (await erp.start())["status"] == "IDLE"
+
+
+async def test_what_a_started_process_may_have_read_cancels_it(exchange: Room) -> None:
+    phone, erp = exchange.caller("phone"), exchange.caller("erp")
+    await phone.send("m1")
+    await phone.send("m2")
+    process = await erp.begin()
+    (exchange.root / "sales/Messages" / NAME).write_text("1")
+    again = await erp.start(attempt="a1")
+    assert again["process"]["state"] == "CANCELLED"
+    assert await erp.prepare(process["id"]) == (200, {"status": "CANCELLED"})
+    assert _state(exchange, "m1") == "parked"
+    assert [file["id"] for file in (await erp.begin())["files"]] == ["m2"]
+
+
+async def test_a_reply_in_quarantine_waits_again_when_its_file_is_right(exchange: Room) -> None:
+    phone, erp, process = await _ready(exchange, REPLY)
+    await erp.end(process, "commit")
+    file = exchange.root / "sales/Messages" / ANSWER
+    good = file.read_bytes()
+    file.write_bytes(b"2")
+    assert await phone.replies() == []
+    assert _state(exchange, "r1") == "parked"
+    (exchange.root / "sales/Error" / ANSWER).write_bytes(good)
+    assert await _requeue(exchange, "r1", sender="erp") == (
+        200,
+        {"status": "OK", "state": "waiting"},
+    )
+    assert [reply["body"] for reply in await phone.replies()] == [1]
+    assert exchange.alerts() == []
+    assert (await phone.call("DELETE", "/messages/r1"))[0] == 200
+
+
+@pytest.mark.parametrize(("verb", "count"), [("commit", 1), ("abort", 0)])
+async def test_a_reply_lost_before_the_outcome_is_seen_only_if_it_committed(
+    exchange: Room, verb: str, count: int
+) -> None:
+    phone, erp, process = await _ready(exchange, REPLY)
+    file = exchange.root / "sales/Prepared" / ANSWER
+    good = file.read_bytes()
+    file.unlink()
+    assert _look(exchange) == ["missing"]
+    assert await erp.end(process, verb) == (200, {"status": "OK"})
+    assert await phone.replies() == []
+    if verb == "commit":
+        (exchange.root / "sales/Error" / ANSWER).write_bytes(good)
+        assert (await _requeue(exchange, "r1"))[0] == 200
+    else:
+        assert (await _requeue(exchange, "r1"))[0] == 404
+        assert exchange.alerts() == []
+    assert len(await phone.replies()) == count
+
+
+async def test_a_requeue_without_the_file_says_so(exchange: Room) -> None:
+    phone, erp = exchange.caller("phone"), exchange.caller("erp")
+    await phone.send("m1")
+    (exchange.root / "sales/Messages" / NAME).unlink()
+    assert _look(exchange) == ["missing"]
+    status, problem = await _requeue(exchange, "m1")
+    assert (status, "missing" in problem["detail"]) == (409, True)
+    assert _state(exchange, "m1") == "parked"
+    assert (await erp.start())["status"] == "IDLE"
+
+
+async def test_a_file_lost_before_it_was_marked_is_parked_and_comes_again(exchange: Room) -> None:
+    """Its plan is still open: nobody can tell whether its sender was answered."""
+    phone, erp = exchange.caller("phone"), exchange.caller("erp")
+    await phone.send("m1")
+    await _marked(exchange)
+    await exchange.server.stop()
+    exchange.rows(
+        "insert into exchange.move (number, temporary)"
+        " select number, '.new-gone' from exchange.message returning number"
+    )
+    (exchange.root / "sales/Messages" / NAME).unlink()
+    await exchange.restart()
+    assert _state(exchange, "m1") == "parked"
+    assert [key.rsplit("/", 1)[0] for key in exchange.alerts()] == ["exchange/corrupt"]
+    answer = await phone.send("m1")
+    assert answer["name"] == NAME
+    assert exchange.alerts() == []
+    assert [file["body"] for file in (await erp.begin())["files"]] == [{"id": "m1"}]
+    await _marked(exchange)
+    assert _look(exchange, is_fixing=False) == []
+
+
+async def _marked(room: Room) -> None:
+    async def is_so() -> bool:
+        return not room.rows("select from exchange.move")
+
+    await wait_until_async(is_so, what="no plan is open")
+
+
+async def test_an_acknowledged_reply_is_not_missed_where_it_lay_before(exchange: Room) -> None:
+    """Whoever looked before a decision, and misses the file after it, has found nothing."""
+    phone, erp, process = await _ready(exchange, REPLY)
+    await erp.end(process, "commit")
+    (reply,) = exchange.rows("select number from exchange.message where id = 'r1'")
+    await phone.call("DELETE", "/messages/r1")
+    await _marked(exchange)
+    found = exchange.rows(
+        "select exchange.quarantine(null, %s, null, 'missing', false, 'Messages') as verdict",
+        reply["number"],
+    )
+    assert found == [{"verdict": "stale"}]
+    assert exchange.files()["Log"] == sorted([NAME, ANSWER])
+
+
+async def test_a_strangers_file_is_put_aside_and_never_overwritten(exchange: Room) -> None:
+    phone, erp = exchange.caller("phone"), exchange.caller("erp")
+    await phone.send("m0")
+    stranger = exchange.root / "sales/Messages/2_m1_from_phone_to_any.json"
+    stranger.write_text("not yours")
+    await phone.send("m1")
+    aside = [Path(name) for name in exchange.files()["Error"]]
+    assert [name.name.rsplit("-", 1)[1] for name in aside] == [stranger.name]
+    assert (exchange.root / "sales/Error" / aside[0]).read_text() == "not yours"
+    assert [file["body"] for file in (await erp.begin())["files"]] == [{"id": "m0"}, {"id": "m1"}]
+    assert _look(exchange, is_fixing=False) == []
+
+
+async def test_a_reply_that_was_read_is_acknowledged_though_its_file_is_bad(exchange: Room) -> None:
+    phone, erp, process = await _ready(exchange, REPLY)
+    await erp.end(process, "commit")
+    assert len(await phone.replies()) == 1
+    (exchange.root / "sales/Messages" / ANSWER).write_text("2")
+    assert _look(exchange) == ["changed"]
+    for _ in range(2):
+        assert (await phone.call("DELETE", "/messages/r1"))[0] == 200
+    assert _state(exchange, "r1") == "done"
+    assert exchange.alerts() == []
+    assert (await _requeue(exchange, "r1"))[0] == 409
+
+
+async def test_a_file_that_was_put_back_waits_for_its_requeue(exchange: Room) -> None:
+    phone, erp = exchange.caller("phone"), exchange.caller("erp")
+    await phone.send("m1")
+    file = exchange.root / "sales/Messages" / NAME
+    good = file.read_bytes()
+    file.unlink()
+    assert _look(exchange) == ["missing"]
+    (exchange.root / "sales/Error" / NAME).write_bytes(good)
+    assert _look(exchange) == []
+    assert (await _requeue(exchange, "m1"))[0] == 200
+    assert [file["id"] for file in (await erp.begin())["files"]] == ["m1"]

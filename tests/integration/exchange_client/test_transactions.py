@@ -1,0 +1,171 @@
+"""The block's transaction: one, whole, and confirmed only if the database has committed it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+import pytest
+
+from postroad.exchange.client import AsyncExchange, Exchange, TransactionEnded
+from tests.fixtures.exchange_server import ExchangeProcess, unique
+from tests.integration.exchange_client.erps import Erp, execute
+
+INSERT = "insert into orders (id) values (?)"
+
+
+@dataclass
+class Desk:
+    """A database with one message, and an instance of the ERP."""
+
+    server: ExchangeProcess
+    database: str
+    mobile: Exchange
+    instance: Exchange
+
+    def turn(self, erp: Erp, connection: Any, inside: Callable[[], None], **more: Any) -> None:
+        """One process; `inside` runs between two insertions."""
+        with self.instance.process(self.database, connection, **more) as work:
+            for file in work.files:
+                execute(erp.engine, connection, INSERT, (file.id,))
+                inside()
+                execute(erp.engine, connection, INSERT, (file.id + " again",))
+
+    def state(self) -> str:
+        (state,) = self.server.rows(
+            "select state from exchange.message where database_id = %s", self.database
+        )
+        return str(state[0])
+
+
+@pytest.fixture
+def desk(served: ExchangeProcess) -> Desk:
+    made = Desk(served, unique("db"), served.client(unique("mobile")), served.client(unique("erp")))
+    made.mobile.send(made.database, 1, id="m1")
+    return made
+
+
+@pytest.mark.parametrize("has_marker", [True, False], ids=["marker", "no-marker"])
+def test_a_block_that_rolls_back_itself_is_not_confirmed(
+    desk: Desk, erp: Erp, has_marker: bool
+) -> None:
+    connection = erp.connect()
+    with pytest.raises(TransactionEnded):
+        desk.turn(erp, connection, connection.rollback, has_marker=has_marker)
+    assert erp.orders() == []
+    assert desk.state() == "queued"
+    desk.turn(erp, connection, lambda: None, has_marker=has_marker)
+    connection.close()
+    assert erp.orders() == ["m1", "m1 again"]
+    assert desk.state() == "done"
+
+
+def test_a_block_that_commits_itself_is_told(desk: Desk, erp: Erp) -> None:
+    connection = erp.connect()
+    with pytest.raises(TransactionEnded):
+        desk.turn(erp, connection, connection.commit)
+    connection.close()
+    assert erp.orders() == ["m1"]
+
+
+def _block(desk: Desk, connection: Any, inside: Callable[[], None], *, has_marker: bool) -> None:
+    with desk.instance.process(desk.database, connection, has_marker=has_marker):
+        connection.execute("insert into orders (id) values ('m1')")
+        inside()
+
+
+@pytest.mark.parametrize("autocommit", [False, True], ids=["implicit", "autocommit"])
+@pytest.mark.parametrize("has_marker", [True, False], ids=["marker", "no-marker"])
+def test_an_error_that_the_block_swallows_is_not_confirmed(
+    desk: Desk, make_erp: Callable[[str], Erp], has_marker: bool, autocommit: bool
+) -> None:
+    """PostgreSQL answers ROLLBACK, and no error, to the COMMIT of a transaction that failed."""
+    erp = make_erp("postgres")
+    with psycopg.connect(erp.dsn, autocommit=autocommit) as connection:
+
+        def swallow() -> None:
+            with suppress(psycopg.Error):
+                connection.execute("select 1 / 0")
+
+        with pytest.raises(TransactionEnded):
+            _block(desk, connection, swallow, has_marker=has_marker)
+        assert desk.state() == "queued"
+        with desk.instance.process(desk.database, connection, has_marker=has_marker) as work:
+            connection.execute("insert into orders (id) values ('m1')")
+            with suppress(psycopg.Error), connection.transaction():
+                connection.execute("select 1 / 0")
+        assert work.is_confirmed
+    assert erp.orders() == ["m1"]
+    assert desk.state() == "done"
+
+
+@pytest.mark.parametrize("autocommit", [False, True], ids=["implicit", "autocommit"])
+async def test_without_blocking_an_error_that_is_swallowed_is_not_confirmed(
+    desk: Desk, make_erp: Callable[[str], Erp], autocommit: bool
+) -> None:
+    erp = make_erp("postgres")
+    instance = AsyncExchange(desk.server.url, desk.server.token(unique("erp")))
+    connect = psycopg.AsyncConnection.connect
+    async with await connect(erp.dsn, autocommit=autocommit) as connection:
+
+        async def swallow() -> None:
+            async with instance.process(desk.database, connection, has_marker=False):
+                await connection.execute("insert into orders (id) values ('m1')")
+                with suppress(psycopg.Error):
+                    await connection.execute("select 1 / 0")
+
+        with pytest.raises(TransactionEnded):
+            await swallow()
+        assert desk.state() == "queued"
+        async with instance.process(desk.database, connection) as work:
+            await connection.execute("insert into orders (id) values ('m1')")
+        assert work.is_confirmed
+    assert erp.orders() == ["m1"]
+
+
+def test_a_rollback_in_place_of_the_commit_is_noticed(
+    desk: Desk, make_erp: Callable[[str], Erp]
+) -> None:
+    """Whatever spoilt the transaction after the last look: the answer to COMMIT decides."""
+    erp = make_erp("postgres")
+    with psycopg.connect(erp.dsn) as connection:
+        prepare = desk.instance.prepare
+
+        def spoil(process: str, document: dict[str, Any]) -> dict[str, Any]:
+            answer = prepare(process, document)
+            with suppress(psycopg.Error):
+                connection.execute("select 1 / 0")
+            return answer
+
+        desk.instance.prepare = spoil  # type: ignore[method-assign]
+        with pytest.raises(TransactionEnded):
+            _block(desk, connection, lambda: None, has_marker=False)
+    assert erp.orders() == []
+    assert desk.state() == "queued"
+
+
+def test_a_marker_that_was_read_too_early_is_read_again(desk: Desk, erp: Erp) -> None:
+    """Another instance commits between the look at the marker and API_1: that is no restore."""
+    first, second = erp.connect(), erp.connect()
+    desk.turn(erp, first, lambda: None)
+    desk.mobile.send(desk.database, 2, id="m2")
+    other = desk.server.client(unique("other"))
+    start = desk.instance.start
+
+    def late(request: dict[str, Any]) -> dict[str, Any]:
+        desk.instance.start = start  # type: ignore[method-assign]
+        with other.process(desk.database, second) as work:
+            execute(erp.engine, second, INSERT, (work.files[0].id,))
+        return start(request)
+
+    desk.instance.start = late  # type: ignore[method-assign]
+    with desk.instance.process(desk.database, first) as work:
+        assert work.status == "IDLE"
+    first.close()
+    second.close()
+    assert erp.orders() == ["m1", "m1 again", "m2"]
+    told = desk.server.rows("select 1 from alerts.report where key like '%%' || %s", desk.database)
+    assert told == []
