@@ -58,9 +58,11 @@ class PageRunner:
         elif snippet.title and snippet.title.startswith("test_"):
             file = self._folder / snippet.title
             file.write_text(snippet.body, encoding="utf-8")
-            self._command(
-                [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(file)]
-            )
+            # Of the plugins, those take seconds to load that the page has no use for.
+            without = [
+                f"-pno:{name}" for name in ("cacheprovider", "hypothesispytest", "schemathesis")
+            ]
+            self._command([sys.executable, "-m", "pytest", "-q", *without, str(file)])
         else:
             self._run_python(snippet)
 

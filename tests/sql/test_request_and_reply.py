@@ -11,6 +11,8 @@ from postroad.testing import wait_until
 from tests.fixtures.postgres import Connect
 from tests.sql.calls import column, one, refused, rows, shift_clock, take
 
+pytestmark = pytest.mark.both_versions
+
 
 def ask(connection: Connection, number: object = 1, timeout: str = "5 seconds") -> str:
     return one(
