@@ -10,9 +10,10 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import psycopg
+from sqlalchemy import Engine
 
 from postroad.bus import AsyncWorker, Bus, Worker
 from postroad.postgres.binaries import find_binaries
@@ -47,6 +48,15 @@ class PageRunner:
             "COLUMNS": "200",
             "NO_COLOR": "1",
         }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # What a program of the reader's would close by ending.
+        for value in self._names.values():
+            if isinstance(value, Engine):
+                value.dispose()
 
     def run(self, snippet: Snippet) -> None:
         """Run one snippet and compare what comes out with what the page shows."""

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from postroad.bus import AsyncWorker, Worker
 from postroad.cli.rooms import SCHEMAS
+from postroad.postgres import install
 from postroad.testing import TestServer
 from tests.docs.runner import PageRunner, serve_until_worked_off, serve_until_worked_off_async
 from tests.docs.snippets import DOCS, pages_run, snippets
-from tests.fixtures.owned import Original
 
 PAGES = [page for page in pages_run() if snippets(page)]
 
 
 @pytest.fixture
-def database_of_page(
-    page: Path, server: TestServer, _originals: Callable[[TestServer], Original]
-) -> Iterator[str]:
-    has_roles = "current_database() || '_" in page.read_text(encoding="utf-8")
-    with _originals(server).copy() if has_roles else server.clone(*SCHEMAS) as dsn:
+def database_of_page(page: Path, server: TestServer) -> Iterator[str]:
+    # The roles of the bus are named after the database of the install, so a clone has none.
+    if "current_database() || '_" not in page.read_text(encoding="utf-8"):
+        with server.clone(*SCHEMAS) as dsn:
+            yield dsn
+        return
+    with server.clone() as dsn:
+        with psycopg.connect(dsn) as connection:
+            for schema in SCHEMAS:
+                install(connection, schema)
         yield dsn
 
 
@@ -34,13 +40,13 @@ def test_the_snippets_of_a_page_run_in_order(
     monkeypatch.setattr(Worker, "serve", serve_until_worked_off)
     monkeypatch.setattr(AsyncWorker, "serve", serve_until_worked_off_async)
     monkeypatch.setenv("POSTROAD_DATABASE_URL", database_of_page)
-    runner = PageRunner(database_of_page, tmp_path)
-    for snippet in snippets(page):
-        try:
-            runner.run(snippet)
-        except Exception as failure:
-            failure.add_note(f"snippet at {page.relative_to(DOCS)}:{snippet.line}")
-            raise
+    with PageRunner(database_of_page, tmp_path) as runner:
+        for snippet in snippets(page):
+            try:
+                runner.run(snippet)
+            except Exception as failure:
+                failure.add_note(f"snippet at {page.relative_to(DOCS)}:{snippet.line}")
+                raise
 
 
 def test_the_quickstart_shows_all_three_ways() -> None:

@@ -132,6 +132,7 @@ def test_a_compensation_is_a_new_event_that_keeps_the_changes_of_others(
     )
 
 
+@pytest.mark.both_versions
 def test_inserts_deletes_and_updates_of_a_tree_are_undone_in_any_order(
     open_a_lab_of_each: OpenLab,
 ) -> None:
