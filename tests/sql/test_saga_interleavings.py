@@ -185,7 +185,7 @@ def test_every_event_in_every_state_ends_well(database: str, connect: Connect) -
     runs = 0
     # All of them with `make stress`, the nearest first; else some, which differ from run to run
     # with the seed that is told at its beginning.
-    states_most = 10_000 if IS_STRESS else 60
+    states_most = 10_000 if IS_STRESS else 40
     while paths:
         if not IS_STRESS:
             paths.rotate(random.randrange(len(paths)))

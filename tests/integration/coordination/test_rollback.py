@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests.integration.coordination.conftest import OpenLab
 from tests.integration.coordination.lab import Lab
 
