@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from click.testing import CliRunner, Result
 
 from postroad.cli.main import cli
@@ -16,7 +15,6 @@ def run(dsn: str, *arguments: str) -> Result:
     return CliRunner().invoke(cli, ["--database-url", dsn, *arguments])
 
 
-@pytest.mark.both_versions
 def test_accounts_are_made_listed_and_removed(database: str) -> None:
     first = json.loads(run(database, "console", "add", "ada", "--role", "admin", "--json").output)
     assert len(first["password"]) == 23

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from tests.integration.coordination.conftest import OpenLab
 from tests.integration.coordination.lab import Lab
 
@@ -134,7 +132,6 @@ def test_a_compensation_is_a_new_event_that_keeps_the_changes_of_others(
     )
 
 
-@pytest.mark.both_versions
 def test_inserts_deletes_and_updates_of_a_tree_are_undone_in_any_order(
     open_a_lab_of_each: OpenLab,
 ) -> None:
