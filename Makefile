@@ -29,11 +29,15 @@ up: .venv/.installed-server ## run everything with sample partners and the conso
 servers: ## install the real servers that tests need, where they are missing
 	@tools/servers.sh
 
-test: .venv/.installed-dev servers ## run every test on both PostgreSQL versions, in parallel
+test: .venv/.installed-dev servers ## run every test in parallel: on the newest PostgreSQL, and where it matters the oldest too
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
-stress: .venv/.installed-dev servers ## run the chaos tests, and others that grow with it, with their full numbers
-	@POSTROAD_STRESS=1 $(BIN)/python -m pytest -n 1 tests/chaos $$(grep -rl POSTROAD_STRESS tests/integration tests/sql --include='test_*.py') $(ARGS)
+# Tests that grow are run by themselves: their numbers mean something only on a machine that is theirs.
+stress: .venv/.installed-dev servers ## run everything on both PostgreSQL versions, chaos tests and others that grow with their full numbers
+	@growing=$$(grep -rlE 'POSTROAD_STRESS|IS_STRESS' tests --include='test_*.py' | grep -v '^tests/chaos/'); \
+	POSTROAD_STRESS=1 $(BIN)/python -m pytest -n 1 tests/chaos $$growing $(ARGS); grown=$$?; \
+	POSTROAD_STRESS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --ignore=tests/chaos $$(printf -- '--ignore=%s ' $$growing) $(ARGS) \
+	&& exit $$grown
 
 crash-table: .venv/.installed-dev ## kill the exchange at every persistence call and write the table of it
 	@$(BIN)/python -m tools.crash_table $(ARGS)

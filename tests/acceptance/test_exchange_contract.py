@@ -25,7 +25,6 @@ import pytest
 
 from postroad.exchange import operations
 from postroad.testing import wait_until
-from tests.fixtures.postgres import variants, variants_of_a_room
 from tools.crash_table.world import Nursery, free_port
 
 pytestmark = pytest.mark.timeout(120)
@@ -38,12 +37,7 @@ SETTINGS = {
 
 
 as_users_run_it = pytest.mark.parametrize("house", [True], indirect=True, ids=["program"])
-on_every_version = pytest.mark.parametrize("server_bin_folder", variants(), indirect=True)
-
-
-@pytest.fixture(params=variants_of_a_room())
-def server_bin_folder(request: pytest.FixtureRequest) -> Path | None:
-    return request.param
+on_every_version = pytest.mark.both_versions
 
 
 def command(dsn: str, *arguments: str) -> subprocess.CompletedProcess[str]:

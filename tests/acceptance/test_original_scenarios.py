@@ -77,6 +77,7 @@ def test_plain_all_that_was_sent_is_received_once(database: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
+@pytest.mark.both_versions
 def test_two_complementary_selectors_and_default_receive_twice_what_was_sent(database: str) -> None:
     with psycopg.connect(database) as connection:
         connection.execute("select mbus.create_queue('stress')")

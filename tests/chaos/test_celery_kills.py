@@ -20,11 +20,6 @@ KILLS = 20 if IS_FULL else 2
 WORKERS = 2
 
 
-@pytest.fixture
-def server_bin_folder() -> None:
-    return None
-
-
 @pytest.mark.timeout(1200 if IS_FULL else 120)
 def test_tasks_survive_workers_that_are_killed(database: str, tmp_path: Path) -> None:
     dice = random.Random(7)

@@ -74,6 +74,7 @@ def reached(load: Load, share: float) -> None:
     )
 
 
+@pytest.mark.both_versions
 @pytest.mark.timeout(400)
 def test_posted_is_consumed_through_kills_and_crashes(own_server: TestServer) -> None:
     target = MESSAGES if own_server.major >= 18 else MESSAGES // 4

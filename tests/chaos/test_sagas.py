@@ -161,14 +161,13 @@ def start_sagas(connection: Connection, count: int, dice: random.Random) -> None
 @pytest.mark.chaos
 @pytest.mark.timeout(400)
 def test_many_sagas_end_well(server: TestServer, database: str, connect: Connect) -> None:
-    count = SAGAS if server.major >= 18 else SAGAS // 2
     dice = random.Random(server.major)
     connection = connect(database)
     create_tour_queues(connection)
     connection.execute(LEDGER)
     connection.commit()
     crew = Crew(database, server.major)
-    start_sagas(connection, count, dice)
+    start_sagas(connection, SAGAS, dice)
     connection.close()
     main = connect(database, autocommit=True)
     with ThreadPoolExecutor(max_workers=HANDLERS + 1) as threads:
@@ -177,9 +176,9 @@ def test_many_sagas_end_well(server: TestServer, database: str, connect: Connect
         calls.append(threads.submit(crew.maintain))
         try:
             for share in (0.2, 0.4, 0.6, 0.8):
-                reached(main, round(count * share))
+                reached(main, round(SAGAS * share))
                 kill_some(main, dice)
-            reached(main, count)
+            reached(main, SAGAS)
             wait_until(lambda: left(main) == {}, what="nothing is left", timeout_seconds=30)
         finally:
             crew.stop.set()

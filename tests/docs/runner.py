@@ -10,9 +10,10 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import psycopg
+from sqlalchemy import Engine
 
 from postroad.bus import AsyncWorker, Bus, Worker
 from postroad.postgres.binaries import find_binaries
@@ -48,6 +49,15 @@ class PageRunner:
             "NO_COLOR": "1",
         }
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # What a program of the reader's would close by ending.
+        for value in self._names.values():
+            if isinstance(value, Engine):
+                value.dispose()
+
     def run(self, snippet: Snippet) -> None:
         """Run one snippet and compare what comes out with what the page shows."""
         if snippet.language == "sql":
@@ -58,9 +68,11 @@ class PageRunner:
         elif snippet.title and snippet.title.startswith("test_"):
             file = self._folder / snippet.title
             file.write_text(snippet.body, encoding="utf-8")
-            self._command(
-                [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(file)]
-            )
+            # Of the plugins, those take seconds to load that the page has no use for.
+            without = [
+                f"-pno:{name}" for name in ("cacheprovider", "hypothesispytest", "schemathesis")
+            ]
+            self._command([sys.executable, "-m", "pytest", "-q", *without, str(file)])
         else:
             self._run_python(snippet)
 

@@ -33,7 +33,6 @@ def database_of_page(page: Path, server: TestServer) -> Iterator[str]:
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.one_version
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
 def test_the_snippets_of_a_page_run_in_order(
     page: Path, database_of_page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -41,13 +40,13 @@ def test_the_snippets_of_a_page_run_in_order(
     monkeypatch.setattr(Worker, "serve", serve_until_worked_off)
     monkeypatch.setattr(AsyncWorker, "serve", serve_until_worked_off_async)
     monkeypatch.setenv("POSTROAD_DATABASE_URL", database_of_page)
-    runner = PageRunner(database_of_page, tmp_path)
-    for snippet in snippets(page):
-        try:
-            runner.run(snippet)
-        except Exception as failure:
-            failure.add_note(f"snippet at {page.relative_to(DOCS)}:{snippet.line}")
-            raise
+    with PageRunner(database_of_page, tmp_path) as runner:
+        for snippet in snippets(page):
+            try:
+                runner.run(snippet)
+            except Exception as failure:
+                failure.add_note(f"snippet at {page.relative_to(DOCS)}:{snippet.line}")
+                raise
 
 
 def test_the_quickstart_shows_all_three_ways() -> None:

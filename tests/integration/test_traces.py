@@ -26,8 +26,6 @@ from tests.fixtures.sshd import SshServer
 from tests.integration.coordination.house import open_house
 from tests.integration.intake.partner import Partner, run_once
 
-pytestmark = pytest.mark.one_version
-
 SPAN = "00f067aa0ba902b7"
 
 

@@ -8,6 +8,8 @@ from postroad.postgres.errors import ConnectionNotIdle, SchemaForeign, SchemaMis
 from tests.fixtures.postgres import Connect, InThread
 from tests.migration.conftest import Room
 
+pytestmark = pytest.mark.both_versions
+
 
 def test_a_fresh_install_has_everything(empty_database: str, connect: Connect, room: Room) -> None:
     connection = connect(empty_database)

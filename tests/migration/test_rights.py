@@ -14,6 +14,8 @@ from postroad.testing import TestServer
 from tests.fixtures.postgres import Connect
 from tests.migration.conftest import Room
 
+pytestmark = pytest.mark.both_versions
+
 
 @pytest.fixture
 def plain_user(server: TestServer) -> Iterator[str]:

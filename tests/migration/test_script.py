@@ -12,6 +12,8 @@ from tests.fixtures.postgres import Connect
 from tests.migration.catalogue import catalogue
 from tests.migration.conftest import Room
 
+pytestmark = pytest.mark.both_versions
+
 
 def run_psql(
     server: TestServer, dsn: str, text: str, folder: Path, *options: str

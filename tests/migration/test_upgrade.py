@@ -9,6 +9,8 @@ from tests.fixtures.postgres import Connect
 from tests.migration.catalogue import catalogue
 from tests.migration.conftest import Room
 
+pytestmark = pytest.mark.both_versions
+
 
 def test_a_changed_file_is_replaced_and_grants_follow(
     empty_database: str, connect: Connect, room: Room

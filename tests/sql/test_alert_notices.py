@@ -134,6 +134,7 @@ def test_while_a_notice_is_not_sent_what_follows_shares_the_next(desk: Desk) -> 
     assert desk.tell() == [("raised", f"b{number}") for number in range(3)] + [("cleared", "a")]
 
 
+@pytest.mark.both_versions
 def test_a_digest_reminds_of_what_is_open_and_not_acknowledged(desk: Desk) -> None:
     desk.raise_("seen")
     desk.raise_("unseen")
@@ -197,6 +198,7 @@ def test_pauses_between_attempts_grow_and_stay_bounded(desk: Desk) -> None:
         assert longest / 2 - 1 <= pause <= longest
 
 
+@pytest.mark.both_versions
 def test_an_old_notice_is_given_up_and_can_be_retried(desk: Desk) -> None:
     desk.raise_("a")
     desk.wait(6)
@@ -232,6 +234,7 @@ def test_a_clock_that_is_set_back_keeps_nothing_waiting(desk: Desk) -> None:
     assert desk.tell() == [("raised", "c")]
 
 
+@pytest.mark.both_versions
 def test_a_channel_that_is_not_configured_any_more_is_left_alone(desk: Desk) -> None:
     desk.call(calls.SET_CHANNELS, [], [], [])
     desk.raise_("a")
@@ -241,6 +244,7 @@ def test_a_channel_that_is_not_configured_any_more_is_left_alone(desk: Desk) -> 
         desk.call(calls.TEST, "mail")
 
 
+@pytest.mark.both_versions
 def test_old_episodes_and_notices_are_forgotten_but_not_an_untold_all_clear(desk: Desk) -> None:
     for key in ("done", "untold"):
         desk.raise_(key)

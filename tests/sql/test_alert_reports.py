@@ -9,6 +9,8 @@ from psycopg import Connection
 from postroad.alerts import InvalidAlert, clear_alert, raise_alert
 from tests.fixtures.postgres import Connect
 
+pytestmark = pytest.mark.both_versions
+
 
 def listed(connection: Connection, *, is_open: bool = True) -> list[tuple[object, ...]]:
     return connection.execute(

@@ -7,6 +7,8 @@ from psycopg import Connection
 
 from tests.sql.calls import lease, one, post, refused, rows
 
+pytestmark = pytest.mark.both_versions
+
 LONG = "x" * 50
 
 CASES = [

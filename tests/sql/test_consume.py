@@ -9,6 +9,8 @@ from postroad.testing import wait_until
 from tests.fixtures.postgres import Connect
 from tests.sql.calls import one, post, post_many, refused, rows, take
 
+pytestmark = pytest.mark.both_versions
+
 
 def test_an_empty_queue_gives_an_empty_set(bus: Connection) -> None:
     assert rows(bus, "select * from mbus.consume('q')") == []

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
 from psycopg import Connection
 
 from postroad.testing import wait_until_blocked
 from tests.fixtures.postgres import Connect, InThread
 from tests.sql.calls import maintain, one, post, refused, shift_clock, take
+
+pytestmark = pytest.mark.both_versions
 
 
 def test_the_same_key_gives_the_first_iid_and_one_message(bus: Connection) -> None:

@@ -22,6 +22,8 @@ from tests.sql.calls import (
     take,
 )
 
+pytestmark = pytest.mark.both_versions
+
 HOUR = timedelta(hours=1)
 
 

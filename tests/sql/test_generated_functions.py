@@ -15,6 +15,8 @@ from psycopg import Connection
 
 from tests.sql.calls import post, rows
 
+pytestmark = pytest.mark.both_versions
+
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 
 SHAPES = {

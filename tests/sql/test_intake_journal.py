@@ -12,6 +12,8 @@ from sqlalchemy.orm import Session
 
 from postroad.intake.models import ImportedFile, IntakeBase, SftpServer
 
+pytestmark = pytest.mark.both_versions
+
 MIB = 1024 * 1024
 
 

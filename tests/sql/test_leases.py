@@ -25,6 +25,8 @@ from tests.sql.calls import (
     take,
 )
 
+pytestmark = pytest.mark.both_versions
+
 MINUTE = timedelta(minutes=1)
 
 

@@ -117,6 +117,7 @@ def test_with_every_slot_in_use_the_last_one_grows(small: str, connect: Connect)
     assert got == sorted(got)
 
 
+@pytest.mark.both_versions
 def test_order_is_kept_across_slots(small: str, connect: Connect) -> None:
     connection = connect(small, autocommit=True)
     fill(connection, "a")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -231,10 +230,7 @@ def take_one(connection: Connection, iid: str) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("server_bin_folder", [None], indirect=True, ids=["pg18"])
-def test_every_sequence_of_calls_agrees_with_the_model(
-    database: str, server_bin_folder: Path | None
-) -> None:
+def test_every_sequence_of_calls_agrees_with_the_model(database: str) -> None:
     machine = type("QueueOfThisRun", (Queue,), {"dsn": database})
     run_state_machine_as_test(
         machine,

@@ -215,6 +215,7 @@ def test_a_blocked_message_can_be_taken_and_releases_its_own_successors(two: Con
     assert take_r(two) == ["third"]
 
 
+@pytest.mark.both_versions
 def test_delay_counts_from_the_post_not_from_the_release(two: Connection) -> None:
     before = post(two, "first")
     post(
@@ -260,6 +261,7 @@ def test_a_dropped_consumer_is_not_waited_for(two: Connection) -> None:
     assert take_r(two) == ["second"]
 
 
+@pytest.mark.both_versions
 def test_circles_are_refused(two: Connection) -> None:
     reserved = one(two, "select mbus.get_iid('q')")
     second = post(two, "second", after(reserved), queue="r")
@@ -414,6 +416,7 @@ def test_who_waits_for_a_reserved_iid_learns_that_its_message_was_a_duplicate(
     assert status(two, "dmq", queue="r") == 1
 
 
+@pytest.mark.both_versions
 def test_a_purged_predecessor_is_lost(two: Connection) -> None:
     first = post(two, 1)
     post(two, 2, after(first), queue="r")
@@ -444,6 +447,7 @@ def test_a_predecessor_of_an_open_transaction_is_not_done(
     assert left_behind(second) == [0, 0, 0]
 
 
+@pytest.mark.both_versions
 def test_a_predecessor_whose_transaction_rolls_back_never_was(
     live_two: str, connect: Connect
 ) -> None:

@@ -10,6 +10,8 @@ from psycopg import Connection
 from tests.sql.calls import lease, nobody_maintains, one, post, post_many, take
 from tests.sql.plans import nodes, touched, used_plans
 
+pytestmark = pytest.mark.both_versions
+
 # The tables of a queue live too briefly to be analyzed; the shared ones are, once they have grown.
 RING = re.compile(r"^q[tlc]\$")
 WAITING = re.compile(r"^(leased|delayed|dmq|dedup)$")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from psycopg import Connection
 
 from postroad.testing import wait_until_blocked
 from tests.fixtures.postgres import Connect, InThread
 from tests.sql.calls import lease, maintain, nack, one, post, take
+
+pytestmark = pytest.mark.both_versions
 
 MIXED = [("low", 1), ("normal", 2), ("high", 3), (None, 4), ("low", 5), ("high", 6)]
 

@@ -10,6 +10,8 @@ from postroad.testing import wait_until_blocked
 from tests.fixtures.postgres import Connect, InThread
 from tests.sql.calls import column, lease, maintain, one, post, post_many, refused, rows, take
 
+pytestmark = pytest.mark.both_versions
+
 RELATIONS = "select count(*) from pg_class where relnamespace = 'mbus'::regnamespace"
 # The table, its index of long values and the index of those belong to one table.
 RELATIONS_WITH_TOAST = """

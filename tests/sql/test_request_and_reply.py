@@ -11,6 +11,8 @@ from postroad.testing import wait_until
 from tests.fixtures.postgres import Connect
 from tests.sql.calls import column, one, refused, rows, shift_clock, take
 
+pytestmark = pytest.mark.both_versions
+
 
 def ask(connection: Connection, number: object = 1, timeout: str = "5 seconds") -> str:
     return one(
@@ -199,5 +201,5 @@ def test_a_listener_is_woken_by_the_name_of_the_reply_queue(live: str, connect: 
     name = one(client, "select mbus.reply_queue()")
     client.execute("listen mbus")
     worker.execute("select mbus.notify(array[%s, 'temp.unknown'])", (name,))
-    notice = next(client.notifies(timeout=10, stop_after=1))
+    notice = next(client.notifies(timeout=45, stop_after=1))
     assert (notice.channel, notice.payload) == ("mbus", name)

@@ -178,6 +178,7 @@ def test_a_message_that_fails_stays_locked_meanwhile(live: str, connect: Connect
     assert take(second) == ["x"]
 
 
+@pytest.mark.both_versions
 def test_groups_run_in_order(runner: Connection) -> None:
     for number in (11, 12, 21):
         post(runner, number, f"group=>{str(number)[0]}")

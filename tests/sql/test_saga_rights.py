@@ -9,6 +9,8 @@ from tests.fixtures.postgres import Connect
 from tests.sql.calls import one, refused
 from tests.sql.test_security import Login, login, owned
 
+pytestmark = pytest.mark.both_versions
+
 __all__ = ["login", "owned"]
 
 OPEN = """'trip', '[{"name": "room", "do": "open"}]'"""

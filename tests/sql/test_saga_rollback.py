@@ -70,6 +70,7 @@ def test_attempts_and_errors_of_a_step_are_told(pair: Connection) -> None:
     assert rows(pair, f"{told} where saga_id = %s and step = 'first'", saga) == [(3, "busy", True)]
 
 
+@pytest.mark.both_versions
 def test_a_handler_may_abort_and_is_not_compensated(pair: Connection) -> None:
     saga = start(pair)
     consume(pair, "do_first")
@@ -241,6 +242,7 @@ def test_after_the_pivot_there_is_no_way_back(pair: Connection, clock: DatabaseC
     assert left(pair) == {}
 
 
+@pytest.mark.both_versions
 def test_a_compensation_that_dies_is_parked_and_retried(pair: Connection) -> None:
     saga = start(pair)
     consume(pair, "do_first")

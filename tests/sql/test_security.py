@@ -8,25 +8,22 @@ import psycopg
 import pytest
 from psycopg import Connection, sql
 
-from postroad.cli.rooms import SCHEMAS
-from postroad.postgres.migrator import install
 from tests.fixtures.postgres import Connect
 from tests.sql.calls import column, lease, one, post, refused, rows, take
+
+pytestmark = pytest.mark.both_versions
 
 Login = Callable[..., Connection]
 
 
 @pytest.fixture
-def owned(empty_database: str) -> str:
-    """Give a database of its own install, because roles bear the database's name."""
-    with psycopg.connect(empty_database) as connection:
-        for schema in SCHEMAS:
-            install(connection, schema)
-    with psycopg.connect(empty_database) as connection:
+def owned(owned_database: str) -> str:
+    """Give an open queue and a closed one in a database whose roles are its own."""
+    with psycopg.connect(owned_database) as connection:
         connection.execute("select mbus.create_queue('open')")
         connection.execute("select mbus.create_queue('closed', is_roles_security_model => true)")
         connection.execute("select mbus.create_consumer('closed', 'second')")
-    return empty_database
+    return owned_database
 
 
 @pytest.fixture

@@ -22,6 +22,8 @@ from tests.sql.calls import (
     take,
 )
 
+pytestmark = pytest.mark.both_versions
+
 COUNTS = "depth, ready, delayed, leased, dmq, is_estimate"
 
 

@@ -9,6 +9,8 @@ from postroad.testing import wait_until
 from tests.fixtures.postgres import Connect
 from tests.sql.calls import column, one, post, post_many, refused, rows, take
 
+pytestmark = pytest.mark.both_versions
+
 
 def subscribe(connection: Connection, selector: str | None = None, queue: str = "q") -> str:
     return one(connection, "select mbus.create_temporary_consumer(%s, %s)", queue, selector)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import random
 import threading
 
+import pytest
 from psycopg import Connection
 
 from tests.fixtures.postgres import Connect, InThread
 from tests.sql.calls import one, rows
+
+pytestmark = pytest.mark.both_versions
 
 PRODUCERS = 3
 MESSAGES = 300

@@ -160,6 +160,7 @@ def test_the_transaction_decides(live: str, connect: Connect) -> None:
     assert take(owner, name) == ["1"]
 
 
+@pytest.mark.both_versions
 def test_a_queue_is_gone_with_its_session(live: str, connect: Connect) -> None:
     owner, other = (connect(live, autocommit=True) for _ in range(2))
     name, kept = make(owner), make(other)

@@ -10,6 +10,8 @@ from tests.fixtures.postgres import Connect
 from tests.sql.calls import column, one, refused, rows
 from tests.sql.test_security import Login, login, owned
 
+pytestmark = pytest.mark.both_versions
+
 __all__ = ["login", "owned"]
 
 # A function that tells whose rights it has.

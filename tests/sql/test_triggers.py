@@ -10,6 +10,8 @@ from psycopg import Connection
 from tests.fixtures.postgres import Connect
 from tests.sql.calls import column, maintain, one, post, post_many, refused, rows, shift_clock, take
 
+pytestmark = pytest.mark.both_versions
+
 DONE = "(t.properties->'STATE')='DONE'"
 
 

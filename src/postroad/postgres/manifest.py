@@ -107,7 +107,7 @@ class Manifest:
 
 def read_manifest(schema: Schema) -> Manifest:
     """Read a room's files. Raises ManifestBroken when they contradict each other."""
-    folder = files(schema.package).joinpath("sql")
+    folder = _sql_folder(schema)
     manifest = folder.joinpath("install.sql")
     if not manifest.is_file():
         raise ManifestBroken(f"the package {schema.package} has no sql/install.sql")
@@ -125,7 +125,7 @@ def read_manifest(schema: Schema) -> Manifest:
 
 def forgotten_files(schema: Schema) -> list[str]:
     """Return the files that are there and that `install.sql` does not list."""
-    folder = files(schema.package).joinpath("sql")
+    folder = _sql_folder(schema)
     found: list[str] = []
 
     def walk(level: Traversable, prefix: str) -> None:
@@ -142,6 +142,13 @@ def forgotten_files(schema: Schema) -> list[str]:
         elif entry.is_file():
             found.append(name)
     return sorted(set(found) - {file.path for file in read_manifest(schema).files})
+
+
+def _sql_folder(schema: Schema) -> Traversable:
+    # Found from the top, because finding a package imports it: whoever reads the SQL of a room
+    # needs neither its libraries nor the time to load them.
+    top, *below = schema.package.split(".")
+    return files(top).joinpath(*below, "sql")
 
 
 def _listed_file(folder: Traversable, path: str) -> SqlFile:

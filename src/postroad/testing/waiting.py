@@ -13,19 +13,28 @@ __all__ = ["wait_until", "wait_until_async", "wait_until_blocked"]
 
 Found = TypeVar("Found")
 
-TIMEOUT_SECONDS_DEFAULT = 20.0
-_PACE_SECONDS = 0.01
+# For a machine that does much else: who waits in vain is a failure, and may take long to say so.
+TIMEOUT_SECONDS_DEFAULT = 45.0
+# Looks are paced by the time that has passed, so that a long wait takes little from what it waits
+# for, and a tenth more than it must at most.
+_PACE_SECONDS_LEAST = 0.005
+_PACE_SECONDS_MOST = 0.2
+
+
+def _pace(waited_seconds: float) -> float:
+    return min(max(waited_seconds / 10, _PACE_SECONDS_LEAST), _PACE_SECONDS_MOST)
 
 
 def wait_until(
     look: Callable[[], Found], *, what: str, timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT
 ) -> Found:
     """Look again and again until something true is seen, and return it. Raises TimeoutError."""
-    deadline = time.monotonic() + timeout_seconds
+    began = time.monotonic()
     while not (found := look()):
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - began
+        if waited > timeout_seconds:
             raise TimeoutError(f"waited {timeout_seconds:g} s in vain: {what}")
-        time.sleep(_PACE_SECONDS)
+        time.sleep(_pace(waited))
     return found
 
 
@@ -36,11 +45,12 @@ async def wait_until_async(
     timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT,
 ) -> Found:
     """Do what `wait_until` does without blocking the event loop."""
-    deadline = time.monotonic() + timeout_seconds
+    began = time.monotonic()
     while not (found := await look()):
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - began
+        if waited > timeout_seconds:
             raise TimeoutError(f"waited {timeout_seconds:g} s in vain: {what}")
-        await asyncio.sleep(_PACE_SECONDS)
+        await asyncio.sleep(_pace(waited))
     return found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -21,11 +20,6 @@ POINTS = (
     ("API_5 abort", Point("file", "unlinkat", 1)),
     ("recovery: half committed", Point("any", "renameat", 1)),
 )
-
-
-@pytest.fixture(params=[None], ids=["embedded"])
-def server_bin_folder(request: pytest.FixtureRequest) -> Path | None:
-    return request.param
 
 
 @pytest.fixture(scope="module")

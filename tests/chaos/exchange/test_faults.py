@@ -24,11 +24,6 @@ from tests.fixtures.exchange import BASE, Caller, Room
 pytestmark = pytest.mark.chaos
 
 
-@pytest.fixture(params=[None], ids=["embedded"])
-def server_bin_folder(request: pytest.FixtureRequest) -> Path | None:
-    return request.param
-
-
 FAULTS = {
     "EIO on fsync": ("fsync", errno.EIO),
     "ENOSPC on write": ("write", errno.ENOSPC),

@@ -43,11 +43,6 @@ SETTINGS = {
 }
 
 
-@pytest.fixture(params=[None], ids=["embedded"])
-def server_bin_folder(request: pytest.FixtureRequest) -> Path | None:
-    return request.param
-
-
 class Erps:
     """One instance for each database; whoever is killed has a successor."""
 

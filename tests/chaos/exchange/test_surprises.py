@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -26,11 +25,6 @@ IS_FULL = bool(os.environ.get("POSTROAD_STRESS"))
 REQUESTS = 50 if IS_FULL else 4
 STORIES = 100 if IS_FULL else 6
 CYCLES = 200 if IS_FULL else 40
-
-
-@pytest.fixture(params=[None], ids=["embedded"])
-def server_bin_folder(request: pytest.FixtureRequest) -> Path | None:
-    return request.param
 
 
 @pytest.mark.timeout(1200 if IS_FULL else 180)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -12,14 +11,8 @@ import pytest
 
 from postroad.alerts import clear_alert, raise_alert
 from postroad.settings import AlertsSettings
-from tests.fixtures.postgres import variants_of_a_room
 
 SHORT = timedelta(milliseconds=50)
-
-
-@pytest.fixture(params=variants_of_a_room())
-def server_bin_folder(request: pytest.FixtureRequest) -> Path | None:
-    return request.param
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ async def carried(bridge: DatabaseBridge, count: int) -> None:
     await wait_until_async(done, what=f"{count} messages carried")
 
 
+@pytest.mark.both_versions
 async def test_everything_a_message_has_travels(databases: Databases) -> None:
     a, b = databases(2)
     queue(a)
@@ -53,6 +54,7 @@ async def test_everything_a_message_has_travels(databases: Databases) -> None:
     assert taken(b) == []
 
 
+@pytest.mark.both_versions
 async def test_a_delay_and_a_priority_travel(databases: Databases) -> None:
     a, b = databases(2)
     queue(a)

@@ -50,6 +50,7 @@ def ledger(connection: Connection) -> list[Any]:
     ).fetchall()
 
 
+@pytest.mark.both_versions
 def test_a_batch_is_one_row_and_comes_once(connection: Connection) -> None:
     open_inlet(connection)
     assert receive(connection, 1, range(1, 1001)) == (1000, 0)
@@ -69,6 +70,7 @@ def test_the_same_message_twice_in_a_batch_is_posted_once(connection: Connection
     assert receive(connection, None, [9, 10]) == (1, 1)
 
 
+@pytest.mark.both_versions
 def test_what_is_settled_is_merged_and_still_known(connection: Connection) -> None:
     open_inlet(connection)
     for batch in range(1, 31):
@@ -78,6 +80,7 @@ def test_what_is_settled_is_merged_and_still_known(connection: Connection) -> No
     assert receive(connection, 31, range(300, 320)) == (10, 10)
 
 
+@pytest.mark.both_versions
 def test_what_is_old_is_forgotten_unless_it_may_come_again(connection: Connection) -> None:
     open_inlet(connection)
     receive(connection, 1, range(1, 11))
@@ -99,6 +102,7 @@ def test_sparse_numbers_stay_one_row_per_batch(connection: Connection) -> None:
     assert ledger(connection) == [("{[0,2000)}", None, False)]
 
 
+@pytest.mark.both_versions
 def test_foreign_ids_are_kept_in_two_tables_that_turn(connection: Connection) -> None:
     open_inlet(connection)
 

@@ -14,12 +14,6 @@ from postroad.broker.transport import LOOP_SECONDS
 from postroad.testing import wait_until
 
 
-@pytest.fixture
-def server_bin_folder() -> None:
-    # The SQL below is tested on both versions, by routing, results and the bus's own tests.
-    return None
-
-
 @contextmanager
 def consuming(
     connection: Connection, queue: str = "jobs", prefetch: int = 0, **options: object

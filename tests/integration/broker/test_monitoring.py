@@ -17,11 +17,6 @@ from tests.integration.broker.crew import CeleryProcess, Hire
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 
-@pytest.fixture
-def server_bin_folder() -> None:
-    return None
-
-
 def free_port() -> int:
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))

@@ -12,6 +12,7 @@ from postroad.testing import wait_until
 from tests.fixtures.postgres import InThread
 
 
+@pytest.mark.both_versions
 def test_a_result_is_kept_and_forgotten(app: Celery) -> None:
     app.backend.store_result("one", {"answer": 42}, states.SUCCESS)
     result = app.AsyncResult("one")
@@ -65,6 +66,7 @@ def test_many_are_fetched_in_one_call(app: Celery) -> None:
     }
 
 
+@pytest.mark.both_versions
 def test_what_has_expired_is_not_given_and_is_cleaned_up(app: Celery) -> None:
     backend = app.backend
     backend.store_result("short", 1, states.SUCCESS)
@@ -84,6 +86,7 @@ def test_a_group_is_saved_and_restored(app: Celery) -> None:
     assert app.GroupResult.restore("g", backend=app.backend) is None
 
 
+@pytest.mark.both_versions
 def test_a_chord_counts_parts_and_not_runs(app: Celery) -> None:
     def ended(part: str) -> object:
         [[[is_complete]]] = app.backend._run(

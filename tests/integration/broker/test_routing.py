@@ -39,6 +39,7 @@ def test_a_publisher_that_declared_nothing_reaches_what_others_have_bound(
         ("order", ["order"]),
     ],
 )
+@pytest.mark.both_versions
 def test_topics_match_words(
     broker: Connection, other: Connection, binding: str, keys: list[str]
 ) -> None:
@@ -57,6 +58,7 @@ def test_a_fanout_gives_everybody_a_copy(broker: Connection, other: Connection) 
     assert bodies(broker, "left") == bodies(other, "right") == ["hello"]
 
 
+@pytest.mark.both_versions
 def test_an_unbound_queue_gets_no_more(broker: Connection) -> None:
     queue = Queue("bills", Exchange("shop"), "bill").bind(broker.channel())
     queue.declare()
@@ -94,6 +96,7 @@ def test_names_that_look_alike_to_the_bus_stay_apart(broker: Connection) -> None
     assert [bodies(broker, name) for name in ("a-b", "a.b", "A_B")] == [["a-b"], ["a.b"], ["A_B"]]
 
 
+@pytest.mark.both_versions
 def test_what_is_not_there_is_said_in_the_words_of_amqp(broker: Connection) -> None:
     channel = broker.channel()
     with pytest.raises(ChannelError, match="NOT_FOUND"):
@@ -105,6 +108,7 @@ def test_what_is_not_there_is_said_in_the_words_of_amqp(broker: Connection) -> N
         channel.exchange_declare("shop", "topic")
 
 
+@pytest.mark.both_versions
 def test_a_queue_tells_its_size_and_can_be_emptied_and_deleted(
     broker: Connection, other: Connection
 ) -> None:
@@ -124,6 +128,7 @@ def test_a_queue_tells_its_size_and_can_be_emptied_and_deleted(
     Producer(other).publish("lost", routing_key="heap")
 
 
+@pytest.mark.both_versions
 def test_a_queue_that_was_deleted_and_made_again_is_found_again(
     broker: Connection, other: Connection
 ) -> None:
@@ -136,6 +141,7 @@ def test_a_queue_that_was_deleted_and_made_again_is_found_again(
     assert bodies(other, "phoenix") == ["second"]
 
 
+@pytest.mark.both_versions
 def test_a_temporary_queue_goes_with_its_connection(broker: Connection, url: str) -> None:
     with Connection(url) as short:
         Queue("reply", auto_delete=True, expires=10).bind(short.channel()).declare()
@@ -151,6 +157,7 @@ def test_a_temporary_queue_goes_with_its_connection(broker: Connection, url: str
     )
 
 
+@pytest.mark.both_versions
 def test_a_queue_that_nobody_uses_expires(broker: Connection) -> None:
     Queue("brief", expires=0.2).bind(broker.channel()).declare()
     link = broker.transport.link

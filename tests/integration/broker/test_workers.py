@@ -18,11 +18,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 SECONDS = 30
 
 
-@pytest.fixture
-def server_bin_folder() -> None:
-    return None
-
-
 def task(app: Celery, name: str, *arguments: object, **options: object) -> AsyncResult:
     return app.send_task(name, arguments, **options)
 

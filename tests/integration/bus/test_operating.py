@@ -64,6 +64,7 @@ async def test_dead_messages_are_brought_back(bus):
     assert sorted(m.iid for m in await bus.consume("orders", amount=9)) == sorted(iids[1:])
 
 
+@pytest.mark.both_versions
 async def test_maintenance_and_positions(bus):
     await bus.create_queue("orders", payload="text")
     before = await bus.positions("orders")

@@ -55,6 +55,7 @@ async def test_a_search_goes_on_where_it_stopped(bus: AsyncBus) -> None:
     assert second.next_place is None
 
 
+@pytest.mark.both_versions
 async def test_every_state_is_shown_where_it_is(bus: AsyncBus) -> None:
     await bus.post("orders", {"n": 0})
     (leased,) = await bus.lease("orders")
@@ -103,6 +104,7 @@ async def test_moved_messages_keep_what_they_carry(bus: AsyncBus, state: looking
     assert message.headers["moved_from"] == iid
 
 
+@pytest.mark.both_versions
 async def test_moving_to_another_payload_is_refused(bus: AsyncBus) -> None:
     await bus.create_queue("texts", payload="text")
     await bus.post("orders", {"n": 1})

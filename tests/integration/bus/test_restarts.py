@@ -114,6 +114,7 @@ async def test_leased_work_survives_a_restart_at_least_once(colour, own_server, 
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.both_versions
 async def test_a_subscription_survives_a_restart(own_server, fragile):
     seen: set[str] = set()
     restarts = 0

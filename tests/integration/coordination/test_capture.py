@@ -16,6 +16,8 @@ from postroad.cli.rooms import SCHEMAS
 from postroad.coordination.models import DummyItem, DummyNode, SampleBase
 from tests.fixtures.postgres import Connect
 
+pytestmark = pytest.mark.both_versions
+
 EVENTS = (
     'select e."Id", t."Name",'
     ' (select count(*) from coordination.payload p where p.event_id = e."Id")'

@@ -208,6 +208,7 @@ def test_a_page_or_a_message_of_another_version_changes_nothing(lab: Lab) -> Non
         assert refused.value.sqlstate == "PC014"
 
 
+@pytest.mark.both_versions
 def test_unique_values_that_change_places_are_applied_in_the_writers_order(
     lab_of_each: Lab,
 ) -> None:
@@ -228,6 +229,7 @@ def test_unique_values_that_change_places_are_applied_in_the_writers_order(
     lab.assert_same()
 
 
+@pytest.mark.both_versions
 def test_children_may_come_before_their_parents_and_circles_close_at_commit(
     lab_of_each: Lab,
 ) -> None:

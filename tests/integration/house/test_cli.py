@@ -30,6 +30,7 @@ def test_help_lists_commands_and_exit_codes() -> None:
         assert word in said
 
 
+@pytest.mark.both_versions
 def test_install_status_upgrade_on_a_named_database(empty_database: str) -> None:
     assert (
         json.loads(_run("--database-url", empty_database, "db", "status", "--json").stdout)[0][

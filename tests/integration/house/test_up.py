@@ -87,7 +87,11 @@ def look(dsn: str, query: LiteralString) -> list[tuple[object, ...]]:
 def services(dsn: str) -> dict[str, int]:
     """Return the processes of the services that run."""
     try:
-        rows = look(dsn, "select name, pid from console.services() where state = 'running'")
+        # A supervisor that has just started again has told of a service and not of its process.
+        rows = look(
+            dsn,
+            "select name, pid from console.services() where state = 'running' and pid is not null",
+        )
     except psycopg.OperationalError:
         return {}
     return {str(name): int(str(pid)) for name, pid in rows}

@@ -54,6 +54,7 @@ def _close(process: subprocess.Popen[str]) -> None:
     process.communicate(timeout=30)
 
 
+@pytest.mark.both_versions
 def test_defaults_are_safe(folder: Path, server_bin_folder: Path | None) -> None:
     with (
         EmbeddedServer(folder, bin_folder=server_bin_folder) as server,
@@ -116,6 +117,7 @@ def test_keep_running_leaves_it_to_halt(folder: Path, server_bin_folder: Path | 
     assert not server.halt()
 
 
+@pytest.mark.both_versions
 def test_users_that_come_at_once_start_it_once(
     folder: Path, server_bin_folder: Path | None
 ) -> None:
@@ -135,6 +137,7 @@ def test_users_that_come_at_once_start_it_once(
 
 
 @pytest.mark.chaos
+@pytest.mark.both_versions
 def test_what_was_committed_survives_a_killed_server(
     folder: Path, server_bin_folder: Path | None
 ) -> None:
@@ -182,6 +185,7 @@ def test_a_reused_process_number_does_not_block_the_start(
         assert server.is_running
 
 
+@pytest.mark.both_versions
 def test_an_interrupted_initdb_is_done_again(folder: Path, server_bin_folder: Path | None) -> None:
     unfinished = folder / "postgres" / "data.unfinished"
     unfinished.mkdir(parents=True)
@@ -191,6 +195,7 @@ def test_an_interrupted_initdb_is_done_again(folder: Path, server_bin_folder: Pa
     assert not unfinished.exists()
 
 
+@pytest.mark.both_versions
 def test_a_folder_of_another_major_version_is_refused(
     folder: Path, server_bin_folder: Path | None
 ) -> None:
@@ -214,6 +219,7 @@ def test_a_folder_with_a_long_path_has_its_socket_elsewhere(
     assert not server.cluster.socket_folder.exists()
 
 
+@pytest.mark.both_versions
 def test_an_option_that_the_server_refuses_is_reported(
     folder: Path, server_bin_folder: Path | None
 ) -> None:

@@ -94,6 +94,7 @@ async def test_a_lost_connection_is_opened_again_and_subscribers_are_told(
 
 
 @pytest.mark.chaos
+@pytest.mark.both_versions
 async def test_the_hub_survives_a_restart_of_the_server(own_server: TestServer) -> None:
     heard: asyncio.Queue[Notice] = asyncio.Queue()
     hub = ListenHub(own_server.dsn("postgres"))

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import psycopg
+import pytest
 
 from postroad.testing import TestServer, wait_until_blocked
 from tests.fixtures.postgres import Connect, InThread
+
+pytestmark = pytest.mark.both_versions
 
 
 def test_each_test_gets_a_database_of_its_own(server: TestServer, empty_database: str) -> None:

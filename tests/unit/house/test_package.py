@@ -41,6 +41,15 @@ def test_the_command_without_its_extras_says_what_to_install() -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_the_sql_of_a_room_is_read_without_the_room() -> None:
+    code = "import sys\nfrom postroad.cli.rooms import SCHEMAS\n"
+    code += "from postroad.postgres.manifest import read_manifest\n"
+    code += "assert all(read_manifest(schema).files for schema in SCHEMAS)\n"
+    code += "print([schema.package for schema in SCHEMAS if schema.package in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_commands_do_not_wait_for_the_web_framework() -> None:
     groups = ("exchange", "intake", "coordination")
     code = f"import sys, {', '.join(f'postroad.cli.{group}' for group in groups)}\n"
