@@ -37,8 +37,7 @@ PAYLOADS_SHOWN = 50
 async def event_page(view: View) -> None:
     """Show one event."""
     t, doors = view.t, coordinator(view)
-    text = view.path("event")
-    event_id = int(text) if text.isdigit() else 0
+    event_id = view.number("event")
     ui.html(crumbs((t("nav.coordination"), address("coordination")), (text, None)), sanitize=False)
 
     async def found() -> EventDetail | None:

@@ -118,19 +118,18 @@ def _message_table(view: View, found: Sequence[Mapping[str, Any]]) -> Markup:
 async def message_page(view: View) -> None:
     """Show one message with its file."""
     t, doors = view.t, view.house.doors
-    text = view.path("number")
-    place = int(text) + 1 if text.isdigit() else 0
+    place = view.number("number")
 
     async def found() -> dict[str, Any] | None:
-        rows = await doors.ask_blocking(status.messages, before=place, limit=1)
-        return rows[0] if rows and rows[0]["number"] == place - 1 else None
+        rows = await doors.ask_blocking(status.messages, before=place + 1, limit=1)
+        return rows[0] if rows and rows[0]["number"] == place else None
 
     one = await found()
     ui.html(
         crumbs(
             (t("nav.exchange"), address("exchange")),
             (t("exchange.messages"), address("exchange", "messages")),
-            (str(one["id"]) if one else text, None),
+            (str(one["id"]) if one else str(place), None),
         ),
         sanitize=False,
     )

@@ -196,8 +196,7 @@ async def _sagas(view: View) -> None:
 
 async def _saga(view: View) -> None:
     t, bus = view.t, view.house.bus
-    text = view.path("saga_id")
-    saga_id = int(text) if text.isdigit() else 0
+    saga_id = view.number("saga_id")
 
     async def found() -> list[SagaStep]:
         return await view.look(("bus.saga", saga_id), lambda: AsyncSagas(bus).status(saga_id), 1)

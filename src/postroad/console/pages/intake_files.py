@@ -113,8 +113,7 @@ def _file_table(view: View, found: Sequence[Mapping[str, Any]]) -> Markup:
 async def file_page(view: View) -> None:
     """Show one file with its history."""
     t, doors = view.t, view.house.doors
-    text = view.path("file")
-    file_id = int(text) if text.isdigit() else 0
+    file_id = view.number("file")
 
     async def found() -> Mapping[str, Any] | None:
         try:
@@ -127,7 +126,7 @@ async def file_page(view: View) -> None:
         crumbs(
             (t("nav.intake"), address("intake")),
             (t("intake.files"), address("intake", "files")),
-            (first["filename"] if first else text, None),
+            (first["filename"] if first else str(file_id), None),
         ),
         sanitize=False,
     )

@@ -9,6 +9,7 @@ from nicegui import ui
 
 from postroad.bus import ConsumerStatus
 from postroad.console.frame import add_page
+from postroad.console.history import posted_per_second
 from postroad.console.house import House
 from postroad.console.markup import (
     Markup,
@@ -96,11 +97,7 @@ def _totals(view: View, found: Sequence[ConsumerStatus], wrong: Sequence[Trouble
         [
             (t("overview.alerts"), number(len(wrong)), "bad" if wrong else "good"),
             (t("bus.queues"), number(len({one.queue for one in found})), ""),
-            (
-                t("bus.posted_per_second"),
-                rate(sum(one.posted_per_second or 0 for one in found)),
-                "",
-            ),
+            (t("bus.posted_per_second"), rate(posted_per_second(found)), ""),
             (
                 t("bus.consumed_per_second"),
                 rate(sum(one.consumed_per_second or 0 for one in found)),
