@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -83,6 +84,42 @@ def test_a_websocket_with_the_session_of_another_page_is_refused(
         ) as socket,
     ):
         assert str(socket.recv()).startswith("0{")
+
+
+@pytest.mark.parametrize(
+    ("paths", "parameters"),
+    [
+        (
+            ("/audit", "/bus/sagas", "/exchange", "/coordination", "/intake/files", "/bus"),
+            ("before=--5", "before=9" * 30, "start=-3", "start=x", "search=%00", "before=%D9%A3"),
+        ),
+        (
+            ("/bus/queues/x/messages", "/bus/dead", "/workers", "/alerts"),
+            ("place=--5", "place=" + "9" * 40, "state=%00", "sort=x-99&order=%27", "consumer=%00"),
+        ),
+        (
+            (
+                "/bus/sagas/%s", "/intake/files/%s", "/exchange/messages/%s", "/bus/messages/%s",
+                "/coordination/events/%s", "/exchange/processes/%s", "/bus/queues/%s",
+                "/bus/queues/%s/messages", "/intake/servers/%s",
+            ),
+            ("--5", "9" * 40, "%00", "x", "%D9%A3", "x.y.z", "%27%3B", str(2**63 - 1)),
+        ),
+    ],
+    ids=["lists", "queues", "single"],
+)  # fmt: skip
+def test_an_address_written_by_hand_is_refused_in_words(
+    client: httpx.Client, paths: tuple[str, ...], parameters: tuple[str, ...]
+) -> None:
+    sign_in(client, "admin")
+    broken = []
+    for path, given in itertools.product(paths, parameters):
+        asked = path.replace("%s", given) if "%s" in path else f"{path}?{given}"
+        status = client.get(f"/console{asked}").status_code
+        if status not in (200, 400, 404):
+            broken.append((asked, status))
+    assert broken == []
+    assert client.get("/console/audit?before=--5").status_code == 400
 
 
 @pytest.mark.parametrize("path", ["/settings", "/accounts", "/audit"])

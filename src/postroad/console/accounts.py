@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from psycopg_pool import AsyncConnectionPool
 
-__all__ = ["ROLES", "Account", "Accounts", "AuditRow", "Role", "Session"]
+__all__ = ["ROLES", "Account", "Accounts", "AuditPage", "AuditRow", "Role", "Session"]
 
 Role = Literal["viewer", "operator", "admin"]
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -81,6 +81,14 @@ class AuditRow:
     outcome: Outcome
     error: str | None
     ended_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditPage:
+    """Some rows of the audit, and the id before which to go on; None at its end."""
+
+    rows: Sequence[AuditRow]
+    next_before: int | None
 
 
 class Accounts:
@@ -227,11 +235,20 @@ class Accounts:
 
     async def audit(
         self, before: int | None = None, limit: int = 50, search: str | None = None
-    ) -> Sequence[AuditRow]:
-        """Read a page of the audit, the latest first. Read-only."""
+    ) -> AuditPage:
+        """Read a page of the audit, the latest first. Read-only.
+
+        A search reads a stretch of rows at a time and says where the next one begins, so that it
+        finds everything and no single look is long.
+        """
         columns = ", ".join(field.name for field in fields(AuditRow))
         text = f"select {columns} from console.audit_page(%s, %s, %s)"  # noqa: S608 - our names
-        return await self._rows(AuditRow, text, before, limit, search)
+        found = await self._rows(AuditRow, text, before, limit + 1, search)
+        if len(found) > limit:
+            return AuditPage(found[:limit], found[limit - 1].id)
+        if search is None:
+            return AuditPage(found, None)
+        return AuditPage(found, await self._value("select console.audit_stretch(%s)", before))
 
     async def _value(self, text: str, *parameters: object) -> Any:
         async with self._connected() as connection:

@@ -20,6 +20,7 @@ from postroad.console.house import House
 from postroad.console.icons import icon
 from postroad.console.markup import Markup, element, joined, link
 from postroad.console.view import AWAY, View
+from postroad.errors import PostroadError
 
 __all__ = ["Place", "add_page", "asset_version"]
 
@@ -35,6 +36,8 @@ class Place:
     role: Role = "viewer"
 
 
+# How a page answers that a room refuses to show.
+STATUSES = {"usage": 400, "refused": 403, "not_found": 404}
 PLACES: tuple[Place, ...] = (
     Place("overview", "/"),
     Place("bus", "/bus"),
@@ -75,10 +78,14 @@ def add_page(
                 # The frame stays, so that one can go elsewhere; the page is built anew when asked.
                 away = element("p", view.t("error.room_away"), class_="danger", role="alert")
                 ui.html(away, sanitize=False)
-            except (AddressInvalid, psycopg.DataError) as refused:
+            except psycopg.DataError:
                 # Somebody has written the address by hand, or a program has.
-                detail = str(refused) if isinstance(refused, AddressInvalid) else ""
-                return _refusal(view, f"{view.t('error.address')} {detail}".strip(), 400)
+                return _refusal(view, view.t("error.address"), 400)
+            except PostroadError as refused:
+                if refused.kind not in STATUSES:
+                    raise
+                told = view.t("error.address") if isinstance(refused, AddressInvalid) else ""
+                return _refusal(view, f"{told} {refused}".strip(), STATUSES[refused.kind])
         return None
 
     # FastAPI reads the annotations of the closure from here.
@@ -95,7 +102,7 @@ def _refusal(view: View, reason: str, status: int) -> Response:
             "head",
             Markup('<meta charset="utf-8"><meta name="viewport" content="width=device-width">'),
             element("title", "Postroad"),
-            Markup(f'<link rel="stylesheet" href="{style}">'),  # noqa: S704 - our own address
+            Markup(f'<link rel="stylesheet" href="{style}">'),
         ),
         element(
             "body",

@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
+from urllib.parse import urlencode
 
 import psycopg
 from nicegui import ui
@@ -64,6 +65,16 @@ class View:
     def query(self, name: str) -> str:
         """Return a parameter of the address; empty when it is not there."""
         return self.request.query_params.get(name, "").strip()
+
+    def here(self, **changed: object) -> str:
+        """Return the address of this page with other parameters; a list begins anew."""
+        left = {**self.request.query_params, **changed}
+        given = {
+            name: value
+            for name, value in left.items()
+            if value not in (None, "") and name not in ("before", "start", "place")
+        }
+        return self.request.url.path + (f"?{urlencode(given)}" if given else "")
 
     def place(self, name: str) -> int | None:
         """Return a number of the address; None when it is not there. Raises AddressInvalid."""

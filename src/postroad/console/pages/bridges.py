@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from nicegui import ui
+
 from postroad.bridge import operations, status
 from postroad.bridge.status import BridgeStatus
 from postroad.console.frame import add_page
@@ -21,10 +23,10 @@ from postroad.console.markup import (
     moment,
     number,
     rate,
-    table,
 )
 from postroad.console.parts.dialogs import row_button
 from postroad.console.parts.lists import empty
+from postroad.console.parts.sorting import ranked, search_form, sortable
 from postroad.console.view import View
 
 __all__ = ["add_bridge_pages", "bridges"]
@@ -64,12 +66,16 @@ async def _bridges(view: View) -> None:
     if addresses is not None:
         for verb in VERBS:
             view.on_row(verb, change(verb))
+    if await bridges(view):
+        ui.html(search_form(view), sanitize=False)
     await view.live(listed)
 
 
 def _bridge_table(view: View, found: Sequence[BridgeStatus]) -> Markup:
     t = view.t
-    return table(
+    return sortable(
+        view,
+        "bridges",
         [
             Column(t("bridge.bridge")),
             Column(t("common.state")),
@@ -94,7 +100,7 @@ def _bridge_table(view: View, found: Sequence[BridgeStatus]) -> Markup:
                     )
                 ),
                 number(one.lag),
-                t.age(one.lag_age),
+                ranked(t.age(one.lag_age), one.lag_age.total_seconds()) if one.lag_age else NOTHING,
                 rate(one.per_second),
                 badge(number(one.refused), "bad") if one.refused else "0",
                 moment(one.last_at),

@@ -27,8 +27,8 @@ from postroad.console.parts.dialogs import (
     action_button,
     confirm,
 )
-from postroad.console.parts.listing import choice, listing, say_gone
-from postroad.console.parts.lists import crumbs, empty, filter_form
+from postroad.console.parts.listing import FilteredList, choice, say_gone, show_list
+from postroad.console.parts.lists import crumbs, empty
 from postroad.console.view import View
 from postroad.exchange import operations, status
 from postroad.exchange.files import Storage
@@ -42,42 +42,29 @@ MESSAGE_STATES = ("queued", "leased", "deferred", "parked", "waiting", "done")
 async def messages_page(view: View) -> None:
     """List messages."""
     t, doors = view.t, view.house.doors
-    state, database, sender = view.query("state"), view.query("database"), view.query("search")
-
-    async def listed() -> Markup:
-        return await listing(
-            view,
+    names = [one["id"] for one in await databases(view)]
+    ui.html(exchange_tabs(view, "messages"), sanitize=False)
+    await show_list(
+        view,
+        FilteredList(
             ["exchange", "messages"],
-            {"state": state, "database": database, "search": sender},
-            lambda before, limit: doors.ask_blocking(
+            {
+                "database": choice(t, t("exchange.database"), names),
+                "state": choice(t, t("common.state"), MESSAGE_STATES, t.state),
+            },
+            lambda given, before, limit: doors.ask_blocking(
                 status.messages,
-                database=database or None,
-                state=state or None,
-                sender=sender or None,
+                database=given["database"],
+                state=given["state"],
+                sender=given["search"],
                 before=before,
                 limit=limit,
             ),
             lambda page: _message_table(view, page),
             lambda last: last["number"],
-        )
-
-    names = [one["id"] for one in await databases(view)]
-    ui.html(exchange_tabs(view, "messages"), sanitize=False)
-    ui.html(
-        filter_form(
-            t,
-            address("exchange", "messages"),
-            search=sender,
             hint=t("exchange.sender"),
-            choices={
-                "database": choice(t, t("exchange.database"), names),
-                "state": choice(t, t("common.state"), MESSAGE_STATES, t.state),
-            },
-            chosen={"database": database, "state": state},
         ),
-        sanitize=False,
     )
-    await view.live(listed)
 
 
 def _message_table(view: View, found: Sequence[Mapping[str, Any]]) -> Markup:

@@ -31,6 +31,7 @@ from postroad.console.markup import (
 from postroad.console.pages.bus import bus_tabs
 from postroad.console.parts.dialogs import action_button, confirm
 from postroad.console.parts.lists import crumbs, empty, pager, tabs
+from postroad.console.parts.sorting import sortable
 from postroad.console.view import View
 
 __all__ = ["add_graph_pages", "live_graph"]
@@ -93,7 +94,9 @@ async def _waiting(view: View) -> None:
         return await view.look("bus.waits", lambda: looking.waits(bus, limit=60))
 
     async def listed() -> Markup:
-        return table(
+        return sortable(
+            view,
+            "waits",
             [
                 Column(t("bus.waits"), "nowrap"),
                 Column(t("bus.waits_for"), "nowrap"),

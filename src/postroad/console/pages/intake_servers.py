@@ -20,7 +20,6 @@ from postroad.console.markup import (
     link,
     moment,
     number,
-    table,
 )
 from postroad.console.pages.intake_parts import intake_tabs, servers
 from postroad.console.parts.dialogs import (
@@ -31,6 +30,7 @@ from postroad.console.parts.dialogs import (
 )
 from postroad.console.parts.listing import say_gone
 from postroad.console.parts.lists import crumbs, empty
+from postroad.console.parts.sorting import search_form, sortable
 from postroad.console.view import View
 from postroad.intake import operations, status
 from postroad.intake.credentials import Credentials
@@ -44,7 +44,9 @@ async def servers_page(view: View) -> None:
     t = view.t
 
     async def listed() -> Markup:
-        return table(
+        return sortable(
+            view,
+            "servers",
             [
                 Column(t("intake.server")),
                 Column(t("common.state")),
@@ -76,6 +78,9 @@ async def servers_page(view: View) -> None:
 
     ui.html(intake_tabs(view, "servers"), sanitize=False)
     with ui.element("div").classes("row"):
+        if await servers(view):
+            ui.html(search_form(view), sanitize=False)
+        ui.space()
         action_button(view, t("intake.add"), lambda: _add(view), test="add-server", is_main=True)
     await view.live(listed)
 

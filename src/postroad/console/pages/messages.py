@@ -34,6 +34,7 @@ from postroad.console.pages.bus_actions import (
     take_button,
 )
 from postroad.console.parts.lists import crumbs, empty, filter_form, pager, tabs
+from postroad.console.parts.sorting import search_form, sortable
 from postroad.console.view import View
 
 __all__ = ["add_message_pages"]
@@ -294,7 +295,9 @@ async def _dead(view: View) -> None:
 
     async def reasons() -> Markup:
         found = await view.look("bus.reasons", lambda: looking.dead_reasons(bus))
-        return table(
+        return sortable(
+            view,
+            "reasons",
             [
                 Column(t("bus.queue")),
                 Column(t("bus.consumer")),
@@ -330,4 +333,5 @@ async def _dead(view: View) -> None:
         )
 
     ui.html(bus_tabs(view, "dead"), sanitize=False)
+    ui.html(search_form(view, t("bus.reason_hint")), sanitize=False)
     await view.live(reasons)
