@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from postroad.console.markup import Markup, element, joined
 
-__all__ = ["Edge", "Map", "Node", "draw", "figures"]
+__all__ = ["Edge", "Map", "Node", "draw", "draw_edge", "draw_node", "figures"]
 
 WIDTH, NODE_WIDTH, NODE_HEIGHT, GAP, TOP = 1180, 190, 46, 16, 34
 LETTERS = 24
@@ -71,7 +71,7 @@ def draw(road: Map, label: str) -> Markup:
     for index, edge in enumerate(road.edges):
         if edge.source in places and edge.target in places:
             edges.append(_edge(index, edge, places))
-    nodes = [_node(node, places[node.id]) for node in road.nodes]
+    nodes = [draw_node(node, places[node.id]) for node in road.nodes]
     return element(
         "svg",
         titles,
@@ -80,6 +80,7 @@ def draw(road: Map, label: str) -> Markup:
         viewBox=f"-4 0 {WIDTH + 8} {height:.0f}",
         role="group",
         aria_label=label,
+        class_="wide",
     )
 
 
@@ -123,43 +124,52 @@ def _edge(index: int, edge: Edge, places: dict[str, tuple[float, float]]) -> Mar
     path = (
         f"M{x1:.0f} {y1:.0f} C{x1 + bend:.0f} {y1:.0f} {x2 - bend:.0f} {y2:.0f} {x2:.0f} {y2:.0f}"
     )
-    moving = "flow moving" if edge.rate else "flow"
     # Labels sit near the target, where edges that leave one node have parted.
-    label_x, label_y = x1 + (x2 - x1) * 0.6, y1 + (y2 - y1) * 0.65 - 5
+    return draw_edge(index, edge, path, (x1 + (x2 - x1) * 0.6, y1 + (y2 - y1) * 0.65 - 5))
+
+
+def draw_edge(index: int, edge: Edge, path: str, label: tuple[float, float]) -> Markup:
+    """Draw an edge along a path, and its rate at a place."""
     return joined(
         (
             element("path", d=path, class_="edge"),
-            element("path", d=path, class_=moving, id=f"flow-{index}"),
+            element("path", d=path, class_="flow moving" if edge.rate else "flow", data_flow=index),
             element(
                 "text",
                 _rate(edge.rate),
-                x=f"{label_x:.0f}",
-                y=f"{label_y:.0f}",
+                x=f"{label[0]:.0f}",
+                y=f"{label[1]:.0f}",
                 class_="rate",
                 text_anchor="middle",
-                id=f"rate-{index}",
+                data_rate=index,
             ),
         )
     )
 
 
-def _node(node: Node, place: tuple[float, float]) -> Markup:
-    name = node.name if len(node.name) <= LETTERS else node.name[: LETTERS - 1] + "…"
+def draw_node(node: Node, place: tuple[float, float], width: float = NODE_WIDTH) -> Markup:
+    """Draw a node at a place, its words cut to its width."""
+    letters = round(LETTERS * width / NODE_WIDTH)
     inner = joined(
         (
-            element("rect", width=NODE_WIDTH, height=NODE_HEIGHT, rx=10),
-            element("text", name, x=12, y=20),
-            element("text", node.note, x=12, y=36, class_="sub"),
+            element("rect", width=f"{width:.0f}", height=NODE_HEIGHT, rx=10),
+            element("text", _cut(node.name, letters), x=12, y=20),
+            element("text", _cut(node.note, letters + 3), x=12, y=36, class_="sub"),
         )
     )
     return element(
         "g",
-        element("title", node.name),
+        element("title", f"{node.name} {node.note}".strip()),
         element("a", inner, href=node.href) if node.href else inner,
         class_=f"node {node.kind}{' bad' if node.is_bad else ''}",
         transform=f"translate({place[0]:.0f} {place[1]:.0f})",
-        id=f"node-{node.id}",
+        data_node=node.id,
+        data_letters=letters + 3,
     )
+
+
+def _cut(text: str, letters: int) -> str:
+    return text if len(text) <= letters else text[: letters - 1] + "…"
 
 
 def _rate(value: float | None) -> str:

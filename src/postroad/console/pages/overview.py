@@ -26,6 +26,7 @@ from postroad.console.pages.road import road_of
 from postroad.console.parts.lists import empty, figures
 from postroad.console.roadmap import Map, draw
 from postroad.console.roadmap import figures as map_figures
+from postroad.console.roadmap_narrow import draw_narrow
 from postroad.console.troubles import Trouble, troubles
 from postroad.console.view import View
 
@@ -86,7 +87,9 @@ def _picture(view: View, road: Map) -> Markup:
     if not road.nodes:
         advice = joined((view.t("overview.nothing_advice"), " ", element("code", "postroad up")))
         return element("div", empty(view.t("overview.nothing"), advice), class_="empty")
-    return draw(road, view.t("overview.map"))
+    label = view.t("overview.map")
+    # A phone shows one of the two, a desk the other; what moves is told to both.
+    return joined((draw(road, label), draw_narrow(road, label)))
 
 
 def _totals(view: View, found: Sequence[ConsumerStatus], wrong: Sequence[Trouble]) -> Markup:
