@@ -96,7 +96,7 @@ def test_pages_open_without_complaints_and_faults(
                 found.append(f"{name}: {answer.status_code} in {other}")
             found += [f"{name}: {said}" for said in complaints]
             complaints.clear()
-    assert found == []
+    assert not found, "\n".join(found)
 
 
 def is_in(language: str, html: str) -> bool:
