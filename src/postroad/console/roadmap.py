@@ -14,7 +14,8 @@ from postroad.console.markup import Markup, element, joined
 __all__ = ["Edge", "Map", "Node", "draw", "draw_edge", "draw_node", "figures"]
 
 WIDTH, NODE_WIDTH, NODE_HEIGHT, GAP, TOP = 1180, 190, 46, 16, 34
-LETTERS = 24
+# How wide a letter is, of names and of the notes under them.
+NAME_LETTER, NOTE_LETTER, PADDING = 8.0, 6.5, 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,12 +150,13 @@ def draw_edge(index: int, edge: Edge, path: str, label: tuple[float, float]) -> 
 
 def draw_node(node: Node, place: tuple[float, float], width: float = NODE_WIDTH) -> Markup:
     """Draw a node at a place, its words cut to its width."""
-    letters = round(LETTERS * width / NODE_WIDTH)
+    letters = int((width - PADDING) / NAME_LETTER)
+    note_letters = int((width - PADDING) / NOTE_LETTER)
     inner = joined(
         (
             element("rect", width=f"{width:.0f}", height=NODE_HEIGHT, rx=10),
             element("text", _cut(node.name, letters), x=12, y=20),
-            element("text", _cut(node.note, letters + 3), x=12, y=36, class_="sub"),
+            element("text", _cut(node.note, note_letters), x=12, y=36, class_="sub"),
         )
     )
     return element(
@@ -164,7 +166,7 @@ def draw_node(node: Node, place: tuple[float, float], width: float = NODE_WIDTH)
         class_=f"node {node.kind}{' bad' if node.is_bad else ''}",
         transform=f"translate({place[0]:.0f} {place[1]:.0f})",
         data_node=node.id,
-        data_letters=letters + 3,
+        data_letters=note_letters,
     )
 
 

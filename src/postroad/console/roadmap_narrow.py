@@ -18,7 +18,7 @@ from postroad.console.roadmap import Edge, Map, Node, draw_edge, draw_node
 
 __all__ = ["draw_narrow"]
 
-WIDTH, HALF, HEIGHT, GAP, INDENT, AISLE = 360, 148, 46, 12, 22, 38
+WIDTH, HALF, HEIGHT, GAP, INDENT, AISLE = 360, 150, 46, 20, 20, 46
 ROOM_COLUMN = 1
 
 
@@ -61,7 +61,7 @@ class _Pen:
         for index, edge, place in self.from_(room.id):
             middle = self.y + HEIGHT / 2
             path = f"M8 {top + HEIGHT} V{middle:.0f} H{INDENT}"
-            self.line(index, edge, path, (INDENT + HALF - 4, self.y - 3))
+            self.line(index, edge, path, (INDENT + 24, self.y - 6))
             self._row(place)
         self.y += GAP
 

@@ -8,6 +8,7 @@ from nicegui import ui
 
 from postroad.console.accounts import AuditRow
 from postroad.console.markup import (
+    NOTHING,
     Column,
     Markup,
     address,
@@ -47,6 +48,13 @@ async def audit_page(view: View) -> None:
     await view.live(listed)
 
 
+def _detail(one: AuditRow) -> Markup | str:
+    """Say what was given and what went wrong; nothing where there is nothing to say."""
+    given = ", ".join(f"{name}={value}" for name, value in one.detail.items())
+    told = [element("div", text, class_="note") for text in (given, one.error) if text]
+    return joined(told) or NOTHING
+
+
 def _audit_table(view: View, rows: Sequence[AuditRow]) -> Markup:
     t = view.t
     return table(
@@ -66,16 +74,7 @@ def _audit_table(view: View, rows: Sequence[AuditRow]) -> Markup:
                 element("span", one.action, class_="mono"),
                 one.target,
                 badge(t.state(one.outcome), one.outcome),
-                joined(
-                    (
-                        element(
-                            "span",
-                            ", ".join(f"{name}={value}" for name, value in one.detail.items()),
-                            class_="note",
-                        ),
-                        element("div", one.error, class_="note") if one.error else None,
-                    )
-                ),
+                _detail(one),
                 one.address,
             )
             for one in rows

@@ -18,7 +18,6 @@ from postroad.console.markup import (
     address,
     badge,
     element,
-    joined,
     link,
     moment,
     number,
@@ -92,12 +91,12 @@ def _bridge_table(view: View, found: Sequence[BridgeStatus]) -> Markup:
             (
                 one.name,
                 badge(t.state(one.state), one.state),
-                joined(
-                    (
-                        _queue(one.source, one.queue),
-                        " → ",
-                        _queue(one.target, one.queue_at_target),
-                    )
+                element(
+                    "span",
+                    _queue(one.source, one.queue),
+                    " → ",
+                    _queue(one.target, one.queue_at_target),
+                    class_="way",
                 ),
                 number(one.lag),
                 ranked(t.age(one.lag_age), one.lag_age.total_seconds()) if one.lag_age else NOTHING,

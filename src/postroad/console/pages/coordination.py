@@ -150,7 +150,7 @@ def _event_table(view: View, found: Sequence[EventStatus]) -> Markup:
             Column(t("coordination.payloads"), "num"),
             Column(t("common.created"), "nowrap"),
             Column(t("coordination.took"), "num"),
-            Column(t("coordination.reason")),
+            Column(t("coordination.reason"), "wide"),
         ],
         [
             (

@@ -175,7 +175,7 @@ def _process_table(view: View, found: Sequence[Mapping[str, Any]]) -> Markup:
             Column(t("exchange.replies"), "num"),
             Column(t("exchange.started"), "nowrap"),
             Column(t("exchange.ended"), "nowrap"),
-            Column(t("bus.error")),
+            Column(t("bus.error"), "wide"),
         ],
         [
             (

@@ -22,7 +22,7 @@ from postroad.console.markup import (
     pretty,
     table,
 )
-from postroad.console.pages.exchange_parts import databases, exchange_tabs, process_link
+from postroad.console.pages.exchange_parts import databases, exchange_tabs
 from postroad.console.parts.dialogs import (
     action_button,
     confirm,
@@ -78,7 +78,7 @@ def _message_table(view: View, found: Sequence[Mapping[str, Any]]) -> Markup:
             Column(t("common.state")),
             Column(t("exchange.size"), "num"),
             Column(t("common.created"), "nowrap"),
-            Column(t("bus.error")),
+            Column(t("bus.error"), "wide"),
         ],
         [
             (
@@ -151,7 +151,7 @@ async def message_page(view: View) -> None:
                         (t("exchange.folder"), now["folder"]),
                         (t("exchange.file"), element("span", now["file_name"], class_="mono")),
                         (t("exchange.size"), number(now["size"])),
-                        (t("exchange.process"), process_link(view, now["process"], "open")),
+                        (t("exchange.process"), _process(now["process"])),
                         (t("common.created"), moment(now["created_at"])),
                         (t("bus.error"), now["error"] or NOTHING),
                     ]
@@ -168,6 +168,12 @@ async def message_page(view: View) -> None:
         with ui.element("div").classes("row"):
             action_button(view, t("exchange.requeue"), requeue, test="requeue")
     await view.live(shown)
+
+
+def _process(process: str | None) -> Markup | str:
+    if process is None:
+        return NOTHING
+    return link(process[:13], address("exchange", "processes", process), class_="mono")
 
 
 async def _content(view: View, one: Mapping[str, Any]) -> str:

@@ -81,7 +81,7 @@ async def service_table(view: View) -> Markup:
             Column("pid", "num"),
             Column(t("worker.restarts"), "num"),
             Column(t("worker.since"), "nowrap"),
-            Column(t("bus.error")),
+            Column(t("bus.error"), "wide"),
             Column(""),
         ],
         [

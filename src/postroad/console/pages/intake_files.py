@@ -77,7 +77,7 @@ def _file_table(view: View, found: Sequence[Mapping[str, Any]]) -> Markup:
             Column(t("bus.attempts"), "num"),
             Column(t("intake.found"), "nowrap"),
             Column(t("intake.completed_at"), "nowrap"),
-            Column(t("bus.error")),
+            Column(t("bus.error"), "wide"),
         ],
         [
             (

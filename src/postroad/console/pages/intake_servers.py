@@ -223,7 +223,20 @@ async def server_page(view: View) -> None:
     if view.may("operator"):
         with ui.element("div").classes("row"):
             press_button(t("intake.test"), test, "main", "test-server")
-            press_button(t("intake.pause"), act("pause", operations.pause_server), test="pause")
-            press_button(t("intake.resume"), act("resume", operations.resume_server), test="resume")
+            # Both are there, as the state may change while one looks; one of them is shown.
+            pause = press_button(
+                t("intake.pause"), act("pause", operations.pause_server), test="pause"
+            )
+            resume = press_button(
+                t("intake.resume"), act("resume", operations.resume_server), test="resume"
+            )
+
+            async def offer() -> None:
+                one = await found() or first
+                pause.set_visibility(bool(one["is_active"]))
+                resume.set_visibility(not one["is_active"])
+
+            await offer()
+            view.on_refresh(offer)
             press_button(t("intake.trust"), act("trust", operations.trust_host_key), test="trust")
     await view.live(shown)

@@ -176,7 +176,7 @@ def _message_table(view: View, messages: Sequence[BrowsedMessage], state: State)
         Column(t("bus.iid"), "nowrap"),
         Column(t("bus.added"), "nowrap"),
         *((Column(due[state], "nowrap"),) if has_due else ()),
-        *((Column(t("bus.error")),) if state == "dead" else ()),
+        *((Column(t("bus.error"), "wide"),) if state == "dead" else ()),
         Column(t("bus.attempts"), "num"),
         Column(t("bus.properties")),
         Column(t("bus.data")),
@@ -221,7 +221,7 @@ async def _message(view: View) -> None:
                             Column(t("bus.consumer")),
                             Column(t("common.state")),
                             Column(t("bus.attempts"), "num"),
-                            Column(t("bus.error")),
+                            Column(t("bus.error"), "wide"),
                             Column(t("bus.due")),
                         ],
                         [
@@ -301,7 +301,7 @@ async def _dead(view: View) -> None:
             [
                 Column(t("bus.queue")),
                 Column(t("bus.consumer")),
-                Column(t("bus.error")),
+                Column(t("bus.error"), "wide"),
                 Column(t("bus.messages"), "num"),
                 Column(t("bus.first_died"), "nowrap"),
                 Column(t("bus.last_died"), "nowrap"),
