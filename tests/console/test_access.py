@@ -189,6 +189,12 @@ def test_those_who_try_many_at_once_are_counted_before_passwords_are_compared(
         asked = [threads.submit(sign_in, stranger, "admin", f"wrong{n}") for n in range(30)]
         answers = [one.result().status_code for one in asked]
     assert sorted(answers) == [401] * 10 + [429] * 20
+    # The audit tells each comparison, and the flood after them once.
+    with psycopg.connect(console.dsn) as connection:
+        told = connection.execute(
+            "select count(*) from console.audit where address = '127.0.0.11'"
+        ).fetchone()
+    assert told == (11,)
 
 
 def test_what_a_request_says_of_its_origin_is_not_believed(console: RunningConsole) -> None:

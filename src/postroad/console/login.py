@@ -54,7 +54,12 @@ def login_router(house: House) -> APIRouter:
                 lifetime=settings.session_lifetime,
             )
         except TooManyLogins:
-            await house.accounts.begin_audit(nobody, "sign_in", "console", outcome="refused")
+            # Once per address and window: a flood must not fill the audit, which is kept for ever.
+            await house.looks.get(
+                ("too many logins", address),
+                lambda: house.accounts.begin_audit(nobody, "sign_in", "console", outcome="refused"),
+                settings.login_window.total_seconds(),
+            )
             return login_page(house, t, next, t("login.too_many"), status=429)
         except LoginRefused:
             await house.accounts.begin_audit(nobody, "sign_in", "console", outcome="refused")
