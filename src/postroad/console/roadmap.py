@@ -47,6 +47,14 @@ class Map:
     titles: Sequence[str]
     nodes: list[Node] = field(default_factory=list)
     edges: list[Edge] = field(default_factory=list)
+    unit: str = "/s"
+
+    def rate(self, edge: Edge) -> str:
+        """Write what stands on an edge; nothing where nothing moves."""
+        value = edge.rate
+        if not value:
+            return ""
+        return f"{value:.0f}{self.unit}" if value >= 10 else f"{value:.1f}{self.unit}"
 
     @property
     def shape(self) -> tuple[object, ...]:
@@ -71,7 +79,7 @@ def draw(road: Map, label: str) -> Markup:
     edges: list[Markup] = []
     for index, edge in enumerate(road.edges):
         if edge.source in places and edge.target in places:
-            edges.append(_edge(index, edge, places))
+            edges.append(_edge(road, index, places))
     nodes = [draw_node(node, places[node.id]) for node in road.nodes]
     return element(
         "svg",
@@ -88,7 +96,7 @@ def draw(road: Map, label: str) -> Markup:
 def figures(road: Map) -> tuple[dict[str, object], dict[str, object]]:
     """Return what moves: edges and nodes by their ids in the picture."""
     edges: dict[str, object] = {
-        str(index): {"label": _rate(edge.rate), "rate": edge.rate or 0.0}
+        str(index): {"label": road.rate(edge), "rate": edge.rate or 0.0}
         for index, edge in enumerate(road.edges)
     }
     nodes: dict[str, object] = {
@@ -113,7 +121,8 @@ def _places(road: Map) -> dict[str, tuple[float, float]]:
     return places
 
 
-def _edge(index: int, edge: Edge, places: dict[str, tuple[float, float]]) -> Markup:
+def _edge(road: Map, index: int, places: dict[str, tuple[float, float]]) -> Markup:
+    edge = road.edges[index]
     x1, y1 = places[edge.source]
     x2, y2 = places[edge.target]
     if x2 > x1:
@@ -126,18 +135,19 @@ def _edge(index: int, edge: Edge, places: dict[str, tuple[float, float]]) -> Mar
         f"M{x1:.0f} {y1:.0f} C{x1 + bend:.0f} {y1:.0f} {x2 - bend:.0f} {y2:.0f} {x2:.0f} {y2:.0f}"
     )
     # Labels sit near the target, where edges that leave one node have parted.
-    return draw_edge(index, edge, path, (x1 + (x2 - x1) * 0.6, y1 + (y2 - y1) * 0.65 - 5))
+    return draw_edge(road, index, path, (x1 + (x2 - x1) * 0.6, y1 + (y2 - y1) * 0.65 - 5))
 
 
-def draw_edge(index: int, edge: Edge, path: str, label: tuple[float, float]) -> Markup:
+def draw_edge(road: Map, index: int, path: str, label: tuple[float, float]) -> Markup:
     """Draw an edge along a path, and its rate at a place."""
+    edge = road.edges[index]
     return joined(
         (
             element("path", d=path, class_="edge"),
             element("path", d=path, class_="flow moving" if edge.rate else "flow", data_flow=index),
             element(
                 "text",
-                _rate(edge.rate),
+                road.rate(edge),
                 x=f"{label[0]:.0f}",
                 y=f"{label[1]:.0f}",
                 class_="rate",
@@ -172,9 +182,3 @@ def draw_node(node: Node, place: tuple[float, float], width: float = NODE_WIDTH)
 
 def _cut(text: str, letters: int) -> str:
     return text if len(text) <= letters else text[: letters - 1] + "…"
-
-
-def _rate(value: float | None) -> str:
-    if not value:
-        return ""
-    return f"{value:.0f}/s" if value >= 10 else f"{value:.1f}/s"

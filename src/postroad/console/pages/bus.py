@@ -108,7 +108,7 @@ async def _queues(view: View) -> None:
                 t("bus.posted"): [(p.at, p.posted_per_second) for p in history.total()],
                 t("bus.consumed"): [(p.at, p.consumed_per_second) for p in history.total()],
             },
-            unit="/s",
+            unit=t("unit.per_second"),
         )
         line_chart(
             view,
@@ -283,7 +283,7 @@ async def _queue(view: View) -> None:
                     (p.at, p.consumed_per_second) for p in history.of(name, consumer)
                 ],
             },
-            unit="/s",
+            unit=t("unit.per_second"),
         )
         line_chart(
             view,

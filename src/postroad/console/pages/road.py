@@ -24,7 +24,7 @@ async def road_of(view: View) -> Map:
     """Put what is known of all rooms on the map. Read-only, from looks that are shared."""
     t = view.t
     titles = ("overview.partners", "overview.rooms", "overview.places", "overview.receivers")
-    road = Map([t(title) for title in titles])
+    road = Map([t(title) for title in titles], unit=t("unit.per_second"))
     rates: Rates = view.house.more.setdefault("rates", Rates())
     rooms: tuple[tuple[str, Callable[[View, Map, Rates], Awaitable[None]]], ...] = (
         ("postroad.exchange", _exchange),
@@ -192,7 +192,7 @@ def _bus(view: View, road: Map, found: Sequence[ConsumerStatus]) -> None:
         road.edges.append(Edge("bus", f"q-{name}", posted))
         consumers = ", ".join(one.consumer for one in rows)
         road.nodes.append(
-            Node(f"c-{name}", RECEIVERS, consumers, f"{name} · {rate(consumed)}/s", "",
+            Node(f"c-{name}", RECEIVERS, consumers, f"{name} · {rate(consumed)}{road.unit}", "",
                  address("bus", "queues", name))
         )  # fmt: skip
         road.edges.append(Edge(f"q-{name}", f"c-{name}", consumed))
