@@ -18,7 +18,20 @@ from tests.unit.console.test_looks import HandClock
 
 
 def standing(queue: str, consumer: str, posted: float, consumed: float) -> ConsumerStatus:
-    return ConsumerStatus(queue, consumer, 5, 5, 0, 0, 0, None, posted, consumed, is_estimate=False)
+    return ConsumerStatus(
+        queue=queue,
+        consumer=consumer,
+        depth=5,
+        ready=5,
+        delayed=0,
+        leased=0,
+        dmq=0,
+        oldest_age=None,
+        posted_per_second=posted,
+        consumed_per_second=consumed,
+        is_estimate=False,
+        blocked=0,
+    )
 
 
 FOUND = [
