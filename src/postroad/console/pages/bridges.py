@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from nicegui import ui
+from psycopg import ProgrammingError
+from psycopg.conninfo import conninfo_to_dict
 
 from postroad.bridge import operations, status
 from postroad.bridge.status import BridgeStatus
@@ -28,7 +30,7 @@ from postroad.console.parts.lists import empty
 from postroad.console.parts.sorting import ranked, search_form, sortable
 from postroad.console.view import View
 
-__all__ = ["add_bridge_pages", "bridges"]
+__all__ = ["add_bridge_pages", "bridges", "place_name"]
 
 VERBS = ("pause", "resume", "drain")
 
@@ -116,10 +118,19 @@ def _bridge_table(view: View, found: Sequence[BridgeStatus]) -> Markup:
     )
 
 
+def place_name(place: str) -> str:
+    """Name an end of a bridge: as the settings do, or a database by its own name."""
+    try:
+        facts = conninfo_to_dict(place)
+    except ProgrammingError:
+        return place
+    return str(facts.get("dbname") or place)
+
+
 def _queue(place: str, queue: str) -> Markup | str:
     if place == "home":
         return link(queue, address("bus", "queues", queue))
-    return f"{place}/{queue}"
+    return element("span", f"{place_name(place)}/{queue}", title=place)
 
 
 def _buttons(view: View, one: BridgeStatus) -> Markup:
