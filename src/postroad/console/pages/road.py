@@ -207,8 +207,15 @@ async def _bridges(view: View, road: Map) -> None:
 
     for one in list(await bridges(view))[:ENTRIES_MOST]:
         road.nodes.append(
-            Node(f"b-{one.name}", RECEIVERS, view.t("overview.bridge", name=one.name),
-                 one.problem or place_name(one.target), "", address("bridges"), is_bad=bool(one.problem))
-        )  # fmt: skip
+            Node(
+                f"b-{one.name}",
+                RECEIVERS,
+                view.t("overview.bridge", name=one.name),
+                one.problem or place_name(one.target),
+                "",
+                address("bridges"),
+                is_bad=bool(one.problem),
+            )
+        )
         source = f"q-{one.queue}" if any(n.id == f"q-{one.queue}" for n in road.nodes) else "bus"
         road.edges.append(Edge(source, f"b-{one.name}", one.per_second))
