@@ -205,7 +205,7 @@ class Stage:
                 connection,
                 vault,
                 Credentials(password="secret"),
-                {"name": "shop-files", "host": "127.0.0.1", "port": 1, "username": "nobody"},
+                {"name": "shop-files", "host": "127.0.0.1", "port": 2, "username": "nobody"},
             )
             connection.execute(
                 "update intake.sftp_servers set is_active = false where name = 'shop-files'"
@@ -235,7 +235,7 @@ class Stage:
         with Bus(target) as bus:
             bus.create_queue("shop_orders", payload="jsonb")
         definition = BridgeDefinition(source="home", target=target, queue="shop_orders")
-        await bridge_operations.add(Addresses(self._dsn), definition, "shop_over")
+        await bridge_operations.add(Addresses(self._dsn), definition, "shop_bridge")
 
     async def _set_services(self) -> None:
         now = datetime.now(UTC)
