@@ -57,6 +57,7 @@ functions/reply.sql
 functions/run.sql
 functions/sagas.sql
 functions/maintain.sql
+functions/restore.sql
 templates/bulk_delivery.sql
 templates/choice.sql
 templates/clear_queue.sql

@@ -134,12 +134,17 @@ begin
 end $$;
 
 -- Drops a queue with its messages, consumers, functions, views and roles.  A new one of the same name goes on with the numbers.
+-- Errors: MB001, MB012 sagas that have not ended.
 create or replace function mbus.drop_queue(qname text) returns void
 language plpgsql security definer set search_path from current set client_min_messages = warning as $$
 declare
   v_queue    mbus.queue;
   v_consumer text;
 begin
+  if exists (select from mbus.saga g where g.queue_id = (mbus._queue(qname)).id and g.finished_at is null) then
+    raise exception 'queue "%" holds the bungs of sagas that have not ended', qname
+      using errcode = 'MB012', hint = 'Let them end, or roll them back: mbus.cancel_saga.';
+  end if;
   perform mbus._drop_triggers_to((mbus._queue(qname)).id);
   v_queue := mbus._alter((mbus._queue(qname)).id);
   if v_queue.has_waiters then
