@@ -8,7 +8,7 @@ BIN := .venv/bin
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help up test stress crash-table test-fast images check format bench docs verify constraints servers clean
+.PHONY: help up test stress crash-table test-fast images first-run check format bench docs verify constraints servers clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[36mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ test-fast: .venv/.installed-dev servers ## run the quick tests only
 
 images: .venv/.installed-dev servers ## write the screenshots of the documentation anew
 	@$(BIN)/python -m tools.screenshots $(ARGS)
+
+first-run: ## clone this repository afresh, run `make up` there, and time it until the map moves
+	@$(PYTHON) -m tools.first_run
 
 check: .venv/.installed-dev ## lint, formatting, types, layers, SQL syntax, forbidden names
 	@$(BIN)/ruff check .

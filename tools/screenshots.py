@@ -47,6 +47,8 @@ FOLLOWED = {
     "process": "exchange",
     "event": "coordination",
     "file": "intake-files",
+    "server": "intake-servers",
+    "exchange-message": "exchange-messages",
 }
 ROWS = {
     "process": 'a[href*="/processes/"]',

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import psycopg
@@ -31,6 +33,12 @@ def sign_in(client: httpx.Client, name: str, password: str = PASSWORD) -> httpx.
         data={"name": name, "password": password},
         headers={"origin": str(client.base_url).rstrip("/")},
     )
+
+
+def strange(console: RunningConsole, number: int) -> httpx.Client:
+    """Ask from an address of its own, so that the other tests of this worker are not locked out."""
+    transport = httpx.HTTPTransport(local_address=f"127.0.0.{number}")
+    return httpx.Client(base_url=console.url, transport=transport)
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -78,6 +86,42 @@ def test_a_websocket_with_the_session_of_another_page_is_refused(
         assert str(socket.recv()).startswith("0{")
 
 
+@pytest.mark.parametrize(
+    ("paths", "parameters"),
+    [
+        (
+            ("/audit", "/bus/sagas", "/exchange", "/coordination", "/intake/files", "/bus"),
+            ("before=--5", "before=9" * 30, "start=-3", "start=x", "search=%00", "before=%D9%A3"),
+        ),
+        (
+            ("/bus/queues/x/messages", "/bus/dead", "/workers", "/alerts"),
+            ("place=--5", "place=" + "9" * 40, "state=%00", "sort=x-99&order=%27", "consumer=%00"),
+        ),
+        (
+            (
+                "/bus/sagas/%s", "/intake/files/%s", "/exchange/messages/%s", "/bus/messages/%s",
+                "/coordination/events/%s", "/exchange/processes/%s", "/bus/queues/%s",
+                "/bus/queues/%s/messages", "/intake/servers/%s",
+            ),
+            ("--5", "9" * 40, "%00", "x", "%D9%A3", "x.y.z", "%27%3B", str(2**63 - 1)),
+        ),
+    ],
+    ids=["lists", "queues", "single"],
+)  # fmt: skip
+def test_an_address_written_by_hand_is_refused_in_words(
+    client: httpx.Client, paths: tuple[str, ...], parameters: tuple[str, ...]
+) -> None:
+    sign_in(client, "admin")
+    broken = []
+    for path, given in itertools.product(paths, parameters):
+        asked = path.replace("%s", given) if "%s" in path else f"{path}?{given}"
+        status = client.get(f"/console{asked}").status_code
+        if status not in (200, 400, 404):
+            broken.append((asked, status))
+    assert broken == []
+    assert client.get("/console/audit?before=--5").status_code == 400
+
+
 @pytest.mark.parametrize("path", ["/settings", "/accounts", "/audit"])
 @pytest.mark.parametrize("role", ["viewer", "operator"])
 def test_pages_of_admins_are_closed_to_others(client: httpx.Client, role: str, path: str) -> None:
@@ -122,14 +166,50 @@ def test_the_login_leads_nowhere_else(client: httpx.Client) -> None:
 def test_failed_logins_are_counted_and_the_right_password_does_not_help_then(
     client: httpx.Client, console: RunningConsole
 ) -> None:
-    # From an address of its own, so that the other tests of this worker are not locked out.
-    with httpx.Client(
-        base_url=console.url, transport=httpx.HTTPTransport(local_address="127.0.0.9")
-    ) as stranger:
+    with strange(console, 9) as stranger:
         answers = [sign_in(stranger, "admin", "wrong").status_code for _ in range(10)]
         assert answers == [401] * 10
         assert sign_in(stranger, "admin").status_code == 429
     assert sign_in(client, "admin").status_code == 303
+
+
+def test_who_has_one_account_gets_no_more_attempts_at_another(console: RunningConsole) -> None:
+    with strange(console, 10) as stranger:
+        for _ in range(9):
+            assert sign_in(stranger, "admin", "wrong").status_code == 401
+        assert sign_in(stranger, "viewer").status_code == 303
+        assert sign_in(stranger, "admin", "wrong").status_code == 401
+        assert sign_in(stranger, "admin", "wrong").status_code == 429
+
+
+def test_those_who_try_many_at_once_are_counted_before_passwords_are_compared(
+    console: RunningConsole,
+) -> None:
+    with strange(console, 11) as stranger, ThreadPoolExecutor(30) as threads:
+        asked = [threads.submit(sign_in, stranger, "admin", f"wrong{n}") for n in range(30)]
+        answers = [one.result().status_code for one in asked]
+    assert sorted(answers) == [401] * 10 + [429] * 20
+    # The audit tells each comparison, and the flood after them once.
+    with psycopg.connect(console.dsn) as connection:
+        told = connection.execute(
+            "select count(*) from console.audit where address = '127.0.0.11'"
+        ).fetchone()
+    assert told == (11,)
+
+
+def test_what_a_request_says_of_its_origin_is_not_believed(console: RunningConsole) -> None:
+    with strange(console, 12) as stranger:
+        answers = []
+        for number in range(11):
+            stranger.headers["x-forwarded-for"] = f"203.0.113.{number}"
+            answers.append(sign_in(stranger, "admin", "wrong").status_code)
+    assert answers == [401] * 10 + [429]
+
+
+@pytest.mark.parametrize("name", ["ad\0min", "\0", "x" * 201])
+def test_a_name_that_cannot_be_one_is_refused_in_words(console: RunningConsole, name: str) -> None:
+    with strange(console, 13) as stranger:
+        assert sign_in(stranger, name).status_code in (401, 422)
 
 
 def test_a_new_password_ends_the_sessions(client: httpx.Client, console: RunningConsole) -> None:

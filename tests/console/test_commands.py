@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from pathlib import Path
+from typing import TypeVar
 
+import psycopg
+import pytest
 from click.testing import CliRunner, Result
 
 from postroad.cli.main import cli
-from postroad.console.errors import LastAdmin
+from postroad.console.accounts import Accounts
+from postroad.console.errors import LastAdmin, LoginRefused
+from postroad.postgres.connections import open_async_pool
+
+pytestmark = pytest.mark.one_version
+T = TypeVar("T")
+
+
+def run_with_accounts(dsn: str, do: Callable[[Accounts], Awaitable[T]]) -> T:
+    async def run_it() -> T:
+        async with await open_async_pool(dsn) as pool:
+            return await do(Accounts(pool))
+
+    return asyncio.run(run_it())
 
 
 def run(dsn: str, *arguments: str) -> Result:
@@ -29,6 +48,37 @@ def test_the_last_admin_stays(database: str) -> None:
     run(database, "console", "add", "ada", "--role", "admin")
     refused = run(database, "console", "drop", "ada")
     assert isinstance(refused.exception, LastAdmin)
+    refused = run(database, "console", "add", "ada", "--role", "viewer")
+    assert isinstance(refused.exception, LastAdmin)
+    # Somebody of a provider does not count: nobody could sign in while it is away.
+    with psycopg.connect(database) as connection:
+        connection.execute("select console.put_identity('https://id', '1', 'zoe', 'admin')")
+    assert isinstance(run(database, "console", "drop", "ada").exception, LastAdmin)
+    run(database, "console", "add", "eva", "--role", "admin")
+    assert run(database, "console", "drop", "ada").exit_code == 0
+    # Whoever is no admin may always go.
+    assert run(database, "console", "drop", "zoe").exit_code == 0
+
+
+def test_the_first_password_is_made_anew_until_somebody_has_used_it(database: str) -> None:
+    def first() -> str | None:
+        return run_with_accounts(database, lambda accounts: accounts.ensure_first())
+
+    lost, told = first(), first()
+    assert lost is not None
+    assert told is not None
+
+    async def sign_in(accounts: Accounts, password: str) -> str:
+        minute = timedelta(minutes=1)
+        session = await accounts.sign_in(
+            "admin", password, "::1", most=9, window=minute, lifetime=minute
+        )
+        return session.account
+
+    with pytest.raises(LoginRefused):
+        run_with_accounts(database, lambda accounts: sign_in(accounts, lost))
+    assert run_with_accounts(database, lambda accounts: sign_in(accounts, told)) == "admin"
+    assert first() is None
 
 
 def test_a_new_password_is_for_an_account_that_is_there(database: str) -> None:
@@ -52,6 +102,8 @@ def test_the_doctor_looks_at_clock_maintenance_and_keys(database: str, tmp_path:
     )
     found = {one["what"]: one for one in json.loads(said.output)}
     assert found["clock"]["state"] == "good"
+    assert "GB free" in found["data folder"]["found"]
+    assert "GB free" in found["database's disk"]["found"]
     assert found["maintenance"]["advice"]
     assert found["vault"]["state"] == "bad"
     assert said.exit_code == 1

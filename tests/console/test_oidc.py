@@ -125,6 +125,66 @@ def test_the_claim_gives_the_role(url: str, provider: Provider, console: Running
     assert row == ("operator", None)
 
 
+def test_a_local_account_of_the_same_name_is_not_touched(
+    url: str, provider: Provider, console: RunningConsole
+) -> None:
+    provider.claims = {"preferred_username": "Admin", "sub": "1", "postroad_role": "viewer"}
+    with psycopg.connect(console.dsn) as connection:
+        one = "select role, password_hash, issuer from console.account where name = 'admin'"
+        before = connection.execute(one).fetchone()
+        with signing_in(url) as (answer, client):
+            assert answer.status_code == 403
+            assert "admin belongs to another account" in answer.text
+            assert client.get("/console/bus", headers={"accept": "*/*"}).status_code == 401
+        assert connection.execute(one).fetchone() == before
+        audit = connection.execute(
+            "select outcome, detail ->> 'reason' from console.audit where account = 'admin'"
+            " and detail ->> 'by' = 'oidc'"
+        ).fetchall()
+    assert audit == [("refused", "oidc_name_taken")]
+
+
+def test_somebody_is_found_again_by_the_subject_and_not_by_the_name(
+    url: str, provider: Provider, console: RunningConsole
+) -> None:
+    provider.claims = {"preferred_username": "zoe", "sub": "7", "postroad_role": "admin"}
+    with signing_in(url) as (answer, _):
+        assert answer.status_code == 200
+    # She has another name by now, and somebody else has hers.
+    provider.claims = {"preferred_username": "zoe2", "sub": "7", "postroad_role": "viewer"}
+    with signing_in(url) as (answer, _):
+        assert answer.status_code == 200
+    provider.claims = {"preferred_username": "zoe", "sub": "8", "postroad_role": "viewer"}
+    with signing_in(url) as (answer, _):
+        assert answer.status_code == 403
+    with psycopg.connect(console.dsn) as connection:
+        found = connection.execute(
+            "select name, role, issuer, subject from console.account where name like 'zoe%'"
+        ).fetchall()
+    assert found == [("zoe", "viewer", provider.url, "7")]
+
+
+def test_an_account_of_the_provider_gets_no_password(
+    url: str, provider: Provider, console: RunningConsole
+) -> None:
+    provider.claims = {"preferred_username": "olga", "sub": "9", "postroad_role": "viewer"}
+    with signing_in(url):
+        pass
+    with (
+        psycopg.connect(console.dsn) as connection,
+        pytest.raises(psycopg.Error, match="one of the OpenID Connect provider"),
+    ):
+        connection.execute("select console.put_account('olga', 'admin', 'a hash')")
+
+
+def test_a_name_that_cannot_be_one_is_refused_in_words(url: str, provider: Provider) -> None:
+    provider.claims = {"preferred_username": "o'neil <b>", "sub": "10", "postroad_role": "viewer"}
+    with signing_in(url) as (answer, _):
+        assert answer.status_code == 403
+        assert "cannot be a name here" in answer.text
+        assert "<b>" not in answer.text
+
+
 @pytest.mark.parametrize(
     "claims",
     [

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import Coroutine, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import psycopg
 import pytest
@@ -19,25 +16,8 @@ from postroad.intake import operations as intake_operations
 from postroad.intake.credentials import Credentials
 from postroad.settings import BridgeDefinition
 from postroad.vault import Vault, create_key_file
-from tests.console.stage import look, press
+from tests.console.stage import look, press, run_apart
 from tests.fixtures.console import OpenPage, RunningConsole
-
-
-def run_apart(work: Coroutine[Any, Any, Any]) -> None:
-    """Run something that awaits: in this thread there is the loop of the browser already."""
-    failures: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            asyncio.run(work)
-        except BaseException as failure:  # noqa: BLE001 - raised below
-            failures.append(failure)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    if failures:
-        raise failures[0]
 
 
 def audited(console: RunningConsole, action: str, target: str) -> list[tuple[str, str]]:

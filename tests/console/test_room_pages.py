@@ -18,21 +18,11 @@ from tests.fixtures.exchange_server import ExchangeProcess
 from tests.fixtures.sshd import PasswordSftp
 
 
-@pytest.fixture(scope="module")
-def exchange(console: RunningConsole) -> Iterator[ExchangeProcess]:
-    settings = {"READY_TIMEOUT": "1s", "SWEEP_INTERVAL": "200ms"}
-    server = ExchangeProcess(console.dsn, console.folder, settings)
-    server.root = console.folder / "exchange"
-    server.start(console.exchange_port)
-    yield server
-    server.end()
-
-
 @LANGUAGES
 def test_a_process_in_doubt_comes_first_and_is_resolved(
     open_page: OpenPage,
     console: RunningConsole,
-    exchange: ExchangeProcess,
+    console_exchange: ExchangeProcess,
     language: str,
     width: int,
 ) -> None:
@@ -70,7 +60,7 @@ def test_a_process_in_doubt_comes_first_and_is_resolved(
     assert audit == [("operator", "done")]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def celery(console: RunningConsole) -> Iterator[None]:
     quick = {
         **console.environment,

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -35,6 +36,7 @@ SPACE_LEAST_BYTES = 1_000_000_000
 CLOCKS_APART_MOST = timedelta(seconds=2)
 MAINTENANCE_AGE_MOST = timedelta(seconds=15)
 NEVER_SECONDS = 1e9
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +100,11 @@ def _programs(application: Application) -> Iterator[Finding]:
 
 def _database(application: Application) -> Iterator[Finding]:
     named = application.named_database
+    # Also with a named database: logs, keys and files of the rooms lie in this folder.
+    yield from _data_folder(application)
     if named is None:
-        yield from _data_folder(application)
+        if os.geteuid() == 0:
+            yield Finding("server's user", "note", f"root runs the server as {SYSTEM_USER}")
         server = application.embedded_server()
         try:
             if not server.is_running:
@@ -120,16 +125,38 @@ def _database(application: Application) -> Iterator[Finding]:
 def _data_folder(application: Application) -> Iterator[Finding]:
     folder = application.settings.data_folder or data_folder_default()
     there = next(parent for parent in (folder, *folder.parents) if parent.is_dir())
-    free = shutil.disk_usage(there).free
-    enough = free >= SPACE_LEAST_BYTES
-    yield Finding(
-        "data folder",
-        "good" if enough else "bad",
-        f"{folder}, {free / 1e9:.0f} GB free",
-        "" if enough else "make room on the disk",
+    yield _free("data folder", str(folder), shutil.disk_usage(there).free)
+
+
+def _disk(connection: Connection[Any]) -> Iterator[Finding]:
+    """Say how large the database is, and how full its disk where it is this machine's."""
+    row = connection.execute(
+        "select pg_size_pretty(pg_database_size(current_database())),"
+        " case when pg_has_role('pg_read_all_settings', 'usage')"
+        " then current_setting('data_directory') end"
+    ).fetchone()
+    size, folder = (row[0], row[1]) if row else ("?", None)
+    try:
+        is_near = connection.info.host.startswith("/") or connection.info.host in LOOPBACK
+        is_here = folder and is_near and Path(folder).is_dir()
+        free = shutil.disk_usage(folder).free if is_here and folder else None
+    except OSError:
+        free = None
+    if free is None:
+        yield Finding("database's disk", "note", f"{size}; its disk is not seen from here",
+                      "let the server's own monitoring watch it")  # fmt: skip
+        return
+    yield _free("database's disk", f"{size} in {folder}", free)
+
+
+def _free(what: str, where: str, free: int) -> Finding:
+    is_enough = free >= SPACE_LEAST_BYTES
+    return Finding(
+        what,
+        "good" if is_enough else "bad",
+        f"{where}, {free / 1e9:.0f} GB free",
+        "" if is_enough else "make room on the disk",
     )
-    if os.geteuid() == 0:
-        yield Finding("server's user", "note", f"root runs the server as {SYSTEM_USER}")
 
 
 def _clock(connection: Connection[Any]) -> Iterator[Finding]:
@@ -210,12 +237,19 @@ def _brokers(application: Application) -> Iterator[Finding]:
 
 def _address(application: Application) -> Iterator[Finding]:
     http = application.settings.http
-    if http.host not in ("127.0.0.1", "::1", "localhost") and http.public_url is None:
+    if http.host not in LOOPBACK and http.public_url is None:
         yield Finding(
             "console",
             "note",
             f"listens on {http.host} without TLS",
             "put a proxy with HTTPS before it and set http.public_url",
+        )
+    if http.public_url is not None and not http.trusted_proxies:
+        yield Finding(
+            "proxy",
+            "note",
+            "all logins seem to come from the proxy's address",
+            "name it in http.trusted_proxies, so that failed logins are counted by person",
         )
 
 
@@ -223,6 +257,7 @@ def _schemas(dsn: str) -> Iterator[Finding]:
     with connect(dsn) as connection:
         number = connection.info.server_version
         yield Finding("server", "good", f"PostgreSQL {number // 10000}.{number % 10000}")
+        yield from _disk(connection)
         yield from _clock(connection)
         yield from _maintenance(connection)
         for schema in SCHEMAS:

@@ -92,6 +92,13 @@ PARTS: tuple[Part, ...] = (
     Part("sample-orders", "postroad.cli.sample:orders", "orders, bills", is_sample=True),
     Part("sample-tours", "postroad.cli.sample_tours:tours", "sagas of an agency", is_sample=True),
     Part(
+        "sample-branch",
+        "postroad.cli.sample_branch:branch",
+        "gets large orders",
+        needs="postroad.bridge.house",
+        is_sample=True,
+    ),
+    Part(
         "sample-partners",
         "postroad.cli.parts_exchange:partners",
         "mobile client and ERPs",

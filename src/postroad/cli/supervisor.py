@@ -22,14 +22,13 @@ import json
 import logging
 import os
 import signal
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
+from postroad.cli.log_file import LogFile
 from postroad.cli.spawning import Spawn, Spawned, spawn_anew
 from postroad.service import Service
 
@@ -46,7 +45,6 @@ READY_TIMEOUT_SECONDS = 120.0
 STOP_TIMEOUT_SECONDS = 20.0
 LAST_WORDS = 8
 PIECE_BYTES = 65_536
-LOG_BYTES_MOST = 20_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +137,14 @@ class Child(Service):
 
     async def _hear(self, process: Spawned) -> None:
         assert process.stdout is not None  # noqa: S101 - a pipe was asked for
-        async for line in process.stdout:
+        while True:
+            try:
+                line = await process.stdout.readline()
+            except ValueError:
+                # An overlong line, which is none of ours: the next one is read.
+                continue
+            if not line:
+                return
             text = line.decode(errors="replace").rstrip()
             if text.startswith(READY_MARK):
                 self.answer = json.loads(text.removeprefix(READY_MARK))
@@ -151,13 +156,12 @@ class Child(Service):
 
     async def _read_errors(self, process: Spawned) -> None:
         assert process.stderr is not None  # noqa: S101 - a pipe was asked for
-        with _open_log(self.plan.log_file) as log:
+        with LogFile(self.plan.log_file) as log:
             # Read by pieces: one overlong line must not stop the reading of all others.
             while piece := await process.stderr.read(PIECE_BYTES):
                 lines = piece.decode(errors="replace").splitlines()
                 self._words = [*self._words, *lines][-LAST_WORDS:]
                 log.write(piece)
-                log.flush()
 
     def _kill_late(self, process: Spawned) -> None:
         if self.state == "starting" and process.returncode is None:
@@ -186,16 +190,6 @@ class Child(Service):
         self.state = state
         self.since = datetime.now(UTC)
         self._on_change()
-
-
-def _open_log(path: Path | None) -> AbstractContextManager[BinaryIO]:
-    """Open a child's log; one that has grown large makes room for the next."""
-    if path is None:
-        return contextlib.nullcontext(sys.stderr.buffer)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists() and path.stat().st_size > LOG_BYTES_MOST:
-        path.replace(path.with_suffix(".old.log"))
-    return path.open("ab")
 
 
 class Supervisor:

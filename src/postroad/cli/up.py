@@ -117,8 +117,9 @@ async def _up(application: Application, wishes: Wishes, lock: UpLock) -> None:
         await asyncio.to_thread(_install, dsn)
         password = await _first_password(dsn)
         supervisor = Supervisor(nursery.spawn)
-        running.push_async_callback(supervisor.stop)
+        # Left after the children have: its last report is that none runs here any more.
         await running.enter_async_context(Reporter(dsn, supervisor))
+        running.push_async_callback(supervisor.stop)
         starting = asyncio.create_task(_start_all(application, wishes, parts, dsn, supervisor))
         asked = asyncio.create_task(stopping.wait())
         await asyncio.wait({starting, asked}, return_when=asyncio.FIRST_COMPLETED)
@@ -209,7 +210,7 @@ def _print_addresses(
         rows += [
             ("console", f"{url}/console"),
             ("login", FIRST_ACCOUNT),
-            ("password", password or "as told at the first start; a new one: "
+            ("password", password or "as told before the first login; a new one: "
              f"postroad console password {FIRST_ACCOUNT}"),
             ("interfaces", f"{url}/docs"),
             ("metrics", f"{url}/metrics"),
@@ -225,4 +226,5 @@ def _print_addresses(
     print_table(("what", "where"), rows)
     if password is not None:
         click.echo("\nThe password is shown this once; the database keeps only its hash.")
+        click.echo("Until somebody has signed in with it, each start makes a new one.")
     click.echo("\nCtrl-C stops everything.")

@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import logging
 import socket
+from typing import Any
 
 import psycopg
+from psycopg import AsyncConnection
 
 from postroad.cli.supervisor import Supervisor
 from postroad.console.services import ServiceReport, report_services
@@ -31,7 +33,7 @@ class Reporter(Service):
         self._supervisor = supervisor
 
     async def run(self) -> None:
-        """Report until stopped."""
+        """Report until stopped, and then once more: who stopped in order is not lost."""
         self.announce_ready()
         while not self.stopping.is_set():
             try:
@@ -40,11 +42,15 @@ class Reporter(Service):
                 ) as connection:
                     while not self.stopping.is_set():
                         self._supervisor.changed.clear()
-                        await report_services(connection, socket.gethostname(), self._reports())
+                        await self._report(connection)
                         await self._until_changed()
+                    await self._report(connection)
             except (psycopg.Error, DatabaseUnavailable, OSError) as failure:
                 logger.debug("report_failed", extra={"reason": str(failure).strip()})
                 await self.pause(1.0)
+
+    async def _report(self, connection: AsyncConnection[Any]) -> None:
+        await report_services(connection, socket.gethostname(), self._reports())
 
     def _reports(self) -> list[ServiceReport]:
         return [

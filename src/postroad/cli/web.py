@@ -28,6 +28,7 @@ from postroad.console.pages import is_there
 from postroad.console.services import ServiceBoard
 from postroad.postgres.connections import open_async_pool, open_pool
 from postroad.service import Service
+from postroad.settings import HttpSettings
 from postroad.web import WebServer, prepare
 
 __all__ = ["MOUNTS", "Mount", "WebService", "web"]
@@ -67,22 +68,25 @@ class WebService(Service):
 
     async def run(self) -> None:
         """Serve until stopped."""
-        http = self._context.application.settings.http
-        wishes = self._context.wishes
-        async with self._house() as house:
+        http = self._http()
+        async with self._house(http) as house:
             app = _application(self._context, house)
             server = WebServer(
-                app,
-                host=wishes.get("host") or http.host,
-                port=http.port if wishes.get("port") is None else wishes["port"],
+                app, host=http.host, port=http.port, trusted_proxies=http.trusted_proxies
             )
             async with server:
                 self.answer = {"url": server.url}
                 self.announce_ready()
                 await self.stopping.wait()
 
+    def _http(self) -> HttpSettings:
+        """Return where to listen: as the command line said, else as the settings say."""
+        told = {name: self._context.wishes.get(name) for name in ("host", "port")}
+        given = {name: value for name, value in told.items() if value is not None}
+        return self._context.application.settings.http.model_copy(update=given)
+
     @contextlib.asynccontextmanager
-    async def _house(self) -> AsyncIterator[House]:
+    async def _house(self, http: HttpSettings) -> AsyncIterator[House]:
         loaded, dsn = self._context.application.loaded, self._context.dsn
         settings = loaded.settings
         is_pooled = settings.database.is_pooled
@@ -102,7 +106,7 @@ class WebService(Service):
                     bus=bus,
                     accounts=Accounts(pool),
                     settings=settings.console,
-                    http=settings.http,
+                    http=http,
                     history=History(bus, looks),
                     services=ServiceBoard(pool),
                     database=DatabaseFacts(pool),

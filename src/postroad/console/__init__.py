@@ -22,9 +22,11 @@ action itself is one transaction of the room, done or not done.
 from postroad.console.accounts import ROLES, Accounts, Role
 from postroad.console.errors import (
     AccountInvalid,
+    AddressInvalid,
     ConsoleError,
     LastAdmin,
     LoginRefused,
+    NameTaken,
     NotAllowed,
     TooManyLogins,
 )
@@ -33,9 +35,11 @@ __all__ = [
     "ROLES",
     "AccountInvalid",
     "Accounts",
+    "AddressInvalid",
     "ConsoleError",
     "LastAdmin",
     "LoginRefused",
+    "NameTaken",
     "NotAllowed",
     "Role",
     "TooManyLogins",

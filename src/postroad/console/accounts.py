@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args
@@ -12,7 +12,13 @@ import psycopg
 from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
-from postroad.console.errors import AccountInvalid, LastAdmin, LoginRefused, TooManyLogins
+from postroad.console.errors import (
+    AccountInvalid,
+    LastAdmin,
+    LoginRefused,
+    NameTaken,
+    TooManyLogins,
+)
 from postroad.console.passwords import hash_password, is_password_of, new_password
 from postroad.web import hash_token, new_token
 
@@ -21,7 +27,7 @@ if TYPE_CHECKING:
 
     from psycopg_pool import AsyncConnectionPool
 
-__all__ = ["ROLES", "Account", "Accounts", "AuditRow", "Role", "Session"]
+__all__ = ["ROLES", "Account", "Accounts", "AuditPage", "AuditRow", "Role", "Session"]
 
 Role = Literal["viewer", "operator", "admin"]
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -41,6 +47,8 @@ class Account:
     created_at: datetime
     changed_at: datetime
     sessions: int
+    # The provider that vouches for it; None for local accounts.
+    issuer: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +83,14 @@ class AuditRow:
     ended_at: datetime | None
 
 
+@dataclass(frozen=True, slots=True)
+class AuditPage:
+    """Some rows of the audit, and the id before which to go on; None at its end."""
+
+    rows: Sequence[AuditRow]
+    next_before: int | None
+
+
 class Accounts:
     """Everything that schema `console` can do, each call a transaction of its own."""
 
@@ -82,7 +98,11 @@ class Accounts:
         self._pool = pool
 
     async def ensure_first(self) -> str | None:
-        """Make the account `admin` unless there is any; return its password, told only now."""
+        """Make the account `admin` unless there is any; return its password, told only now.
+
+        Until somebody has signed in with it each start makes it anew: one that was never read is
+        not lost.
+        """
         password = new_password()
         made = await self._value(
             "select console.put_first_account(%s, %s)", FIRST_ACCOUNT, hash_password(password)
@@ -90,26 +110,30 @@ class Accounts:
         return password if made else None
 
     async def put(self, name: str, role: Role | None = None, password: str | None = None) -> None:
-        """Make or change an account; it has to sign in again. Raises AccountInvalid."""
+        """Make or change a local account; it has to sign in again.
+
+        Raises AccountInvalid, LastAdmin, NameTaken.
+        """
         hashed = hash_password(password) if password is not None else None
-        try:
+        with _refusals(name, role):
             await self._value("select console.put_account(%s, %s, %s)", name, role, hashed)
-        except psycopg.errors.CheckViolation as refused:
-            raise AccountInvalid(
-                f"{name!r} with role {role!r} cannot be an account",
-                hint="names are a-z, 0-9, _ . @ + -; roles are viewer, operator, admin",
-            ) from refused
+
+    async def put_identity(self, issuer: str, subject: str, name: str, role: Role) -> str:
+        """Make or find the account of somebody of a provider, with today's role; return its name.
+
+        Raises AccountInvalid, NameTaken.
+        """
+        with _refusals(name, role):
+            return str(
+                await self._value(
+                    "select console.put_identity(%s, %s, %s, %s)", issuer, subject, name, role
+                )
+            )
 
     async def drop(self, name: str) -> bool:
         """Remove an account; False when it is not there. Raises LastAdmin."""
-        try:
+        with _refusals(name):
             return bool(await self._value("select console.drop_account(%s)", name))
-        except psycopg.Error as refused:
-            if refused.sqlstate == "KN001":
-                raise LastAdmin(
-                    str(refused.diag.message_primary), hint="make another admin first"
-                ) from refused
-            raise
 
     async def all(self) -> Sequence[Account]:
         """List all accounts. Read-only."""
@@ -125,7 +149,12 @@ class Accounts:
         window: timedelta,
         lifetime: timedelta,
     ) -> Session:
-        """Compare the password and open a session. Raises LoginRefused, TooManyLogins."""
+        """Compare the password and open a session. Raises LoginRefused, TooManyLogins.
+
+        The attempt is counted before the comparison, which is dear on purpose.
+        """
+        if "\0" in name:
+            raise LoginRefused("the name or the password is wrong")
         async with self._connected() as connection:
             cursor = await connection.execute(
                 "select * from console.begin_login(%s, %s, %s, %s)", (name, address, most, window)
@@ -134,7 +163,6 @@ class Accounts:
         if not is_allowed:
             raise TooManyLogins("too many logins failed", hint="try again in a few minutes")
         if not await is_password_of(password, stored):
-            await self._value("select console.fail_login(%s, %s)", name, address)
             raise LoginRefused("the name or the password is wrong")
         return await self.open(name, address, lifetime)
 
@@ -207,11 +235,20 @@ class Accounts:
 
     async def audit(
         self, before: int | None = None, limit: int = 50, search: str | None = None
-    ) -> Sequence[AuditRow]:
-        """Read a page of the audit, the latest first. Read-only."""
+    ) -> AuditPage:
+        """Read a page of the audit, the latest first. Read-only.
+
+        A search reads a stretch of rows at a time and says where the next one begins, so that it
+        finds everything and no single look is long.
+        """
         columns = ", ".join(field.name for field in fields(AuditRow))
         text = f"select {columns} from console.audit_page(%s, %s, %s)"  # noqa: S608 - our names
-        return await self._rows(AuditRow, text, before, limit, search)
+        found = await self._rows(AuditRow, text, before, limit + 1, search)
+        if len(found) > limit:
+            return AuditPage(found[:limit], found[limit - 1].id)
+        if search is None:
+            return AuditPage(found, None)
+        return AuditPage(found, await self._value("select console.audit_stretch(%s)", before))
 
     async def _value(self, text: str, *parameters: object) -> Any:
         async with self._connected() as connection:
@@ -231,3 +268,20 @@ class Accounts:
     async def _connected(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
         async with self._pool.connection() as connection:
             yield connection
+
+
+@contextmanager
+def _refusals(name: str, role: str | None = None) -> Iterator[None]:
+    """Translate what the database refuses."""
+    try:
+        yield
+    except (psycopg.errors.CheckViolation, psycopg.DataError) as refused:
+        raise AccountInvalid(
+            f"{name!r} with role {role!r} cannot be an account",
+            hint="names are a-z, 0-9, _ . @ + -; roles are viewer, operator, admin",
+        ) from refused
+    except psycopg.Error as refused:
+        leaf = {"KN001": LastAdmin, "KN002": NameTaken}.get(refused.sqlstate or "")
+        if leaf is None:
+            raise
+        raise leaf(str(refused.diag.message_primary), hint=refused.diag.message_hint) from refused

@@ -6,6 +6,8 @@ ConsoleError
 ├── TooManyLogins     retryable: the window ends by itself
 ├── NotAllowed        the role does not suffice
 ├── LastAdmin         KN001
+├── NameTaken         KN002
+├── AddressInvalid    an address of a page that cannot be read
 └── AccountInvalid    a name or a password that cannot be used
 ```
 """
@@ -16,9 +18,11 @@ from postroad.errors import PostroadError
 
 __all__ = [
     "AccountInvalid",
+    "AddressInvalid",
     "ConsoleError",
     "LastAdmin",
     "LoginRefused",
+    "NameTaken",
     "NotAllowed",
     "TooManyLogins",
 ]
@@ -53,10 +57,24 @@ class NotAllowed(ConsoleError):
 
 
 class LastAdmin(ConsoleError):
-    """The last admin cannot be removed."""
+    """The last local admin can neither be removed nor become less."""
 
     code = "console_last_admin"
     kind = "refused"
+
+
+class NameTaken(ConsoleError):
+    """The name belongs to an account of another kind: a local one, or one of the provider."""
+
+    code = "console_name_taken"
+    kind = "refused"
+
+
+class AddressInvalid(ConsoleError):
+    """The address of a page holds something that cannot be read, such as a letter for a number."""
+
+    code = "console_address_invalid"
+    kind = "usage"
 
 
 class AccountInvalid(ConsoleError):

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import psycopg
 from nicegui import ui
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
@@ -13,11 +14,13 @@ from starlette.responses import HTMLResponse, Response
 from postroad import __version__
 from postroad.console.accounts import Role
 from postroad.console.catalogue import LANGUAGES
+from postroad.console.errors import AddressInvalid
 from postroad.console.gate import PREFIX
 from postroad.console.house import House
 from postroad.console.icons import icon
 from postroad.console.markup import Markup, element, joined, link
 from postroad.console.view import AWAY, View
+from postroad.errors import PostroadError
 
 __all__ = ["Place", "add_page", "asset_version"]
 
@@ -33,6 +36,8 @@ class Place:
     role: Role = "viewer"
 
 
+# How a page answers that a room refuses to show.
+STATUSES = {"usage": 400, "refused": 403, "not_found": 404}
 PLACES: tuple[Place, ...] = (
     Place("overview", "/"),
     Place("bus", "/bus"),
@@ -62,8 +67,10 @@ def add_page(
     async def show(request: Request) -> Response | None:
         view = View(house, request)
         if not view.may(role):
-            return HTMLResponse(element("p", view.t("error.not_allowed")), status_code=403)
+            return _refusal(view, view.t("error.not_allowed"), 403)
         values = {name: str(value) for name, value in request.path_params.items()}
+        if any("\0" in text for text in (*values.values(), *request.query_params.values())):
+            return _refusal(view, view.t("error.address"), 400)
         with _frame(view, place, view.t(title, **values) if values else view.t(title)):
             try:
                 await build(view)
@@ -71,11 +78,45 @@ def add_page(
                 # The frame stays, so that one can go elsewhere; the page is built anew when asked.
                 away = element("p", view.t("error.room_away"), class_="danger", role="alert")
                 ui.html(away, sanitize=False)
+            except psycopg.DataError:
+                # Somebody has written the address by hand, or a program has.
+                return _refusal(view, view.t("error.address"), 400)
+            except PostroadError as refused:
+                if refused.kind not in STATUSES:
+                    raise
+                told = view.t("error.address") if isinstance(refused, AddressInvalid) else ""
+                return _refusal(view, f"{told} {refused}".strip(), STATUSES[refused.kind])
         return None
 
     # FastAPI reads the annotations of the closure from here.
     show.__annotations__ = {"request": Request}
     ui.page(path, title="Postroad", response_timeout=20)(show)
+
+
+def _refusal(view: View, reason: str, status: int) -> Response:
+    """Make a page that says why there is none, and leads back."""
+    style = f"{PREFIX}/static/console.css?v={asset_version()}"
+    page = element(
+        "html",
+        element(
+            "head",
+            Markup('<meta charset="utf-8"><meta name="viewport" content="width=device-width">'),
+            element("title", "Postroad"),
+            Markup(f'<link rel="stylesheet" href="{style}">'),
+        ),
+        element(
+            "body",
+            element(
+                "main",
+                element("h1", "Postroad"),
+                element("p", reason, class_="login-error", role="alert"),
+                element("p", link(view.t("nav.overview"), f"{PREFIX}/", class_="button plain")),
+                class_="login",
+            ),
+        ),
+        lang=view.t.language,
+    )
+    return HTMLResponse(Markup("<!doctype html>") + page, status_code=status)
 
 
 @contextmanager

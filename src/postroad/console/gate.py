@@ -92,7 +92,8 @@ class Gate:
             name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
         }
         if not self._is_our_host(headers.get("host", "")):
-            await _refuse(scope, receive, send, 421, "this name is not the console's")
+            reason = "this name is not the console's; http.public_url says how browsers reach it"
+            await _refuse(scope, receive, send, 421, reason)
             return
         if not self._is_our_origin(scope, headers):
             await _refuse(scope, receive, send, 403, "this did not come from the console's pages")

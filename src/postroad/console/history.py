@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -19,7 +19,7 @@ from postroad.clock import SYSTEM_CLOCK, Clock
 from postroad.console.looks import Looks
 from postroad.service import Service
 
-__all__ = ["History", "Point"]
+__all__ = ["History", "Point", "posted_per_second"]
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +37,14 @@ class Point:
     posted_per_second: float
     consumed_per_second: float
     age_seconds: float
+
+
+def posted_per_second(found: Iterable[ConsumerStatus]) -> float:
+    """Sum what is posted to queues; each of a queue's consumers tells the same posts."""
+    by_queue: dict[str, float] = {}
+    for one in found:
+        by_queue[one.queue] = max(by_queue.get(one.queue, 0.0), one.posted_per_second or 0.0)
+    return sum(by_queue.values())
 
 
 class History(Service):
@@ -70,18 +78,23 @@ class History(Service):
         return list(self._points.get((queue, consumer), ()))
 
     def total(self) -> Sequence[Point]:
-        """Return the sums over all consumers, the oldest first."""
+        """Return the sums over all consumers, the oldest first; a post counts once per queue."""
         sums: dict[datetime, list[float]] = {}
-        for points in self._points.values():
+        posted: dict[tuple[datetime, str], float] = {}
+        for (queue, _), points in self._points.items():
             for point in points:
-                one = sums.setdefault(point.at, [0, 0, 0.0, 0.0, 0.0])
+                one = sums.setdefault(point.at, [0, 0, 0.0, 0.0])
                 one[0] += point.depth
                 one[1] += point.dmq
-                one[2] += point.posted_per_second
-                one[3] += point.consumed_per_second
-                one[4] = max(one[4], point.age_seconds)
+                one[2] += point.consumed_per_second
+                one[3] = max(one[3], point.age_seconds)
+                key = (point.at, queue)
+                posted[key] = max(posted.get(key, 0.0), point.posted_per_second)
+        posted_at: dict[datetime, float] = {}
+        for (at, _), speed in posted.items():
+            posted_at[at] = posted_at.get(at, 0.0) + speed
         return [
-            Point(at, int(one[0]), int(one[1]), one[2], one[3], one[4])
+            Point(at, int(one[0]), int(one[1]), posted_at[at], one[2], one[3])
             for at, one in sorted(sums.items())
         ]
 

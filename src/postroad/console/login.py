@@ -17,7 +17,7 @@ from postroad.console.house import House
 from postroad.console.icons import icon
 from postroad.console.markup import Markup, element, joined, link
 
-__all__ = ["login_router", "set_session"]
+__all__ = ["address_of", "login_page", "login_router", "set_session", "texts_of"]
 
 YEAR_SECONDS = 365 * 86_400
 
@@ -30,7 +30,7 @@ def login_router(house: House) -> APIRouter:
     async def form(request: Request, next: str = "") -> Response:
         if request.state.session is not None:
             return RedirectResponse(_inside(next), status_code=303)
-        return _page(house, _texts(request), next)
+        return login_page(house, texts_of(request), next)
 
     @router.post("/login")
     async def sign_in(
@@ -39,10 +39,11 @@ def login_router(house: House) -> APIRouter:
         password: str = Form("", max_length=1000),
         next: str = Form(""),
     ) -> Response:
-        t = _texts(request)
-        address = request.client.host if request.client else ""
-        settings = house.settings
-        nobody = Session(name[:200] or "-", "viewer", expires_at=datetime.now(UTC), address=address)
+        t = texts_of(request)
+        address, settings = address_of(request), house.settings
+        nobody = Session(
+            name.replace("\0", "")[:200] or "-", "viewer", datetime.now(UTC), address=address
+        )
         try:
             session = await house.accounts.sign_in(
                 name,
@@ -53,11 +54,16 @@ def login_router(house: House) -> APIRouter:
                 lifetime=settings.session_lifetime,
             )
         except TooManyLogins:
-            await house.accounts.begin_audit(nobody, "sign_in", "console", outcome="refused")
-            return _page(house, t, next, t("login.too_many"), status=429)
+            # Once per address and window: a flood must not fill the audit, which is kept for ever.
+            await house.looks.get(
+                ("too many logins", address),
+                lambda: house.accounts.begin_audit(nobody, "sign_in", "console", outcome="refused"),
+                settings.login_window.total_seconds(),
+            )
+            return login_page(house, t, next, t("login.too_many"), status=429)
         except LoginRefused:
             await house.accounts.begin_audit(nobody, "sign_in", "console", outcome="refused")
-            return _page(house, t, next, t("login.refused"), status=401)
+            return login_page(house, t, next, t("login.refused"), status=401)
         await house.accounts.begin_audit(session, "sign_in", "console", outcome="done")
         answer = RedirectResponse(_inside(next), status_code=303)
         set_session(house, request, answer, session)
@@ -85,6 +91,11 @@ def login_router(house: House) -> APIRouter:
     return router
 
 
+def address_of(request: Request) -> str:
+    """Say where a request comes from: its connection, or what a trusted proxy says of it."""
+    return request.client.host if request.client else ""
+
+
 def set_session(house: House, request: Request, answer: Response, session: Session) -> None:
     """Give the browser its session; only over HTTPS where the console is reached so."""
     public_url = house.http.public_url or ""
@@ -99,7 +110,8 @@ def set_session(house: House, request: Request, answer: Response, session: Sessi
     )
 
 
-def _texts(request: Request) -> Texts:
+def texts_of(request: Request) -> Texts:
+    """Give the texts in the language of who asks, signed in or not."""
     chosen = request.cookies.get("postroad_language")
     return texts(choose_language(chosen, request.headers.get("accept-language", "")))
 
@@ -117,7 +129,10 @@ def _back(request: Request) -> str:
     return _inside(path)
 
 
-def _page(house: House, t: Texts, wanted: str, error: str = "", status: int = 200) -> HTMLResponse:
+def login_page(
+    house: House, t: Texts, wanted: str = "", error: str = "", status: int = 200
+) -> HTMLResponse:
+    """Give the form, with what went wrong before."""
     languages = [
         link(
             name,

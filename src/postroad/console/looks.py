@@ -4,8 +4,10 @@
 empty ──first asked──> loading ──> fresh ──older than its age──> loading (others get the last one)
 ```
 
-A look that took long is repeated less often: its share of a core stays below `SHARE_MOST`, however
-many pages are open and however large the database has grown.
+A look that takes long is repeated less often: its share of a core stays below `SHARE_MOST`, however
+many pages are open and however large the database has grown. What it takes is the shorter of its
+last two times, so that a single slow one, behind a lock or on a cold cache, says nothing; and
+nothing is older than `AGE_MOST_SECONDS`, so that a page always comes back to what is.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ __all__ = ["Looks"]
 T = TypeVar("T")
 
 AGE_DEFAULT_SECONDS = 2.0
+AGE_MOST_SECONDS = 60.0
 SHARE_MOST = 0.02
 FAILED_AGE_SECONDS = 1.0
 KEPT_MOST = 500
@@ -33,7 +36,8 @@ class _Look:
     taken_at: float | None = None
     failure: Exception | None = None
     failed_at: float = 0.0
-    cost_seconds: float = 0.0
+    # Of the last two looks.
+    costs_seconds: tuple[float, ...] = ()
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -77,7 +81,7 @@ class Looks:
             raise
         look.failure = None
         look.taken_at = self._clock.monotonic()
-        look.cost_seconds = look.taken_at - begun
+        look.costs_seconds = (*look.costs_seconds[-1:], look.taken_at - begun)
 
     def forget(self, key: object) -> None:
         """Look anew next time: somebody has just changed something."""
@@ -87,7 +91,9 @@ class Looks:
         if look.taken_at is None:
             return False
         age = self._clock.monotonic() - look.taken_at
-        return age < max(age_seconds, look.cost_seconds / SHARE_MOST)
+        # One time alone is no measure yet; the second look is made as soon as it is asked for.
+        cost = min(look.costs_seconds) if len(look.costs_seconds) > 1 else 0.0
+        return age < max(age_seconds, min(cost / SHARE_MOST, AGE_MOST_SECONDS))
 
     def _forget_oldest(self) -> None:
         by_age = sorted(self._looks, key=lambda key: self._looks[key].taken_at or 0.0)

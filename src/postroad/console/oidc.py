@@ -5,16 +5,21 @@
    state, nonce, PKCE verifier: sealed in a cookie of ten minutes
 ```
 
-Accounts made so have no password. The role is taken from the claim at each login.
+Accounts made so are a kind of their own, found again by issuer and subject: they have no password,
+and a local account of the same name is never touched. The role is taken from the claim at each
+login.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import secrets
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
+from authlib.common.errors import AuthlibBaseError
 from authlib.integrations.httpx_client import AsyncOAuth2Client
 from authlib.oauth2.rfc7636 import create_s256_code_challenge
 from fastapi import APIRouter, Request
@@ -22,14 +27,17 @@ from itsdangerous import BadSignature, URLSafeTimedSerializer
 from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 
-from postroad.console.accounts import ROLES, Role
+from postroad.console.accounts import ROLES, Role, Session
+from postroad.console.errors import AccountInvalid, NameTaken
 from postroad.console.gate import PREFIX
 from postroad.console.house import House
-from postroad.console.login import set_session
+from postroad.console.login import address_of, login_page, set_session, texts_of
 
 __all__ = ["oidc_router"]
+
+logger = logging.getLogger(__name__)
 
 COOKIE = "postroad_oidc"
 LIFETIME_SECONDS = 600
@@ -46,7 +54,11 @@ def oidc_router(house: House) -> APIRouter:
 
     @router.get("/begin")
     async def begin(request: Request) -> Response:
-        metadata = await _metadata(str(settings.issuer))
+        try:
+            metadata = await _metadata(str(settings.issuer))
+        except (httpx.HTTPError, ValueError) as failure:
+            logger.warning("oidc_provider_away", extra={"reason": str(failure)})
+            return await _refused(house, request, "login.oidc_away", status=503)
         verifier, nonce = secrets.token_urlsafe(48), secrets.token_urlsafe(24)
         client = _client(house, request)
         url, state = client.create_authorization_url(
@@ -73,20 +85,28 @@ def oidc_router(house: House) -> APIRouter:
         try:
             begun = serializer.loads(request.cookies.get(COOKIE, ""), max_age=LIFETIME_SECONDS)
         except BadSignature:
-            return _refused("the login took too long; begin again")
-        if not secrets.compare_digest(request.query_params.get("state", ""), begun["state"]):
-            return _refused("this answer belongs to another login")
+            return await _refused(house, request, "login.oidc_late")
+        given = request.query_params.get("state", "")
+        if not secrets.compare_digest(given.encode(), begun["state"].encode()):
+            return await _refused(house, request, "login.oidc_other")
         try:
             claims = await _claims(house, request, begun)
-        except (JoseError, httpx.HTTPError, KeyError, ValueError):
-            return _refused("the provider's answer cannot be believed")
+            subject = str(claims["sub"])
+        except (JoseError, AuthlibBaseError, httpx.HTTPError, KeyError, ValueError) as failure:
+            logger.warning("oidc_answer_refused", extra={"reason": str(failure)})
+            return await _refused(house, request, "login.oidc_unbelievable")
         role = _role(claims.get(settings.role_claim), settings.role_default)
-        name = str(claims.get("preferred_username") or claims.get("email") or claims["sub"]).lower()
+        name = str(claims.get("preferred_username") or claims.get("email") or subject).lower()
         if role is None:
-            return _refused(f"{name} has no role here; ask an administrator")
-        await house.accounts.put(name, role)
-        address = request.client.host if request.client else ""
-        session = await house.accounts.open(name, address, house.settings.session_lifetime)
+            return await _refused(house, request, "login.oidc_no_role", name)
+        try:
+            account = await house.accounts.put_identity(str(claims["iss"]), subject, name, role)
+        except NameTaken:
+            return await _refused(house, request, "login.oidc_name_taken", name)
+        except AccountInvalid:
+            return await _refused(house, request, "login.oidc_name_invalid", name)
+        lifetime = house.settings.session_lifetime
+        session = await house.accounts.open(account, address_of(request), lifetime)
         await house.accounts.begin_audit(session, "sign_in", "console", {"by": "oidc"}, "done")
         answer = RedirectResponse(f"{PREFIX}/", status_code=303)
         set_session(house, request, answer, session)
@@ -115,7 +135,10 @@ async def _metadata(issuer: str) -> dict[str, Any]:
     async with httpx.AsyncClient(timeout=10) as client:
         answer = await client.get(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
         found: dict[str, Any] = answer.raise_for_status().json()
-        return found
+    # Whose word an account is tied to must be the one that was configured, not any other's.
+    if str(found.get("issuer", "")).rstrip("/") != issuer.rstrip("/"):
+        raise ValueError(f"{issuer} calls itself {found.get('issuer')!r}")
+    return found
 
 
 async def _claims(house: House, request: Request, begun: dict[str, str]) -> dict[str, Any]:
@@ -154,5 +177,15 @@ def _role(claim: object, default: Role | None) -> Role | None:
     return next((role for role in reversed(ROLES) if role in named), default)
 
 
-def _refused(reason: str) -> Response:
-    return PlainTextResponse(reason, status_code=403)
+async def _refused(
+    house: House, request: Request, reason: str, name: str = "", status: int = 403
+) -> Response:
+    """Show the login page with the reason, and write down who was refused."""
+    t = texts_of(request)
+    if name:
+        shown = name.replace("\0", "")[:200]
+        nobody = Session(shown, "viewer", datetime.now(UTC), address=address_of(request))
+        detail = {"by": "oidc", "reason": reason.removeprefix("login.")}
+        await house.accounts.begin_audit(nobody, "sign_in", "console", detail, "refused")
+        return login_page(house, t, error=t(reason, name=shown), status=status)
+    return login_page(house, t, error=t(reason), status=status)

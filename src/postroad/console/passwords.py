@@ -1,9 +1,14 @@
-"""Passwords: made here, hashed with argon2id, compared in a thread of their own."""
+"""Passwords: made here, hashed with argon2id, compared in two threads of their own.
+
+A comparison takes a good part of a core for a moment, on purpose; two threads bound what many
+logins at once can take from everything else.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 from argon2 import PasswordHasher
@@ -45,7 +50,8 @@ async def is_password_of(password: str, stored_hash: str | None) -> bool:
 
     Without a hash the same work is done, so that time does not tell which names exist.
     """
-    return await asyncio.to_thread(_verify, password, stored_hash)
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(_threads(), _verify, password, stored_hash)
 
 
 def _verify(password: str, stored_hash: str | None) -> bool:
@@ -54,6 +60,11 @@ def _verify(password: str, stored_hash: str | None) -> bool:
     except (VerificationError, InvalidHashError):
         return False
     return stored_hash is not None
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(2, "password")
 
 
 @cache

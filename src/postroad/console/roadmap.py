@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 
 from postroad.console.markup import Markup, element, joined
 
-__all__ = ["Edge", "Map", "Node", "draw", "figures"]
+__all__ = ["Edge", "Map", "Node", "draw", "draw_edge", "draw_node", "figures"]
 
 WIDTH, NODE_WIDTH, NODE_HEIGHT, GAP, TOP = 1180, 190, 46, 16, 34
-LETTERS = 24
+# How wide a letter is, of names and of the notes under them.
+NAME_LETTER, NOTE_LETTER, PADDING = 8.0, 6.5, 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,14 @@ class Map:
     titles: Sequence[str]
     nodes: list[Node] = field(default_factory=list)
     edges: list[Edge] = field(default_factory=list)
+    unit: str = "/s"
+
+    def rate(self, edge: Edge) -> str:
+        """Write what stands on an edge; nothing where nothing moves."""
+        value = edge.rate
+        if not value:
+            return ""
+        return f"{value:.0f}{self.unit}" if value >= 10 else f"{value:.1f}{self.unit}"
 
     @property
     def shape(self) -> tuple[object, ...]:
@@ -70,8 +79,8 @@ def draw(road: Map, label: str) -> Markup:
     edges: list[Markup] = []
     for index, edge in enumerate(road.edges):
         if edge.source in places and edge.target in places:
-            edges.append(_edge(index, edge, places))
-    nodes = [_node(node, places[node.id]) for node in road.nodes]
+            edges.append(_edge(road, index, places))
+    nodes = [draw_node(node, places[node.id]) for node in road.nodes]
     return element(
         "svg",
         titles,
@@ -80,13 +89,14 @@ def draw(road: Map, label: str) -> Markup:
         viewBox=f"-4 0 {WIDTH + 8} {height:.0f}",
         role="group",
         aria_label=label,
+        class_="wide",
     )
 
 
 def figures(road: Map) -> tuple[dict[str, object], dict[str, object]]:
     """Return what moves: edges and nodes by their ids in the picture."""
     edges: dict[str, object] = {
-        str(index): {"label": _rate(edge.rate), "rate": edge.rate or 0.0}
+        str(index): {"label": road.rate(edge), "rate": edge.rate or 0.0}
         for index, edge in enumerate(road.edges)
     }
     nodes: dict[str, object] = {
@@ -111,7 +121,8 @@ def _places(road: Map) -> dict[str, tuple[float, float]]:
     return places
 
 
-def _edge(index: int, edge: Edge, places: dict[str, tuple[float, float]]) -> Markup:
+def _edge(road: Map, index: int, places: dict[str, tuple[float, float]]) -> Markup:
+    edge = road.edges[index]
     x1, y1 = places[edge.source]
     x2, y2 = places[edge.target]
     if x2 > x1:
@@ -123,46 +134,51 @@ def _edge(index: int, edge: Edge, places: dict[str, tuple[float, float]]) -> Mar
     path = (
         f"M{x1:.0f} {y1:.0f} C{x1 + bend:.0f} {y1:.0f} {x2 - bend:.0f} {y2:.0f} {x2:.0f} {y2:.0f}"
     )
-    moving = "flow moving" if edge.rate else "flow"
     # Labels sit near the target, where edges that leave one node have parted.
-    label_x, label_y = x1 + (x2 - x1) * 0.6, y1 + (y2 - y1) * 0.65 - 5
+    return draw_edge(road, index, path, (x1 + (x2 - x1) * 0.6, y1 + (y2 - y1) * 0.65 - 5))
+
+
+def draw_edge(road: Map, index: int, path: str, label: tuple[float, float]) -> Markup:
+    """Draw an edge along a path, and its rate at a place."""
+    edge = road.edges[index]
     return joined(
         (
             element("path", d=path, class_="edge"),
-            element("path", d=path, class_=moving, id=f"flow-{index}"),
+            element("path", d=path, class_="flow moving" if edge.rate else "flow", data_flow=index),
             element(
                 "text",
-                _rate(edge.rate),
-                x=f"{label_x:.0f}",
-                y=f"{label_y:.0f}",
+                road.rate(edge),
+                x=f"{label[0]:.0f}",
+                y=f"{label[1]:.0f}",
                 class_="rate",
                 text_anchor="middle",
-                id=f"rate-{index}",
+                data_rate=index,
             ),
         )
     )
 
 
-def _node(node: Node, place: tuple[float, float]) -> Markup:
-    name = node.name if len(node.name) <= LETTERS else node.name[: LETTERS - 1] + "…"
+def draw_node(node: Node, place: tuple[float, float], width: float = NODE_WIDTH) -> Markup:
+    """Draw a node at a place, its words cut to its width."""
+    letters = int((width - PADDING) / NAME_LETTER)
+    note_letters = int((width - PADDING) / NOTE_LETTER)
     inner = joined(
         (
-            element("rect", width=NODE_WIDTH, height=NODE_HEIGHT, rx=10),
-            element("text", name, x=12, y=20),
-            element("text", node.note, x=12, y=36, class_="sub"),
+            element("rect", width=f"{width:.0f}", height=NODE_HEIGHT, rx=10),
+            element("text", _cut(node.name, letters), x=12, y=20),
+            element("text", _cut(node.note, note_letters), x=12, y=36, class_="sub"),
         )
     )
     return element(
         "g",
-        element("title", node.name),
+        element("title", f"{node.name} {node.note}".strip()),
         element("a", inner, href=node.href) if node.href else inner,
         class_=f"node {node.kind}{' bad' if node.is_bad else ''}",
         transform=f"translate({place[0]:.0f} {place[1]:.0f})",
-        id=f"node-{node.id}",
+        data_node=node.id,
+        data_letters=note_letters,
     )
 
 
-def _rate(value: float | None) -> str:
-    if not value:
-        return ""
-    return f"{value:.0f}/s" if value >= 10 else f"{value:.1f}/s"
+def _cut(text: str, letters: int) -> str:
+    return text if len(text) <= letters else text[: letters - 1] + "…"

@@ -39,10 +39,17 @@ async def report_services(
 
 
 class ServiceBoard:
-    """Reads what supervisors wrote."""
+    """Reads what supervisors wrote, and forgets those that will not come back."""
 
     def __init__(self, pool: AsyncConnectionPool[Any]) -> None:
         self._pool = pool
+
+    async def forget(self, host: str) -> int:
+        """Forget the services of a host that is gone for good; return how many."""
+        async with self._pool.connection() as connection:
+            cursor = await connection.execute("select console.forget_services(%s)", (host,))
+            row = await cursor.fetchone()
+        return int(row[0]) if row else 0
 
     async def read(self) -> Sequence[ServiceReport]:
         """List all services of all hosts. Read-only."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
+from urllib.parse import urlencode
 
 import psycopg
 from nicegui import ui
@@ -14,7 +16,7 @@ from starlette.requests import Request
 
 from postroad.console.accounts import Role, Session
 from postroad.console.catalogue import Texts, choose_language, texts
-from postroad.console.errors import NotAllowed
+from postroad.console.errors import AddressInvalid, NotAllowed
 from postroad.console.gate import session_of
 from postroad.console.house import House
 from postroad.console.markup import Markup
@@ -29,6 +31,16 @@ T = TypeVar("T")
 
 # What a look raises while the database is away; the page stays and says so.
 AWAY = (psycopg.OperationalError, PoolTimeout, OSError, TimeoutError, DatabaseUnavailable)
+
+
+# Keys of rows are 64-bit numbers; a little is left for those who count on.
+PLACE_MOST = 2**62
+
+
+def _number(name: str, text: str) -> int:
+    if not re.fullmatch(r"-?[0-9]{1,19}", text) or abs(int(text)) > PLACE_MOST:
+        raise AddressInvalid(f"{name} must be a number, not {text[:40]!r}")
+    return int(text)
 
 
 class View:
@@ -54,10 +66,24 @@ class View:
         """Return a parameter of the address; empty when it is not there."""
         return self.request.query_params.get(name, "").strip()
 
+    def here(self, **changed: object) -> str:
+        """Return the address of this page with other parameters; a list begins anew."""
+        left = {**self.request.query_params, **changed}
+        given = {
+            name: value
+            for name, value in left.items()
+            if value not in (None, "") and name not in ("before", "start", "place")
+        }
+        return self.request.url.path + (f"?{urlencode(given)}" if given else "")
+
     def place(self, name: str) -> int | None:
-        """Return a number of the address; None when it is not there or none."""
+        """Return a number of the address; None when it is not there. Raises AddressInvalid."""
         text = self.query(name)
-        return int(text) if text.lstrip("-").isdigit() else None
+        return _number(name, text) if text else None
+
+    def number(self, name: str) -> int:
+        """Return a part of the address that is a number. Raises AddressInvalid."""
+        return _number(name, self.path(name))
 
     async def look(self, key: object, load: Callable[[], Awaitable[T]], age: float = 2.0) -> T:
         """Return something that all open pages share."""

@@ -16,6 +16,7 @@ __all__ = [
     "processes",
     "routes",
     "server",
+    "traffic",
 ]
 
 LIST_MOST = 1000
@@ -39,6 +40,16 @@ SERVER = (
     " and l.classid = exchange._lock_class()::oid and l.objid = 1 and l.granted) as is_serving"
     " from exchange.server s"
 )
+TRAFFIC = (
+    "select d.id, coalesce(i.received, 0) as received, coalesce(o.done, 0) / 10.0 as per_second"
+    " from exchange.database d"
+    " left join (select l.database_id, sum(l.sequence)::bigint as received"
+    " from exchange.lane l group by 1) i on i.database_id = d.id"
+    " left join (select m.database_id, count(*) as done from exchange.message m"
+    " where m.state = 'done' and m.kind = 'message'"
+    " and m.finished_at > clock_timestamp() - interval '10 s' group by 1) o on o.database_id = d.id"
+    " order by d.id"
+)
 ROUTES = "select * from exchange.route order by id"
 
 
@@ -52,6 +63,11 @@ def databases(
 ) -> list[dict[str, Any]]:
     """Return databases with what lies in them, by name."""
     return _rows(connection, DATABASES, after, limit)
+
+
+def traffic(connection: Connection[Any]) -> list[dict[str, Any]]:
+    """Return per database the messages received so far, and those handed over per second."""
+    return _rows(connection, TRAFFIC)
 
 
 def clients(

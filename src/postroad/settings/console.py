@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, SecretStr
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
 from postroad.settings.values import Duration, Section
 
@@ -32,6 +33,13 @@ def _secret(value: Any) -> Any:
     return text
 
 
+def _proxy(value: str) -> str:
+    """Accept an address or a network; anything else would never match."""
+    ip_network(value)
+    return value
+
+
+Proxy = Annotated[str, AfterValidator(_proxy)]
 Secret = Annotated[SecretStr, BeforeValidator(_secret)]
 
 
@@ -46,6 +54,9 @@ class HttpSettings(Section):
 
     public_url: str | None = None
     """How browsers reach it through a proxy, such as https://road.example. Default: directly."""
+
+    trusted_proxies: tuple[Proxy, ...] = ()
+    """Addresses or networks of proxies whose X-Forwarded headers are believed. Default: none."""
 
 
 class OidcSettings(Section):

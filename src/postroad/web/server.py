@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -27,15 +27,26 @@ class AddressInUse(PostroadError):
 
 
 class WebServer(Service):
-    """Serves one application until it is stopped; port 0 takes a free one."""
+    """Serves one application until it is stopped; port 0 takes a free one.
+
+    What a request says of its own origin (X-Forwarded-For, X-Forwarded-Proto) is believed only when
+    it comes from one of the trusted proxies.
+    """
 
     def __init__(
-        self, app: ASGIApp, *, host: str = "127.0.0.1", port: int = 0, name: str = "http"
+        self,
+        app: ASGIApp,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        name: str = "http",
+        trusted_proxies: Sequence[str] = (),
     ) -> None:
         super().__init__(name)
         self.app = app
         self.host = host
         self.port = port
+        self._trusted_proxies = list(trusted_proxies)
 
     @property
     def url(self) -> str:
@@ -55,6 +66,9 @@ class WebServer(Service):
                     lifespan="on",
                     timeout_graceful_shutdown=GRACE_SECONDS,
                     server_header=False,
+                    proxy_headers=bool(self._trusted_proxies),
+                    # Named even when empty: else an environment variable would be asked.
+                    forwarded_allow_ips=self._trusted_proxies,
                 )
             )
             serving = asyncio.create_task(server.serve(sockets=[listener]))

@@ -179,6 +179,13 @@ def test_after_up_itself_was_killed_the_next_one_works_and_nothing_is_lost(
     table = addresses(process)
     dsn = table["database (embedded)"]
     children = services(dsn)
+    url = table["console"].removesuffix("/console")
+    signed_in = httpx.post(
+        f"{url}/console/login",
+        data={"name": table["login"], "password": table["password"]},
+        headers={"origin": url},
+    )
+    assert signed_in.status_code == 303
     with Bus(dsn) as bus:
         bus.create_queue("kept", payload="text")
         bus.post("kept", "still there")
@@ -199,11 +206,20 @@ def test_after_up_itself_was_killed_the_next_one_works_and_nothing_is_lost(
     assert not EmbeddedServer(folder).is_running
 
 
-def test_a_bounded_run_ends_by_itself(start: Start) -> None:
-    process = start("--seconds", "0.1", "--port", "0", *FEW)
-    said, complaints = process.communicate(timeout=PATIENCE_SECONDS)
-    assert process.returncode == 0, complaints
-    assert "/console" in said
+def test_the_password_of_a_first_start_that_was_interrupted_is_not_lost(start: Start) -> None:
+    first = start("--port", "0", *FEW)
+    assert first.stdout is not None
+    # The account is there by now, and its password was not told yet.
+    assert any(line.startswith("starting maintenance") for line in first.stdout)
+    first.send_signal(signal.SIGINT)
+    said, complaints = first.communicate(timeout=PATIENCE_SECONDS)
+    assert first.returncode == 0, complaints
+    assert "password" not in said
+    # The next start tells one; it is bounded, and ends by itself.
+    second = start("--seconds", "0.1", "--port", "0", *FEW)
+    said, complaints = second.communicate(timeout=PATIENCE_SECONDS)
+    assert second.returncode == 0, complaints
+    assert re.search(r"^password\s+\w{5}-\w{5}-\w{5}-\w{5}\s*$", said, re.MULTILINE)
     assert said.endswith("stopped\n")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -62,3 +63,16 @@ def test_the_language_is_the_chosen_one_or_the_browsers(
     chosen: str | None, accepted: str, language: str
 ) -> None:
     assert choose_language(chosen, accepted) == language
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_state_that_a_table_allows_has_a_word(language: str) -> None:
+    allowed = set()
+    for room in ("exchange", "intake", "coordination", "console", "bridge"):
+        for file in files(f"postroad.{room}").joinpath("sql", "tables").iterdir():
+            text = file.read_text(encoding="utf-8")
+            for listed in re.findall(r"\b(?:state|status|mode) in\s*\(([^)]*)\)", text):
+                allowed |= set(re.findall(r"'([\w-]+)'", listed))
+    assert len(allowed) > 20
+    named = texts(language).entries
+    assert [state for state in sorted(allowed) if f"state.{state.lower()}" not in named] == []

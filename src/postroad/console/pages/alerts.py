@@ -25,6 +25,7 @@ from postroad.console.markup import (
 )
 from postroad.console.parts.dialogs import action_button, confirm, row_button
 from postroad.console.parts.lists import empty, tabs
+from postroad.console.parts.sorting import search_form, sortable
 from postroad.console.view import View
 
 __all__ = ["add_alert_pages", "open_alerts"]
@@ -117,6 +118,8 @@ async def _alerts(view: View) -> None:
         sanitize=False,
     )
     with ui.element("div").classes("row"):
+        ui.html(search_form(view, t("alert.search_hint")), sanitize=False)
+        ui.space()
         action_button(view, t("alert.ack"), acknowledge, test="ack")
     await view.live(listed)
     await view.live(channels)
@@ -124,7 +127,9 @@ async def _alerts(view: View) -> None:
 
 def _alert_table(view: View, found: Sequence[Alert]) -> Markup:
     t = view.t
-    return table(
+    return sortable(
+        view,
+        "alerts",
         [
             Column(t("alert.severity")),
             Column(t("alert.what"), "wide"),

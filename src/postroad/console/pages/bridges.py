@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from nicegui import ui
+from psycopg import ProgrammingError
+from psycopg.conninfo import conninfo_to_dict
+
 from postroad.bridge import operations, status
 from postroad.bridge.status import BridgeStatus
 from postroad.console.frame import add_page
@@ -16,18 +20,17 @@ from postroad.console.markup import (
     address,
     badge,
     element,
-    joined,
     link,
     moment,
     number,
     rate,
-    table,
 )
 from postroad.console.parts.dialogs import row_button
 from postroad.console.parts.lists import empty
+from postroad.console.parts.sorting import ranked, search_form, sortable
 from postroad.console.view import View
 
-__all__ = ["add_bridge_pages", "bridges"]
+__all__ = ["add_bridge_pages", "bridges", "place_name"]
 
 VERBS = ("pause", "resume", "drain")
 
@@ -64,12 +67,16 @@ async def _bridges(view: View) -> None:
     if addresses is not None:
         for verb in VERBS:
             view.on_row(verb, change(verb))
+    if await bridges(view):
+        ui.html(search_form(view), sanitize=False)
     await view.live(listed)
 
 
 def _bridge_table(view: View, found: Sequence[BridgeStatus]) -> Markup:
     t = view.t
-    return table(
+    return sortable(
+        view,
+        "bridges",
         [
             Column(t("bridge.bridge")),
             Column(t("common.state")),
@@ -86,15 +93,15 @@ def _bridge_table(view: View, found: Sequence[BridgeStatus]) -> Markup:
             (
                 one.name,
                 badge(t.state(one.state), one.state),
-                joined(
-                    (
-                        _queue(one.source, one.queue),
-                        " → ",
-                        _queue(one.target, one.queue_at_target),
-                    )
+                element(
+                    "span",
+                    _queue(one.source, one.queue),
+                    " → ",
+                    _queue(one.target, one.queue_at_target),
+                    class_="way",
                 ),
                 number(one.lag),
-                t.age(one.lag_age),
+                ranked(t.age(one.lag_age), one.lag_age.total_seconds()) if one.lag_age else NOTHING,
                 rate(one.per_second),
                 badge(number(one.refused), "bad") if one.refused else "0",
                 moment(one.last_at),
@@ -111,10 +118,19 @@ def _bridge_table(view: View, found: Sequence[BridgeStatus]) -> Markup:
     )
 
 
+def place_name(place: str) -> str:
+    """Name an end of a bridge: as the settings do, or a database by its own name."""
+    try:
+        facts = conninfo_to_dict(place)
+    except ProgrammingError:
+        return place
+    return str(facts.get("dbname") or place)
+
+
 def _queue(place: str, queue: str) -> Markup | str:
     if place == "home":
         return link(queue, address("bus", "queues", queue))
-    return f"{place}/{queue}"
+    return element("span", f"{place_name(place)}/{queue}", title=place)
 
 
 def _buttons(view: View, one: BridgeStatus) -> Markup:

@@ -9,6 +9,7 @@ from nicegui import ui
 
 from postroad.bus import Consumer, ConsumerStatus
 from postroad.console.frame import add_page
+from postroad.console.history import posted_per_second
 from postroad.console.house import House
 from postroad.console.markup import (
     NOTHING,
@@ -69,7 +70,7 @@ def bus_tabs(view: View, shown: str) -> Markup:
 async def _queues(view: View) -> None:
     t = view.t
     search, sort, order = view.query("search"), view.query("sort") or "depth", view.query("order")
-    start = view.place("start") or 0
+    start = max(view.place("start") or 0, 0)
 
     async def totals() -> Markup:
         found = await view.house.history.status()
@@ -107,7 +108,7 @@ async def _queues(view: View) -> None:
                 t("bus.posted"): [(p.at, p.posted_per_second) for p in history.total()],
                 t("bus.consumed"): [(p.at, p.consumed_per_second) for p in history.total()],
             },
-            unit="/s",
+            unit=t("unit.per_second"),
         )
         line_chart(
             view,
@@ -127,11 +128,7 @@ def _totals(view: View, found: Sequence[ConsumerStatus]) -> Markup:
         [
             (t("bus.queues"), number(len({one.queue for one in found})), ""),
             (t("bus.depth"), number(sum(one.depth for one in found)), ""),
-            (
-                t("bus.posted_per_second"),
-                rate(sum(one.posted_per_second or 0 for one in found)),
-                "",
-            ),
+            (t("bus.posted_per_second"), rate(posted_per_second(found)), ""),
             (
                 t("bus.consumed_per_second"),
                 rate(sum(one.consumed_per_second or 0 for one in found)),
@@ -286,7 +283,7 @@ async def _queue(view: View) -> None:
                     (p.at, p.consumed_per_second) for p in history.of(name, consumer)
                 ],
             },
-            unit="/s",
+            unit=t("unit.per_second"),
         )
         line_chart(
             view,

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from nicegui import ui
-
 from postroad.console.frame import add_page
 from postroad.console.house import House
 from postroad.console.markup import (
@@ -25,8 +23,9 @@ from postroad.console.markup import (
 from postroad.console.pages.coordination_event import event_page
 from postroad.console.pages.coordination_parts import coordinator, readers, state_badge
 from postroad.console.parts.charts import line_chart
-from postroad.console.parts.listing import choice, listing, say_gone
-from postroad.console.parts.lists import empty, figures, filter_form
+from postroad.console.parts.listing import FilteredList, choice, say_gone, show_list
+from postroad.console.parts.lists import empty, figures
+from postroad.console.parts.sorting import ranked, sortable
 from postroad.console.view import View
 from postroad.coordination import status
 from postroad.coordination.status import EventStatus, ReaderStatus
@@ -56,7 +55,6 @@ async def _overview(view: View) -> None:
     if doors is None:
         say_gone(t("coordination.nothing"))
         return
-    state, entity = view.query("state"), view.query("search")
 
     async def head() -> Markup:
         found = await view.look("coordination.summary", lambda: doors.ask(status.summary), 5)
@@ -79,47 +77,36 @@ async def _overview(view: View) -> None:
             )
         )
 
-    async def listed() -> Markup:
-        return await listing(
-            view,
-            ["coordination"],
-            {"state": state, "search": entity},
-            lambda before, limit: doors.ask(
-                status.events,
-                state=state or None,
-                entity=entity or None,
-                before=before,
-                limit=limit,
-            ),
-            lambda page: _event_table(view, page),
-            lambda last: last.position,
-        )
-
     await view.live(head)
     line_chart(
         view,
         t("coordination.lag"),
         lambda: {name: list(points) for name, points in view.house.more.get("lag", {}).items()},
     )
-    ui.html(
-        filter_form(
-            t,
-            address("coordination"),
-            search=entity,
+    await show_list(
+        view,
+        FilteredList(
+            ["coordination"],
+            {"state": choice(t, t("common.state"), STATES, lambda one: t.state(one.lower()))},
+            lambda given, before, limit: doors.ask(
+                status.events,
+                state=given["state"],
+                entity=given["search"],
+                before=before,
+                limit=limit,
+            ),
+            lambda page: _event_table(view, page),
+            lambda last: last.position,
             hint=t("coordination.entity"),
-            choices={
-                "state": choice(t, t("common.state"), STATES, lambda one: t.state(one.lower()))
-            },
-            chosen={"state": state},
         ),
-        sanitize=False,
     )
-    await view.live(listed)
 
 
 def _reader_table(view: View, found: Sequence[ReaderStatus]) -> Markup:
     t = view.t
-    return table(
+    return sortable(
+        view,
+        "readers",
         [
             Column(t("coordination.reader")),
             Column(t("coordination.is_voter")),
@@ -133,15 +120,23 @@ def _reader_table(view: View, found: Sequence[ReaderStatus]) -> Markup:
                 one.reader,
                 t("common.yes") if one.is_voter else t("common.no"),
                 number(one.behind),
-                t.age(datetime.now(UTC) - one.oldest_at) if one.oldest_at else NOTHING,
+                _age(view, one.oldest_at),
                 badge(number(one.parked), "parked") if one.parked else "0",
                 moment(one.heard_at),
             )
             for one in found
         ],
         label=t("coordination.readers"),
+        is_searched=False,
         empty=empty(t("coordination.no_reader"), t("coordination.no_reader_advice")),
     )
+
+
+def _age(view: View, since: datetime | None) -> Markup | str:
+    if since is None:
+        return NOTHING
+    age = datetime.now(UTC) - since
+    return ranked(view.t.age(age), age.total_seconds())
 
 
 def _event_table(view: View, found: Sequence[EventStatus]) -> Markup:
@@ -155,7 +150,7 @@ def _event_table(view: View, found: Sequence[EventStatus]) -> Markup:
             Column(t("coordination.payloads"), "num"),
             Column(t("common.created"), "nowrap"),
             Column(t("coordination.took"), "num"),
-            Column(t("coordination.reason")),
+            Column(t("coordination.reason"), "wide"),
         ],
         [
             (

@@ -37,9 +37,11 @@ PAYLOADS_SHOWN = 50
 async def event_page(view: View) -> None:
     """Show one event."""
     t, doors = view.t, coordinator(view)
-    text = view.path("event")
-    event_id = int(text) if text.isdigit() else 0
-    ui.html(crumbs((t("nav.coordination"), address("coordination")), (text, None)), sanitize=False)
+    event_id = view.number("event")
+    ui.html(
+        crumbs((t("nav.coordination"), address("coordination")), (str(event_id), None)),
+        sanitize=False,
+    )
 
     async def found() -> EventDetail | None:
         if doors is None:
@@ -69,7 +71,7 @@ async def event_page(view: View) -> None:
         if await confirm(view, t("coordination.retry"), t("coordination.retry_question"),
                          is_danger=False):  # fmt: skip
             await view.act(
-                "coordination.retry", text, lambda: doors.ask(operations.retry, event_id)
+                "coordination.retry", str(event_id), lambda: doors.ask(operations.retry, event_id)
             )
             await view.refresh()
 
@@ -78,7 +80,7 @@ async def event_page(view: View) -> None:
             reason = f"cancelled by {view.session.account}"
             await view.act(
                 "coordination.cancel",
-                text,
+                str(event_id),
                 lambda: doors.ask(operations.cancel, event_id, reason),
             )
             await view.refresh()

@@ -15,7 +15,7 @@ from postroad.console.view import View
 from postroad.coordination import status
 from postroad.coordination.status import ReaderStatus
 
-__all__ = ["coordinator", "readers", "state_badge"]
+__all__ = ["coordinator", "newest_position", "readers", "state_badge"]
 
 LAG_POINTS = 300
 TONES = {"Committed": "good", "Canceled": "bad", "Canceling": "bad"}
@@ -39,6 +39,15 @@ async def readers(view: View) -> Sequence[ReaderStatus]:
         if not points or (now - points[-1][0]).total_seconds() > 1:
             points.append((now, float(one.behind)))
     return found
+
+
+async def newest_position(view: View) -> int:
+    """Return the place of the newest event, shared by all pages; 0 where there is none."""
+    doors = coordinator(view)
+    if doors is None:
+        return 0
+    found = await view.look("coordination.newest", lambda: doors.ask(status.events, limit=1))
+    return found[0].position if found else 0
 
 
 def state_badge(view: View, state: str) -> Markup:

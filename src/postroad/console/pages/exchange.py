@@ -27,8 +27,9 @@ from postroad.console.markup import (
 from postroad.console.pages.exchange_messages import message_page, messages_page
 from postroad.console.pages.exchange_parts import databases, exchange_tabs, process_link
 from postroad.console.pages.exchange_process import process_page
-from postroad.console.parts.listing import choice, listing
-from postroad.console.parts.lists import empty, figures, filter_form
+from postroad.console.parts.listing import FilteredList, choice, show_list
+from postroad.console.parts.lists import empty, figures
+from postroad.console.parts.sorting import ranked, sortable
 from postroad.console.view import View
 from postroad.exchange import status
 
@@ -51,7 +52,6 @@ def add_exchange_pages(house: House) -> None:
 
 async def _overview(view: View) -> None:
     t, doors = view.t, view.house.doors
-    state, database = view.query("state"), view.query("database")
 
     async def head() -> Markup:
         return _databases(view, await databases(view))
@@ -66,39 +66,29 @@ async def _overview(view: View) -> None:
         note = element("p", t("exchange.in_doubt_note"), class_="note")
         return card(t("exchange.in_doubt"), note, _process_table(view, found), class_="urgent")
 
-    async def listed() -> Markup:
-        return await listing(
-            view,
+    ui.html(exchange_tabs(view, "processes"), sanitize=False)
+    await view.live(head)
+    await view.live(doubts)
+    names = [one["id"] for one in await databases(view)]
+    await show_list(
+        view,
+        FilteredList(
             ["exchange"],
-            {"state": state, "database": database},
-            lambda before, limit: doors.ask_blocking(
+            {
+                "database": choice(t, t("exchange.database"), names),
+                "state": choice(t, t("common.state"), STATES, lambda one: t.state(one.lower())),
+            },
+            lambda given, before, limit: doors.ask_blocking(
                 status.processes,
-                database=database or None,
-                state=state or None,
+                database=given["database"],
+                state=given["state"],
                 before=before,
                 limit=limit,
             ),
             lambda page: _process_table(view, page),
             lambda last: last["number"],
-        )
-
-    ui.html(exchange_tabs(view, "processes"), sanitize=False)
-    await view.live(head)
-    await view.live(doubts)
-    names = [one["id"] for one in await databases(view)]
-    ui.html(
-        filter_form(
-            t,
-            address("exchange"),
-            choices={
-                "database": choice(t, t("exchange.database"), names),
-                "state": choice(t, t("common.state"), STATES, lambda one: t.state(one.lower())),
-            },
-            chosen={"database": database, "state": state},
         ),
-        sanitize=False,
     )
-    await view.live(listed)
 
 
 def _databases(view: View, found: Sequence[Mapping[str, Any]]) -> Markup:
@@ -115,7 +105,9 @@ def _databases(view: View, found: Sequence[Mapping[str, Any]]) -> Markup:
         for one in found
         if one["restored_at"]
     ]
-    shown = table(
+    shown = sortable(
+        view,
+        "databases",
         [
             Column(t("exchange.database")),
             Column(t("exchange.queued"), "num"),
@@ -137,13 +129,12 @@ def _databases(view: View, found: Sequence[Mapping[str, Any]]) -> Markup:
                 number(one["replies"]),
                 _alarming(number(one["in_doubt"]), one["in_doubt"]),
                 process_link(view, one["process"], one["process_state"]),
-                t.age(datetime.now(one["oldest_at"].tzinfo) - one["oldest_at"])
-                if one["oldest_at"]
-                else NOTHING,
+                _age(view, one["oldest_at"]),
             )
             for one in found
         ],
         label=t("exchange.databases"),
+        is_searched=False,
         empty=empty(t("exchange.no_database"), t("exchange.no_database_advice")),
     )
     totals = figures(
@@ -159,6 +150,13 @@ def _databases(view: View, found: Sequence[Mapping[str, Any]]) -> Markup:
         ]
     )
     return joined((totals, element("div", style="height:16px"), *restored, shown))
+
+
+def _age(view: View, since: datetime | None) -> Markup | str:
+    if since is None:
+        return NOTHING
+    age = datetime.now(since.tzinfo) - since
+    return ranked(view.t.age(age), age.total_seconds())
 
 
 def _alarming(text: str, count: int) -> Markup | str:
@@ -177,7 +175,7 @@ def _process_table(view: View, found: Sequence[Mapping[str, Any]]) -> Markup:
             Column(t("exchange.replies"), "num"),
             Column(t("exchange.started"), "nowrap"),
             Column(t("exchange.ended"), "nowrap"),
-            Column(t("bus.error")),
+            Column(t("bus.error"), "wide"),
         ],
         [
             (

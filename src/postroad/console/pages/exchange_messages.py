@@ -22,13 +22,13 @@ from postroad.console.markup import (
     pretty,
     table,
 )
-from postroad.console.pages.exchange_parts import databases, exchange_tabs, process_link
+from postroad.console.pages.exchange_parts import databases, exchange_tabs
 from postroad.console.parts.dialogs import (
     action_button,
     confirm,
 )
-from postroad.console.parts.listing import choice, listing, say_gone
-from postroad.console.parts.lists import crumbs, empty, filter_form
+from postroad.console.parts.listing import FilteredList, choice, say_gone, show_list
+from postroad.console.parts.lists import crumbs, empty
 from postroad.console.view import View
 from postroad.exchange import operations, status
 from postroad.exchange.files import Storage
@@ -42,42 +42,29 @@ MESSAGE_STATES = ("queued", "leased", "deferred", "parked", "waiting", "done")
 async def messages_page(view: View) -> None:
     """List messages."""
     t, doors = view.t, view.house.doors
-    state, database, sender = view.query("state"), view.query("database"), view.query("search")
-
-    async def listed() -> Markup:
-        return await listing(
-            view,
+    names = [one["id"] for one in await databases(view)]
+    ui.html(exchange_tabs(view, "messages"), sanitize=False)
+    await show_list(
+        view,
+        FilteredList(
             ["exchange", "messages"],
-            {"state": state, "database": database, "search": sender},
-            lambda before, limit: doors.ask_blocking(
+            {
+                "database": choice(t, t("exchange.database"), names),
+                "state": choice(t, t("common.state"), MESSAGE_STATES, t.state),
+            },
+            lambda given, before, limit: doors.ask_blocking(
                 status.messages,
-                database=database or None,
-                state=state or None,
-                sender=sender or None,
+                database=given["database"],
+                state=given["state"],
+                sender=given["search"],
                 before=before,
                 limit=limit,
             ),
             lambda page: _message_table(view, page),
             lambda last: last["number"],
-        )
-
-    names = [one["id"] for one in await databases(view)]
-    ui.html(exchange_tabs(view, "messages"), sanitize=False)
-    ui.html(
-        filter_form(
-            t,
-            address("exchange", "messages"),
-            search=sender,
             hint=t("exchange.sender"),
-            choices={
-                "database": choice(t, t("exchange.database"), names),
-                "state": choice(t, t("common.state"), MESSAGE_STATES, t.state),
-            },
-            chosen={"database": database, "state": state},
         ),
-        sanitize=False,
     )
-    await view.live(listed)
 
 
 def _message_table(view: View, found: Sequence[Mapping[str, Any]]) -> Markup:
@@ -91,7 +78,7 @@ def _message_table(view: View, found: Sequence[Mapping[str, Any]]) -> Markup:
             Column(t("common.state")),
             Column(t("exchange.size"), "num"),
             Column(t("common.created"), "nowrap"),
-            Column(t("bus.error")),
+            Column(t("bus.error"), "wide"),
         ],
         [
             (
@@ -118,19 +105,18 @@ def _message_table(view: View, found: Sequence[Mapping[str, Any]]) -> Markup:
 async def message_page(view: View) -> None:
     """Show one message with its file."""
     t, doors = view.t, view.house.doors
-    text = view.path("number")
-    place = int(text) + 1 if text.isdigit() else 0
+    place = view.number("number")
 
     async def found() -> dict[str, Any] | None:
-        rows = await doors.ask_blocking(status.messages, before=place, limit=1)
-        return rows[0] if rows and rows[0]["number"] == place - 1 else None
+        rows = await doors.ask_blocking(status.messages, before=place + 1, limit=1)
+        return rows[0] if rows and rows[0]["number"] == place else None
 
     one = await found()
     ui.html(
         crumbs(
             (t("nav.exchange"), address("exchange")),
             (t("exchange.messages"), address("exchange", "messages")),
-            (str(one["id"]) if one else text, None),
+            (str(one["id"]) if one else str(place), None),
         ),
         sanitize=False,
     )
@@ -165,7 +151,7 @@ async def message_page(view: View) -> None:
                         (t("exchange.folder"), now["folder"]),
                         (t("exchange.file"), element("span", now["file_name"], class_="mono")),
                         (t("exchange.size"), number(now["size"])),
-                        (t("exchange.process"), process_link(view, now["process"], "open")),
+                        (t("exchange.process"), _process(now["process"])),
                         (t("common.created"), moment(now["created_at"])),
                         (t("bus.error"), now["error"] or NOTHING),
                     ]
@@ -182,6 +168,12 @@ async def message_page(view: View) -> None:
         with ui.element("div").classes("row"):
             action_button(view, t("exchange.requeue"), requeue, test="requeue")
     await view.live(shown)
+
+
+def _process(process: str | None) -> Markup | str:
+    if process is None:
+        return NOTHING
+    return link(process[:13], address("exchange", "processes", process), class_="mono")
 
 
 async def _content(view: View, one: Mapping[str, Any]) -> str:

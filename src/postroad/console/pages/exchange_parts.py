@@ -16,13 +16,20 @@ from postroad.console.parts.lists import tabs
 from postroad.console.view import View
 from postroad.exchange import status
 
-__all__ = ["databases", "exchange_tabs", "process_link"]
+__all__ = ["databases", "exchange_tabs", "process_link", "traffic"]
 
 
 async def databases(view: View) -> Sequence[Mapping[str, Any]]:
     """Return the databases and what lies in them, shared by all pages."""
     doors = view.house.doors
     return await view.look("exchange.databases", lambda: doors.ask_blocking(status.databases))
+
+
+async def traffic(view: View) -> Mapping[str, Mapping[str, Any]]:
+    """Return what comes in and goes out by database, shared by all pages."""
+    doors = view.house.doors
+    found = await view.look("exchange.traffic", lambda: doors.ask_blocking(status.traffic))
+    return {one["id"]: one for one in found}
 
 
 def exchange_tabs(view: View, shown: str) -> Markup:

@@ -127,7 +127,7 @@ def _facts(view: View, one: Mapping[str, Any]) -> Markup:
                 (t("exchange.database"), one["database"]),
                 (t("exchange.owner"), one["owner"]),
                 (t("common.state"), badge(t.state(one["state"].lower()), one["state"].lower())),
-                (t("exchange.outcome"), one["outcome"] or NOTHING),
+                (t("exchange.outcome"), _word(view, one["outcome"])),
                 (t("exchange.started"), _at(one["started_at"])),
                 (t("exchange.ready"), _at(one["ready_at"])),
                 (t("exchange.ended"), _at(one["ended_at"])),
@@ -178,7 +178,7 @@ def _file_table(view: View, found: Sequence[Mapping[str, Any]]) -> Markup:
                 one["sender"],
                 one["folder"],
                 number(one["size"]),
-                one["error"] or one["result"] or NOTHING,
+                one["error"] or _word(view, one["result"]),
             )
             for one in found
         ],
@@ -224,3 +224,7 @@ async def _changed(view: View, process: str) -> None:
     for key in (("exchange.process", process), "exchange.doubts", "exchange.databases"):
         view.house.looks.forget(key)
     await view.refresh()
+
+
+def _word(view: View, state: str | None) -> str:
+    return view.t.state(state.lower()) if state else NOTHING

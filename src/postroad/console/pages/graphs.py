@@ -31,6 +31,7 @@ from postroad.console.markup import (
 from postroad.console.pages.bus import bus_tabs
 from postroad.console.parts.dialogs import action_button, confirm
 from postroad.console.parts.lists import crumbs, empty, pager, tabs
+from postroad.console.parts.sorting import sortable
 from postroad.console.view import View
 
 __all__ = ["add_graph_pages", "live_graph"]
@@ -93,7 +94,9 @@ async def _waiting(view: View) -> None:
         return await view.look("bus.waits", lambda: looking.waits(bus, limit=60))
 
     async def listed() -> Markup:
-        return table(
+        return sortable(
+            view,
+            "waits",
             [
                 Column(t("bus.waits"), "nowrap"),
                 Column(t("bus.waits_for"), "nowrap"),
@@ -155,7 +158,7 @@ async def _sagas(view: View) -> None:
                 Column(t("saga.name")),
                 Column(t("common.state")),
                 Column(t("saga.steps"), "num"),
-                Column(t("bus.error")),
+                Column(t("bus.error"), "wide"),
                 Column(t("common.created"), "nowrap"),
                 Column(t("saga.finished"), "nowrap"),
             ],
@@ -196,8 +199,7 @@ async def _sagas(view: View) -> None:
 
 async def _saga(view: View) -> None:
     t, bus = view.t, view.house.bus
-    text = view.path("saga_id")
-    saga_id = int(text) if text.isdigit() else 0
+    saga_id = view.number("saga_id")
 
     async def found() -> list[SagaStep]:
         return await view.look(("bus.saga", saga_id), lambda: AsyncSagas(bus).status(saga_id), 1)
@@ -243,7 +245,7 @@ async def _saga(view: View) -> None:
                 Column(t("bus.queue")),
                 Column(t("bus.iid"), "nowrap"),
                 Column(t("bus.attempts"), "num"),
-                Column(t("bus.error")),
+                Column(t("bus.error"), "wide"),
                 Column(t("saga.done"), "nowrap"),
                 Column(t("saga.undone"), "nowrap"),
             ],

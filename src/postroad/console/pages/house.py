@@ -1,35 +1,37 @@
-"""Pages about the house itself: workers, settings, accounts, audit."""
+"""Pages about the house itself: workers, settings, accounts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from nicegui import ui
 
-from postroad.console.accounts import ROLES, AuditRow
+from postroad.console.accounts import ROLES
 from postroad.console.frame import add_page
 from postroad.console.house import House
 from postroad.console.markup import (
     NOTHING,
     Column,
     Markup,
-    address,
     badge,
     card,
     element,
-    joined,
     moment,
     number,
     table,
 )
-from postroad.console.parts.dialogs import buttons, confirm, form_dialog, press_button
-from postroad.console.parts.lists import empty, filter_form, pager
+from postroad.console.pages.audit import audit_page
+from postroad.console.parts.dialogs import (
+    buttons,
+    confirm,
+    form_dialog,
+    press_button,
+    row_button,
+)
+from postroad.console.parts.lists import empty
+from postroad.console.parts.sorting import ranked, search_form, sortable
 from postroad.console.passwords import check_password, new_password
 from postroad.console.view import View
 
 __all__ = ["add_house_pages", "service_summary", "service_table"]
-
-PAGE_ROWS = 50
 
 
 def add_house_pages(house: House) -> None:
@@ -37,7 +39,7 @@ def add_house_pages(house: House) -> None:
     add_page(house, "/workers", "workers", "nav.workers", _workers)
     add_page(house, "/settings", "settings", "nav.settings", _settings, role="admin")
     add_page(house, "/accounts", "accounts", "nav.accounts", _accounts, role="admin")
-    add_page(house, "/audit", "audit", "nav.audit", _audit, role="admin")
+    add_page(house, "/audit", "audit", "nav.audit", audit_page, role="admin")
 
 
 async def service_summary(view: View) -> Markup:
@@ -69,7 +71,9 @@ async def service_table(view: View) -> Markup:
     """Show how every service stands."""
     t = view.t
     found = await view.look("services", view.house.services.read)
-    return table(
+    return sortable(
+        view,
+        "services",
         [
             Column(t("worker.service")),
             Column(t("common.state")),
@@ -77,7 +81,8 @@ async def service_table(view: View) -> Markup:
             Column("pid", "num"),
             Column(t("worker.restarts"), "num"),
             Column(t("worker.since"), "nowrap"),
-            Column(t("bus.error")),
+            Column(t("bus.error"), "wide"),
+            Column(""),
         ],
         [
             (
@@ -88,6 +93,9 @@ async def service_table(view: View) -> Markup:
                 number(one.restarts),
                 moment(one.since),
                 one.error or NOTHING,
+                (row_button(view, t("worker.forget"), "forget", one.host) or "")
+                if one.state == "lost"
+                else "",
             )
             for one in found
         ],
@@ -106,7 +114,9 @@ async def _workers(view: View) -> None:
         found = await view.look("sessions", view.house.database.sessions, 5)
         return card(
             t("worker.sessions"),
-            table(
+            sortable(
+                view,
+                "sessions",
                 [
                     Column(t("worker.application")),
                     Column(t("common.state")),
@@ -118,7 +128,9 @@ async def _workers(view: View) -> None:
                         one.application,
                         badge(t.state(one.state), one.state),
                         number(one.count),
-                        t.age(one.oldest_age),
+                        ranked(t.age(one.oldest_age), one.oldest_age.total_seconds())
+                        if one.oldest_age
+                        else NOTHING,
                     )
                     for one in found
                 ],
@@ -128,13 +140,19 @@ async def _workers(view: View) -> None:
             note=element("span", t("worker.sessions_note"), class_="note"),
         )
 
+    async def forget(host: str) -> None:
+        await view.act("service.forget", host, lambda: view.house.services.forget(host))
+        view.house.looks.forget("services")
+        await view.refresh()
+
+    view.on_row("forget", forget)
+    ui.html(search_form(view), sanitize=False)
     await view.live(services)
     await view.live(sessions)
 
 
 async def _settings(view: View) -> None:
     t = view.t
-    search = view.query("search")
     rows = [
         (
             element("span", one.name, class_="mono"),
@@ -142,11 +160,12 @@ async def _settings(view: View) -> None:
             badge(one.source, "new") if one.source != "default" else badge(t("setting.default")),
         )
         for one in view.house.effective
-        if search.lower() in one.name.lower()
     ]
-    ui.html(filter_form(t, address("settings"), search=search), sanitize=False)
+    ui.html(search_form(view), sanitize=False)
     ui.html(
-        table(
+        sortable(
+            view,
+            "settings",
             [Column(t("setting.name")), Column(t("setting.value")), Column(t("setting.source"))],
             rows,
             label=t("nav.settings"),
@@ -160,10 +179,13 @@ async def _accounts(view: View) -> None:
     t, accounts = view.t, view.house.accounts
 
     async def listed() -> Markup:
-        return table(
+        return sortable(
+            view,
+            "accounts",
             [
                 Column(t("account.name")),
                 Column(t("account.role")),
+                Column(t("account.kind")),
                 Column(t("account.sessions"), "num"),
                 Column(t("common.created"), "nowrap"),
                 Column(t("account.changed"), "nowrap"),
@@ -172,6 +194,7 @@ async def _accounts(view: View) -> None:
                 (
                     one.name,
                     badge(t(f"role.{one.role}")),
+                    one.issuer or t("account.local"),
                     number(one.sessions),
                     moment(one.created_at),
                     moment(one.changed_at),
@@ -218,62 +241,8 @@ async def _accounts(view: View) -> None:
         dialog.delete()
 
     with ui.element("div").classes("row"):
+        ui.html(search_form(view), sanitize=False)
+        ui.space()
         press_button(t("account.put"), put, "main", "account-put")
         press_button(t("account.drop"), drop, "danger")
     await view.live(listed)
-
-
-async def _audit(view: View) -> None:
-    t, search, before = view.t, view.query("search"), view.place("before")
-
-    async def listed() -> Markup:
-        rows = await view.house.accounts.audit(before, PAGE_ROWS + 1, search or None)
-        page = rows[:PAGE_ROWS]
-        following = (
-            address("audit", search=search, before=page[-1].id) if len(rows) > PAGE_ROWS else None
-        )
-        first = address("audit", search=search) if before else None
-        return joined((_audit_table(view, page), pager(t, first, following)))
-
-    ui.html(
-        filter_form(t, address("audit"), search=search, hint=t("audit.search_hint")), sanitize=False
-    )
-    await view.live(listed)
-
-
-def _audit_table(view: View, rows: Sequence[AuditRow]) -> Markup:
-    t = view.t
-    return table(
-        [
-            Column(t("audit.at"), "nowrap"),
-            Column(t("account.name")),
-            Column(t("audit.action")),
-            Column(t("audit.target")),
-            Column(t("audit.outcome")),
-            Column(t("audit.detail")),
-            Column(t("audit.address"), "mono"),
-        ],
-        [
-            (
-                moment(one.at),
-                joined((one.account, " ", element("span", t(f"role.{one.role}"), class_="note"))),
-                element("span", one.action, class_="mono"),
-                one.target,
-                badge(t.state(one.outcome), one.outcome),
-                joined(
-                    (
-                        element(
-                            "span",
-                            ", ".join(f"{name}={value}" for name, value in one.detail.items()),
-                            class_="note",
-                        ),
-                        element("div", one.error, class_="note") if one.error else None,
-                    )
-                ),
-                one.address,
-            )
-            for one in rows
-        ],
-        label=t("nav.audit"),
-        empty=empty(t("audit.none")),
-    )

@@ -26,8 +26,8 @@ from postroad.console.parts.dialogs import (
     confirm,
     press_button,
 )
-from postroad.console.parts.listing import choice, listing, say_gone
-from postroad.console.parts.lists import crumbs, empty, filter_form
+from postroad.console.parts.listing import FilteredList, choice, say_gone, show_list
+from postroad.console.parts.lists import crumbs, empty
 from postroad.console.view import View
 from postroad.intake import operations, status
 from postroad.intake.errors import FileNotFound
@@ -41,42 +41,29 @@ ENDED = {"completed", "vanished", "superseded", "skipped"}
 async def files_page(view: View) -> None:
     """List files."""
     t, doors = view.t, view.house.doors
-    search, state, server = view.query("search"), view.query("status"), view.query("server")
-
-    async def listed() -> Markup:
-        return await listing(
-            view,
+    names = [one["name"] for one in await servers(view)]
+    ui.html(intake_tabs(view, "files"), sanitize=False)
+    await show_list(
+        view,
+        FilteredList(
             ["intake", "files"],
-            {"search": search, "status": state, "server": server},
-            lambda before, limit: doors.ask_blocking(
+            {
+                "status": choice(t, t("common.state"), FILE_STATUSES, t.state),
+                "server": choice(t, t("intake.server"), names),
+            },
+            lambda given, before, limit: doors.ask_blocking(
                 status.files,
-                status=state or None,
-                server=server or None,
-                name=search or None,
+                status=given["status"],
+                server=given["server"],
+                name=given["search"],
                 before=before,
                 limit=limit,
             ),
             lambda page: _file_table(view, page),
             lambda last: last["id"],
-        )
-
-    names = [one["name"] for one in await servers(view)]
-    ui.html(intake_tabs(view, "files"), sanitize=False)
-    ui.html(
-        filter_form(
-            t,
-            address("intake", "files"),
-            search=search,
             hint=t("intake.file"),
-            choices={
-                "status": choice(t, t("common.state"), FILE_STATUSES, t.state),
-                "server": choice(t, t("intake.server"), names),
-            },
-            chosen={"status": state, "server": server},
         ),
-        sanitize=False,
     )
-    await view.live(listed)
 
 
 def _file_table(view: View, found: Sequence[Mapping[str, Any]]) -> Markup:
@@ -90,7 +77,7 @@ def _file_table(view: View, found: Sequence[Mapping[str, Any]]) -> Markup:
             Column(t("bus.attempts"), "num"),
             Column(t("intake.found"), "nowrap"),
             Column(t("intake.completed_at"), "nowrap"),
-            Column(t("bus.error")),
+            Column(t("bus.error"), "wide"),
         ],
         [
             (
@@ -113,8 +100,7 @@ def _file_table(view: View, found: Sequence[Mapping[str, Any]]) -> Markup:
 async def file_page(view: View) -> None:
     """Show one file with its history."""
     t, doors = view.t, view.house.doors
-    text = view.path("file")
-    file_id = int(text) if text.isdigit() else 0
+    file_id = view.number("file")
 
     async def found() -> Mapping[str, Any] | None:
         try:
@@ -127,7 +113,7 @@ async def file_page(view: View) -> None:
         crumbs(
             (t("nav.intake"), address("intake")),
             (t("intake.files"), address("intake", "files")),
-            (first["filename"] if first else text, None),
+            (first["filename"] if first else str(file_id), None),
         ),
         sanitize=False,
     )

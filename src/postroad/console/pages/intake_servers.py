@@ -20,7 +20,6 @@ from postroad.console.markup import (
     link,
     moment,
     number,
-    table,
 )
 from postroad.console.pages.intake_parts import intake_tabs, servers
 from postroad.console.parts.dialogs import (
@@ -31,6 +30,7 @@ from postroad.console.parts.dialogs import (
 )
 from postroad.console.parts.listing import say_gone
 from postroad.console.parts.lists import crumbs, empty
+from postroad.console.parts.sorting import search_form, sortable
 from postroad.console.view import View
 from postroad.intake import operations, status
 from postroad.intake.credentials import Credentials
@@ -44,7 +44,9 @@ async def servers_page(view: View) -> None:
     t = view.t
 
     async def listed() -> Markup:
-        return table(
+        return sortable(
+            view,
+            "servers",
             [
                 Column(t("intake.server")),
                 Column(t("common.state")),
@@ -76,6 +78,9 @@ async def servers_page(view: View) -> None:
 
     ui.html(intake_tabs(view, "servers"), sanitize=False)
     with ui.element("div").classes("row"):
+        if await servers(view):
+            ui.html(search_form(view), sanitize=False)
+        ui.space()
         action_button(view, t("intake.add"), lambda: _add(view), test="add-server", is_main=True)
     await view.live(listed)
 
@@ -218,7 +223,20 @@ async def server_page(view: View) -> None:
     if view.may("operator"):
         with ui.element("div").classes("row"):
             press_button(t("intake.test"), test, "main", "test-server")
-            press_button(t("intake.pause"), act("pause", operations.pause_server), test="pause")
-            press_button(t("intake.resume"), act("resume", operations.resume_server), test="resume")
+            # Both are there, as the state may change while one looks; one of them is shown.
+            pause = press_button(
+                t("intake.pause"), act("pause", operations.pause_server), test="pause"
+            )
+            resume = press_button(
+                t("intake.resume"), act("resume", operations.resume_server), test="resume"
+            )
+
+            async def offer() -> None:
+                one = await found() or first
+                pause.set_visibility(bool(one["is_active"]))
+                resume.set_visibility(not one["is_active"])
+
+            await offer()
+            view.on_refresh(offer)
             press_button(t("intake.trust"), act("trust", operations.trust_host_key), test="trust")
     await view.live(shown)

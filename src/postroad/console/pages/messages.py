@@ -34,6 +34,7 @@ from postroad.console.pages.bus_actions import (
     take_button,
 )
 from postroad.console.parts.lists import crumbs, empty, filter_form, pager, tabs
+from postroad.console.parts.sorting import search_form, sortable
 from postroad.console.view import View
 
 __all__ = ["add_message_pages"]
@@ -175,7 +176,7 @@ def _message_table(view: View, messages: Sequence[BrowsedMessage], state: State)
         Column(t("bus.iid"), "nowrap"),
         Column(t("bus.added"), "nowrap"),
         *((Column(due[state], "nowrap"),) if has_due else ()),
-        *((Column(t("bus.error")),) if state == "dead" else ()),
+        *((Column(t("bus.error"), "wide"),) if state == "dead" else ()),
         Column(t("bus.attempts"), "num"),
         Column(t("bus.properties")),
         Column(t("bus.data")),
@@ -220,7 +221,7 @@ async def _message(view: View) -> None:
                             Column(t("bus.consumer")),
                             Column(t("common.state")),
                             Column(t("bus.attempts"), "num"),
-                            Column(t("bus.error")),
+                            Column(t("bus.error"), "wide"),
                             Column(t("bus.due")),
                         ],
                         [
@@ -294,11 +295,13 @@ async def _dead(view: View) -> None:
 
     async def reasons() -> Markup:
         found = await view.look("bus.reasons", lambda: looking.dead_reasons(bus))
-        return table(
+        return sortable(
+            view,
+            "reasons",
             [
                 Column(t("bus.queue")),
                 Column(t("bus.consumer")),
-                Column(t("bus.error")),
+                Column(t("bus.error"), "wide"),
                 Column(t("bus.messages"), "num"),
                 Column(t("bus.first_died"), "nowrap"),
                 Column(t("bus.last_died"), "nowrap"),
@@ -330,4 +333,5 @@ async def _dead(view: View) -> None:
         )
 
     ui.html(bus_tabs(view, "dead"), sanitize=False)
+    ui.html(search_form(view, t("bus.reason_hint")), sanitize=False)
     await view.live(reasons)

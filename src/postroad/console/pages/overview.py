@@ -9,6 +9,7 @@ from nicegui import ui
 
 from postroad.bus import ConsumerStatus
 from postroad.console.frame import add_page
+from postroad.console.history import posted_per_second
 from postroad.console.house import House
 from postroad.console.markup import (
     Markup,
@@ -25,6 +26,7 @@ from postroad.console.pages.road import road_of
 from postroad.console.parts.lists import empty, figures
 from postroad.console.roadmap import Map, draw
 from postroad.console.roadmap import figures as map_figures
+from postroad.console.roadmap_narrow import draw_narrow
 from postroad.console.troubles import Trouble, troubles
 from postroad.console.view import View
 
@@ -85,7 +87,9 @@ def _picture(view: View, road: Map) -> Markup:
     if not road.nodes:
         advice = joined((view.t("overview.nothing_advice"), " ", element("code", "postroad up")))
         return element("div", empty(view.t("overview.nothing"), advice), class_="empty")
-    return draw(road, view.t("overview.map"))
+    label = view.t("overview.map")
+    # A phone shows one of the two, a desk the other; what moves is told to both.
+    return joined((draw(road, label), draw_narrow(road, label)))
 
 
 def _totals(view: View, found: Sequence[ConsumerStatus], wrong: Sequence[Trouble]) -> Markup:
@@ -96,11 +100,7 @@ def _totals(view: View, found: Sequence[ConsumerStatus], wrong: Sequence[Trouble
         [
             (t("overview.alerts"), number(len(wrong)), "bad" if wrong else "good"),
             (t("bus.queues"), number(len({one.queue for one in found})), ""),
-            (
-                t("bus.posted_per_second"),
-                rate(sum(one.posted_per_second or 0 for one in found)),
-                "",
-            ),
+            (t("bus.posted_per_second"), rate(posted_per_second(found)), ""),
             (
                 t("bus.consumed_per_second"),
                 rate(sum(one.consumed_per_second or 0 for one in found)),

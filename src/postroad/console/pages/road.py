@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 
 from postroad.bus import ConsumerStatus
+from postroad.console.history import posted_per_second
 from postroad.console.markup import address, number, rate
 from postroad.console.pages import is_there
 from postroad.console.rates import Rates
@@ -23,7 +24,7 @@ async def road_of(view: View) -> Map:
     """Put what is known of all rooms on the map. Read-only, from looks that are shared."""
     t = view.t
     titles = ("overview.partners", "overview.rooms", "overview.places", "overview.receivers")
-    road = Map([t(title) for title in titles])
+    road = Map([t(title) for title in titles], unit=t("unit.per_second"))
     rates: Rates = view.house.more.setdefault("rates", Rates())
     rooms: tuple[tuple[str, Callable[[View, Map, Rates], Awaitable[None]]], ...] = (
         ("postroad.exchange", _exchange),
@@ -42,7 +43,7 @@ async def road_of(view: View) -> Map:
 
 
 async def _exchange(view: View, road: Map, rates: Rates) -> None:
-    from postroad.console.pages.exchange_parts import databases
+    from postroad.console.pages.exchange_parts import databases, traffic
 
     found = list(await databases(view))[:ENTRIES_MOST]
     if not found:
@@ -50,10 +51,13 @@ async def _exchange(view: View, road: Map, rates: Rates) -> None:
     t = view.t
     road.nodes.append(Node("x-clients", PARTNERS, t("overview.clients"), "HTTP"))
     road.nodes.append(Node("exchange", ROOMS, t("nav.exchange"), "", "", address("exchange")))
+    moved = await traffic(view)
     total = 0.0
     for one in found:
-        name, speed = one["id"], rates.of(f"exchange.{one['id']}", one["committed_seq"] or 0)
-        total += speed
+        name = one["id"]
+        moving = moved.get(name, {"received": 0, "per_second": 0})
+        incoming = rates.of(f"exchange.{name}", float(moving["received"]))
+        total += incoming
         road.nodes.append(
             Node(
                 f"x-{name}",
@@ -73,8 +77,8 @@ async def _exchange(view: View, road: Map, rates: Rates) -> None:
                 t.state((one["process_state"] or "idle").lower()),
             )
         )
-        road.edges.append(Edge("exchange", f"x-{name}", speed))
-        road.edges.append(Edge(f"x-{name}", f"erp-{name}", speed))
+        road.edges.append(Edge("exchange", f"x-{name}", incoming))
+        road.edges.append(Edge(f"x-{name}", f"erp-{name}", float(moving["per_second"])))
     road.edges.append(Edge("x-clients", "exchange", total))
 
 
@@ -116,12 +120,13 @@ async def _intake(view: View, road: Map, rates: Rates) -> None:
                 is_bad=bool(one["problem"]),
             )
         )
-        speed = rates.of(f"intake.{one['id']}", one["completed"])
+        arrived = one["waiting"] + one["moving"] + one["completed"] + one["failed"]
+        speed = rates.of(f"intake.{one['id']}", arrived)
         road.edges.append(Edge(f"s-{one['id']}", "intake", speed))
 
 
 async def _coordination(view: View, road: Map, rates: Rates) -> None:
-    from postroad.console.pages.coordination_parts import readers
+    from postroad.console.pages.coordination_parts import newest_position, readers
 
     found = list(await readers(view))[:ENTRIES_MOST]
     if not found:
@@ -131,10 +136,9 @@ async def _coordination(view: View, road: Map, rates: Rates) -> None:
     road.nodes.append(
         Node("coordination", ROOMS, t("nav.coordination"), "", "", address("coordination"))
     )
-    fastest = 0.0
+    written = rates.of("coordination", await newest_position(view))
     for one in found:
         speed = rates.of(f"reader.{one.reader}", one.finished_to)
-        fastest = max(fastest, speed)
         road.nodes.append(
             Node(
                 f"r-{one.reader}",
@@ -147,7 +151,7 @@ async def _coordination(view: View, road: Map, rates: Rates) -> None:
             )
         )
         road.edges.append(Edge("coordination", f"r-{one.reader}", speed))
-    road.edges.append(Edge("writer", "coordination", fastest))
+    road.edges.append(Edge("writer", "coordination", written))
 
 
 def _bus(view: View, road: Map, found: Sequence[ConsumerStatus]) -> None:
@@ -160,10 +164,8 @@ def _bus(view: View, road: Map, found: Sequence[ConsumerStatus]) -> None:
     busiest = sorted(
         queues,
         key=lambda name: (
-            -sum(
-                (one.posted_per_second or 0) + (one.consumed_per_second or 0)
-                for one in queues[name]
-            ),
+            -posted_per_second(queues[name])
+            - sum(one.consumed_per_second or 0 for one in queues[name]),
             -sum(one.depth for one in queues[name]),
             name,
         ),
@@ -174,8 +176,8 @@ def _bus(view: View, road: Map, found: Sequence[ConsumerStatus]) -> None:
     )
     for name in shown:
         rows = queues[name]
-        posted = max((one.posted_per_second or 0 for one in rows), default=0)
-        consumed = max((one.consumed_per_second or 0 for one in rows), default=0)
+        posted = posted_per_second(rows)
+        consumed = sum(one.consumed_per_second or 0 for one in rows)
         road.nodes.append(
             Node(
                 f"q-{name}",
@@ -190,7 +192,7 @@ def _bus(view: View, road: Map, found: Sequence[ConsumerStatus]) -> None:
         road.edges.append(Edge("bus", f"q-{name}", posted))
         consumers = ", ".join(one.consumer for one in rows)
         road.nodes.append(
-            Node(f"c-{name}", RECEIVERS, consumers, f"{name} · {rate(consumed)}/s", "",
+            Node(f"c-{name}", RECEIVERS, consumers, f"{name} · {rate(consumed)}{road.unit}", "",
                  address("bus", "queues", name))
         )  # fmt: skip
         road.edges.append(Edge(f"q-{name}", f"c-{name}", consumed))
@@ -201,12 +203,19 @@ def _bus(view: View, road: Map, found: Sequence[ConsumerStatus]) -> None:
 
 
 async def _bridges(view: View, road: Map) -> None:
-    from postroad.console.pages.bridges import bridges
+    from postroad.console.pages.bridges import bridges, place_name
 
     for one in list(await bridges(view))[:ENTRIES_MOST]:
         road.nodes.append(
-            Node(f"b-{one.name}", RECEIVERS, view.t("overview.bridge", name=one.name),
-                 one.problem or one.target, "", address("bridges"), is_bad=bool(one.problem))
-        )  # fmt: skip
+            Node(
+                f"b-{one.name}",
+                RECEIVERS,
+                view.t("overview.bridge", name=one.name),
+                one.problem or place_name(one.target),
+                "",
+                address("bridges"),
+                is_bad=bool(one.problem),
+            )
+        )
         source = f"q-{one.queue}" if any(n.id == f"q-{one.queue}" for n in road.nodes) else "bus"
         road.edges.append(Edge(source, f"b-{one.name}", one.per_second))

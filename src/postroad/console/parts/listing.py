@@ -6,20 +6,67 @@ The filter and the place are in the address, so that a page can be sent to someb
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from nicegui import ui
 
 from postroad.console.catalogue import Texts
 from postroad.console.markup import Markup, address, joined
-from postroad.console.parts.lists import gone, pager
+from postroad.console.parts.lists import filter_form, gone, pager
 from postroad.console.view import View
 
-__all__ = ["PAGE_ROWS", "choice", "listing", "say_gone"]
+__all__ = ["PAGE_ROWS", "FilteredList", "choice", "listing", "say_gone", "show_list"]
 
 PAGE_ROWS = 50
 
 Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, slots=True)
+class FilteredList(Generic[Row]):
+    """A list of any length with its filter: where it is, what may be chosen, how it is read.
+
+    `load` gets the filter by its names in the address, the key before which to begin, and how many
+    rows to bring.
+    """
+
+    place: Sequence[str]
+    choices: Mapping[str, tuple[str, Mapping[str, str]]]
+    load: Callable[[Mapping[str, str | None], int | None, int], Awaitable[Sequence[Row]]]
+    draw: Callable[[Sequence[Row]], Markup]
+    key: Callable[[Row], object]
+    # What the search is for; None where there is none.
+    hint: str | None = None
+
+
+async def show_list(view: View, shown: FilteredList[Row]) -> None:
+    """Show the filter and, live, the page of the list that the address asks for."""
+    names = [*shown.choices, *(("search",) if shown.hint is not None else ())]
+    given = {name: view.query(name) for name in names}
+
+    async def listed() -> Markup:
+        return await listing(
+            view,
+            shown.place,
+            given,
+            lambda before, limit: shown.load(
+                {name: value or None for name, value in given.items()}, before, limit
+            ),
+            shown.draw,
+            shown.key,
+        )
+
+    form = filter_form(
+        view.t,
+        address(*shown.place),
+        search=given.get("search"),
+        hint=shown.hint or "",
+        choices=shown.choices,
+        chosen=given,
+    )
+    ui.html(form, sanitize=False)
+    await view.live(listed)
 
 
 async def listing(

@@ -4,6 +4,7 @@ tables/session.sql
 tables/login_attempt.sql
 tables/audit.sql
 tables/service.sql
+internal/keep_an_admin.sql
 functions/accounts.sql
 functions/sessions.sql
 functions/audit.sql

@@ -32,20 +32,20 @@
   window.postroadMap = {
     update(edges, nodes) {
       for (const [id, edge] of Object.entries(edges)) {
-        const flow = document.getElementById(`flow-${id}`);
-        const label = document.getElementById(`rate-${id}`);
-        if (label) label.textContent = edge.label;
-        if (flow) {
+        // There are two pictures, a wide and a narrow one, with the same edges.
+        for (const label of document.querySelectorAll(`.map [data-rate="${id}"]`)) label.textContent = edge.label;
+        for (const flow of document.querySelectorAll(`.map [data-flow="${id}"]`)) {
           flow.classList.toggle("moving", edge.rate > 0);
           // Eyes cannot follow more: the pace grows with the logarithm of the rate.
           flow.style.setProperty("--pace", `${Math.max(0.35, 2.4 - Math.log10(1 + edge.rate)).toFixed(2)}s`);
         }
       }
       for (const [id, node] of Object.entries(nodes)) {
-        const element = document.getElementById(`node-${id}`);
-        if (!element) continue;
-        element.querySelector(".sub").textContent = node.note;
-        element.classList.toggle("bad", node.bad);
+        for (const element of document.querySelectorAll(`.map [data-node="${CSS.escape(id)}"]`)) {
+          const most = Number(element.dataset.letters);
+          element.querySelector(".sub").textContent = node.note.length > most ? `${node.note.slice(0, most - 1)}…` : node.note;
+          element.classList.toggle("bad", node.bad);
+        }
       }
     },
   };

@@ -1,8 +1,10 @@
--- Writes down how the services of a host stand; those that are not in the list any more are forgotten.
+-- Writes down how the services of a host stand; those that are not in the list any more are forgotten, and so are
+-- those of hosts that have been silent for a day: nobody will come back to say that they ended.
 create or replace function console.report_services(p_host text, p_services jsonb) returns void
 language sql set search_path from current as $$
   delete from console.service s
-  where s.host = p_host and s.name not in (select r ->> 'name' from jsonb_array_elements(p_services) r);
+  where s.host = p_host and s.name not in (select r ->> 'name' from jsonb_array_elements(p_services) r)
+     or s.told_at < clock_timestamp() - interval '1 day';
   insert into console.service (host, name, state, pid, restarts, since, error)
   select p_host, r.name, r.state, r.pid, r.restarts, r.since, r.error
   from jsonb_to_recordset(p_services) r(name text, state text, pid integer, restarts integer, since timestamptz, error text)
@@ -11,12 +13,25 @@ language sql set search_path from current as $$
       error = excluded.error, told_at = clock_timestamp();
 $$;
 
--- How all services stand.  A supervisor that has been silent for 20 seconds is gone, and its services with it.
+-- How all services stand.  A supervisor that has been silent for 20 seconds is gone, and its services with it;
+-- after a day they are not told of any more.
 create or replace function console.services()
 returns table (host text, name text, state text, pid integer, restarts integer, since timestamptz, error text)
 language sql stable set search_path from current as $$
   select s.host, s.name,
          case when s.state <> 'stopped' and s.told_at < clock_timestamp() - interval '20 seconds' then 'lost' else s.state end,
          s.pid, s.restarts, s.since, s.error
-  from console.service s order by s.host, s.name
+  from console.service s
+  where s.told_at > clock_timestamp() - interval '1 day'
+  order by s.host, s.name
+$$;
+
+-- Forgets the services of a host that is gone for good; returns how many.  Those of a host that speaks stay.
+create or replace function console.forget_services(p_host text) returns integer
+language sql set search_path from current as $$
+  with forgotten as (
+    delete from console.service s
+    where s.host = p_host and s.told_at < clock_timestamp() - interval '20 seconds'
+    returning 1)
+  select count(*)::integer from forgotten
 $$;

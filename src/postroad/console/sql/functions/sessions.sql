@@ -1,5 +1,7 @@
 -- The hash to compare a password with, unless there were too many failures of late from this address or for this
 -- name.  The name alone is limited ten times less strictly, so that nobody is locked out by a stranger at once.
+-- Each attempt counts as failed from here on, before the dear comparison: those who try many at once are refused
+-- as those who try one after another.  Locks: all logins, for the time of counting.
 create or replace function console.begin_login(p_name text, p_address text, p_most integer, p_window interval)
 returns table (is_allowed boolean, password_hash text)
 language plpgsql set search_path from current as $$
@@ -7,6 +9,7 @@ declare
   v_from_address bigint;
   v_for_name     bigint;
 begin
+  perform pg_advisory_xact_lock(hashtext('console.login_attempt'));
   delete from console.login_attempt t where t.at < clock_timestamp() - p_window;
   select count(*) filter (where t.address = p_address), count(*) filter (where t.name = lower(p_name))
   into v_from_address, v_for_name
@@ -14,21 +17,19 @@ begin
   if v_from_address >= p_most or v_for_name >= 10 * p_most then
     return query select false, null::text;
   else
+    insert into console.login_attempt (name, address) values (lower(p_name), p_address);
     return query select true, (select a.password_hash from console.account a where a.name = lower(p_name));
   end if;
 end $$;
 
-create or replace function console.fail_login(p_name text, p_address text) returns void
-language sql set search_path from current as $$
-  insert into console.login_attempt (name, address) values (left(lower(p_name), 200), p_address)
-$$;
-
--- Opens a session, and forgets those that are over.
+-- Opens a session, and forgets those that are over.  Failures are forgotten of this name from this address only:
+-- whoever has one account must not get more attempts at another.
 create or replace function console.open_session(p_name text, p_token_hash text, p_address text, p_lifetime interval)
 returns void
 language sql set search_path from current as $$
   delete from console.session s where s.expires_at < clock_timestamp();
-  delete from console.login_attempt t where t.address = p_address;
+  delete from console.login_attempt t where t.address = p_address and t.name = lower(p_name);
+  update console.account a set is_unused = false where a.name = lower(p_name) and a.is_unused;
   insert into console.session (token_hash, account, address, expires_at)
   values (p_token_hash, lower(p_name), p_address, clock_timestamp() + p_lifetime);
 $$;

@@ -1,4 +1,4 @@
--- Failed logins of the last while: what the limit is counted from.
+-- Logins of the last while that did not succeed, or not yet: what the limit is counted from.
 create table console.login_attempt (
   id      bigint generated always as identity primary key,
   name    text not null,

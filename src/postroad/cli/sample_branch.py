@@ -1,0 +1,69 @@
+"""A sample partner of `postroad up`: a branch office, with a database of its own.
+
+Large orders cross a bridge to it, exactly once; it consumes them there.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from postroad.bridge import operations
+from postroad.bridge.addresses import Addresses
+from postroad.bridge.errors import BridgeExists
+from postroad.bus import AsyncBus
+from postroad.bus.errors import QueueNotFound
+from postroad.cli.parts import PartContext
+from postroad.cli.parts_coordination import find_databases
+from postroad.cli.sample import QUEUE, SampleListener
+from postroad.errors import PostroadError
+from postroad.service import Service
+from postroad.settings import BridgeDefinition
+
+__all__ = ["SampleBranch", "branch"]
+
+logger = logging.getLogger(__name__)
+
+BRIDGE = "branch"
+PAUSE_SECONDS = 1.0
+
+
+def branch(context: PartContext) -> Service:
+    """Make the partner; its database is that of the Reader, which is a bus like any other."""
+    addresses = Addresses.of(context.dsn, context.application.settings.bridge)
+    return SampleBranch(addresses, find_databases(context).reader)
+
+
+class SampleBranch(Service):
+    """Opens the bridge as soon as there are orders, and consumes what arrives."""
+
+    def __init__(self, addresses: Addresses, dsn: str) -> None:
+        super().__init__("sample branch")
+        self._addresses = addresses
+        self._dsn = dsn
+
+    async def run(self) -> None:
+        """Consume until stopped."""
+        async with AsyncBus(self._dsn) as bus:
+            await bus.create_queue(QUEUE, payload="jsonb")
+        async with SampleListener(self._dsn, [QUEUE]):
+            self.announce_ready()
+            await self._open_bridge()
+            await self.stopping.wait()
+
+    async def _open_bridge(self) -> None:
+        selector = "(t.properties->'SIZE')='large'"
+        wanted = BridgeDefinition(source="home", target=self._dsn, queue=QUEUE, selector=selector)
+        while not self.stopping.is_set():
+            try:
+                await operations.add(self._addresses, wanted, BRIDGE)
+            except QueueNotFound:
+                # Who posts orders starts at the same time.
+                await self.pause(PAUSE_SECONDS)
+            except BridgeExists:
+                return
+            except PostroadError as refused:
+                # A sample: the house does without it, such as where the address holds a password.
+                logger.info("sample_bridge_refused", extra={"reason": str(refused)})
+                return
+            else:
+                return

@@ -1,0 +1,120 @@
+"""The road on a phone: room under room, each with who sends to it above and where it leads below.
+
+```
+[partner] [partner]
+    └──┬─────┘
+[room             ]
+ ├─[place]──[receiver]
+ └─[place]──[receiver]
+```
+
+The same nodes and edges as in the wide picture, so the same figures move in both. Pure.
+"""
+
+from __future__ import annotations
+
+from postroad.console.markup import Markup, element
+from postroad.console.roadmap import Map, Node, draw_edge, draw_node
+
+__all__ = ["draw_narrow"]
+
+WIDTH, HALF, HEIGHT, GAP, INDENT, AISLE = 360, 150, 46, 20, 20, 46
+ROOM_COLUMN = 1
+
+
+class _Pen:
+    """Draws from top to bottom, and remembers what is drawn."""
+
+    def __init__(self, road: Map) -> None:
+        self._road = road
+        self._nodes = {node.id: node for node in road.nodes}
+        self._edges = list(enumerate(road.edges))
+        self._lines: list[Markup] = []
+        self._boxes: list[Markup] = []
+        self.y = 8.0
+
+    def from_(self, source: str) -> list[tuple[int, Node]]:
+        return [
+            (index, self._nodes[edge.target])
+            for index, edge in self._edges
+            if edge.source == source and edge.target in self._nodes
+        ]
+
+    def to(self, target: str) -> list[tuple[int, Node]]:
+        return [
+            (index, self._nodes[edge.source])
+            for index, edge in self._edges
+            if edge.target == target and edge.source in self._nodes
+        ]
+
+    def box(self, node: Node, x: float, y: float, width: float) -> None:
+        self._boxes.append(draw_node(node, (x, y), width))
+
+    def line(self, index: int, path: str, label: tuple[float, float]) -> None:
+        self._lines.append(draw_edge(self._road, index, path, label))
+
+    def room(self, room: Node) -> None:
+        """Draw a room with everything around it."""
+        self._partners(room)
+        top = self.y
+        self.box(room, 0, top, WIDTH)
+        self.y += HEIGHT + GAP
+        for index, place in self.from_(room.id):
+            middle = self.y + HEIGHT / 2
+            path = f"M8 {top + HEIGHT} V{middle:.0f} H{INDENT}"
+            self.line(index, path, (INDENT + 24, self.y - 6))
+            self._row(place)
+        self.y += GAP
+
+    def _partners(self, room: Node) -> None:
+        found = self.to(room.id)
+        rows = (len(found) + 1) // 2
+        bottom = self.y + rows * (HEIGHT + GAP) + 12
+        for number, (index, partner) in enumerate(found):
+            x = (WIDTH - HALF) * (number % 2)
+            y = self.y + (number // 2) * (HEIGHT + GAP)
+            self.box(partner, x, y, HALF)
+            middle = x + HALF / 2
+            # Those of upper rows pass between the two columns.
+            aisle = WIDTH / 2 + (6 if number % 2 else -6)
+            path = (
+                f"M{middle:.0f} {y + HEIGHT:.0f} V{bottom:.0f}"
+                if number // 2 == rows - 1
+                else f"M{middle:.0f} {y + HEIGHT / 2:.0f} H{aisle:.0f} V{bottom:.0f}"
+            )
+            self.line(index, path, (middle, y + HEIGHT + 12))
+        if found:
+            self.y = bottom
+
+    def _row(self, place: Node) -> None:
+        """Draw a place and, beside it, who gets what lies there."""
+        y = self.y
+        self.box(place, INDENT, y, HALF)
+        receivers = self.from_(place.id)
+        for number, (index, receiver) in enumerate(receivers):
+            lower = y + number * (HEIGHT + GAP)
+            x, start = INDENT + HALF + AISLE, INDENT + HALF
+            path = f"M{start} {y + HEIGHT / 2:.0f} H{start + 12} V{lower + HEIGHT / 2:.0f} H{x}"
+            self.box(receiver, x, lower, WIDTH - x)
+            self.line(index, path, (start + AISLE / 2, lower + HEIGHT / 2 - 5))
+        self.y += max(len(receivers), 1) * (HEIGHT + GAP)
+
+    def picture(self, label: str) -> Markup:
+        return element(
+            "svg",
+            self._lines,
+            self._boxes,
+            viewBox=f"-4 0 {WIDTH + 8} {self.y:.0f}",
+            role="group",
+            aria_label=label,
+            class_="narrow",
+        )
+
+
+def draw_narrow(road: Map, label: str) -> Markup:
+    """Draw the picture for a phone; rates and notes are those of now."""
+    pen = _Pen(road)
+    for node in road.nodes:
+        if node.column == ROOM_COLUMN:
+            pen.room(node)
+    return pen.picture(label)

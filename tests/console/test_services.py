@@ -1,0 +1,95 @@
+"""What the console knows of services: stopped in order, lost, forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from functools import partial
+from typing import LiteralString
+
+import httpx
+import psycopg
+import pytest
+
+from postroad.cli.ports import choose_port
+from postroad.cli.spawning import spawn_anew
+from postroad.cli.supervisor import Child, ChildPlan, Supervisor
+from postroad.cli.up_report import Reporter
+from postroad.console.services import ServiceReport, report_services
+from postroad.postgres.connections import connect_async
+from postroad.testing import wait_until
+from tests.fixtures.console import RunningConsole, start_part
+
+pytestmark = pytest.mark.one_version
+STATES: LiteralString = "select host, name, state from console.services()"
+
+
+def look(dsn: str, query: LiteralString) -> list[tuple[object, ...]]:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        return connection.execute(query).fetchall()
+
+
+def fall_silent(dsn: str) -> None:
+    """Let everybody have been silent for longer than a supervisor is."""
+    look(dsn, "update console.service set told_at = told_at - interval '21 s' returning 1")
+
+
+async def report(dsn: str, host: str) -> None:
+    async with await connect_async(dsn, autocommit=True) as connection:
+        now = datetime.now(UTC)
+        await report_services(connection, host, [ServiceReport("web", "running", 1, 0, now)])
+
+
+async def test_a_host_that_is_gone_is_lost_and_then_forgotten(database: str) -> None:
+    await report(database, "old")
+    fall_silent(database)
+    await report(database, "new")
+    assert look(database, STATES) == [("new", "web", "running"), ("old", "web", "lost")]
+    day: LiteralString = (
+        "update console.service set told_at = told_at - interval '1 day' where host = 'old'"
+        " returning 1"
+    )
+    look(database, day)
+    assert look(database, STATES) == [("new", "web", "running")]
+    await report(database, "new")
+    assert look(database, "select host from console.service") == [("new",)]
+
+
+async def test_an_operator_forgets_a_host_that_is_silent_and_no_other(database: str) -> None:
+    await report(database, "old")
+    fall_silent(database)
+    await report(database, "new")
+    assert look(database, "select console.forget_services('new')") == [(0,)]
+    assert look(database, "select console.forget_services('old')") == [(1,)]
+    assert look(database, STATES) == [("new", "web", "running")]
+
+
+async def test_who_stops_in_order_is_not_lost(database: str) -> None:
+    supervisor = Supervisor()
+    supervisor.children = [Child(ChildPlan("web", []), spawn_anew, supervisor.changed.set)]
+    async with Reporter(database, supervisor):
+        seen = partial(wait_until, lambda: look(database, STATES), what="it is told")
+        await asyncio.to_thread(seen)
+        supervisor.children.clear()
+    assert look(database, STATES) == []
+
+
+def test_the_gateway_of_up_asks_for_its_token(console: RunningConsole) -> None:
+    port = choose_port("127.0.0.1", 0)
+    environment = {
+        **console.environment,
+        "POSTROAD_COORDINATION__WRITER_URL": console.lab.dsns["writer"],
+        "POSTROAD_COORDINATION__COORDINATOR_URL": console.lab.dsns["coordinator"],
+        "POSTROAD_COORDINATION__READER_URL": console.lab.dsns["lists"],
+        "POSTROAD_COORDINATION__TOKEN": "a token of tests",
+    }
+    process, _ = start_part("gateway", console.dsn, environment, ports={"coordination": port})
+    try:
+        url = f"http://127.0.0.1:{port}/coordination/v1/events"
+        assert httpx.get(url).status_code == 401
+        wrong = {"authorization": "Bearer another"}
+        assert httpx.get(url, headers=wrong).status_code == 401
+        right = {"authorization": "Bearer a token of tests"}
+        assert httpx.get(url, headers=right).status_code == 200
+    finally:
+        process.communicate(timeout=30)

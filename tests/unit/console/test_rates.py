@@ -1,0 +1,115 @@
+"""Rates: of posts once per queue, of edges in the direction in which they point."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+from postroad.bus import ConsumerStatus
+from postroad.console.catalogue import texts
+from postroad.console.history import History, posted_per_second
+from postroad.console.looks import Looks
+from postroad.console.pages.road import road_of
+from postroad.console.rates import Rates
+from postroad.coordination.status import ReaderStatus
+from tests.unit.console.test_looks import HandClock
+
+
+def standing(queue: str, consumer: str, posted: float, consumed: float) -> ConsumerStatus:
+    return ConsumerStatus(
+        queue=queue,
+        consumer=consumer,
+        depth=5,
+        ready=5,
+        delayed=0,
+        leased=0,
+        dmq=0,
+        oldest_age=None,
+        posted_per_second=posted,
+        consumed_per_second=consumed,
+        is_estimate=False,
+        blocked=0,
+    )
+
+
+FOUND = [
+    standing("orders", "one", 10.0, 10.0),
+    standing("orders", "two", 10.0, 4.0),
+    standing("bills", "one", 3.0, 3.0),
+]
+
+
+def test_a_post_counts_once_however_many_consumers_hear_it() -> None:
+    assert posted_per_second(FOUND) == 13.0
+
+
+def test_the_chart_counts_posts_per_queue_too() -> None:
+    history = History(SimpleNamespace(), Looks(), HandClock())  # type: ignore[arg-type]
+    history._add(FOUND)
+    (point,) = history.total()
+    assert (point.posted_per_second, point.consumed_per_second) == (13.0, 17.0)
+
+
+class Watcher:
+    """A page that sees what a test says."""
+
+    def __init__(self, clock: HandClock) -> None:
+        self.t = texts("en")
+        self.found: dict[object, Any] = {}
+
+        async def status() -> list[ConsumerStatus]:
+            return FOUND
+
+        self.house = SimpleNamespace(
+            more={"rates": Rates(clock)},
+            history=SimpleNamespace(status=status),
+            doors=None,
+            rooms=SimpleNamespace(coordination={"coordinator": object()}, bridge_addresses=None),
+        )
+
+    async def look(self, key: object, _: Callable[[], Awaitable[Any]], __: float = 2.0) -> Any:
+        return self.found[key]
+
+    def see(self, *, arrived: int, gone: int) -> None:
+        """Let so much have arrived in every room, and so much have left it."""
+        now = datetime.now(UTC)
+        self.found = {
+            "exchange.databases": [
+                {"id": "sales", "queued": arrived - gone, "leased": 0, "in_doubt": 0, "parked": 0,
+                 "process_state": None}
+            ],
+            "exchange.traffic": [{"id": "sales", "received": arrived, "per_second": gone / 10}],
+            "intake.servers": [
+                {"id": 1, "name": "files", "problem": None, "waiting": arrived - gone, "moving": 0,
+                 "completed": gone, "failed": 0}
+            ],
+            "intake.counts": {"failed": 0, "completed": gone},
+            "coordination.readers": [
+                ReaderStatus("lists", True, gone, arrived - gone, None, 0, now, now)
+            ],
+            "coordination.newest": [SimpleNamespace(position=arrived)],
+        }  # fmt: skip
+
+
+async def test_what_comes_in_and_what_goes_out_have_rates_of_their_own() -> None:
+    clock = HandClock()
+    view = Watcher(clock)
+    view.see(arrived=100, gone=0)
+    await road_of(view)  # type: ignore[arg-type]
+    clock.seconds += 10
+    view.see(arrived=200, gone=20)
+    road = await road_of(view)  # type: ignore[arg-type]
+    rates = {(edge.source, edge.target): edge.rate for edge in road.edges}
+    for incoming in (
+        ("x-clients", "exchange"),
+        ("exchange", "x-sales"),
+        ("s-1", "intake"),
+        ("writer", "coordination"),
+    ):
+        assert rates[incoming] == 10.0
+    for outgoing in (("x-sales", "erp-sales"), ("intake", "store"), ("coordination", "r-lists")):
+        assert rates[outgoing] == 2.0
+    assert rates["bus", "q-orders"] == 10.0
+    assert rates["q-orders", "c-orders"] == 14.0
