@@ -12,22 +12,23 @@ connecting ──▶ consuming ──failure──▶ waiting ──backoff─�
                 paused, drained
 ```
 
-What the queue cannot take (no JSON for a jsonb queue) is kept in `bridge.refused`.
+What the queue cannot take (no JSON for a jsonb queue, a header with a zero character) is kept in
+`bridge.refused`, and acknowledged: it holds up no other.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 from urllib.parse import urlsplit
 
-from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
-from psycopg import AsyncConnection
+from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage
+from psycopg import AsyncConnection, DataError
+from psycopg.errors import ProgramLimitExceeded
 
 from postroad.bridge import calls
 from postroad.bridge.calls import ParsedBatch
@@ -35,6 +36,8 @@ from postroad.bridge.ends import speaking
 from postroad.bridge.errors import BrokerUnavailable
 from postroad.bridge.failures import log_failure, sentence
 from postroad.bridge.pump import PumpSettings
+from postroad.bridge.rabbit_backlog import end_of_stream, ready_messages
+from postroad.bridge.rabbit_limits import readable
 from postroad.bridge.rabbit_mapping import Arrived, arrive
 from postroad.bridge.rabbit_publisher import broker_failures, connect_broker
 from postroad.bridge.rabbit_topology import RabbitRoute, declare
@@ -48,12 +51,16 @@ from postroad.service import Service
 
 __all__ = ["RabbitIn", "broker_label"]
 
-logger = logging.getLogger(__name__)
-
 LOOK_SECONDS = 0.5
 NOTE_SECONDS = 5.0
 # Twice as many are prefetched, and bodies may be large.
 RABBIT_BATCH_MOST = 1_000
+# What says that a message cannot be posted, ever, and that nobody has foreseen.
+UNFORESEEN = (DataError, ProgramLimitExceeded, ValueError, TypeError, OverflowError)
+# So many looks in a row that find nothing mean that nothing is left.
+QUIET_LOOKS = 2
+
+Incoming: TypeAlias = "asyncio.Queue[AbstractIncomingMessage | None]"
 
 
 def broker_label(url: str, queue: str) -> str:
@@ -90,6 +97,13 @@ class RabbitIn(Service):
         self.delivered = 0
         self.dropped = 0
         self.refused = 0
+        # Of a stream: the offset up to which everything has been posted.
+        self._position: int | None = None
+        self._in_hand = 0
+        self._is_leaving = False
+        # Whether something went well since the last failure, and whether a problem may be noted.
+        self._is_well = False
+        self._has_problem = True
 
     async def install(self) -> None:
         """Open the inlet at the target. Raises QueueNotFound when its queue is not there."""
@@ -120,6 +134,7 @@ class RabbitIn(Service):
                 self.announce_ready()
                 problem = sentence(failures.exceptions[0])
                 log_failure(self.bridge, problem, failures)
+                self._is_well, self._has_problem = False, True
                 await self._note(problem)
                 self.signals.emit("failed", problem)
                 await self.pause(backoff.next_seconds())
@@ -150,15 +165,16 @@ class RabbitIn(Service):
 
             notifier = AsyncNotifier(send)
             stack.push_async_callback(notifier.close)
-            incoming: asyncio.Queue[AbstractIncomingMessage | None] = asyncio.Queue()
+            incoming: Incoming = asyncio.Queue()
+            self._in_hand, self._is_leaving = 0, False
             channel.close_callbacks.add(lambda *_: incoming.put_nowait(None))
             await self._consume(channel, watch, incoming)
-            await calls.note_problem(watch, self.bridge, None)
             self.announce_ready()
             self.signals.emit("consuming")
-            backoff.reset()
             async with asyncio.TaskGroup() as group:
-                keeper = group.create_task(self._keep(watch, channel, incoming))
+                keeper = group.create_task(
+                    self._keep(watch, connection, channel, incoming, backoff)
+                )
                 await self._post_all(target, payload, incoming, notifier)
                 keeper.cancel()
 
@@ -166,11 +182,11 @@ class RabbitIn(Service):
         self,
         channel: AbstractChannel,
         watch: AsyncConnection[Any],
-        incoming: asyncio.Queue[AbstractIncomingMessage | None],
+        incoming: Incoming,
     ) -> None:
         arguments: dict[str, Any] = {}
         if self.route.kind == "stream":
-            known = await calls.position(watch, self.bridge, self._label)
+            known = self._position = await calls.position(watch, self.bridge, self._label)
             arguments["x-stream-offset"] = "first" if known is None else known + 1
 
         async def keep(message: AbstractIncomingMessage) -> None:
@@ -184,7 +200,7 @@ class RabbitIn(Service):
         self,
         target: AsyncConnection[Any],
         payload: Payload,
-        incoming: asyncio.Queue[AbstractIncomingMessage | None],
+        incoming: Incoming,
         notifier: AsyncNotifier,
     ) -> None:
         while True:
@@ -193,55 +209,74 @@ class RabbitIn(Service):
                 gathered.append(incoming.get_nowait())
             if None in gathered:
                 if self.stopping.is_set() or (gathered[0] is None and self._is_leaving):
-                    self._is_leaving = False
                     return
                 raise BrokerUnavailable("the channel to RabbitMQ was closed")
             messages = cast("list[AbstractIncomingMessage]", gathered)
-            await self._post(target, payload, messages)
+            self._in_hand = len(messages)
+            try:
+                await self._post(target, payload, messages)
+            except UNFORESEEN:
+                # One of them cannot be posted; the others can, and it is kept as it came.
+                for message in messages:
+                    await self._post_alone(target, payload, message)
             with broker_failures():
                 # All of one channel and in order: one acknowledgement for all up to the last.
                 await messages[-1].ack(multiple=True)
+            self._in_hand = 0
+            self._is_well = True
             notifier.announce(self.queue)
             self.signals.emit("acknowledged", len(messages))
 
-    _is_leaving = False
+    async def _post_alone(
+        self, target: AsyncConnection[Any], payload: Payload, message: AbstractIncomingMessage
+    ) -> None:
+        try:
+            await self._post(target, payload, [message])
+        except UNFORESEEN as wrong:
+            await self._post(target, payload, [message], problem=sentence(wrong))
 
     async def _post(
         self,
         target: AsyncConnection[Any],
         payload: Payload,
         messages: list[AbstractIncomingMessage],
+        *,
+        problem: str | None = None,
     ) -> None:
+        """Post what can be posted and keep what cannot; with a problem, keep all of it."""
         now = datetime.now(UTC)
         arrived = [arrive(message, payload, now) for message in messages]
-        good = [place for place, each in enumerate(arrived) if each.problem is None]
-        position = messages[-1].headers.get("x-stream-offset")
+        problems = {
+            place: each.problem or problem or ""
+            for place, each in enumerate(arrived)
+            if each.problem or problem
+        }
+        good = [place for place in range(len(arrived)) if place not in problems]
+        offset = messages[-1].headers.get("x-stream-offset")
+        position = offset if isinstance(offset, int) else None
         async with target.transaction():
             delivery = await calls.receive(
                 target,
                 self.bridge,
                 self._label,
                 _batch([arrived[place] for place in good]),
-                position if isinstance(position, int) else None,
+                position,
             )
-            problems = {
-                place: each.problem or "" for place, each in enumerate(arrived) if each.problem
-            }
             problems |= {
                 good[place - 1]: error
                 for place, error in zip(delivery.refused, delivery.errors, strict=True)
             }
-            for place, problem in problems.items():
-                message = messages[place]
+            for place, why in problems.items():
                 await calls.refuse(
                     target,
                     self.bridge,
                     self._label,
-                    message.message_id,
-                    problem,
-                    arrived[place].headers,
-                    message.body,
+                    readable(messages[place].message_id or "") or None,
+                    readable(why),
+                    readable(arrived[place].headers),
+                    messages[place].body,
                 )
+        self._position = position
         self.delivered += delivery.posted
         self.dropped += delivery.dropped
         self.refused += len(problems)
@@ -250,31 +285,53 @@ class RabbitIn(Service):
     async def _keep(
         self,
         watch: AsyncConnection[Any],
+        connection: AbstractConnection,
         channel: AbstractChannel,
-        incoming: asyncio.Queue[AbstractIncomingMessage | None],
+        incoming: Incoming,
+        backoff: Backoff,
     ) -> None:
         loop = asyncio.get_running_loop()
         noted_at = loop.time() - NOTE_SECONDS
+        quiet_looks = 0
         while True:
             state = await calls.state(watch, self.bridge)
-            if state == "draining" and incoming.empty() and await self._waiting(channel) == 0:
-                await calls.set_state(watch, self.bridge, "drained")
-                state = "drained"
             if state in ("paused", "drained"):
                 self._is_leaving = True
                 incoming.put_nowait(None)
                 return
-            if loop.time() - noted_at >= NOTE_SECONDS and self.route.kind != "stream":
-                waiting = await self._waiting(channel)
+            # A message may be on its way from the socket: one quiet look proves nothing.
+            quiet_looks = 0 if self._in_hand or not incoming.empty() else quiet_looks + 1
+            if self._is_well or quiet_looks >= QUIET_LOOKS:
+                await self._be_well(watch, backoff)
+            if state == "draining" and quiet_looks >= QUIET_LOOKS:
+                if await self._waiting(connection, channel, incoming) == 0:
+                    await calls.set_state(watch, self.bridge, "drained")
+                    continue
+                quiet_looks = 0
+            if loop.time() - noted_at >= NOTE_SECONDS:
+                waiting = await self._waiting(connection, channel, incoming)
                 await calls.note_waiting(watch, self.bridge, self._label, waiting)
                 await calls.settle(watch, self.bridge, self._label, [], [], self.settings.keep)
                 noted_at = loop.time()
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _waiting(self, channel: AbstractChannel) -> int:
-        with broker_failures():
-            queue = await channel.declare_queue(self._from, passive=True)
-        return int(queue.declaration_result.message_count or 0)
+    async def _be_well(self, watch: AsyncConnection[Any], backoff: Backoff) -> None:
+        # Connecting alone proves nothing: what stopped the bridge may be the next message.
+        backoff.reset()
+        if self._has_problem:
+            await calls.note_problem(watch, self.bridge, None)
+            self._has_problem = False
+
+    async def _waiting(
+        self, connection: AbstractConnection, channel: AbstractChannel, incoming: Incoming
+    ) -> int:
+        here = self._in_hand + incoming.qsize()
+        if self.route.kind != "stream":
+            return here + await ready_messages(channel, self._from)
+        end = await end_of_stream(connection, self._from)
+        if end is None:
+            return here
+        return max(here, end - (-1 if self._position is None else self._position))
 
     async def _note(self, problem: str) -> None:
         with contextlib.suppress(*SURVIVABLE):
