@@ -22,24 +22,21 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import UTC, datetime
 from typing import Any, TypeAlias, cast
 from urllib.parse import urlsplit
 
 from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage
-from psycopg import AsyncConnection, DataError
-from psycopg.errors import ProgramLimitExceeded
+from psycopg import AsyncConnection
 
 from postroad.bridge import calls
-from postroad.bridge.calls import ParsedBatch
 from postroad.bridge.ends import speaking
 from postroad.bridge.errors import BrokerUnavailable
 from postroad.bridge.failures import log_failure, sentence
 from postroad.bridge.pump import PumpSettings
 from postroad.bridge.rabbit_backlog import end_of_stream, ready_messages
-from postroad.bridge.rabbit_limits import readable
-from postroad.bridge.rabbit_mapping import Arrived, arrive
+from postroad.bridge.rabbit_posting import Posting
 from postroad.bridge.rabbit_publisher import broker_failures, connect_broker
+from postroad.bridge.rabbit_reading import read_leniently
 from postroad.bridge.rabbit_topology import RabbitRoute, declare
 from postroad.bus import calls as bus_calls
 from postroad.bus.notifier import AsyncNotifier
@@ -55,8 +52,6 @@ LOOK_SECONDS = 0.5
 NOTE_SECONDS = 5.0
 # Twice as many are prefetched, and bodies may be large.
 RABBIT_BATCH_MOST = 1_000
-# What says that a message cannot be posted, ever, and that nobody has foreseen.
-UNFORESEEN = (DataError, ProgramLimitExceeded, ValueError, TypeError, OverflowError)
 # So many looks in a row that find nothing mean that nothing is left.
 QUIET_LOOKS = 2
 
@@ -85,6 +80,7 @@ class RabbitIn(Service):
         super().__init__(f"bridge {name}")
         self.bridge = name
         self.queue = queue
+        read_leniently()
         self._url = url
         self._target = target
         self.route = route or RabbitRoute(queue=queue)
@@ -94,16 +90,27 @@ class RabbitIn(Service):
         self._label = broker_label(url, self._from)
         self.settings = settings or PumpSettings()
         self._most = min(self.settings.batch_messages, RABBIT_BATCH_MOST)
-        self.delivered = 0
-        self.dropped = 0
-        self.refused = 0
-        # Of a stream: the offset up to which everything has been posted.
-        self._position: int | None = None
+        self.posting = Posting(name, self._label)
         self._in_hand = 0
         self._is_leaving = False
         # Whether something went well since the last failure, and whether a problem may be noted.
         self._is_well = False
         self._has_problem = True
+
+    @property
+    def delivered(self) -> int:
+        """How many messages were posted since it began."""
+        return self.posting.delivered
+
+    @property
+    def dropped(self) -> int:
+        """How many of them had come before, or came home."""
+        return self.posting.dropped
+
+    @property
+    def refused(self) -> int:
+        """How many cannot be posted and are kept apart."""
+        return self.posting.refused
 
     async def install(self) -> None:
         """Open the inlet at the target. Raises QueueNotFound when its queue is not there."""
@@ -186,7 +193,7 @@ class RabbitIn(Service):
     ) -> None:
         arguments: dict[str, Any] = {}
         if self.route.kind == "stream":
-            known = self._position = await calls.position(watch, self.bridge, self._label)
+            known = self.posting.position = await calls.position(watch, self.bridge, self._label)
             arguments["x-stream-offset"] = "first" if known is None else known + 1
 
         async def keep(message: AbstractIncomingMessage) -> None:
@@ -213,12 +220,8 @@ class RabbitIn(Service):
                 raise BrokerUnavailable("the channel to RabbitMQ was closed")
             messages = cast("list[AbstractIncomingMessage]", gathered)
             self._in_hand = len(messages)
-            try:
-                await self._post(target, payload, messages)
-            except UNFORESEEN:
-                # One of them cannot be posted; the others can, and it is kept as it came.
-                for message in messages:
-                    await self._post_alone(target, payload, message)
+            await self.posting.post(target, payload, messages)
+            self.signals.emit("posted", len(messages))
             with broker_failures():
                 # All of one channel and in order: one acknowledgement for all up to the last.
                 await messages[-1].ack(multiple=True)
@@ -226,61 +229,6 @@ class RabbitIn(Service):
             self._is_well = True
             notifier.announce(self.queue)
             self.signals.emit("acknowledged", len(messages))
-
-    async def _post_alone(
-        self, target: AsyncConnection[Any], payload: Payload, message: AbstractIncomingMessage
-    ) -> None:
-        try:
-            await self._post(target, payload, [message])
-        except UNFORESEEN as wrong:
-            await self._post(target, payload, [message], problem=sentence(wrong))
-
-    async def _post(
-        self,
-        target: AsyncConnection[Any],
-        payload: Payload,
-        messages: list[AbstractIncomingMessage],
-        *,
-        problem: str | None = None,
-    ) -> None:
-        """Post what can be posted and keep what cannot; with a problem, keep all of it."""
-        now = datetime.now(UTC)
-        arrived = [arrive(message, payload, now) for message in messages]
-        problems = {
-            place: each.problem or problem or ""
-            for place, each in enumerate(arrived)
-            if each.problem or problem
-        }
-        good = [place for place in range(len(arrived)) if place not in problems]
-        offset = messages[-1].headers.get("x-stream-offset")
-        position = offset if isinstance(offset, int) else None
-        async with target.transaction():
-            delivery = await calls.receive(
-                target,
-                self.bridge,
-                self._label,
-                _batch([arrived[place] for place in good]),
-                position,
-            )
-            problems |= {
-                good[place - 1]: error
-                for place, error in zip(delivery.refused, delivery.errors, strict=True)
-            }
-            for place, why in problems.items():
-                await calls.refuse(
-                    target,
-                    self.bridge,
-                    self._label,
-                    readable(messages[place].message_id or "") or None,
-                    readable(why),
-                    readable(arrived[place].headers),
-                    messages[place].body,
-                )
-        self._position = position
-        self.delivered += delivery.posted
-        self.dropped += delivery.dropped
-        self.refused += len(problems)
-        self.signals.emit("posted", len(messages))
 
     async def _keep(
         self,
@@ -305,6 +253,7 @@ class RabbitIn(Service):
                 await self._be_well(watch, backoff)
             if state == "draining" and quiet_looks >= QUIET_LOOKS:
                 if await self._waiting(connection, channel, incoming) == 0:
+                    await calls.note_waiting(watch, self.bridge, self._label, 0)
                     await calls.set_state(watch, self.bridge, "drained")
                     continue
                 quiet_looks = 0
@@ -331,7 +280,8 @@ class RabbitIn(Service):
         end = await end_of_stream(connection, self._from)
         if end is None:
             return here
-        return max(here, end - (-1 if self._position is None else self._position))
+        position = self.posting.position
+        return max(here, end - (-1 if position is None else position))
 
     async def _note(self, problem: str) -> None:
         with contextlib.suppress(*SURVIVABLE):
@@ -352,21 +302,6 @@ class RabbitIn(Service):
             yield connection
         finally:
             await connection.close()
-
-
-def _batch(arrived: list[Arrived]) -> ParsedBatch:
-    return ParsedBatch(
-        number=None,
-        messages=len(arrived),
-        looped=0,
-        iids=[],
-        ids=[each.id for each in arrived],
-        data=[each.data for each in arrived],
-        headers=[each.headers for each in arrived],
-        properties=[each.properties for each in arrived],
-        expires=[each.expires for each in arrived],
-        delayed=[each.delayed for each in arrived],
-    )
 
 
 async def _close(connection: Any) -> None:

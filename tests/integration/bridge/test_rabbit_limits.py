@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import struct
+from datetime import UTC, datetime
 from typing import Any
 
 import aio_pika
 import pytest
+from pamqp import encode
 
 from postroad.bridge import RabbitIn, RabbitOut, RabbitPublisher, RabbitRoute, Unfit
 from postroad.bus.hstore import parse
@@ -138,6 +141,43 @@ async def test_what_cannot_be_kept_is_refused_and_the_rest_goes_on(
     assert [message_id for message_id, _, _ in kept][3] == "id␀ 4"
     assert "zero character" in kept[0][2]
     assert run(b, "select problem, refused from bridge.status") == [(None, len(BAD))]
+
+
+class NotUtf8(str):
+    """A text as a careless sender writes it."""
+
+    __slots__ = ()
+
+    def encode(self, *_: object) -> bytes:
+        return b"\xff" + str.encode(self)
+
+
+async def test_what_is_no_utf8_and_no_moment_is_read_all_the_same(
+    rabbitmq: RabbitServer, one_version: Databases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (b,) = one_version(1)
+    queue(b)
+    name = rabbitmq.unique("orders")
+    back = RabbitIn(
+        "back", url=rabbitmq.url, target=b, queue="orders", route=RabbitRoute(queue=name)
+    )
+    await back.install()
+    # The driver writes what we say: milliseconds beyond all years.
+    monkeypatch.setitem(encode.METHODS, "timestamp", lambda _: struct.pack(">Q", 2**63 - 1))
+    bad = aio_pika.Message(b'{"n": "1"}', message_id="1")
+    bad.correlation_id = NotUtf8("a")
+    async with back, RabbitPublisher(rabbitmq.url) as publisher:
+        for message in (
+            bad,
+            aio_pika.Message(b'{"n": "2"}', headers={NotUtf8("b"): "c"}, message_id="2"),
+            aio_pika.Message(b'{"n": "3"}', timestamp=datetime.now(UTC), message_id="3"),
+        ):
+            await publisher.publish(message, name)
+        await until(back, 3)
+    found = taken(b)
+    assert [parse(each.data)["n"] for each in found] == ["1", "2", "3"]
+    assert parse(found[0].headers)["correlation"] == r"\xffa"
+    assert parse(found[1].headers)[r"\xffb"] == "c"
 
 
 async def test_a_message_that_nobody_foresaw_is_found_among_the_others(
