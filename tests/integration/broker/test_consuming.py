@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -313,3 +314,13 @@ def test_what_nobody_can_read_goes_to_the_dead_and_the_rest_comes(
             message.ack()
     assert link.run("select count(*) from mbus.dead") == [(3,)]
     assert held(broker) == 0
+
+
+def test_a_server_that_says_no_goodbye_is_a_lost_connection(broker: Connection) -> None:
+    broker.channel()
+    link = broker.transport.link
+    assert link.run_prepared("select 1") == [("1",)]
+    with socket.socket(fileno=os.dup(link.fileno())) as line:
+        line.shutdown(socket.SHUT_RDWR)
+    with pytest.raises(broker.connection_errors):
+        link.run_prepared("select 1")
