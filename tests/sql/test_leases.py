@@ -287,3 +287,40 @@ def test_only_the_last_failures_are_remembered(bus: Connection) -> None:
         " from mbus.dead",
     )
     assert (attempts, errors) == (25, [str(n) for n in range(5, 25)])
+
+
+def test_reject_leaves_the_leased_and_the_dead_alone(bus: Connection) -> None:
+    """By the time a handler has rolled back somebody else may have its message."""
+    iid = post(bus, 1)
+    ((_, _, token, _),) = lease(bus)
+    assert one(bus, "select mbus.reject('q', 'default', %s)", iid) == "absent"
+    assert nack(bus, iid, token, park=True) == "dmq"
+    assert one(bus, "select mbus.reject('q', 'default', %s)", iid) == "absent"
+    assert status(bus, "dmq") == 1
+
+
+def test_a_token_is_good_for_its_own_message_only(bus: Connection) -> None:
+    post_many(bus, 2)
+    (_, first, one_token, _), (_, second, other_token, _) = lease(bus, 2)
+    crossed = [first, second, "rubbish"], [other_token, one_token, one_token]
+    assert one(bus, "select mbus.ackn(%s, %s)", *crossed) == crossed[0]
+    assert one(bus, "select mbus.extendn(%s, %s)", *crossed) == crossed[0]
+    assert status(bus, "leased") == 2
+    assert one(bus, "select mbus.ackn(%s, %s)", [first, "rubbish"], [one_token, 0]) == ["rubbish"]
+    assert status(bus, "leased") == 1
+
+
+def test_a_time_beyond_measure_is_refused(bus: Connection) -> None:
+    post(bus, 1)
+    ((_, iid, token, _),) = lease(bus)
+    for call in (
+        "mbus.lease_q_by_default(1, '300000 years')",
+        f"mbus.extend('{iid}', {token}, '300000 years')",
+        f"mbus.nack('{iid}', {token}, '300000 years')",
+        "mbus.alter_consumer('q', 'default', backoff => '100000000 years')",
+        "mbus.post('q', 'a=>1'::hstore, 'dedup_key=>a,dedup_window=>\"300000 years\"')",
+        "mbus.request('q', 'a=>1'::hstore, timeout => '300000 years')",
+        "mbus.purge('q', amt => -1)",
+    ):
+        with refused(bus, "MB012"):
+            bus.execute(f"select {call}".encode())

@@ -454,3 +454,66 @@ def test_a_predecessor_whose_transaction_rolls_back_never_was(
     maintain(second, None)
     assert take_r(second) == ["2"]
     assert left_behind(second) == [0, 0, 0]
+
+
+@pytest.mark.parametrize("how", ["take", "reject"])
+@pytest.mark.parametrize("second", [False, True])
+def test_an_expired_predecessor_that_somebody_wants_is_lost_all_the_same(
+    two: Connection, how: str, second: bool
+) -> None:
+    if second:
+        two.execute("select mbus.create_consumer('q', 'second')")
+    first = post(two, 1, expires=one(two, "select mbus.now() + '1 minute'"))
+    post(two, 2, f"{after(first)},consume_after_lost=>release", queue="r")
+    shift_clock(two, timedelta(minutes=2))
+    call = "mbus.take(%s)" if how == "take" else "mbus.reject('q', 'default', %s)"
+    two.execute(f"select {call}".encode(), (first,))
+    assert take(two, whose="r_by_default") == []
+    maintain(two, None)
+    maintain(two, None)
+    assert take(two, whose="r_by_default") == ["2"]
+
+
+def test_an_expired_retry_of_a_group_is_lost(two: Connection) -> None:
+    first = post(two, 1, "group=>a", expires=one(two, "select mbus.now() + '1 minute'"))
+    post(two, 2, f"{after(first)},consume_after_lost=>release", queue="r")
+    ((_, iid, token, _),) = lease(two)
+    nack(two, iid, token, delay="0")
+    shift_clock(two, timedelta(minutes=2))
+    assert take(two) == []
+    assert take(two, whose="r_by_default") == ["2"]
+
+
+def test_an_expired_message_that_waits_is_not_taken(two: Connection) -> None:
+    first = post(two, 1)
+    second = post(
+        two, 2, after(first), queue="r", expires=one(two, "select mbus.now() + '1 minute'")
+    )
+    shift_clock(two, timedelta(minutes=2))
+    assert column(two, "select iid from mbus.take(%s)", second) == []
+
+
+def test_a_consumer_that_others_wait_for_can_be_dropped(two: Connection) -> None:
+    two.execute("select mbus.create_consumer('q', 'one', $$t.data->'n' = '1'$$)")
+    two.execute("select mbus.create_consumer('q', 'two', $$t.data->'n' = '2'$$)")
+    two.execute("select mbus.drop_consumer('q', 'default')")
+    first = post(two, 1)
+    post(two, 2, after(first))
+    assert take(two, whose="q_by_two") == []
+    two.execute("select mbus.drop_consumer('q', 'one')")
+    assert take(two, whose="q_by_two") == ["2"]
+
+
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+def test_order_and_iids_need_read_committed(live: str, connect: Connect, level: str) -> None:
+    """An older snapshot does not see what became of the others."""
+    with connect(live) as other, connect(live) as mine:
+        iid = one(other, "select mbus.get_iid('q')")
+        other.commit()
+        mine.execute(f"begin isolation level {level}".encode())
+        with refused(mine, "MB014"):
+            post(mine, 1, iid=iid)
+        with refused(mine, "MB014"):
+            post(mine, 1, after(iid))
+        assert post(mine, 1)
+        mine.rollback()

@@ -234,3 +234,23 @@ def test_making_it_twice_or_for_nobody(runner: Connection) -> None:
         runner.execute("select mbus.run_on_q('select 1')")
     runner.execute("select mbus.drop_queue('q')")
     assert rows(runner, "select from pg_proc where proname = 'run_on_q'") == []
+
+
+def test_the_retry_of_a_group_is_picked_first(bus: Connection) -> None:
+    post(bus, 1, "group=>a")
+    post(bus, 2, "group=>a")
+    for _ in range(2):
+        ((iid, token),) = rows(bus, "select iid, token from mbus.lease_q_by_default()")
+        bus.execute("select mbus.nack(%s, %s, '0')", (iid, token))
+        assert pick(bus, "t.data->'n' = '2'") == []
+        assert pick(bus, "true") == ["1"]
+        assert pick(bus, "true") == ["2"]
+        post(bus, 1, "group=>a")
+        post(bus, 2, "group=>a")
+    bus.execute("select mbus.create_run_function('q')")
+    ((iid, token),) = rows(bus, "select iid, token from mbus.lease_q_by_default()")
+    bus.execute("select mbus.nack(%s, %s, '0')", (iid, token))
+    bus.execute("create temp table ran (n text)")
+    run = "select mbus.run_on_q($$insert into ran select ($1).data->'n'$$)"
+    assert [one(bus, run) for _ in range(3)] == [1, 1, 0]
+    assert column(bus, "select n from ran") == ["1", "2"]

@@ -334,3 +334,104 @@ def test_an_unknown_saga_is_refused(connection: Connection) -> None:
     connection.execute("select mbus.create_queue('q')")
     with refused(connection, "MB023"):
         connection.execute("select mbus.abort_saga(mbus.post('q', 'a=>1'))")
+
+
+def test_who_does_what_another_aborted_is_compensated(
+    pair: Connection, clock: DatabaseClock
+) -> None:
+    """The handler that aborted lost its lease, and the next one did the work."""
+    saga = start(pair)
+    iid, _ = lease(pair, "do_first")
+    pair.execute("select mbus.abort_saga(%s, 'no')", (iid,))
+    clock.advance(timedelta(minutes=1))
+    iid, token = lease(pair, "do_first")
+    pair.execute("select mbus.ack(%s, %s)", (iid, token))
+    assert steps(pair, saga)["first"] == "compensating"
+    consume(pair, "undo_first")
+    look_again(pair)
+    assert (saga_state(pair, saga), left(pair)) == ("compensated", {})
+
+
+def test_a_step_whose_consumer_is_dropped_is_not_done(pair: Connection) -> None:
+    for queue in ("do_first", "do_second", "undo_first", "undo_second"):
+        pair.execute("select mbus.create_consumer(%s, 'worker')", (queue,))
+    named = json.dumps([{**step, "consumer": "worker"} for step in TWO])
+    saga = one(pair, "select mbus.create_saga('pair', %s)", named)
+    pair.execute("select mbus.drop_consumer('do_first', 'worker')")
+    look_again(pair)
+    assert steps(pair, saga) == {"first": "failed", "second": "skipped"}
+    assert saga_state(pair, saga) == "compensated"
+
+
+def test_a_compensation_whose_consumer_is_dropped_is_settled_by_hand(pair: Connection) -> None:
+    for queue in ("do_first", "undo_first"):
+        pair.execute("select mbus.create_consumer(%s, 'worker')", (queue,))
+    named = json.dumps([{**TWO[0], "consumer": "worker"}, TWO[1]])
+    saga = one(pair, "select mbus.create_saga('pair', %s)", named)
+    assert one(pair, "select count(*) from mbus.consumen_do_first_by_worker(1)") == 1
+    pair.execute("select mbus.drop_consumer('undo_first', 'worker')")
+    pair.execute("select mbus.cancel_saga(%s)", (saga,))
+    look_again(pair)
+    assert steps(pair, saga)["first"] == "parked"
+    assert one(pair, "select mbus.retry_saga(%s)", saga) == 0
+    assert saga_state(pair, saga) == "stuck"
+    assert one(pair, "select mbus.settle_saga_step(%s, 'second')", saga) is False
+    assert one(pair, "select mbus.settle_saga_step(%s, 'first')", saga) is True
+    look_again(pair)
+    assert saga_state(pair, saga) == "compensated"
+
+
+def test_a_failed_step_past_the_pivot_is_settled_by_hand(pair: Connection) -> None:
+    saga = start(pair, pivot="first")
+    consume(pair, "do_first")
+    iid, token = lease(pair, "do_second")
+    pair.execute("select mbus.nack(%s, %s, park => true)", (iid, token))
+    assert saga_state(pair, saga) == "stuck"
+    assert one(pair, "select mbus.settle_saga_step(%s, 'second')", saga) is True
+    assert (saga_state(pair, saga), left(pair)) == ("completed", {})
+    with refused(pair, "MB023"):
+        pair.execute("select mbus.settle_saga_step(0, 'second')")
+
+
+def test_what_a_saga_counts_on_is_not_purged(pair: Connection) -> None:
+    saga = start(pair)
+    with refused(pair, "MB012"):
+        pair.execute("select mbus.purge('do_first')")
+    consume(pair, "do_first")
+    pair.execute("select mbus.cancel_saga(%s)", (saga,))
+    with refused(pair, "MB012"):
+        pair.execute("select mbus.purge('undo_first')")
+    consume(pair, "undo_first")
+    look_again(pair)
+    assert saga_state(pair, saga) == "compensated"
+
+
+def test_the_service_queue_is_the_sagas_own(pair: Connection) -> None:
+    saga = start(pair)
+    gate, bung = rows(
+        pair,
+        "select mbus._iid('sagas', gate_number), mbus._iid('sagas', bung_number) from mbus.saga",
+    )[0]
+    for iid in (gate, bung):
+        with refused(pair, "MB010"):
+            pair.execute("select mbus.post('sagas', 'a=>1'::hstore, iid => %s)", (iid,))
+    with refused(pair, "MB012"):
+        pair.execute("select mbus.drop_queue('sagas')")
+    assert steps(pair, saga) == {"first": "ready", "second": "waiting"}
+    pair.execute("select mbus.cancel_saga(%s)", (saga,))
+    look_again(pair)
+    assert saga_state(pair, saga) == "compensated"
+    pair.execute("select mbus.drop_queue('sagas')")
+
+
+def test_a_trigger_copies_a_compensation_when_it_is_released(pair: Connection) -> None:
+    pair.execute("select mbus.create_queue('copies')")
+    pair.execute("select mbus.create_trigger('undo_first', 'copies')")
+    start(pair)
+    consume(pair, "do_first")
+    consume(pair, "do_second")
+    assert one(pair, "select mbus.peek_copies()") is False
+    saga = start(pair)
+    consume(pair, "do_first")
+    pair.execute("select mbus.cancel_saga(%s)", (saga,))
+    assert one(pair, "select count(*) from mbus.consumen_copies_by_default(9)") == 1

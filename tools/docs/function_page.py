@@ -31,7 +31,7 @@ TOPICS: dict[str, tuple[str, ...]] = {
         "take_from_<q>_by_<c>", "peek_<q>",
     ),
     "Leases": ("lease_<q>_by_<c>", "ack", "ackn", "nack", "extend", "extendn"),
-    "Sagas": ("create_saga", "cancel_saga", "abort_saga", "retry_saga", "sagas"),
+    "Sagas": ("create_saga", "cancel_saga", "abort_saga", "retry_saga", "settle_saga_step", "sagas"),
     "Request and reply": ("request", "replies", "reply", "replyn_hstore", "replyn_jsonb",
                           "replyn_text", "replyn_bytea", "reply_queue"),
     "Temporary queues and consumers": (
@@ -44,7 +44,7 @@ TOPICS: dict[str, tuple[str, ...]] = {
     "Failures": ("reject", "redrive", "dead_reasons"),
     "Traces": ("trace_headers", "trace_headers_of", "follow_trace"),
     "Looking and tidying": ("browse", "waits", "move", "purge"),
-    "Operating": ("maintain", "clear_queue_<q>", "notify", "positions", "now"),
+    "Operating": ("maintain", "after_restore", "clear_queue_<q>", "notify", "positions", "now"),
 }  # fmt: skip
 
 

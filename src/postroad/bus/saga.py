@@ -147,6 +147,13 @@ class Sagas:
         """Give the dead messages of a stuck saga back; return how many. Raises SagaNotFound."""
         return self._bus._run(saga_calls.retry_saga(saga_id))
 
+    def settle(self, saga_id: int, step: str) -> bool:
+        """Say that somebody did by hand what a stuck step asks for; the saga goes on.
+
+        False when the saga is not stuck at this step. Raises SagaNotFound.
+        """
+        return self._bus._run(saga_calls.settle_saga_step(saga_id, step))
+
     def status(
         self,
         saga_id: int | None = None,
@@ -189,6 +196,13 @@ class AsyncSagas:
     async def retry(self, saga_id: int) -> int:
         """Give the dead messages of a stuck saga back; return how many. Raises SagaNotFound."""
         return await self._bus._run(saga_calls.retry_saga(saga_id))
+
+    async def settle(self, saga_id: int, step: str) -> bool:
+        """Say that somebody did by hand what a stuck step asks for; the saga goes on.
+
+        False when the saga is not stuck at this step. Raises SagaNotFound.
+        """
+        return await self._bus._run(saga_calls.settle_saga_step(saga_id, step))
 
     async def status(
         self,

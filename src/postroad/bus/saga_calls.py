@@ -54,6 +54,11 @@ def retry_saga(saga_id: int) -> Call[int]:
     return Call("select mbus.retry_saga(id => %s)", (saga_id,), rows.value)
 
 
+def settle_saga_step(saga_id: int, step: str) -> Call[bool]:
+    """Build the call of mbus.settle_saga_step."""
+    return Call("select mbus.settle_saga_step(id => %s, step => %s)", (saga_id, step), rows.value)
+
+
 def status(saga_id: int | None, state: str | None, limit: int) -> Call[list[SagaStep]]:
     """Build the query of view mbus.saga_status: the latest sagas, each with its steps in order."""
     chosen = (

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import click
+from psycopg import Connection
 
-from postroad.bus import Bus, Maintenance
+from postroad.bus import Bus, Maintenance, QueueNotFound
 from postroad.bus.payload import PAYLOADS, Payload
 from postroad.cli.bus_messages import consume, peek, post, tail, take
 from postroad.cli.bus_options import duration
@@ -51,7 +53,7 @@ def consumers(application: Application, queue: str | None, as_json: bool) -> Non
     Example: postroad bus consumers orders
     """
     with application.connection() as connection:
-        found = Bus(connection).consumers(queue)
+        found = Bus(connection).consumers(_known(connection, queue))
     print_facts(found, as_json=as_json, empty="there are no consumers")
 
 
@@ -65,7 +67,8 @@ def status(application: Application, queue: str | None, as_json: bool) -> None:
     Example: postroad bus status orders
     """
     with application.connection() as connection:
-        print_facts(Bus(connection).status(queue), as_json=as_json, empty="there are no queues")
+        found = Bus(connection).status(_known(connection, queue))
+    print_facts(found, as_json=as_json, empty="there are no queues")
 
 
 @bus.command()
@@ -150,7 +153,13 @@ def drop(
 @bus.command()
 @click.argument("queue", required=False)
 @click.option("--consumer", help="Only those of this consumer.")
-@click.option("--limit", default=100, show_default=True, help="The latest so many.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=100,
+    show_default=True,
+    help="The latest so many.",
+)
 @json_option
 @pass_application
 def dmq(
@@ -161,7 +170,7 @@ def dmq(
     Example: postroad bus dmq orders --limit 10
     """
     with application.connection() as connection:
-        found = Bus(connection).dead(queue, consumer, limit)
+        found = Bus(connection).dead(_known(connection, queue), consumer, limit)
     print_facts(
         found,
         as_json=as_json,
@@ -228,6 +237,16 @@ def maintain(
     with application.connection(autocommit=True) as connection:
         done = Bus(connection).maintain(queue)
     print_facts(done, as_json=as_json, empty="nothing was due")
+
+
+def _known(connection: Connection[Any], queue: str | None) -> str | None:
+    """Let the name of a queue pass; raise QueueNotFound where it names none."""
+    names = [each.queue for each in Bus(connection).queues()]
+    if queue is not None and queue not in names:
+        raise QueueNotFound(
+            f'queue "{queue}" does not exist', hint="look at: postroad bus queues", queue=queue
+        )
+    return queue
 
 
 def _say(

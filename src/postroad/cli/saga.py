@@ -1,4 +1,4 @@
-"""`postroad saga`: see sagas, roll them back, retry what is parked."""
+"""`postroad saga`: see sagas, roll them back, retry or settle what is parked."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from postroad.cli.output import dry_run_option, json_option, print_json, print_t
 
 __all__ = ["saga"]
 
+# As large as the database counts.
+SAGA_ID = click.IntRange(1, 2**63 - 1)
 STATES = ("running", "completed", "compensating", "compensated", "stuck")
 
 
@@ -28,7 +30,13 @@ def saga() -> None:
 
 @saga.command("list")
 @click.option("--state", type=click.Choice(STATES), help="Only those in this state.")
-@click.option("--limit", default=100, show_default=True, help="The latest so many.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=100,
+    show_default=True,
+    help="The latest so many.",
+)
 @json_option
 @pass_application
 def list_sagas(application: Application, state: str | None, limit: int, as_json: bool) -> None:
@@ -48,7 +56,7 @@ def list_sagas(application: Application, state: str | None, limit: int, as_json:
 
 
 @saga.command()
-@click.argument("saga_id", type=int)
+@click.argument("saga_id", type=SAGA_ID)
 @click.option("--mermaid", "as_mermaid", is_flag=True, help="Print the graph as Mermaid.")
 @json_option
 @pass_application
@@ -82,7 +90,7 @@ def show(application: Application, saga_id: int, as_mermaid: bool, as_json: bool
 
 
 @saga.command()
-@click.argument("saga_id", type=int)
+@click.argument("saga_id", type=SAGA_ID)
 @click.option("--reason", help="Why; it is kept with the saga.")
 @dry_run_option
 @json_option
@@ -107,7 +115,7 @@ def cancel(
 
 
 @saga.command()
-@click.argument("saga_id", type=int)
+@click.argument("saga_id", type=SAGA_ID)
 @dry_run_option
 @json_option
 @pass_application
@@ -124,6 +132,29 @@ def retry(application: Application, saga_id: int, is_dry_run: bool, as_json: boo
         print_json({"saga_id": saga_id, "retried": count, "is_dry_run": is_dry_run})
     else:
         click.echo(f"{count} {'would come' if is_dry_run else 'came'} back")
+
+
+@saga.command()
+@click.argument("saga_id", type=SAGA_ID)
+@click.argument("step")
+@json_option
+@pass_application
+def settle(application: Application, saga_id: int, step: str, as_json: bool) -> None:
+    """Say that somebody did by hand what a stuck step asks for; the saga goes on.
+
+    For a step whose message is lost, or that will never succeed: a failed one past the pivot then
+    counts as done, a parked compensation as compensated.
+
+    Example: postroad saga settle 42 rooms
+    """
+    with application.connection() as connection:
+        is_settled = Sagas(Bus(connection)).settle(saga_id, step)
+    if as_json:
+        print_json({"saga_id": saga_id, "step": step, "is_settled": is_settled})
+    elif is_settled:
+        click.echo(f"step {step} of saga {saga_id} is settled")
+    else:
+        click.echo(f"saga {saga_id} is not stuck at step {step}")
 
 
 def _summary(steps: Sequence[SagaStep]) -> dict[str, object]:

@@ -3,6 +3,7 @@ tables/types.sql
 tables/template.sql
 tables/node.sql
 tables/queue.sql
+tables/dropped_queue.sql
 tables/consumer.sql
 tables/delayed.sql
 tables/leased.sql
@@ -56,6 +57,7 @@ functions/reply.sql
 functions/run.sql
 functions/sagas.sql
 functions/maintain.sql
+functions/restore.sql
 templates/bulk_delivery.sql
 templates/choice.sql
 templates/clear_queue.sql
@@ -64,6 +66,7 @@ templates/consumen_waited.sql
 templates/delivery.sql
 templates/follow.sql
 templates/follow_trigger.sql
+templates/headers_delivered.sql
 templates/lease.sql
 templates/match.sql
 templates/output_message.sql

@@ -92,16 +92,21 @@ begin
     execute format('drop sequence mbus.%I', v_table || '$hint');
   end loop;
   perform mbus._drop_functions(mbus._consumer_functions(qname, cname));
-  if v_queue.has_waiters then    -- nobody waits for a consumer that is no more
-    perform mbus._done(v_queue.id, v_consumer.id, array(
-      select distinct w.number from mbus.wait w where w.queue_id = v_queue.id and w.consumer_id = v_consumer.id));
-  end if;
   delete from mbus.consumer where id = v_consumer.id;
   update mbus.delayed set recipients = array_remove(recipients, v_consumer.id)
   where queue_id = v_queue.id and v_consumer.id = any (recipients);
   update mbus.blocked set recipients = array_remove(recipients, v_consumer.id)
   where queue_id = v_queue.id and v_consumer.id = any (recipients);
   perform mbus._generate(v_queue);
+  if v_queue.has_waiters then    -- nobody waits for a consumer that is no more, and what it was to do for sagas is lost
+    perform mbus._saga_lost(v_queue.id, v_consumer.id, array(
+      select s.do_number from mbus.saga_step s where s.do_queue_id = v_queue.id and not s.is_settled
+      union select s.undo_number from mbus.saga_step s where s.undo_queue_id = v_queue.id and not s.is_settled));
+    perform mbus._let_go(v_queue.id, v_consumer.id, array(
+      select distinct w.number from mbus.wait w where w.queue_id = v_queue.id and w.consumer_id = v_consumer.id));
+  end if;
+  perform mbus._disallow(f.oid, array[mbus._consume_role(qname, cname)])
+  from pg_proc f where f.pronamespace = 'mbus'::regnamespace and f.proname = any (mbus._queue_functions(qname));
   perform mbus._drop_role(mbus._consume_role(qname, cname));
 exception when lock_not_available then
   raise exception 'queue "%" is busy: a transaction that posts has been open for 10 seconds', qname
@@ -116,8 +121,8 @@ language plpgsql security definer set search_path from current as $$
 declare
   v_consumer mbus.consumer := mbus._consumer(mbus._queue(qname), cname);
 begin
-  if $3 < 1 or $4 < '0' or $5 < '0' then
-    raise exception 'max_attempts must be positive, backoff and backoff_max not negative'
+  if $3 < 1 or $4 < '0' or $5 < '0' or $4 > mbus._longest() or $5 > mbus._longest() then
+    raise exception 'max_attempts must be positive, backoff and backoff_max between zero and 1000 years'
       using errcode = 'MB012', hint = 'Nothing was changed.';
   end if;
   update mbus.consumer c

@@ -4,9 +4,9 @@
 create or replace function mbus._check_ttl(p_ttl interval) returns interval
 language plpgsql immutable set search_path from current as $$
 begin
-  if p_ttl is null or p_ttl <= '0' then
+  if p_ttl is null or p_ttl <= '0' or p_ttl > mbus._longest() then
     raise exception 'invalid lease time: %', coalesce(p_ttl::text, 'null')
-      using errcode = 'MB012', hint = 'A lease lasts longer than zero.';
+      using errcode = 'MB012', hint = 'A lease lasts longer than zero, and 1000 years at most.';
   end if;
   return p_ttl;
 end $$;
@@ -47,7 +47,7 @@ declare
   v_acked bigint[];
   v_told  bigint;
 begin
-  perform mbus._check_holders(iids, tokens);
+  tokens := mbus._check_holders(iids, tokens);
   with done as (
     delete from mbus.leased l where l.token = any (tokens) and l.leased_until > mbus.now()
     returning l.token, l.queue_id, l.consumer_id, l.number)
@@ -56,11 +56,14 @@ begin
     from (select d.queue_id, d.consumer_id, array_agg(d.number) as numbers
           from done d join mbus.queue q on q.id = d.queue_id and q.has_waiters group by 1, 2) w)
   select array_agg(d.token), (select count(*) from told) into v_acked, v_told from done d;
-  return array(select u.iid from unnest(iids, tokens) u(iid, token) where u.token <> all (coalesce(v_acked, '{}')));
+  return mbus._unheld(iids, tokens, v_acked);
 end $$;
 
-create or replace function mbus._check_holders(p_iids text[], p_tokens bigint[]) returns void
+-- The tokens, null where a token is of another message than its iid says.  Raises MB012, MB013.
+create or replace function mbus._check_holders(p_iids text[], p_tokens bigint[]) returns bigint[]
 language plpgsql stable set search_path from current as $$
+declare
+  v_tokens bigint[];
 begin
   if cardinality(p_iids) is distinct from cardinality(p_tokens) then
     raise exception '% iids and % tokens', coalesce(cardinality(p_iids), 0), coalesce(cardinality(p_tokens), 0)
@@ -69,7 +72,21 @@ begin
   perform mbus._check_consume(q, c.name)
   from (select distinct l.queue_id, l.consumer_id from mbus.leased l where l.token = any (p_tokens)) h
   join mbus.queue q on q.id = h.queue_id join mbus.consumer c on c.id = h.consumer_id;
+  with held as materialized (
+    select l.token, q.name || '.' || l.number || '@' || n.name as iid
+    from mbus.leased l join mbus.queue q on q.id = l.queue_id cross join mbus.node n where l.token = any (p_tokens))
+  select array_agg(h.token order by u.place) into v_tokens
+  from unnest(p_iids, p_tokens) with ordinality u(iid, token, place)
+  left join held h on h.token = u.token and h.iid = u.iid;
+  return coalesce(v_tokens, '{}');
 end $$;
+
+-- The iids whose token is not among those that were held.
+create or replace function mbus._unheld(p_iids text[], p_tokens bigint[], p_held bigint[]) returns text[]
+language sql immutable set search_path from current as $$
+  select array(select u.iid from unnest(p_iids, p_tokens) with ordinality u(iid, token, place)
+               where u.token is null or u.token <> all (coalesce(p_held, '{}')) order by u.place)
+$$;
 
 -- Not done: ready again, delayed, or dead.  Answers 'ready', 'delayed' or 'dmq'.
 -- delay null: the consumer's backoff.  park: to the dmq at once.
@@ -88,8 +105,9 @@ end $$;
 create or replace function mbus._check_delay(p_delay interval) returns void
 language plpgsql immutable set search_path from current as $$
 begin
-  if p_delay < '0' then
-    raise exception 'invalid delay: %', p_delay using errcode = 'MB012', hint = 'A delay is zero or more.';
+  if p_delay < '0' or p_delay > mbus._longest() then
+    raise exception 'invalid delay: %', p_delay
+      using errcode = 'MB012', hint = 'A delay is zero or more, and 1000 years at most.';
   end if;
 end $$;
 
@@ -111,16 +129,16 @@ declare
   v_until constant timestamptz := mbus.now() + mbus._check_ttl(ttl);
   v_held  bigint[];
 begin
-  perform mbus._check_holders(iids, tokens);
+  tokens := mbus._check_holders(iids, tokens);
   with kept as (
     update mbus.leased l set leased_until = v_until
     where l.token = any (tokens) and l.leased_until > mbus.now() returning l.token)
   select array_agg(k.token) into v_held from kept k;
-  return array(select u.iid from unnest(iids, tokens) u(iid, token) where u.token <> all (coalesce(v_held, '{}')));
+  return mbus._unheld(iids, tokens, v_held);
 end $$;
 
 -- For a handler that works in its own transaction and failed: after its rollback, takes the message and does
--- what nack does.  Answers 'ready', 'delayed', 'dmq', or 'absent' when the message is gone.
+-- what nack does.  Answers 'ready', 'delayed', 'dmq', or 'absent' when the message is gone, or by now leased or dead.
 create or replace function mbus.reject(
   qname text, cname text, iid text, delay interval default null, error text default null, park boolean default false)
 returns text
@@ -132,7 +150,7 @@ declare
 begin
   perform mbus._check_consume(v_queue, cname);
   perform mbus._check_delay(delay);
-  select * into v_parcel from mbus._take_number(v_queue.id, v_consumer.id, mbus._number(qname, iid)) limit 1;
+  select * into v_parcel from mbus._take_number(v_queue.id, v_consumer.id, mbus._number(qname, iid), true) limit 1;
   if not found then return 'absent'; end if;
   v_parcel.trail := mbus._tried(v_parcel.trail);
   return mbus._give_back(v_consumer.id, v_parcel, delay, error, park);

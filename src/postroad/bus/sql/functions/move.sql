@@ -1,5 +1,6 @@
 -- Takes up to amt messages of one consumer in a state (or the one with the iid) and posts them to another queue, in
--- one transaction; returns how many.  They get iids of the new queue and keep the old one in header moved_from.
+-- one transaction; returns how many.  They get iids of the new queue and keep the old one in header moved_from; a delay that
+-- they were posted with goes on, that of a retry does not.
 -- Call it again until it returns 0.
 -- Locks: the rows; those that another transaction holds are waited for.
 -- Errors: MB001, MB002, MB011 payloads differ, MB012 state, same queue or step of a saga, MB014 isolation.
@@ -16,6 +17,7 @@ declare
   v_parcel      mbus.parcel;
   v_count       bigint := 0;
 begin
+  perform mbus._check_amount(amt);
   if v_destination.id = v_queue.id then
     raise exception 'the messages are in queue "%" already', qname
       using errcode = 'MB012', hint = 'Name another queue, or bring dead ones back with mbus.redrive.';
@@ -32,14 +34,9 @@ begin
   loop
     for v_parcel in select * from mbus._take_number(v_queue.id, v_consumer.id, v_number) loop
       -- Its step would count as done, while the message waits elsewhere.
-      if v_parcel.headers ? 'saga' and exists (
-          select from mbus.saga_step s
-          where not s.is_settled and (s.do_queue_id = v_queue.id and s.do_number = v_number
-                                      or s.undo_queue_id = v_queue.id and s.undo_number = v_number)) then
-        raise exception 'message "%" is a step of saga %', mbus._iid(qname, v_number), v_parcel.headers -> 'saga'
-          using errcode = 'MB012', hint = 'It stays where its saga expects it. Cancel the saga, or try the step again.';
-      end if;
-      execute format('select mbus.%I(data => $1.%I, headers => $2, properties => $1.properties, expires => $1.expires)',
+      perform mbus._check_no_step(v_queue, v_number);
+      execute format('select mbus.%I(data => $1.%I, headers => $2, properties => $1.properties, expires => $1.expires,
+                             delayed_until => ($1.trail ->> ''delayed_until'')::timestamptz)',
                      'post_' || destination, 'data_' || v_queue.payload)
       using v_parcel, coalesce(v_parcel.headers, '') - 'consume_after'::text - 'dedup_key'::text
             || hstore('moved_from', mbus._iid(qname, v_number));

@@ -19,7 +19,7 @@ end $$;
 create or replace function mbus._ask(p_headers hstore, p_timeout interval, p_reply_to text) returns hstore
 language plpgsql set search_path from current as $$
 begin
-  if p_timeout is null or p_timeout <= '0' then
+  if p_timeout is null or p_timeout <= '0' or p_timeout > mbus._longest() then
     raise exception 'invalid timeout: %', coalesce(p_timeout::text, 'null')
       using errcode = 'MB012', hint = 'Wait for longer than zero.';
   end if;

@@ -210,3 +210,33 @@ begin
   perform mbus._saga_advance(v_saga, false);
   return v_count;
 end $$;
+
+-- For a stuck saga whose step cannot be tried again, because its message is lost or will never succeed: somebody did by
+-- hand what it asks for.  A failed step past the pivot counts as done, a parked compensation as compensated; the dead
+-- message goes, and the saga goes on.  True when it was stuck at this step.
+-- Errors: MB023 no such saga.
+create or replace function mbus.settle_saga_step(id bigint, step text) returns boolean
+language plpgsql security definer set search_path from current set enable_seqscan = off as $$
+declare
+  v_saga mbus.saga := mbus._saga_locked(id);
+  v_step mbus.saga_step;
+begin
+  perform mbus._check_isolation();
+  select * into v_step from mbus.saga_step s
+  where s.saga_id = v_saga.id and s.name = settle_saga_step.step and not s.is_settled
+    and (s.state = 'parked' or s.state = 'failed' and v_saga.cancelled_at is null)
+  for no key update;
+  if not found then return false; end if;
+  if v_step.state = 'parked' then
+    perform mbus._take_number(v_step.undo_queue_id, v_step.undo_consumer_id, v_step.undo_number);
+    update mbus.saga_step s set state = 'compensated', undone_at = mbus.now()
+    where s.saga_id = v_saga.id and s.name = v_step.name;
+  else
+    perform mbus._take_number(v_step.do_queue_id, v_step.do_consumer_id, v_step.do_number);
+    update mbus.saga_step s set state = 'done', is_aborted = false, done_at = mbus.now()
+    where s.saga_id = v_saga.id and s.name = v_step.name;
+    perform mbus._let_go(v_step.do_queue_id, null, array[v_step.do_number]);
+  end if;
+  perform mbus._saga_advance(v_saga, false);
+  return true;
+end $$;

@@ -13,8 +13,9 @@ begin
   if not exists (select from pg_namespace where nspname = sname) then
     raise exception 'schema "%" does not exist', sname using errcode = 'MB012', hint = 'Create it first.';
   end if;
-  if exists (select from pg_class c where c.oid = to_regclass(v_view) and c.relkind <> 'v') then
-    raise exception '% exists and is no view', v_view
+  if exists (select from pg_class c where c.oid = to_regclass(v_view) and not exists (
+      select from pg_trigger t where t.tgrelid = c.oid and t.tgfoid = to_regproc(format('mbus.%I', '_view_' || qname)))) then
+    raise exception '% exists and is no view of queue "%"', v_view, qname
       using errcode = 'MB012', hint = 'Give the view another name: the fourth argument.';
   end if;
   -- All lanes and slots are made now, so that the view covers those that are used later.

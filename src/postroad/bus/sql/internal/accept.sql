@@ -22,7 +22,7 @@ end $$;
 create or replace function mbus._interval(p_what text, p_text text) returns interval
 language plpgsql immutable set search_path from current as $$
 begin
-  if p_text::interval < '0' then raise invalid_datetime_format; end if;
+  if p_text::interval < '0' or p_text::interval > mbus._longest() then raise invalid_datetime_format; end if;
   return p_text::interval;
 exception when invalid_datetime_format or datetime_field_overflow or interval_field_overflow then
   raise exception 'invalid %: "%"', p_what, p_text
@@ -156,7 +156,14 @@ language plpgsql set search_path from current as $$
 declare
   v_number bigint := mbus._number(p_queue.name, p_iid);
 begin
+  perform mbus._check_isolation();
   perform pg_advisory_xact_lock(hashtextextended(p_iid, 0));
+  -- The service queue's own numbers are bungs and gates: who posted under one could let compensations go.
+  if p_queue.name = 'sagas' and not exists (
+      select from mbus.reserved r where r.queue_id = p_queue.id and r.number = v_number) then
+    raise exception 'iid "%" belongs to a saga', p_iid
+      using errcode = 'MB010', hint = 'Roll a saga back with mbus.cancel_saga or by taking its bung.';
+  end if;
   if mbus._has(p_queue.id, v_number)
      or exists (select from mbus.dmq d where d.queue_id = p_queue.id and d.number = v_number)
      or exists (select from mbus.blocked b where b.queue_id = p_queue.id and b.number = v_number and b.released_by is null) then

@@ -30,9 +30,12 @@ begin
 end $$;
 
 -- Removes a message by its number from wherever it is, for one consumer or (null) for all, and returns
--- each copy.  Waits for transactions that hold it.  A copy that moves while we look is caught by the
+-- each copy.  What has expired is left for mbus._expire, which tells those who wait for it.
+--   p_is_idle  leave it where it is leased or dead
+-- Waits for transactions that hold it.  A copy that moves while we look is caught by the
 -- next round: one consumer has one copy at most, for all of them a round must find nothing.
-create or replace function mbus._take_number(p_queue_id integer, p_consumer_id integer, p_number bigint)
+create or replace function mbus._take_number(
+  p_queue_id integer, p_consumer_id integer, p_number bigint, p_is_idle boolean default false)
 returns setof mbus.parcel
 language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
 declare
@@ -54,7 +57,7 @@ begin
       get diagnostics v_found = row_count;
       v_total := v_total + v_found;
     end loop;
-    return query select * from mbus._take_waiting(p_queue_id, p_consumer_id, p_number);
+    return query select * from mbus._take_waiting(p_queue_id, p_consumer_id, p_number, p_is_idle);
     get diagnostics v_found = row_count;
     v_total := v_total + v_found;
     v_round := v_round + 1;
@@ -66,19 +69,23 @@ create or replace function mbus._take_number_query(p_queue mbus.queue, p_ready t
 language sql stable set search_path from current as $$
   select format($query$
     with gone as (
-      delete from mbus.%1$I s where s.id = $1 and s.origin is null or s.origin = $1
+      delete from mbus.%1$I s
+      where (s.id = $1 and s.origin is null or s.origin = $1)
+        and (select e.expires is null or e.expires > mbus.now() from mbus.%5$I e where e.id = s.id)
       returning %2$s)
     select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], %3$s
-    from %4$s where g.expires is null or g.expires > mbus.now()$query$,
+    from %4$s$query$,
     p_ready,
     case p_queue.mode when 'direct' then 's.*' else 's.id' end,
     mbus._queue_values(p_queue) ->> 'columns',
-    case p_queue.mode when 'direct' then 'gone g' else format('gone d join mbus.%I g on g.id = d.id', p_payload) end)
+    case p_queue.mode when 'direct' then 'gone g' else format('gone d join mbus.%I g on g.id = d.id', p_payload) end,
+    p_payload)
 $$;
 
 -- The same among delayed, leased and dead messages.  Of a delayed message meant for several consumers
 -- only the share of the one who takes is removed.
-create or replace function mbus._take_waiting(p_queue_id integer, p_consumer_id integer, p_number bigint)
+create or replace function mbus._take_waiting(
+  p_queue_id integer, p_consumer_id integer, p_number bigint, p_is_idle boolean)
 returns setof mbus.parcel
 language plpgsql set search_path from current as $$
 begin
@@ -113,8 +120,10 @@ begin
   return query
   delete from mbus.blocked b
   where b.queue_id = p_queue_id and b.number = p_number and b.released_by is null and p_consumer_id is null
+    and (b.expires is null or b.expires > mbus.now())
   returning b.number, b.added, b.expires, b.headers, b.properties, b.trail, null::integer[],
             b.data_hstore, b.data_jsonb, b.data_text, b.data_bytea;
+  if p_is_idle then return; end if;
   return query
   delete from mbus.leased l
   where l.queue_id = p_queue_id and l.number = p_number and (p_consumer_id is null or l.consumer_id = p_consumer_id)

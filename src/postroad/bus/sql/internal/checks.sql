@@ -114,7 +114,7 @@ create or replace function mbus._check_isolation() returns void
 language plpgsql stable set search_path from current as $$
 begin
   if current_setting('transaction_isolation') <> 'read committed' then
-    raise exception 'taking messages needs READ COMMITTED, this transaction is %',
+    raise exception 'this call needs READ COMMITTED, this transaction is %',
         upper(current_setting('transaction_isolation'))
       using errcode = 'MB014', hint = 'Begin with: begin isolation level read committed.';
   end if;

@@ -36,6 +36,16 @@ declare
   v_found   bigint;
 begin
   perform mbus._attend(p_queue.id, (select c.id from mbus.consumer c where c.queue_id = p_queue.id and c.name = p_consumer), p_amount);
+  -- Retries of groups first, as in taking.
+  return query
+  select d.number, d.added, d.expires, d.headers, d.properties, d.trail, null::integer[],
+         d.data_hstore, d.data_jsonb, d.data_text, d.data_bytea
+  from mbus.delayed d join mbus.consumer c on c.id = d.consumer_id and c.queue_id = p_queue.id and c.name = p_consumer
+  where d.queue_id = p_queue.id and d.group_name is not null and d.due_at <= (select mbus.now())
+    and (d.expires is null or d.expires > mbus.now())
+  order by d.number limit v_missing;
+  get diagnostics v_found = row_count;
+  v_missing := v_missing - v_found;
   for v_table in select * from mbus._tables_in_order(p_queue, p_consumer) loop
     exit when v_missing <= 0;
     return query execute format($query$
@@ -64,8 +74,16 @@ begin
     return false;
   end if;
   -- A statement of its own, so that it sees all that the last holder of the group has done.
-  if p_group is not null and (mbus._is_group_held(p_consumer_id, p_group)
-                              or mbus._has_elder(p_queue, p_consumer_id, p_number, p_group)) then
+  if p_group is not null and mbus._has_elder(p_queue, p_consumer_id, p_number, p_group) then
+    return false;
+  end if;
+  if p_group is not null and not exists (select from mbus.leased l where l.consumer_id = p_consumer_id and l.group_name = p_group) then
+    perform from mbus.delayed d
+    where d.consumer_id = p_consumer_id and d.group_name = p_group and d.number = p_number and d.due_at <= mbus.now()
+    for update skip locked;
+    if found then return true; end if;
+  end if;
+  if p_group is not null and mbus._is_group_held(p_consumer_id, p_group) then
     return false;
   end if;
   for v_table in select t.ready_table from mbus._tables(p_queue) t where t.consumer_id = p_consumer_id loop

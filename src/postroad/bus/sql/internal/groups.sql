@@ -11,8 +11,21 @@ create or replace function mbus._take_group_retries(p_queue_id integer, p_consum
 returns setof mbus.parcel
 language plpgsql set search_path from current as $$
 declare
-  v_ids bigint[];
+  v_ids     bigint[];
+  v_expired bigint[];
 begin
+  -- They would hold up their groups until maintenance comes.
+  with gone as (
+    delete from mbus.delayed d where d.id in (
+      select w.id from mbus.delayed w
+      where w.queue_id = p_queue_id and w.consumer_id = p_consumer_id and w.group_name is not null
+        and w.due_at <= (select mbus.now()) and w.expires <= (select mbus.now())
+      for update skip locked)
+    returning d.number)
+  select array_agg(g.number) into v_expired from gone g;
+  if v_expired is not null and (select q.has_waiters from mbus.queue q where q.id = p_queue_id) then
+    perform mbus._lost(p_queue_id, p_consumer_id, v_expired);
+  end if;
   v_ids := array(
     select d.id from mbus.delayed d
     where d.queue_id = p_queue_id and d.consumer_id = p_consumer_id and d.group_name is not null

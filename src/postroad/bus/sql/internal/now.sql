@@ -3,3 +3,7 @@
 -- No pinned search_path: it would keep the planner from inlining the body, which names its schema.
 create or replace function mbus.now() returns timestamptz
 language sql volatile parallel safe as $$ select pg_catalog.clock_timestamp() $$;
+
+-- The longest time that a caller may ask for: added to any moment of today it is still a moment.
+create or replace function mbus._longest() returns interval
+language sql immutable parallel safe return interval '1000 years';

@@ -100,6 +100,7 @@ declare
   v_holders  text[] := '{}';
   v_is_new   boolean := false;
 begin
+  perform mbus._check_isolation();    -- an older snapshot does not see what became of the predecessors
   if v_lost not in ('release', 'dmq') then
     raise exception 'unknown consume_after_lost: "%"', v_lost
       using errcode = 'MB012', hint = 'Use release or dmq.';
@@ -212,14 +213,21 @@ begin
 end $$;
 
 -- Messages of a queue are dealt with, by one consumer or (null) by all.  Called in the transaction that
--- consumes, acks or takes them.  Beyond 100 the rest is left to maintenance, so that a consumer does not
--- pay for thousands of successors.
+-- consumes, acks or takes them.
 create or replace function mbus._done(p_queue_id integer, p_consumer_id integer, p_numbers bigint[]) returns void
+language plpgsql set search_path from current set enable_seqscan = off as $$
+begin
+  perform mbus._saga_done(p_queue_id, p_consumer_id, p_numbers);
+  perform mbus._let_go(p_queue_id, p_consumer_id, p_numbers);
+end $$;
+
+-- Nobody waits for these messages any more.  Beyond 100 successors the rest is left to maintenance, so that a consumer
+-- does not pay for thousands of them.
+create or replace function mbus._let_go(p_queue_id integer, p_consumer_id integer, p_numbers bigint[]) returns void
 language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
   v_blocked bigint[];
 begin
-  perform mbus._saga_done(p_queue_id, p_consumer_id, p_numbers);
   with chosen as (
     select w.ctid as at from mbus.wait w
     where w.queue_id = p_queue_id and w.number = any (p_numbers) and w.done_by is null

@@ -29,14 +29,20 @@ end $$;
 create or replace function mbus._saga_open(p_saga mbus.saga, p_queue_id integer, p_number bigint) returns boolean
 language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
-  v_blocked bigint;
+  v_row   mbus.blocked;
+  v_queue mbus.queue;
 begin
-  select b.id into v_blocked from mbus.blocked b
+  select * into v_row from mbus.blocked b
   where b.queue_id = p_queue_id and b.number = p_number and b.released_by is null;
-  if v_blocked is null then return false; end if;
+  if v_row.id is null then return false; end if;
   update mbus.wait w set done_by = pg_current_xact_id()
-  where w.blocked_id = v_blocked and w.queue_id = p_saga.queue_id and w.number = p_saga.gate_number and w.done_by is null;
-  perform mbus._unblock(array[v_blocked]);
+  where w.blocked_id = v_row.id and w.queue_id = p_saga.queue_id and w.number = p_saga.gate_number and w.done_by is null;
+  if not found then return true; end if;    -- it was opened before, and waits for something else
+  perform mbus._unblock(array[v_row.id]);
+  select * into v_queue from mbus.queue q where q.id = p_queue_id and q.has_followers;
+  if found then
+    execute format('select mbus.%I($1, $2, null)', '_follow_' || v_queue.name) using mbus._parcel(v_row), p_number;
+  end if;
   return true;
 end $$;
 
@@ -166,4 +172,19 @@ begin
   end if;
   -- Messages of others that wait for the bung.
   perform mbus._done(p_saga.queue_id, null, array[p_saga.bung_number]);
+end $$;
+
+-- Raises MB012 for a message that a saga counts on: without it the saga could neither go on nor back.
+create or replace function mbus._check_no_step(p_queue mbus.queue, p_number bigint) returns void
+language plpgsql stable set search_path from current set enable_seqscan = off as $$
+declare
+  v_saga bigint;
+begin
+  select s.saga_id into v_saga from mbus.saga_step s
+  where not s.is_settled and (s.do_queue_id = p_queue.id and s.do_number = p_number
+                              or s.undo_queue_id = p_queue.id and s.undo_number = p_number) limit 1;
+  if found then
+    raise exception 'message "%" is a step of saga %', mbus._iid(p_queue.name, p_number), v_saga
+      using errcode = 'MB012', hint = 'It stays where its saga expects it. Cancel the saga, or try the step again.';
+  end if;
 end $$;

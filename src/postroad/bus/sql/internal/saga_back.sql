@@ -85,7 +85,10 @@ begin
      and exists (select from mbus.saga_step s where s.saga_id = p_saga.id and p_step.name = any (s.after) and not s.is_settled) then
     return p_step;
   end if;
-  if mbus._saga_open(p_saga, p_step.undo_queue_id, p_step.undo_number) then
+  if p_step.is_undo_lost then
+    p_step.state := 'parked';
+    p_step.undo_error := coalesce(p_step.undo_error, 'its message is lost');
+  elsif mbus._saga_open(p_saga, p_step.undo_queue_id, p_step.undo_number) then
     p_step.state := 'compensating';
   elsif p_step.undone_at is not null then
     p_step.state := 'compensated';    -- an operator took it

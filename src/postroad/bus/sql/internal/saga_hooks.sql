@@ -88,11 +88,11 @@ begin
   select l.saga_id, 'died', l.name, l.undo_error from lost l where l.state = 'parked';
 end $$;
 
--- Called by mbus._give_back: an attempt failed.
+-- Called by mbus._give_back: an attempt failed.  Whoever gets the message next may do what the last one did not.
 create or replace function mbus._saga_tried(
   p_queue_id integer, p_consumer_id integer, p_number bigint, p_attempts integer, p_error text) returns void
 language sql set search_path from current set enable_seqscan = off as $$
-  update mbus.saga_step s set attempts = p_attempts, error = coalesce(p_error, s.error)
+  update mbus.saga_step s set attempts = p_attempts, error = coalesce(p_error, s.error), is_aborted = false
   where s.do_queue_id = p_queue_id and s.do_number = p_number and s.do_consumer_id = p_consumer_id;
   update mbus.saga_step s set undo_attempts = p_attempts, undo_error = coalesce(p_error, s.undo_error)
   where s.undo_queue_id = p_queue_id and s.undo_number = p_number and s.undo_consumer_id = p_consumer_id;

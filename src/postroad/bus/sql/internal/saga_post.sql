@@ -79,7 +79,8 @@ begin
   elsif cardinality(p_after) = 0 or not mbus._block(p_queue, v_parcel, null) then
     perform mbus._put(p_queue.id, v_parcel);
   end if;
-  if p_queue.has_followers then
+  -- A copy of what waits for its gate is made when that opens.
+  if p_queue.has_followers and not p_is_gated then
     execute format('select mbus.%I($1, $2, null)', '_follow_' || p_queue.name) using v_parcel, p_number;
   end if;
 end $$;

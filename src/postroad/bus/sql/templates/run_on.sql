@@ -16,6 +16,7 @@ begin
     v_error := null;
     begin
       select * into v_message from mbus.take_from_{queue}_by_default(v_iid);
+      continue when not found;    -- it has expired since
       execute exec using v_message;
       v_count := v_count + 1;
     exception when others or assert_failure then
