@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -128,22 +129,33 @@ def arrive(message: AbstractIncomingMessage, payload: Payload, now: datetime) ->
         data = _data(payload, message.body)
     except (ValueError, RecursionError) as wrong:
         data, problem = "", f"the queue carries {payload}: {wrong}"
-    kept, described, identity = dump(headers), dump(properties), _identity(message, headers)
-    if "\x00" in kept + described + (identity or ""):
+    identity = _identity(message, headers)
+    if any("\x00" in text for text in _texts(headers, properties, identity)):
         problem = problem or "a header, a property or the message_id has a zero character"
-        kept, described, identity = readable(kept), readable(described), None
+        headers, properties, identity = _readable(headers), _readable(properties), None
     expires = _moment(_header(message, "expires"))
     if expires is None and message.expiration is not None:
         expires = now + _span(message.expiration)
     return Arrived(
         id=identity,
         data=data,
-        headers=kept,
-        properties=described or None,
+        headers=dump(headers),
+        properties=dump(properties) or None,
         expires=expires,
         delayed=_moment(_header(message, "delayed_until")),
         problem=problem,
     )
+
+
+def _texts(headers: Hstore, properties: Hstore, identity: str | None) -> Iterator[str]:
+    for table in (headers, properties):
+        yield from table
+        yield from filter(None, table.values())
+    yield identity or ""
+
+
+def _readable(table: Hstore) -> dict[str, str | None]:
+    return {readable(name): value and readable(value) for name, value in table.items()}
 
 
 def _identity(message: AbstractIncomingMessage, headers: Hstore) -> str | None:
