@@ -163,6 +163,27 @@ def test_a_file_that_kills_its_workers_ends_as_failed(journal: Journal) -> None:
     assert "was lost" in journal.value("select error_message from intake.imported_files")
 
 
+def test_a_lost_worker_is_no_try_of_the_file(journal: Journal) -> None:
+    journal.see(1, ("a", 20 * MIB, 1))
+    for _ in range(3):
+        ((file_id,),) = journal.pick()
+        journal.claim([file_id])
+        journal.connection.execute(
+            "update intake.imported_files set lease_until = intake.now() - interval '1 second'"
+        )
+        journal.rows("select * from intake.reconcile()")
+    assert journal.rows("select attempts, lost_workers from intake.imported_files")[0] == {
+        "attempts": 0,
+        "lost_workers": 3,
+    }
+    ((file_id,),) = journal.pick()
+    (row,) = journal.claim([file_id])
+    # The first try of its own that fails: there are others left.
+    fail = "select intake.fail(%s, %s, 'permission denied', 3)"
+    assert journal.value(fail, file_id, row["lease_token"]) == "discovered"
+    assert journal.value("select lost_workers from intake.imported_files") == 0
+
+
 def test_the_end_and_the_notice_come_together_and_once(journal: Journal) -> None:
     journal.connection.execute("select mbus.create_queue('file_events', payload => 'jsonb')")
     journal.see(1, ("a", 1, 1))

@@ -31,8 +31,9 @@ TOPICS: dict[str, tuple[str, ...]] = {
         "take_from_<q>_by_<c>", "peek_<q>",
     ),
     "Leases": ("lease_<q>_by_<c>", "ack", "ackn", "nack", "extend", "extendn"),
-    "Sagas": ("create_saga", "cancel_saga", "abort_saga", "retry_saga", "settle_saga_step",
-              "sagas"),
+    "Sagas": (
+        "create_saga", "cancel_saga", "abort_saga", "retry_saga", "settle_saga_step", "sagas",
+    ),
     "Request and reply": ("request", "replies", "reply", "replyn_hstore", "replyn_jsonb",
                           "replyn_text", "replyn_bytea", "reply_queue"),
     "Temporary queues and consumers": (

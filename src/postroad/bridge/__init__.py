@@ -33,6 +33,7 @@ from postroad.bridge.errors import (
     NoShard,
     PayloadMismatch,
     SecretInAddress,
+    Unfit,
     Unroutable,
 )
 from postroad.bridge.house import BridgeHouse
@@ -66,5 +67,6 @@ __all__ = [
     "SecretInAddress",
     "ShardedQueue",
     "ShardedWorker",
+    "Unfit",
     "Unroutable",
 ]

@@ -20,7 +20,9 @@ _TAKE_TEXT = (
     " properties::text, expires::text, delayed::text from bridge.take(%s, %s, %s, %s)"
 )
 _TAKE_PARSED = (
-    "select batch, messages, looped, iids, ids, data, headers, properties, expires, delayed"
+    "select batch, messages, looped, iids, ids, data, headers, properties,"
+    # Moments that Python cannot hold are as good as never.
+    " array(select case when e < '9999-12-31' then e end from unnest(expires) e), delayed"
     " from bridge.take(%s, %s)"
 )
 _RECEIVE = (
@@ -183,6 +185,13 @@ async def hello(connection: AsyncConnection[Any]) -> tuple[str, str]:
 async def state(connection: AsyncConnection[Any], outlet: str) -> str:
     """Ask for the state of an outlet."""
     return str((await _row(connection, "select bridge.state(%s)", (outlet,)))[0])
+
+
+async def left(connection: AsyncConnection[Any], outlet: str) -> int:
+    """Tell what an outlet still has to send: ready, delayed, leased or waiting for another."""
+    text = "select lag from bridge.status where name = %s and direction = 'out'"
+    row = await _row(connection, text, (outlet,))
+    return int(row[0] or 0) if row else 0
 
 
 async def set_state(connection: AsyncConnection[Any], outlet: str, wanted: str) -> str:

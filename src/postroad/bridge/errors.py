@@ -11,6 +11,7 @@ BridgeError                   family
 ├── BrokerUnavailable         RabbitMQ cannot be reached
 ├── BrokerRefused             RabbitMQ reached, and it says no: a right, a queue of another kind
 ├── Unroutable                RabbitMQ has no queue for a message
+├── Unfit                     AMQP cannot carry a message, or RabbitMQ will never take it
 └── NoShard                   a logical queue without an active shard
 ```
 
@@ -36,6 +37,7 @@ __all__ = [
     "NoShard",
     "PayloadMismatch",
     "SecretInAddress",
+    "Unfit",
     "Unroutable",
     "translate",
 ]
@@ -108,6 +110,13 @@ class Unroutable(BridgeError):
     """RabbitMQ has no queue that a message could go to."""
 
     code = "bridge_unroutable"
+    kind = "refused"
+
+
+class Unfit(BridgeError):
+    """A message that AMQP cannot carry, or that RabbitMQ will never take: too long somewhere."""
+
+    code = "bridge_unfit"
     kind = "refused"
 
 

@@ -95,6 +95,9 @@ class Pump(Service):
         self._state = "running"
         self._state_changed = asyncio.Event()
         self._committed: list[int] = []
+        # Whether something went well since the last failure, and whether a problem may be noted.
+        self._is_well = False
+        self._has_problem = True
 
     # What a subclass writes.
 
@@ -139,6 +142,7 @@ class Pump(Service):
                 self.announce_ready()
                 problem = sentence(failures.exceptions[0])
                 log_failure(self.bridge, problem, failures)
+                self._is_well, self._has_problem = False, True
                 await self._note(problem)
                 self.signals.emit("failed", problem)
                 await self.pause(backoff.next_seconds())
@@ -159,7 +163,6 @@ class Pump(Service):
             await self._look(watch)
             wakeup = await stack.enter_async_context(self._wakeup(watch))
             turns = Turns()
-            await calls.note_problem(watch, self.bridge, None)
             self.announce_ready()
             self.signals.emit("pumping")
             async with asyncio.TaskGroup() as group:
@@ -170,6 +173,7 @@ class Pump(Service):
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
                 keeper.cancel()
             # In order, what is left undone is done.
+            await self._look(watch)
             await self._settle(watch)
 
     async def _hold(self, hands: list[AsyncConnection[Any]]) -> bool:
@@ -202,6 +206,7 @@ class Pump(Service):
                 await calls.bury(hand, self.bridge, batch, delivery)
             await hand.commit()
             backoff.reset()
+            self._is_well = True
             if batch.number is not None:
                 self._committed.append(batch.number)
             self.delivered += delivery.posted
@@ -211,6 +216,7 @@ class Pump(Service):
 
     async def _take_or_wait(self, hand: AsyncConnection[Any], wakeup: AsyncWakeup) -> Batch | None:
         if self._state in ("paused", "drained"):
+            self._is_well = True
             self._state_changed.clear()
             if not self.stopping.is_set():
                 await self._state_changed.wait()
@@ -224,11 +230,15 @@ class Pump(Service):
             return batch
         await hand.rollback()
         if self._state == "draining":
-            # Hands with batches on their way keep the lock on them: they commit by themselves.
-            await calls.set_state(hand, self.bridge, "drained")
+            # What is delayed, blocked or still with another hand counts: it has not left yet.
+            is_empty = await calls.left(hand, self.bridge) == 0
+            if is_empty:
+                await calls.set_state(hand, self.bridge, "drained")
+                self._state = "drained"
             await hand.commit()
-            self._state = "drained"
-            return None
+            if is_empty:
+                return None
+        self._is_well = True
         self.signals.emit("idle")
         waiting = asyncio.create_task(wakeup.wait(self.queue, epoch))
         stopping = asyncio.create_task(self.stopping.wait())
@@ -259,6 +269,10 @@ class Pump(Service):
             await asyncio.sleep(KEEPER_SECONDS)
 
     async def _look(self, watch: AsyncConnection[Any]) -> None:
+        # Connecting alone proves nothing: what stopped the bridge may be the next message.
+        if self._is_well and self._has_problem:
+            await calls.note_problem(watch, self.bridge, None)
+            self._has_problem = False
         state = await calls.state(watch, self.bridge)
         if state != self._state:
             self._state = state

@@ -12,31 +12,31 @@ connecting ──▶ consuming ──failure──▶ waiting ──backoff─�
                 paused, drained
 ```
 
-What the queue cannot take (no JSON for a jsonb queue) is kept in `bridge.refused`.
+What the queue cannot take (no JSON for a jsonb queue, a header with a zero character) is kept in
+`bridge.refused`, and acknowledged: it holds up no other.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 from urllib.parse import urlsplit
 
-from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
+from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage
 from psycopg import AsyncConnection
 
 from postroad.bridge import calls
-from postroad.bridge.calls import ParsedBatch
 from postroad.bridge.ends import speaking
 from postroad.bridge.errors import BrokerUnavailable
 from postroad.bridge.failures import log_failure, sentence
 from postroad.bridge.pump import PumpSettings
-from postroad.bridge.rabbit_mapping import Arrived, arrive
+from postroad.bridge.rabbit_backlog import end_of_stream, ready_messages
+from postroad.bridge.rabbit_posting import Posting
 from postroad.bridge.rabbit_publisher import broker_failures, connect_broker
+from postroad.bridge.rabbit_reading import read_leniently
 from postroad.bridge.rabbit_topology import RabbitRoute, declare
 from postroad.bus import calls as bus_calls
 from postroad.bus.notifier import AsyncNotifier
@@ -48,12 +48,14 @@ from postroad.service import Service
 
 __all__ = ["RabbitIn", "broker_label"]
 
-logger = logging.getLogger(__name__)
-
 LOOK_SECONDS = 0.5
 NOTE_SECONDS = 5.0
 # Twice as many are prefetched, and bodies may be large.
 RABBIT_BATCH_MOST = 1_000
+# So many looks in a row that find nothing mean that nothing is left.
+QUIET_LOOKS = 2
+
+Incoming: TypeAlias = "asyncio.Queue[AbstractIncomingMessage | None]"
 
 
 def broker_label(url: str, queue: str) -> str:
@@ -78,6 +80,7 @@ class RabbitIn(Service):
         super().__init__(f"bridge {name}")
         self.bridge = name
         self.queue = queue
+        read_leniently()
         self._url = url
         self._target = target
         self.route = route or RabbitRoute(queue=queue)
@@ -87,9 +90,27 @@ class RabbitIn(Service):
         self._label = broker_label(url, self._from)
         self.settings = settings or PumpSettings()
         self._most = min(self.settings.batch_messages, RABBIT_BATCH_MOST)
-        self.delivered = 0
-        self.dropped = 0
-        self.refused = 0
+        self.posting = Posting(name, self._label)
+        self._in_hand = 0
+        self._is_leaving = False
+        # Whether something went well since the last failure, and whether a problem may be noted.
+        self._is_well = False
+        self._has_problem = True
+
+    @property
+    def delivered(self) -> int:
+        """How many messages were posted since it began."""
+        return self.posting.delivered
+
+    @property
+    def dropped(self) -> int:
+        """How many of them had come before, or came home."""
+        return self.posting.dropped
+
+    @property
+    def refused(self) -> int:
+        """How many cannot be posted and are kept apart."""
+        return self.posting.refused
 
     async def install(self) -> None:
         """Open the inlet at the target. Raises QueueNotFound when its queue is not there."""
@@ -120,6 +141,7 @@ class RabbitIn(Service):
                 self.announce_ready()
                 problem = sentence(failures.exceptions[0])
                 log_failure(self.bridge, problem, failures)
+                self._is_well, self._has_problem = False, True
                 await self._note(problem)
                 self.signals.emit("failed", problem)
                 await self.pause(backoff.next_seconds())
@@ -150,15 +172,16 @@ class RabbitIn(Service):
 
             notifier = AsyncNotifier(send)
             stack.push_async_callback(notifier.close)
-            incoming: asyncio.Queue[AbstractIncomingMessage | None] = asyncio.Queue()
+            incoming: Incoming = asyncio.Queue()
+            self._in_hand, self._is_leaving = 0, False
             channel.close_callbacks.add(lambda *_: incoming.put_nowait(None))
             await self._consume(channel, watch, incoming)
-            await calls.note_problem(watch, self.bridge, None)
             self.announce_ready()
             self.signals.emit("consuming")
-            backoff.reset()
             async with asyncio.TaskGroup() as group:
-                keeper = group.create_task(self._keep(watch, channel, incoming))
+                keeper = group.create_task(
+                    self._keep(watch, connection, channel, incoming, backoff)
+                )
                 await self._post_all(target, payload, incoming, notifier)
                 keeper.cancel()
 
@@ -166,11 +189,11 @@ class RabbitIn(Service):
         self,
         channel: AbstractChannel,
         watch: AsyncConnection[Any],
-        incoming: asyncio.Queue[AbstractIncomingMessage | None],
+        incoming: Incoming,
     ) -> None:
         arguments: dict[str, Any] = {}
         if self.route.kind == "stream":
-            known = await calls.position(watch, self.bridge, self._label)
+            known = self.posting.position = await calls.position(watch, self.bridge, self._label)
             arguments["x-stream-offset"] = "first" if known is None else known + 1
 
         async def keep(message: AbstractIncomingMessage) -> None:
@@ -184,7 +207,7 @@ class RabbitIn(Service):
         self,
         target: AsyncConnection[Any],
         payload: Payload,
-        incoming: asyncio.Queue[AbstractIncomingMessage | None],
+        incoming: Incoming,
         notifier: AsyncNotifier,
     ) -> None:
         while True:
@@ -193,88 +216,72 @@ class RabbitIn(Service):
                 gathered.append(incoming.get_nowait())
             if None in gathered:
                 if self.stopping.is_set() or (gathered[0] is None and self._is_leaving):
-                    self._is_leaving = False
                     return
                 raise BrokerUnavailable("the channel to RabbitMQ was closed")
             messages = cast("list[AbstractIncomingMessage]", gathered)
-            await self._post(target, payload, messages)
+            self._in_hand = len(messages)
+            await self.posting.post(target, payload, messages)
+            self.signals.emit("posted", len(messages))
             with broker_failures():
                 # All of one channel and in order: one acknowledgement for all up to the last.
                 await messages[-1].ack(multiple=True)
+            self._in_hand = 0
+            self._is_well = True
             notifier.announce(self.queue)
             self.signals.emit("acknowledged", len(messages))
-
-    _is_leaving = False
-
-    async def _post(
-        self,
-        target: AsyncConnection[Any],
-        payload: Payload,
-        messages: list[AbstractIncomingMessage],
-    ) -> None:
-        now = datetime.now(UTC)
-        arrived = [arrive(message, payload, now) for message in messages]
-        good = [place for place, each in enumerate(arrived) if each.problem is None]
-        position = messages[-1].headers.get("x-stream-offset")
-        async with target.transaction():
-            delivery = await calls.receive(
-                target,
-                self.bridge,
-                self._label,
-                _batch([arrived[place] for place in good]),
-                position if isinstance(position, int) else None,
-            )
-            problems = {
-                place: each.problem or "" for place, each in enumerate(arrived) if each.problem
-            }
-            problems |= {
-                good[place - 1]: error
-                for place, error in zip(delivery.refused, delivery.errors, strict=True)
-            }
-            for place, problem in problems.items():
-                message = messages[place]
-                await calls.refuse(
-                    target,
-                    self.bridge,
-                    self._label,
-                    message.message_id,
-                    problem,
-                    arrived[place].headers,
-                    message.body,
-                )
-        self.delivered += delivery.posted
-        self.dropped += delivery.dropped
-        self.refused += len(problems)
-        self.signals.emit("posted", len(messages))
 
     async def _keep(
         self,
         watch: AsyncConnection[Any],
+        connection: AbstractConnection,
         channel: AbstractChannel,
-        incoming: asyncio.Queue[AbstractIncomingMessage | None],
+        incoming: Incoming,
+        backoff: Backoff,
     ) -> None:
         loop = asyncio.get_running_loop()
         noted_at = loop.time() - NOTE_SECONDS
+        quiet_looks = 0
         while True:
             state = await calls.state(watch, self.bridge)
-            if state == "draining" and incoming.empty() and await self._waiting(channel) == 0:
-                await calls.set_state(watch, self.bridge, "drained")
-                state = "drained"
             if state in ("paused", "drained"):
                 self._is_leaving = True
                 incoming.put_nowait(None)
                 return
-            if loop.time() - noted_at >= NOTE_SECONDS and self.route.kind != "stream":
-                waiting = await self._waiting(channel)
+            # A message may be on its way from the socket: one quiet look proves nothing.
+            quiet_looks = 0 if self._in_hand or not incoming.empty() else quiet_looks + 1
+            if self._is_well or quiet_looks >= QUIET_LOOKS:
+                await self._be_well(watch, backoff)
+            if state == "draining" and quiet_looks >= QUIET_LOOKS:
+                if await self._waiting(connection, channel, incoming) == 0:
+                    await calls.note_waiting(watch, self.bridge, self._label, 0)
+                    await calls.set_state(watch, self.bridge, "drained")
+                    continue
+                quiet_looks = 0
+            if loop.time() - noted_at >= NOTE_SECONDS:
+                waiting = await self._waiting(connection, channel, incoming)
                 await calls.note_waiting(watch, self.bridge, self._label, waiting)
                 await calls.settle(watch, self.bridge, self._label, [], [], self.settings.keep)
                 noted_at = loop.time()
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _waiting(self, channel: AbstractChannel) -> int:
-        with broker_failures():
-            queue = await channel.declare_queue(self._from, passive=True)
-        return int(queue.declaration_result.message_count or 0)
+    async def _be_well(self, watch: AsyncConnection[Any], backoff: Backoff) -> None:
+        # Connecting alone proves nothing: what stopped the bridge may be the next message.
+        backoff.reset()
+        if self._has_problem:
+            await calls.note_problem(watch, self.bridge, None)
+            self._has_problem = False
+
+    async def _waiting(
+        self, connection: AbstractConnection, channel: AbstractChannel, incoming: Incoming
+    ) -> int:
+        here = self._in_hand + incoming.qsize()
+        if self.route.kind != "stream":
+            return here + await ready_messages(channel, self._from)
+        end = await end_of_stream(connection, self._from)
+        if end is None:
+            return here
+        position = self.posting.position
+        return max(here, end - (-1 if position is None else position))
 
     async def _note(self, problem: str) -> None:
         with contextlib.suppress(*SURVIVABLE):
@@ -295,21 +302,6 @@ class RabbitIn(Service):
             yield connection
         finally:
             await connection.close()
-
-
-def _batch(arrived: list[Arrived]) -> ParsedBatch:
-    return ParsedBatch(
-        number=None,
-        messages=len(arrived),
-        looped=0,
-        iids=[],
-        ids=[each.id for each in arrived],
-        data=[each.data for each in arrived],
-        headers=[each.headers for each in arrived],
-        properties=[each.properties for each in arrived],
-        expires=[each.expires for each in arrived],
-        delayed=[each.delayed for each in arrived],
-    )
 
 
 async def _close(connection: Any) -> None:

@@ -22,8 +22,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -31,6 +31,7 @@ import aio_pika
 from aio_pika.abc import AbstractIncomingMessage, DeliveryMode
 
 from postroad.bridge.calls import ParsedBatch
+from postroad.bridge.rabbit_limits import expiration, readable, timestamp
 from postroad.bus.hstore import Hstore, dump, parse
 from postroad.bus.payload import Payload
 
@@ -38,6 +39,8 @@ __all__ = ["Arrived", "arrive", "depart", "routing_key"]
 
 APPLICATION = "postroad"
 _PROPERTY = "property."
+# Longer than any iid with the name of its database; an index entry has its limit.
+IDENTITY_MOST = 255
 _PRIORITIES = {"high": 9, "low": 1}
 # Kept by the broker or made anew on arrival.
 _NOT_HEADERS = frozenset(
@@ -77,8 +80,8 @@ def depart(batch: ParsedBatch, place: int, payload: Payload, now: datetime) -> a
         content_type=headers.get("content_type") or content_type,
         correlation_id=headers.get("correlation"),
         priority=_PRIORITIES.get(headers.get("priority") or ""),
-        timestamp=_moment(headers.get("enqueue_time")),
-        expiration=None if expires is None else max(timedelta(0), expires - now),
+        timestamp=timestamp(_moment(headers.get("enqueue_time"))),
+        expiration=expiration(expires, now),
         delivery_mode=DeliveryMode.PERSISTENT,
     )
 
@@ -106,7 +109,6 @@ class Arrived:
     expires: datetime | None
     delayed: datetime | None
     problem: str | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 def arrive(message: AbstractIncomingMessage, payload: Payload, now: datetime) -> Arrived:
@@ -125,27 +127,42 @@ def arrive(message: AbstractIncomingMessage, payload: Payload, now: datetime) ->
     problem = None
     try:
         data = _data(payload, message.body)
-    except ValueError as wrong:
+    except (ValueError, RecursionError) as wrong:
         data, problem = "", f"the queue carries {payload}: {wrong}"
+    identity = _identity(message, headers)
+    if any("\x00" in text for text in _texts(headers, properties, identity)):
+        problem = problem or "a header, a property or the message_id has a zero character"
+        headers, properties, identity = _readable(headers), _readable(properties), None
     expires = _moment(_header(message, "expires"))
     if expires is None and message.expiration is not None:
         expires = now + _span(message.expiration)
     return Arrived(
-        id=_identity(message, headers),
+        id=identity,
         data=data,
         headers=dump(headers),
-        properties=dump(properties) if properties else None,
+        properties=dump(properties) or None,
         expires=expires,
         delayed=_moment(_header(message, "delayed_until")),
         problem=problem,
     )
 
 
+def _texts(headers: Hstore, properties: Hstore, identity: str | None) -> Iterator[str]:
+    for table in (headers, properties):
+        yield from table
+        yield from filter(None, table.values())
+    yield identity or ""
+
+
+def _readable(table: Hstore) -> dict[str, str | None]:
+    return {readable(name): value and readable(value) for name, value in table.items()}
+
+
 def _identity(message: AbstractIncomingMessage, headers: Hstore) -> str | None:
     """Tell by what a message is known again: where it was first posted, else its sender's id."""
     first, journey = headers.get("source_iid"), headers.get("seenby_nodes")
     found = re.match(r'\{"?([^,"]+)@', journey) if journey else None
-    if first and found:
+    if first and found and len(first) + len(found[1]) < IDENTITY_MOST:
         return f"{first}/{found[1]}"
     return message.message_id
 
@@ -199,6 +216,9 @@ def _data(payload: Payload, body: bytes) -> str:
 def _plain(text: str) -> str:
     if "\x00" in text:
         raise ValueError("text with a zero character")
+    if not text.isascii():
+        # JSON may name halves of characters, which no encoding has.
+        text.encode()
     return text
 
 

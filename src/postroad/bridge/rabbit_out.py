@@ -5,7 +5,8 @@ it commits. A crash between the confirms and the commit sends the batch again, u
 `message_id`s. No broker without a memory of ids can do better; a receiver that has one, such as
 `RabbitIn` into PostgreSQL, makes it exactly once in effect.
 
-A message that no queue would get (`mandatory`) goes to the dmq of the bridge's consumer.
+A message that no queue would get (`mandatory`), that AMQP cannot carry (a routing key above 255
+bytes) or that the broker is not set to take goes to the dmq of the bridge's consumer.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """`RabbitPublisher`: messages to RabbitMQ, each confirmed by the broker before it counts as sent.
 
-A message is persistent and mandatory: where no queue would get it, `Unroutable` says so. A call
+A message is persistent and mandatory: where no queue would get it, `Unroutable` says so; one that
+AMQP cannot carry or the broker is not set to take is `Unfit`, and holds up no other. A call
 that failed half-way may have reached the broker; publish again under the same `message_id`, and a
 receiver that remembers ids drops the second one. That is at least once on the wire.
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import struct
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -23,7 +25,14 @@ import aiormq
 from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractExchange
 from aio_pika.exceptions import AMQPError, DeliveryError
 
-from postroad.bridge.errors import BridgeError, BrokerRefused, BrokerUnavailable, Unroutable
+from postroad.bridge.errors import (
+    BridgeError,
+    BrokerRefused,
+    BrokerUnavailable,
+    Unfit,
+    Unroutable,
+)
+from postroad.bridge.rabbit_limits import unfit
 from postroad.bus.reconnect import Backoff
 
 __all__ = ["Outgoing", "RabbitPublisher", "broker_failures", "connect_broker"]
@@ -153,20 +162,33 @@ class RabbitPublisher:
         Raises BrokerUnavailable when some of them may not have reached the broker.
         """
         answers: list[BridgeError | None] = []
-        async with self._channel() as channel:
-            with broker_failures():
-                # Without asking the broker whether they exist: publishing tells.
-                exchanges = {
-                    name: await channel.get_exchange(name, ensure=False)
-                    for name in {each.exchange for each in outgoing}
-                }
-                for start in range(0, len(outgoing), self._window):
-                    part = outgoing[start : start + self._window]
+        for start in range(0, len(outgoing), self._window):
+            answers += await self._publish_part(outgoing[start : start + self._window])
+        return answers
+
+    async def _publish_part(self, part: Sequence[Outgoing]) -> list[BridgeError | None]:
+        try:
+            async with self._channel() as channel:
+                with broker_failures():
+                    # Without asking the broker whether they exist: publishing tells.
+                    exchanges = {
+                        name: await channel.get_exchange(name, ensure=False)
+                        for name in {each.exchange for each in part}
+                    }
                     async with asyncio.timeout(self._confirm_seconds):
-                        answers += await asyncio.gather(
+                        return await asyncio.gather(
                             *(_publish(exchanges[each.exchange], each) for each in part)
                         )
-        return answers
+        except BrokerRefused as refusal:
+            if not isinstance(refusal.__cause__, aiormq.exceptions.ChannelPreconditionFailed):
+                raise
+            # One of them is too long for this broker, which shut the channel and does not say
+            # which. The others go again in parts, in order and under the same ids.
+            if len(part) == 1:
+                return [Unfit(str(refusal), hint="see the broker's max_message_size")]
+            half = len(part) // 2
+            first = await self._publish_part(part[:half])
+            return first + await self._publish_part(part[half:])
 
     @contextlib.asynccontextmanager
     async def _channel(self) -> AsyncIterator[AbstractChannel]:
@@ -201,6 +223,8 @@ class RabbitPublisher:
 
 
 async def _publish(exchange: AbstractExchange, outgoing: Outgoing) -> BridgeError | None:
+    if (problem := unfit(outgoing.message, outgoing.routing_key)) is not None:
+        return Unfit(problem, hint="shorten it; then send it again with: postroad bus redrive")
     try:
         await exchange.publish(outgoing.message, routing_key=outgoing.routing_key, mandatory=True)
     except DeliveryError as failure:
@@ -210,4 +234,7 @@ async def _publish(exchange: AbstractExchange, outgoing: Outgoing) -> BridgeErro
             f"no queue for routing key {outgoing.routing_key!r} of exchange {outgoing.exchange!r}",
             hint="bind a queue, then send it again with: postroad bus redrive",
         )
+    except (TypeError, ValueError, struct.error) as wrong:
+        # The driver could not write it down; nothing of it has left.
+        return Unfit(f"AMQP cannot carry the message: {_reason(wrong)}")
     return None

@@ -22,7 +22,7 @@ from postroad.broker.leases import NACK, PARK, Leases, arrays
 from postroad.broker.link import CHANNEL, Link
 from postroad.broker.routes import Routes
 from postroad.broker.upkeep import Upkeep
-from postroad.broker.watch import Watch
+from postroad.broker.watch import Taken, Watch
 
 if TYPE_CHECKING:
     from postroad.broker.channel import Channel
@@ -36,8 +36,6 @@ RECHECK_SECONDS = 5.0
 TEMPORARY_PORTION = 100
 
 UNAWAIT = "select broker.unawait($1)"
-
-Taken = tuple[str, str, int, bool]  # iid, data, token, is redelivered
 
 
 class Consumption:
@@ -85,6 +83,9 @@ class Consumption:
     def unwatch(self, consumer_tag: str) -> None:
         """Take no more."""
         watch = self._watches.pop(consumer_tag, None)
+        if watch is not None and watch.taken:
+            self.give_back(token for _, _, token, _ in watch.taken)
+            watch.taken.clear()
         if watch is not None and watch.is_awaited and not self._link.is_closed:
             self._link.run_prepared(UNAWAIT, str(watch.route.id))
         if all(each.route.is_temporary for each in self._watches.values()):
@@ -118,6 +119,8 @@ class Consumption:
 
     def next_look(self) -> float:
         """Tell in how many seconds somebody is due for a look without being told."""
+        if any(watch.taken for watch in self._watches.values()):
+            return 0.0
         now = time.monotonic()
         looks = [self._rechecked + RECHECK_SECONDS]
         looks += [
@@ -136,6 +139,9 @@ class Consumption:
             self._recheck(now)
         has_come = False
         for watch in list(self._watches.values()):
+            if watch.taken:
+                self._hand_out(watch)
+                has_come = True
             if watch.is_stale:
                 self._refresh(watch)
             room = self._room(watch)
@@ -157,13 +163,27 @@ class Consumption:
         for name in watch.route.bus_names:
             taken = self._take(watch, name, room - found)
             found += len(taken)
-            for iid, data, token, is_redelivered in taken:
-                tag = str(token) if token else iid
-                watch.deliver(codec.decode(data, watch.queue, tag, is_redelivered))
+            watch.taken.extend(taken)
+            self._hand_out(watch)
             if found >= room:
                 break
         watch.found(found, room)
         return found > 0
+
+    def _hand_out(self, watch: Watch) -> None:
+        """Hand out what was taken. A handler that raises leaves the rest for the next look."""
+        while watch.taken:
+            iid, data, token, is_redelivered = watch.taken.popleft()
+            try:
+                message = codec.decode(
+                    data, watch.queue, str(token) if token else iid, is_redelivered
+                )
+            except (ValueError, TypeError, KeyError, AttributeError) as wrong:
+                # Nobody can read it, now or later: it goes to the dead, and the next one comes.
+                logger.warning("message_unreadable", extra={"iid": iid, "reason": str(wrong)})
+                self.refuse(token, requeue=False)
+                continue
+            watch.deliver(message)
 
     def _take(self, watch: Watch, name: str, amount: int) -> list[Taken]:
         """Acknowledge, say that we wait, and take, all in one call.

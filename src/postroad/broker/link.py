@@ -149,7 +149,11 @@ class Link:
 
 def _check(result: PGresult) -> PGresult:
     if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
-        raise psycopg.errors.error_from_result(result)
+        failure = psycopg.errors.error_from_result(result)
+        if failure.sqlstate is None:
+            # Not the server's word but libpq's: there is nobody at the other end any more.
+            raise psycopg.OperationalError(str(failure))
+        raise failure
     return result
 
 

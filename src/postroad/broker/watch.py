@@ -18,16 +18,19 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from postroad.broker.routes import Route
 
 if TYPE_CHECKING:
     from postroad.broker.channel import Channel
 
-__all__ = ["Watch"]
+__all__ = ["Taken", "Watch"]
+
+Taken: TypeAlias = tuple[str, str, int, bool]  # iid, data, token, is redelivered
 
 LOOK_AGAIN_SECONDS = (0.02, 0.1, 0.5, 2.0)
 ROOM_SECONDS = 0.003
@@ -47,6 +50,8 @@ class Watch:
     is_stale: bool = False
     look_at: float = math.inf
     room_at: float = 0.0
+    # Taken and not handed out yet: more than one only while a handler has raised.
+    taken: deque[Taken] = field(default_factory=deque)
     _again: list[float] = field(default_factory=list)
 
     def awaits(self) -> None:

@@ -15,7 +15,7 @@ from postroad.intake.alert_keys import cleanup_alert
 from postroad.intake.engine import Engine
 from postroad.intake.errors import FileChanged, FileVanished, RemoteFileError, SourceError
 from postroad.intake.journal import Row
-from postroad.intake.settling import check_version, remote_path
+from postroad.intake.settling import check_version, move_folder, remote_path
 from postroad.intake.source import Source, answering
 from postroad.intake.temporary import remove_temporary
 
@@ -85,10 +85,7 @@ async def _clean(engine: Engine, server: Row, row: Row, source: Source) -> bool:
 
 
 async def _move(server: Row, row: Row, source: Source, path: bytes) -> str:
-    folder: bytes = server["move_to"].encode("utf-8", "surrogateescape")
-    if not folder.startswith(b"/"):
-        folder = server["directory"].encode("utf-8", "surrogateescape") + b"/" + folder
-    target = folder + b"/" + bytes(row["path"])
+    target = move_folder(server) + b"/" + bytes(row["path"])
     await source.sftp.makedirs(target.rpartition(b"/")[0], exist_ok=True)
     if await source.sftp.lexists(target):
         target += b"." + str(row["id"]).encode()

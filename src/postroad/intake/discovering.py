@@ -1,7 +1,7 @@
 """Discovery: one look at a server, written to the journal page by page.
 
 ```
-begin_scan ── lease on the server's scan; a second discoverer leaves
+begin_scan ── lease on the server's scan, held on by a heartbeat; a second discoverer leaves
   page ──> see       known versions are passed over, others are sighted
            promote   what is whole by the server's rules becomes a row: discovered
 end_scan ── next look in `scan_interval`; sightings of what is gone are forgotten
@@ -13,13 +13,19 @@ same rows once, because a version is unique.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
+
+import psycopg
 
 from postroad import trace
 from postroad.clock import SYSTEM_CLOCK
 from postroad.intake.engine import Engine
 from postroad.intake.errors import SourceError
+from postroad.intake.holding import HEARTBEATS_PER_LEASE
 from postroad.intake.journal import Row
 from postroad.intake.keys import shown_name
 from postroad.intake.listing import Entry, Listing
@@ -51,17 +57,17 @@ async def _discover(engine: Engine, server_id: int) -> Row | None:
     report: Row = {"files": 0, "discovered": 0}
     is_whole = False
     try:
-        async with engine.lend(server) as source:
+        async with engine.lend(server) as source, _holding(engine, server_id, scan) as is_held:
             listing = Listing(source, server)
             pages = 0
             async for page in listing.pages():
                 await _see(engine, server_id, scan, page)
                 pages += 1
+                if not is_held():
+                    break
                 # A done-file may stand on a later page than what it speaks for.
                 if pages % PAGES_PER_PROMOTION == 0 and server["done_suffix"] is None:
                     report["discovered"] += await engine.journal.call("promote", server_id)
-                    if not await engine.journal.call("extend_scan", server_id, scan, SCAN_LEASE):
-                        break
         report["discovered"] += await engine.journal.call("promote", server_id)
         report.update(
             files=listing.files,
@@ -81,6 +87,29 @@ async def _discover(engine: Engine, server_id: int) -> Row | None:
         )
     logger.info("server_scanned", extra={"server": server["name"], **report})
     return report
+
+
+@contextlib.asynccontextmanager
+async def _holding(engine: Engine, server_id: int, scan: int) -> AsyncIterator[Callable[[], bool]]:
+    """Hold the lease of the scan on, however long a page takes; gives whether it is ours."""
+    is_held = True
+
+    async def beat() -> None:
+        nonlocal is_held
+        while is_held:
+            await asyncio.sleep(SCAN_LEASE.total_seconds() / HEARTBEATS_PER_LEASE)
+            try:
+                is_held = await engine.journal.call("extend_scan", server_id, scan, SCAN_LEASE)
+            except psycopg.Error as failure:
+                logger.warning("heartbeat_failed", extra={"reason": str(failure).strip()})
+
+    beating = asyncio.create_task(beat(), name="scan heartbeat")
+    try:
+        yield lambda: is_held
+    finally:
+        beating.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await beating
 
 
 async def _see(engine: Engine, server_id: int, scan: int, page: list[Entry]) -> None:

@@ -9,16 +9,19 @@ IntakeError
 ├── HostKeyUnknown      IN005   │   └── SourceForbidden
 ├── ServerExists                ├── RemoteFileError               one file of it
 ├── CredentialsInvalid          │   ├── FileVanished
-└── StoreError                  │   ├── FileChanged
-    ├── StoreUnavailable retryable  ├── FileForbidden
-    ├── StoreFull        retryable  └── FileUnreadable            retryable
+├── MoveFolderInvalid           │   ├── FileChanged
+└── StoreError                  │   ├── FileForbidden
+    ├── StoreUnavailable retryable  └── FileUnreadable            retryable
+    ├── StoreFull        retryable
     ├── StoreRefused
     ├── UploadLost       retryable
-    └── ObjectDiffers    retryable
+    ├── ObjectDiffers    retryable
+    └── KeyRefused
 ```
 
 A `SourceError` or a `StoreError` concerns everything that goes there: files wait and lose no try. A
-`RemoteFileError` concerns one file and counts as a try of it.
+`RemoteFileError` concerns one file and counts as a try of it; so do UploadLost, ObjectDiffers and
+KeyRefused, with which nothing is wrong but that one object.
 """
 
 from __future__ import annotations
@@ -37,8 +40,10 @@ __all__ = [
     "HostKeyChanged",
     "HostKeyUnknown",
     "IntakeError",
+    "KeyRefused",
     "LeaseLost",
     "LoginRefused",
+    "MoveFolderInvalid",
     "ObjectDiffers",
     "RemoteFileError",
     "ServerExists",
@@ -108,6 +113,13 @@ class CredentialsInvalid(IntakeError):
     """The credentials cannot be used: a key that does not parse, or a wrong passphrase."""
 
     code = "intake_credentials_invalid"
+    kind = "usage"
+
+
+class MoveFolderInvalid(IntakeError):
+    """Imported files cannot be moved into the watched folder itself: they would come in again."""
+
+    code = "intake_move_folder_invalid"
     kind = "usage"
 
 
@@ -221,6 +233,12 @@ class ObjectDiffers(StoreError):
 
     code = "intake_object_differs"
     retryable = True
+
+
+class KeyRefused(StoreError):
+    """The store works and cannot keep an object under this key: a folder is there, or a file."""
+
+    code = "intake_key_refused"
 
 
 _BY_CODE: dict[str, type[IntakeError]] = {

@@ -2,11 +2,13 @@
 
 Links are passed over unless the server's row says that they are followed; then each folder is
 entered once, by its real path, so that a loop of links ends. A folder that may not be read is
-reported and passed over; only the watched folder itself must be readable.
+reported and passed over; only the watched folder itself must be readable. The folder into which
+imported files are moved is not entered: what is there has been imported.
 """
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
@@ -28,6 +30,7 @@ from postroad.intake.errors import (
 from postroad.intake.journal import Row
 from postroad.intake.keys import shown_name
 from postroad.intake.rules import Rules
+from postroad.intake.settling import move_folder
 from postroad.intake.source import Attributes, Source, attributes_of, source_errors
 
 __all__ = ["Entry", "Listing"]
@@ -60,6 +63,7 @@ class Listing:
         """Give the wanted files in pages. Raises SourceForbidden for the watched folder."""
         rules = Rules.of(self.server)
         root = self.server["directory"].encode("utf-8", "surrogateescape")
+        moved = await self._moved(root)
         waiting: list[tuple[bytes, int]] = [(b"", 0)]
         entered: set[bytes] = set()
         page: list[Entry] = []
@@ -78,7 +82,7 @@ class Listing:
                         path = below + b"/" + name if below else name
                         kind, attributes = await self._resolved(root, path, found.attrs)
                         if kind == FILEXFER_TYPE_DIRECTORY:
-                            if depth < self.server["max_depth"]:
+                            if depth < self.server["max_depth"] and path != moved:
                                 waiting.append((path, depth + 1))
                         elif kind == FILEXFER_TYPE_REGULAR:
                             done_for = rules.done_for(path)
@@ -94,6 +98,22 @@ class Listing:
                 self._problem(failure.message)
         if page:
             yield page
+
+    async def _moved(self, root: bytes) -> bytes | None:
+        """Tell where below the watched folder imported files are moved to; None when elsewhere."""
+        if self.server["after_import"] != "move" or not self.server["max_depth"]:
+            return None
+        folder = posixpath.normpath(move_folder(self.server))
+        watched = posixpath.normpath(root)
+        if watched.startswith(b"/") != folder.startswith(b"/"):
+            # One is told from where the login begins: only the server knows where that is.
+            with source_errors(shown_name(root), self.source):
+                here = _bytes(await self.source.sftp.realpath(b"."))
+            watched, folder = (
+                posixpath.normpath(posixpath.join(here, one)) for one in (watched, folder)
+            )
+        below = posixpath.relpath(folder, watched)
+        return None if below.split(b"/")[0] in (b".", b"..") else below
 
     async def _enter(self, where: bytes, entered: set[bytes]) -> bool:
         real = _bytes(await self.source.sftp.realpath(where))

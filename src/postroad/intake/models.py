@@ -110,6 +110,7 @@ class ImportedFile(IntakeBase):
     updated_at: Mapped[datetime]
     completed_at: Mapped[datetime | None]
     traceparent: Mapped[str | None]
+    lost_workers: Mapped[int]
 
     server: Mapped[SftpServer] = relationship(back_populates="files", viewonly=True)
     parts: Mapped[list[FilePart]] = relationship(viewonly=True, order_by="FilePart.number")

@@ -5,6 +5,7 @@ Each takes a connection and works in the caller's transaction.
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,12 @@ from postroad.alerts import clear_alert
 from postroad.intake import status
 from postroad.intake.alert_keys import file_alert, server_alert
 from postroad.intake.credentials import Credentials
-from postroad.intake.errors import CredentialsInvalid, ServerExists, translate
+from postroad.intake.errors import (
+    CredentialsInvalid,
+    MoveFolderInvalid,
+    ServerExists,
+    translate,
+)
 from postroad.vault import Vault
 
 __all__ = [
@@ -68,6 +74,7 @@ def create_server(
 ) -> dict[str, Any]:
     """Add a server and return it; its name is its host unless given. Raises ServerExists."""
     given = _checked(values)
+    _check_move(given)
     given["credentials"] = credentials.seal(vault)
     if not given.get("name"):
         given["name"] = _free_name(connection, given["host"])
@@ -90,6 +97,7 @@ def change_server(
     """Change a server and return it. A changed login makes it try again at once."""
     found = status.server(connection, name_or_id)
     given = _checked(values)
+    _check_move({**found, **given})
     if credentials is not None:
         given["credentials"] = credentials.seal(vault)
     if given:
@@ -115,7 +123,7 @@ def delete_server(connection: Connection[Any], name_or_id: str | int) -> None:
 
 
 def pause_server(connection: Connection[Any], name_or_id: str | int) -> dict[str, Any]:
-    """Neither look at a server nor begin transfers from it; running ones end."""
+    """Neither look at a server nor begin transfers or clean up there; running ones end."""
     return _set_active(connection, name_or_id, is_active=False)
 
 
@@ -199,6 +207,17 @@ def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
     if given.get("host_key"):
         given["host_key"] = _public_key(given["host_key"])
     return given
+
+
+def _check_move(server: Mapping[str, Any]) -> None:
+    if server.get("after_import") != "move" or not server.get("move_to"):
+        return
+    root = server.get("directory") or "."
+    if posixpath.normpath(posixpath.join(root, server["move_to"])) == posixpath.normpath(root):
+        raise MoveFolderInvalid(
+            "imported files cannot be moved into the folder that is watched",
+            hint="name a folder below it or elsewhere; one below it is not looked into",
+        )
 
 
 def _public_key(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import posixpath
 from collections.abc import Awaitable, Callable
 
 from postroad.intake.alert_keys import file_alert
@@ -11,6 +12,7 @@ from postroad.intake.engine import Engine
 from postroad.intake.errors import (
     FileChanged,
     FileVanished,
+    KeyRefused,
     LeaseLost,
     ObjectDiffers,
     RemoteFileError,
@@ -22,7 +24,7 @@ from postroad.intake.holding import Hold
 from postroad.intake.journal import Row
 from postroad.intake.source import Attributes, Source, answering, attributes_of
 
-__all__ = ["check_version", "remote_path", "same_version", "settle"]
+__all__ = ["check_version", "move_folder", "remote_path", "same_version", "settle"]
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +50,9 @@ async def settle(engine: Engine, hold: Hold, row: Row, work: Callable[[], Awaita
         if row["upload_id"]:
             await engine.journal.call("forget_upload", file_id, row["upload_id"])
         await _failed(engine, hold, file_id, failure.message)
+    except KeyRefused as failure:
+        # Another try would end in the same way: a person has to look.
+        await _failed(engine, hold, file_id, f"{failure.message}; {failure.hint}", is_final=True)
     except StoreError:
         raise
     except RemoteFileError as failure:
@@ -61,9 +66,11 @@ async def settle(engine: Engine, hold: Hold, row: Row, work: Callable[[], Awaita
     return False
 
 
-async def _failed(engine: Engine, hold: Hold, file_id: int, problem: str) -> None:
+async def _failed(
+    engine: Engine, hold: Hold, file_id: int, problem: str, *, is_final: bool = False
+) -> None:
     status = await engine.journal.call(
-        "fail", file_id, hold.token, problem, engine.settings.max_attempts
+        "fail", file_id, hold.token, problem, engine.settings.max_attempts, is_final
     )
     if status == "failed":
         logger.error("file_failed", extra={"file_id": file_id, "reason": problem})
@@ -76,6 +83,12 @@ def remote_path(server: Row, row: Row) -> bytes:
     """Return the path of a file at its server."""
     root: bytes = server["directory"].encode("utf-8", "surrogateescape")
     return root + b"/" + bytes(row["path"])
+
+
+def move_folder(server: Row) -> bytes:
+    """Return the folder at the server into which imported files are moved."""
+    root: bytes = server["directory"].encode("utf-8", "surrogateescape")
+    return posixpath.join(root, server["move_to"].encode("utf-8", "surrogateescape"))
 
 
 async def check_version(source: Source, path: bytes, row: Row) -> None:

@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import Any
 
 import asyncssh
+from asyncssh.public_key import get_default_public_key_algs
 
 from postroad.intake.credentials import Credentials
 from postroad.intake.errors import (
@@ -136,11 +137,11 @@ async def connect(
     seconds = timeout.total_seconds()
     options: dict[str, Any] = {}
     if pinned:
-        # A server with several keys must be asked for the pinned one, not for the one it prefers.
-        algorithms: list[str] = []
-        for key in pinned:
-            algorithms += [name.decode() for name in key.sig_algorithms]
-        options["server_host_key_algs"] = list(dict.fromkeys(algorithms))
+        # A server with several keys must be asked for the pinned one first, not for the one it
+        # prefers. One that has none of that kind any more shall show what it has instead.
+        algorithms = [name for key in pinned for name in key.sig_algorithms]
+        algorithms += get_default_public_key_algs()
+        options["server_host_key_algs"] = [name.decode() for name in dict.fromkeys(algorithms)]
     where = f"{endpoint.host}:{endpoint.port}"
     connection: asyncssh.SSHClientConnection | None = None
     try:
@@ -180,8 +181,9 @@ def _login_failure(
         isinstance(failure, asyncssh.KeyExchangeFailed) and client.pinned
     ):
         shown = _exported(client.shown) if client.shown else None
+        kind = f", of kind {shown.split()[0]}" if shown else ""
         return HostKeyChanged(
-            f"{where} shows another host key than the pinned one",
+            f"{where} shows another host key than the pinned one{kind}",
             hint="ask the owner of the server; then `postroad intake servers trust NAME`",
             shown=shown,
         )

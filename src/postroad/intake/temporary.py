@@ -2,18 +2,30 @@
 
 The temporary file is `<id>.dat` in the temporary folder; while it grows, `<id>.part`. A download
 that died goes on at the end of what was synced. An upload whose temporary file is gone, because
-another machine has it or somebody tidied up, begins with the download again.
+another machine has it or somebody tidied up, or is not what was fetched, begins with the download
+again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 import hashlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from postroad.intake.engine import Engine
-from postroad.intake.errors import FileChanged, FileVanished, ObjectDiffers, StoreError, UploadLost
+from postroad.intake.errors import (
+    FileChanged,
+    FileUnreadable,
+    FileVanished,
+    ObjectDiffers,
+    StoreError,
+    StoreFull,
+    UploadLost,
+)
 from postroad.intake.holding import Hold, claim
 from postroad.intake.journal import Row
 from postroad.intake.keys import object_key
@@ -48,7 +60,8 @@ async def download(engine: Engine, hold: Hold, server: Row, row: Row, source: So
         while offset < row["filesize"]:
             hold.check(row["id"])
             data = await reader.read(offset, min(CHUNK_BYTES, row["filesize"] - offset))
-            await asyncio.to_thread(_append, partial, offset, data)
+            with _local_errors(partial):
+                await asyncio.to_thread(_append, partial, offset, data)
             await asyncio.to_thread(sha256.update, data)
             offset += len(data)
         await check_version(source, path, row)
@@ -59,7 +72,7 @@ async def download(engine: Engine, hold: Hold, server: Row, row: Row, source: So
         if not source.is_broken:
             async with answering(row["filename"], source):
                 await file.close()
-    await asyncio.to_thread(_finish, partial, _whole(engine, row))
+    await asyncio.to_thread(_finish, partial, _whole(engine, row), row["filesize"])
     await engine.journal.call("downloaded", row["id"], hold.token, sha256.hexdigest())
 
 
@@ -92,24 +105,36 @@ async def upload(engine: Engine, ids: list[int]) -> list[int]:
 async def _send(engine: Engine, hold: Hold, row: Row) -> None:
     server = await engine.server(row["server_id"])
     key = object_key(server["name"], bytes(row["path"]), row["version"])
+    reader = LocalReader(_whole(engine, row))
     digest: str
-    if row["filesize"] <= engine.settings.small_bytes and not row["upload_id"]:
-        data = await LocalReader(_whole(engine, row)).read(0, row["filesize"])
-        digest = hashlib.sha256(data).hexdigest()
-        await engine.store.put(key, data, digest)
-    else:
-        sending = Upload(engine, hold, row, key)
-        await sending.open()
-        row["upload_id"], key = sending.upload_id, sending.key
-        sha256 = None
-        if not sending.is_complete:
-            sha256 = await sending.send(LocalReader(_whole(engine, row)))
-        digest = await sending.complete(sha256)
-    if digest != row["file_hash"]:
-        raise ObjectDiffers(f"the temporary file of {row['filename']} is not what was fetched")
+    try:
+        if row["filesize"] <= engine.settings.small_bytes and not row["upload_id"]:
+            data = await reader.read(0, row["filesize"])
+            digest = _same(hashlib.sha256(data).hexdigest(), row)
+            await engine.store.put(key, data, digest)
+        else:
+            sending = Upload(engine, hold, row, key)
+            await sending.open()
+            row["upload_id"], key = sending.upload_id, sending.key
+            sha256 = None
+            if not sending.is_complete:
+                sha256 = await sending.send(reader)
+            if sha256 is not None:
+                _same(sha256, row)
+            digest = _same(await sending.complete(sha256), row)
+    except (FileChanged, FileVanished) as failure:
+        # Of the temporary file, not of the one at the source: it is fetched again.
+        await remove_temporary(engine, row)
+        raise ObjectDiffers(failure.message) from None
     await engine.journal.call(
         "uploaded", [row["id"]], hold.token, engine.store.name, [key], [digest]
     )
+
+
+def _same(digest: str, row: Row) -> str:
+    if digest != row["file_hash"]:
+        raise FileChanged(f"the temporary file of {row['filename']} is not what was fetched")
+    return digest
 
 
 async def remove_temporary(engine: Engine, row: Row) -> None:
@@ -134,9 +159,27 @@ def _begun(partial: Path, filesize: int) -> tuple[hashlib._Hash, int]:
     return sha256, size
 
 
-def _append(partial: Path, offset: int, data: bytearray) -> None:
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT, 0o600)
+@contextlib.contextmanager
+def _local_errors(path: Path) -> Iterator[None]:
     try:
+        yield
+    except OSError as failure:
+        if failure.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StoreFull(f"the temporary folder {path.parent} is full") from None
+        raise
+
+
+def _append(partial: Path, offset: int, data: bytearray) -> None:
+    # Made with the first bytes only: somebody may have tidied up meanwhile, and a file with a
+    # hole in it must not come of that.
+    flags = os.O_WRONLY | (os.O_CREAT if offset == 0 else 0)
+    try:
+        descriptor = os.open(partial, flags, 0o600)
+    except FileNotFoundError:
+        raise FileUnreadable(f"the temporary file {partial.name} is gone") from None
+    try:
+        if os.fstat(descriptor).st_size < offset:
+            raise FileUnreadable(f"the temporary file {partial.name} has become shorter")
         view = memoryview(data)
         while view:
             written = os.pwrite(descriptor, view, offset)
@@ -146,9 +189,17 @@ def _append(partial: Path, offset: int, data: bytearray) -> None:
         os.close(descriptor)
 
 
-def _finish(partial: Path, whole: Path) -> None:
-    partial.touch(exist_ok=True)
-    partial.replace(whole)
+def _finish(partial: Path, whole: Path, filesize: int) -> None:
+    if filesize == 0:
+        partial.touch(exist_ok=True)
+    try:
+        size = partial.stat().st_size
+        if size != filesize:
+            partial.unlink()
+            raise FileUnreadable(f"{partial.name} has {size} bytes instead of {filesize}")
+        partial.replace(whole)
+    except FileNotFoundError:
+        raise FileUnreadable(f"the temporary file {partial.name} is gone") from None
     descriptor = os.open(whole.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -280,3 +280,58 @@ async def test_messages_of_any_size_keep_to_the_bytes_of_a_batch(one_version: Da
     # The first batches are taken before anybody knows how large messages are.
     assert max(sizes[3:]) <= 2
     assert sum(sizes) == 200
+
+
+async def test_a_bridge_is_drained_when_delayed_messages_have_left_too(
+    one_version: Databases,
+) -> None:
+    a, b = one_version(2)
+    queue(a)
+    bridge = DatabaseBridge("out", source=a, target=b, queue="orders")
+    await bridge.install()
+    bridge.signals.listen("idle")
+    run(
+        a,
+        "select mbus.post_orders('n=>1', delayed_until => clock_timestamp() + interval '1 day')",
+    )
+    async with bridge:
+        run(a, "select bridge.set_state('out', 'draining')")
+        for _ in range(3):
+            await bridge.signals.wait("idle")
+        assert run(a, "select state, lag from bridge.status") == [("draining", 1)]
+        # A day later.
+        run(
+            a,
+            "create or replace function mbus.now() returns timestamptz language sql volatile"
+            " parallel safe as $$ select pg_catalog.clock_timestamp() + interval '2 days' $$",
+        )
+
+        async def drained() -> bool:
+            return run(a, "select state, lag from bridge.status") == [("drained", 0)]
+
+        await wait_until_async(drained, what="drained")
+    assert bridge.delivered == 1
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        'seenby_nodes => "{broken"',
+        'seenby_nodes => "{{a@b},{c@d}}", source_iid => orders.1@abc',
+        'seenby_nodes => "{a@b}", source_iid => "no iid"',
+        'seenby_nodes => "{a}", source_iid => orders.1@abc',
+        "seenby_nodes => NULL, source_iid => NULL, enqueue_time => never",
+    ],
+)
+async def test_headers_that_no_bridge_has_written_hold_up_nothing(
+    one_version: Databases, headers: str
+) -> None:
+    a, b = one_version(2)
+    queue(a)
+    bridge = DatabaseBridge("out", source=a, target=b, queue="orders")
+    await bridge.install()
+    run(a, "select mbus.post_orders('n=>1', %s)", headers)
+    run(a, "select mbus.post_orders('n=>2')")
+    async with bridge:
+        await carried(bridge, 2)
+    assert [parse(each.data)["n"] for each in taken(b)] == ["1", "2"]

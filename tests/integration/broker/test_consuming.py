@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -245,3 +246,75 @@ def test_simple_queues_work(broker: Connection, other: Connection) -> None:
         message = queue.get(timeout=5)
         assert message.payload == {"hello": 1}
         message.ack()
+
+
+def test_a_handler_that_raises_leaves_the_others_to_be_handled(
+    broker: Connection, other: Connection
+) -> None:
+    publish(other, *range(5))
+    got: list[object] = []
+
+    def handle(message: Message) -> None:
+        if not got:
+            got.append("raised")
+            raise RuntimeError("a handler's own")
+        got.append(message.decode())
+        message.ack()
+
+    channel = broker.channel()
+    with Consumer(channel, [Queue("jobs")], on_message=handle):
+        with pytest.raises(RuntimeError, match="a handler's own"):
+            broker.drain_events(timeout=10)
+        while len(got) < 5:
+            broker.drain_events(timeout=10)
+    assert got == ["raised", 1, 2, 3, 4]
+    channel.close()
+    # What was handed out and not acknowledged comes again.
+    with consuming(other) as again:
+        assert drain(other, again, 1) == [0]
+
+
+def test_what_was_taken_and_never_handed_out_is_given_back(
+    broker: Connection, other: Connection
+) -> None:
+    publish(other, *range(3))
+
+    def handle(_: Message) -> None:
+        raise RuntimeError("a handler's own")
+
+    channel = broker.channel()
+    with Consumer(channel, [Queue("jobs")], on_message=handle), pytest.raises(RuntimeError):
+        broker.drain_events(timeout=10)
+    channel.close()
+    assert held(broker) == 0
+    with consuming(other) as again:
+        assert sorted(drain(other, again, 3)) == [0, 1, 2]
+
+
+def test_what_nobody_can_read_goes_to_the_dead_and_the_rest_comes(
+    broker: Connection, other: Connection
+) -> None:
+    publish(other, 1)
+    link = other.transport.link
+    [[name]] = link.run("select bus_name from broker.queue where name = 'jobs'")
+    for text in ("no json", "[]", '{"properties": 1}'):
+        link.run(f"select mbus.post_{name}(%s)", (text,))
+    publish(other, 2)
+    with consuming(broker) as got:
+        assert drain(broker, got, 2) == [1, 2]
+        with pytest.raises(TimeoutError):
+            broker.drain_events(timeout=0.05)
+        for message in got:
+            message.ack()
+    assert link.run("select count(*) from mbus.dead") == [(3,)]
+    assert held(broker) == 0
+
+
+def test_a_server_that_says_no_goodbye_is_a_lost_connection(broker: Connection) -> None:
+    broker.channel()
+    link = broker.transport.link
+    assert link.run_prepared("select 1") == [("1",)]
+    with socket.socket(fileno=os.dup(link.fileno())) as line:
+        line.shutdown(socket.SHUT_RDWR)
+    with pytest.raises(broker.connection_errors):
+        link.run_prepared("select 1")

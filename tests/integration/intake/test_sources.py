@@ -8,15 +8,19 @@ import psycopg
 import pytest
 
 from postroad.intake import Credentials, CredentialsInvalid, operations, probing
+from postroad.intake.cleaning import clean_up
 from postroad.intake.discovering import discover
 from postroad.intake.engine import Engine
 from postroad.intake.errors import (
     HostKeyChanged,
     LoginRefused,
+    MoveFolderInvalid,
     SourceForbidden,
     SourceUnreachable,
 )
+from postroad.intake.notifying import notify
 from postroad.intake.reconciling import dispatch
+from postroad.intake.transferring import transfer
 from postroad.testing import wait_until_async
 from postroad.vault import Vault
 from tests.fixtures.processes import free_port
@@ -51,6 +55,26 @@ async def test_a_first_host_key_is_pinned_and_a_changed_one_stops_the_server_and
     operations.trust_host_key(partner.connection, partner.server_id)
     await run_once(engine, partner)
     assert partner.statuses == {"a.csv": "completed", "b.csv": "completed"}
+
+
+async def test_a_host_key_of_another_kind_is_a_changed_one_too(
+    engine: Engine, partner: Partner, sshd: SshServer
+) -> None:
+    await run_once(engine, partner)
+    assert partner.server["host_key"] == sshd.host_key
+    try:
+        sshd.change_host_key("-t", "ecdsa")
+        await engine.pool.close()
+        with pytest.raises(HostKeyChanged, match="of kind ecdsa"):
+            await discover(engine, partner.server_id)
+        server = partner.server
+        assert (server["status"], server["seen_host_key"]) == ("host_key_changed", sshd.host_key)
+        assert any("host key" in title for title in _alerts(partner))
+        assert (await probing.try_server(engine, partner.server_id))["works"] is False
+        operations.trust_host_key(partner.connection, partner.server_id)
+        assert (await probing.try_server(engine, partner.server_id))["works"] is True
+    finally:
+        sshd.change_host_key()
 
 
 async def test_a_given_host_key_is_checked_from_the_first_login_on(
@@ -221,12 +245,49 @@ async def test_after_the_import_files_are_left_deleted_or_moved(
     gone = partner.write("gone.csv", b"2")
     await run_once(engine, partner)
     assert not gone.exists()
-    partner.change(after_import="move", move_to="done", exclude=["done/*"], max_depth=3)
+    partner.change(after_import="move", move_to="done")
     moved = partner.write("moved.csv", b"3")
     await run_once(engine, partner)
     assert not moved.exists()
     assert (partner.folder / "done" / "moved.csv").read_bytes() == b"3"
     assert left.exists()
+
+
+@pytest.mark.parametrize("folder", ["done", "./sub/../done/", "{root}/done"])
+async def test_a_folder_that_files_are_moved_to_is_not_looked_into(
+    engine: Engine, partner: Partner, folder: str
+) -> None:
+    partner.change(after_import="move", move_to=folder.format(root=partner.folder), max_depth=3)
+    partner.write("a.csv", b"1")
+    partner.write("sub/done/b.csv", b"2").parent.chmod(0o777)
+    for _ in range(3):
+        await run_once(engine, partner)
+    assert partner.statuses == {"a.csv": "completed", "sub/done/b.csv": "completed"}
+    assert (partner.folder / "done" / "a.csv").read_bytes() == b"1"
+    assert (partner.folder / "done" / "sub" / "done" / "b.csv").read_bytes() == b"2"
+
+
+@pytest.mark.parametrize("folder", [".", "done/..", "{root}/"])
+async def test_files_cannot_be_moved_to_where_they_are(partner: Partner, folder: str) -> None:
+    with pytest.raises(MoveFolderInvalid):
+        partner.change(after_import="move", move_to=folder.format(root=partner.folder))
+
+
+async def test_a_paused_server_is_not_cleaned_up_until_it_goes_on(
+    engine: Engine, partner: Partner
+) -> None:
+    partner.change(after_import="delete")
+    file = partner.write("a.csv", b"1")
+    await discover(engine, partner.server_id)
+    (ids,) = (await dispatch(engine, partner.server_id)).transfers
+    assert await transfer(engine, ids) == ids
+    operations.pause_server(partner.connection, partner.server_id)
+    await notify(engine, ids)
+    assert await clean_up(engine) == 0
+    assert (partner.statuses, file.exists()) == ({"a.csv": "completed"}, True)
+    operations.resume_server(partner.connection, partner.server_id)
+    assert await clean_up(engine) == 1
+    assert not file.exists()
 
 
 async def test_a_file_that_cannot_be_deleted_is_imported_and_told_all_the_same(

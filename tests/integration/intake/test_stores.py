@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from postroad.intake import StoreFull, StoreRefused, StoreUnavailable
+from postroad.intake import StoreFull, StoreRefused, StoreUnavailable, operations
 from postroad.intake.discovering import discover
 from postroad.intake.engine import Engine
 from postroad.intake.stores import Store, open_store
@@ -15,7 +15,7 @@ from postroad.intake.stores.store import S3Options, part_size_for
 from postroad.settings.intake import IntakeSettings
 from tests.fixtures.processes import free_port
 from tests.fixtures.s3 import ACCESS_KEY, SECRET_KEY, S3Server
-from tests.integration.intake.partner import Partner, sha256, work_off
+from tests.integration.intake.partner import Partner, run_once, sha256, work_off
 
 MIB = 1024 * 1024
 
@@ -77,6 +77,38 @@ async def test_a_wrong_secret_and_a_missing_bucket_are_refused(s3: S3Server) -> 
         await missing.check()
     await wrong.close()
     await missing.close()
+
+
+async def test_a_file_in_the_place_of_a_folder_fails_alone(
+    engine: Engine, partner: Partner
+) -> None:
+    partner.change(max_depth=2)
+    big = b"2" * (9 * MIB)
+    partner.write("data", b"1")
+    partner.write("other/big.bin", big)
+    await run_once(engine, partner)
+    # Both change: what was a file is a folder, and what was a folder is a file.
+    (partner.folder / "data").unlink()
+    (partner.folder / "other" / "big.bin").unlink()
+    (partner.folder / "other").rmdir()
+    partner.write("data/small.csv", b"3")
+    partner.write("data/big.bin", big)
+    partner.write("other", b"4")
+    for number in range(5):
+        partner.write(f"z{number}.csv", b"5")
+    await run_once(engine, partner)
+    failed = {"data/small.csv", "data/big.bin", "other"}
+    assert {name for name, status in partner.statuses.items() if status != "completed"} == failed
+    for name in failed:
+        row = partner.file(name)
+        assert (row["status"], row["upload_id"]) == ("failed", None)
+        assert "cannot keep" in row["error_message"]
+    assert not partner.rows("select * from intake.store_state where failures > 0")
+    # Somebody makes room, and lets it be tried again.
+    (Path(engine.store.name.removeprefix("file://")) / partner.server["name"] / "data").unlink()
+    operations.retry(partner.connection, [partner.file("data/big.bin")["id"]])
+    await work_off(engine, partner)
+    assert partner.statuses["data/big.bin"] == "completed"
 
 
 async def test_a_store_that_does_not_answer_is_unavailable() -> None:

@@ -2,12 +2,19 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
 
 import pytest
 
+from postroad.intake import discovering
 from postroad.intake.discovering import discover
 from postroad.intake.engine import Engine
+from postroad.intake.listing import Entry, Listing
+from postroad.testing import wait_until_async
 from tests.integration.intake.partner import Partner, run_once, sha256, work_off
+
+PAGES = Listing.pages
 
 
 async def test_a_corrected_file_is_imported_again_and_an_unchanged_one_never(
@@ -152,3 +159,28 @@ async def test_two_discoverers_that_both_hold_the_scan_write_each_version_once(
     rows = partner.files
     assert len(rows) == 2500
     assert {row["version"] for row in rows} == {1}
+
+
+@pytest.mark.parametrize("suffix", [None, ".done"])
+async def test_a_scan_is_held_on_however_long_it_takes(
+    engine: Engine, partner: Partner, monkeypatch: pytest.MonkeyPatch, suffix: str | None
+) -> None:
+    monkeypatch.setattr(discovering, "SCAN_LEASE", timedelta(seconds=0.3))
+    partner.change(done_suffix=suffix)
+    partner.write("a.csv", b"1")
+    until: list[datetime] = []
+
+    async def slowly(listing: Listing) -> AsyncIterator[list[Entry]]:
+        async for page in PAGES(listing):
+            first = partner.server["scan_until"]
+
+            async def extended(first: datetime = first) -> bool:
+                until.append(partner.server["scan_until"])
+                return bool(until[-1] > first + timedelta(seconds=0.3))
+
+            await wait_until_async(extended, what="the lease of the scan held on")
+            yield page
+
+    monkeypatch.setattr(Listing, "pages", slowly)
+    assert await discover(engine, partner.server_id)
+    assert len(partner.files) == (suffix is None)

@@ -24,7 +24,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from postroad.intake.errors import StoreFull, StoreRefused, StoreUnavailable, UploadLost
+from postroad.intake.errors import (
+    KeyRefused,
+    StoreFull,
+    StoreRefused,
+    StoreUnavailable,
+    UploadLost,
+)
 from postroad.intake.stores.store import OpenUpload, Part
 
 __all__ = ["FolderStore"]
@@ -35,6 +41,14 @@ T = TypeVar("T")
 READ_BYTES = 4 * 1024 * 1024
 FULL = {errno.ENOSPC, errno.EDQUOT}
 REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ENOTDIR}
+# About one key: a folder where its file should be, a file where its folder should be, too long.
+KEY_REFUSED = {
+    errno.EEXIST,
+    errno.EISDIR,
+    errno.ENOTDIR,
+    errno.ENOTEMPTY,
+    errno.ENAMETOOLONG,
+}
 
 
 class FolderStore:
@@ -84,7 +98,7 @@ class FolderStore:
         def look() -> int | None:
             try:
                 return (self.folder / key).stat().st_size
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):
                 return None
 
         return await self._in_thread(look)
@@ -131,7 +145,6 @@ class FolderStore:
         return self._uploads / upload_id
 
     def _put(self, key: str, data: bytes | bytearray) -> None:
-        target = self.folder / key
         self._uploads.mkdir(parents=True, exist_ok=True)
         partial = self._partial(f"put-{uuid.uuid4().hex}")
         try:
@@ -139,13 +152,15 @@ class FolderStore:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            self._rename(partial, target)
+            self._rename(partial, key)
         except BaseException:
             partial.unlink(missing_ok=True)
             raise
 
     def _begin(self, key: str) -> str:
         self._uploads.mkdir(parents=True, exist_ok=True)
+        # Told before the first byte travels, not after the last one.
+        self._make_room(key)
         upload_id = uuid.uuid4().hex
         self._partial(upload_id).touch(exist_ok=False)
         (self._uploads / f"{upload_id}.key").write_text(key, encoding="utf-8")
@@ -174,23 +189,46 @@ class FolderStore:
                 os.fsync(file.fileno())
         except FileNotFoundError:
             raise UploadLost(f"the partial file of upload {upload_id} is gone") from None
-        self._rename(partial, self.folder / key)
+        self._rename(partial, key)
         (self._uploads / f"{upload_id}.key").unlink(missing_ok=True)
 
     def _abort(self, upload_id: str) -> None:
         self._partial(upload_id).unlink(missing_ok=True)
         (self._uploads / f"{upload_id}.key").unlink(missing_ok=True)
 
-    def _rename(self, partial: Path, target: Path) -> None:
-        made = [folder for folder in target.parents if not folder.exists()]
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial.replace(target)
+    def _make_room(self, key: str) -> list[Path]:
+        """Make the folders of a key; returns those that were missing. Raises KeyRefused."""
+        target = self.folder / key
+        with self._key_errors(key):
+            made = [folder for folder in target.parents if not folder.exists()]
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if target.is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        return made
+
+    def _rename(self, partial: Path, key: str) -> None:
+        made = self._make_room(key)
+        target = self.folder / key
+        with self._key_errors(key):
+            partial.replace(target)
         for folder in {target.parent, *(one.parent for one in made)}:
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
+
+    @contextlib.contextmanager
+    def _key_errors(self, key: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as failure:
+            if failure.errno not in KEY_REFUSED or not self._uploads.is_dir():
+                raise
+            raise KeyRefused(
+                f"the store {self.folder} cannot keep {key}: {failure.strerror}",
+                hint="move away what is in its place, then: postroad intake retry ID",
+            ) from None
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from postroad.intake.errors import (
+    KeyRefused,
     ObjectDiffers,
     StoreFull,
     StoreRefused,
@@ -39,6 +40,12 @@ READ_BYTES = 4 * 1024 * 1024
 CONNECT_TIMEOUT_SECONDS = 10
 READ_TIMEOUT_SECONDS = 60
 UPLOAD_LOST = {"NoSuchUpload", "InvalidPart", "InvalidPartOrder", "NotImplemented"}
+KEY_REFUSED = {
+    "KeyTooLongError",
+    "XMinioInvalidObjectName",
+    "XMinioParentIsObject",
+    "XMinioObjectExistsAsDirectory",
+}
 FULL = {"EntityTooLarge", "QuotaExceeded", "XMinioStorageFull", "InsufficientCapacity"}
 REFUSED = {
     "AccessDenied",
@@ -241,6 +248,8 @@ class S3Store:
         text = failure.response.get("Error", {}).get("Message", "") or code
         if code in UPLOAD_LOST:
             return UploadLost(f"the store {self.name} cannot go on with the upload: {text}")
+        if code in KEY_REFUSED:
+            return KeyRefused(f"the store {self.name} cannot keep this key: {text}")
         if code == "BadDigest":
             return ObjectDiffers(f"the store {self.name} received other bytes: {text}")
         if code in FULL or status == INSUFFICIENT_STORAGE or "no space left" in text.lower():

@@ -18,7 +18,7 @@ begin
   for v_number in 1 .. coalesce(cardinality(p_places), 0) loop
     v_place := p_places[v_number];
     v_parcel := null;
-    v_parcel.added := coalesce((p_headers[v_place]::hstore -> 'enqueue_time')::timestamptz, bridge.now());
+    v_parcel.added := bridge._enqueued(p_headers[v_place]::hstore);
     v_parcel.expires := p_expires[v_place];
     -- As they were before they were to leave: own constants are added anew at the next delivery.
     v_parcel.headers := p_headers[v_place]::hstore - '{source_iid,seenby_nodes}'::text[];
@@ -33,4 +33,13 @@ begin
       split_part(split_part(p_iids[v_place], '.', 2), '@', 1)::bigint, p_errors[v_number]);
   end loop;
   return coalesce(cardinality(p_places), 0);
+end $$;
+
+-- When a message was first posted, as far as its header tells: whoever posts may have written something else there.
+create or replace function bridge._enqueued(p_headers hstore) returns timestamptz
+language plpgsql stable set search_path from current as $$
+begin
+  return coalesce((p_headers -> 'enqueue_time')::timestamptz, bridge.now());
+exception when data_exception then
+  return bridge.now();
 end $$;

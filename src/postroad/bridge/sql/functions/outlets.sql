@@ -54,9 +54,12 @@ begin
   if p_state not in ('running', 'paused', 'draining', 'drained') then
     raise exception 'unknown state: "%"', p_state using errcode = 'MR003', hint = 'Use running, paused, draining or drained.';
   end if;
-  update bridge.outlet o set state = p_state where o.name = p_name and o.state <> p_state;
+  -- Only what drains can be drained: whoever resumed or paused it meanwhile has the last word.
+  update bridge.outlet o set state = p_state
+  where o.name = p_name and o.state <> p_state and (p_state <> 'drained' or o.state = 'draining');
   if not found then
-    update bridge.inlet i set state = p_state where i.name = p_name and i.source like 'rabbitmq:%' and i.state <> p_state;
+    update bridge.inlet i set state = p_state
+    where i.name = p_name and i.source like 'rabbitmq:%' and i.state <> p_state and (p_state <> 'drained' or i.state = 'draining');
   end if;
   return v_state;
 end $$;

@@ -16,8 +16,18 @@ declare
   v_places  integer[];
 begin
   posted := 0; dropped := 0; refused := '{}'; errors := '{}';
-  if v_count = 0 then return next; return; end if;
+  if v_count = 0 then
+    -- Nothing of it can be posted, and yet a stream is read up to there.
+    if p_position is not null then
+      insert into bridge.arrived (inlet_id, arrived_at, position) values (v_inlet.id, bridge.now(), p_position);
+    end if;
+    return next;
+    return;
+  end if;
   v_new := bridge._accept(v_inlet, p_batch, p_ids);
+  if p_batch is null then
+    v_new := bridge._without_own(v_new, p_headers);
+  end if;
   if not false = any (v_new) then
     select r.places, r.errors into refused, errors
     from bridge._post(v_inlet.queue, v_payload, p_data, p_headers, p_properties, p_expires, p_delayed) r;
@@ -39,3 +49,10 @@ begin
   end if;
   return next;
 end $$;
+
+-- A broker does not know where a message has been, as bridge.take does: one that comes home ends here.
+create or replace function bridge._without_own(p_new boolean[], p_headers text[]) returns boolean[]
+language sql stable set search_path from current as $$
+  select array_agg(u.is_new and not coalesce(h.here = any (bridge._journey(u.headers::hstore)), false) order by u.place)
+  from unnest(p_new, p_headers) with ordinality u(is_new, headers, place) cross join bridge._here() h(here)
+$$;

@@ -3,30 +3,39 @@
 -- Where a message has been.  `seenby` names databases, as the bus keeps it; two servers may have databases of the
 -- same name, so the bridge keeps `seenby_nodes` besides: 'database@node' of each database that passed it on.
 
+-- The journey that a message has behind it; null for one that begins here.  Headers are written by whoever posts: what no
+-- bridge can have written (no list, no iid) is no journey, and must not hold up the messages behind it.
+create or replace function bridge._journey(p_headers hstore) returns text[]
+language sql immutable parallel safe
+return case when p_headers -> 'source_iid' ~ '^[^.@]{1,63}\.[0-9]{1,18}@[a-z0-9]{1,12}$'
+       and p_headers -> 'seenby_nodes' ~ '^\{("([^"\\]|\\.)+"|[^",{}\\\s]+)(,("([^"\\]|\\.)+"|[^",{}\\\s]+))*\}$'
+    then (p_headers -> 'seenby_nodes')::text[] end;
+
 -- The headers of a message on its way out: who passed it on, and what it was called when it was first posted.
 -- What was true only here stays here: waiting for other messages is over, attempts start anew.
 create or replace function bridge._outgoing(p_headers hstore, p_iid text, p_here text) returns hstore
 language sql immutable parallel safe
 return (p_headers - '{destination,attempts,consume_after,consume_after_lost}'::text[])
-      || hstore(array['source_iid', coalesce(p_headers -> 'source_iid', p_iid), 'seenby_nodes',
-           case when p_headers ? 'seenby_nodes' then ((p_headers -> 'seenby_nodes')::text[] || p_here)::text
-                else '{"' || replace(replace(p_here, '\', '\\'), '"', '\"') || '"}' end]);
+      || case when p_headers ? 'seenby_nodes' and bridge._journey(p_headers) is not null
+           then hstore('seenby_nodes', (bridge._journey(p_headers) || p_here)::text)
+           else hstore(array['source_iid', p_iid, 'seenby_nodes',
+                  '{"' || replace(replace(p_here, '\', '\\'), '"', '\"') || '"}']) end;
 
 -- What a message was called when it was first posted, unique among all databases: its iid and the name of its database.
 -- The node in the iid is not enough, because databases made from one template share it.
 create or replace function bridge._origin_id(p_headers hstore, p_iid text) returns text
 language sql stable parallel safe
-return case when p_headers ? 'seenby_nodes'
-    then coalesce(p_headers -> 'source_iid', p_iid) || '/' || substring(((p_headers -> 'seenby_nodes')::text[])[1] from '^(.*)@')
+return case when p_headers ? 'seenby_nodes' and bridge._journey(p_headers) is not null
+    then (p_headers -> 'source_iid') || '/' || left(coalesce(substring((bridge._journey(p_headers))[1] from '^(.*)@'), '?'), 63)
     else p_iid || '/' || current_database() end;
 
 -- Whether a message has been in a database before.  A name in `seenby` counts unless `seenby_nodes` tells that another
--- database of that name is meant.
+-- database of that name is meant.  The bus takes no `seenby` that is no list.
 create or replace function bridge._has_seen(p_headers hstore, p_database text, p_node text) returns boolean
 language sql immutable parallel safe
-return p_database || '@' || p_node = any ((p_headers -> 'seenby_nodes')::text[])
+return p_database || '@' || p_node = any (bridge._journey(p_headers))
       or p_database = any ((p_headers -> 'seenby')::text[])
-         and not exists (select from unnest((p_headers -> 'seenby_nodes')::text[]) n
+         and not exists (select from unnest(bridge._journey(p_headers)) n
                          where n like replace(replace(p_database, '\', '\\'), '_', '\_') || '@%');
 
 create or replace function bridge._here() returns text

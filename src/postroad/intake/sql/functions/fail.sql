@@ -7,7 +7,7 @@ declare
   v_status text;
 begin
   update intake.imported_files f
-  set attempts = f.attempts + 1, error_message = p_problem,
+  set attempts = f.attempts + 1, lost_workers = 0, error_message = p_problem,
       status = case when p_is_final or f.attempts + 1 >= p_most then 'failed' else intake._start_of(f.status) end,
       next_try_at = intake.now() + intake._backoff(f.attempts + 1), updated_at = intake.now(),
       lease_token = null, lease_owner = null, lease_until = null

@@ -14,7 +14,8 @@ declare
 begin
   with done as (
     update intake.imported_files f
-    set status = 'completed', completed_at = intake.now(), updated_at = intake.now(), attempts = 0, error_message = null,
+    set status = 'completed', completed_at = intake.now(), updated_at = intake.now(), attempts = 0, lost_workers = 0,
+        error_message = null,
         lease_token = null, lease_owner = null, lease_until = null, next_try_at = intake.now(),
         cleanup = case when s.after_import <> 'leave' or s.way = 'temporary_file' then 'pending' end
     from intake.sftp_servers s
@@ -53,7 +54,7 @@ language sql set search_path from current as $$
     select g.id from intake.imported_files g
     join intake.sftp_servers s on s.id = g.server_id
     where g.cleanup = 'pending' and g.next_try_at <= intake.now()
-      and (s.retry_at is null or s.retry_at <= intake.now()) and s.status <> 'host_key_changed'
+      and s.is_active and (s.retry_at is null or s.retry_at <= intake.now()) and s.status <> 'host_key_changed'
     order by g.next_try_at limit p_limit for update of g skip locked)
   returning f.*;
 $$;

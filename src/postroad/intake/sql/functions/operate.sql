@@ -6,7 +6,7 @@ declare
 begin
   with tried as (
     update intake.imported_files f
-    set status = 'discovered', attempts = 0, next_try_at = intake.now(), error_message = null,
+    set status = 'discovered', attempts = 0, lost_workers = 0, next_try_at = intake.now(), error_message = null,
         updated_at = intake.now(), traceparent = coalesce(nullif(current_setting('postroad.traceparent', true), ''), f.traceparent)
     where f.id = any (p_ids) and f.status in ('failed', 'vanished', 'superseded', 'skipped') and f.completed_at is null
     returning f.id)
@@ -14,7 +14,7 @@ begin
     update intake.imported_files f set cleanup = 'pending', attempts = 0, next_try_at = intake.now()
     where f.id = any (p_ids) and f.cleanup = 'given_up' returning f.id)
   , waiting as (
-    update intake.imported_files f set next_try_at = intake.now(), attempts = 0
+    update intake.imported_files f set next_try_at = intake.now(), attempts = 0, lost_workers = 0
     where f.id = any (p_ids) and f.status in ('discovered', 'downloaded', 'uploaded_to_minio')
       and f.next_try_at > intake.now() returning f.id)
   select array_agg(a.id order by a.id) into v_ids
@@ -47,7 +47,7 @@ declare
 begin
   with again as (
     update intake.imported_files f
-    set status = 'discovered', attempts = 0, next_try_at = intake.now(), error_message = null, bytes_done = 0,
+    set status = 'discovered', attempts = 0, lost_workers = 0, next_try_at = intake.now(), error_message = null, bytes_done = 0,
         bytes_at_claim = 0, completed_at = null, file_hash = null, cleanup = null, updated_at = intake.now(),
         traceparent = coalesce(nullif(current_setting('postroad.traceparent', true), ''), f.traceparent)
     where f.id = any (p_ids) and f.status = 'completed' and f.cleanup is distinct from 'pending'

@@ -1,5 +1,6 @@
--- Leases that have ended: the files begin their step anew, and the stored parts stay.  A holder that died without
--- getting a byte further counts as a failed try, so that a file which kills its workers ends as failed.
+-- Leases that have ended: the files begin their step anew, and the stored parts stay.  That a worker was lost is no try of
+-- the file.  But 50 in a row without a byte of progress are counted as its fault, so that a file which kills its
+-- workers ends as failed.
 create or replace function intake._release_expired_files(p_ids bigint[]) returns void
 language plpgsql set search_path from current as $$
 declare
@@ -7,8 +8,9 @@ declare
 begin
   with freed as (
     update intake.imported_files f
-    set attempts = f.attempts + (f.lease_owner <> 'queued' and f.bytes_done <= f.bytes_at_claim)::integer,
-        status = case when f.lease_owner <> 'queued' and f.bytes_done <= f.bytes_at_claim and f.attempts + 1 >= 50
+    set lost_workers = case when f.lease_owner = 'queued' then f.lost_workers
+                            when f.bytes_done > f.bytes_at_claim then 0 else f.lost_workers + 1 end,
+        status = case when f.lease_owner <> 'queued' and f.bytes_done <= f.bytes_at_claim and f.lost_workers + 1 >= 50
                       then 'failed' else intake._start_of(f.status) end,
         error_message = case when f.lease_owner = 'queued' then f.error_message
                              else 'the worker ' || f.lease_owner || ' was lost' end,

@@ -16,7 +16,7 @@ begin
     from unnest(p_paths, p_filenames, p_sizes, p_mtimes, p_done_for) u(path, filename, filesize, mtime, done_for))
   , again as (
     update intake.imported_files f
-    set status = 'discovered', error_message = null, attempts = 0, bytes_done = 0, upload_id = null,
+    set status = 'discovered', error_message = null, attempts = 0, lost_workers = 0, bytes_done = 0, upload_id = null,
         next_try_at = intake.now(), updated_at = intake.now(),
         traceparent = coalesce(nullif(current_setting('postroad.traceparent', true), ''), f.traceparent)
     from page p

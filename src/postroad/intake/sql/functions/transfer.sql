@@ -42,7 +42,7 @@ language plpgsql set search_path from current as $$
 begin
   update intake.imported_files f
   set status = 'downloaded', file_hash = p_hash, lease_token = null, lease_owner = null, lease_until = null,
-      bytes_done = 0, attempts = 0, error_message = null, next_try_at = intake.now(), updated_at = intake.now()
+      bytes_done = 0, attempts = 0, lost_workers = 0, error_message = null, next_try_at = intake.now(), updated_at = intake.now()
   where f.id = p_id and f.lease_token = p_token;
   if not found then perform intake._lease_lost(p_id); end if;
   perform intake._note(array[p_id], 'downloaded', null);
@@ -58,7 +58,7 @@ begin
   with done as (
     update intake.imported_files f
     set status = 'uploaded_to_minio', store = p_store, object_key = u.object_key, file_hash = u.hash,
-        bytes_done = f.filesize, upload_id = null, attempts = 0, error_message = null,
+        bytes_done = f.filesize, upload_id = null, attempts = 0, lost_workers = 0, error_message = null,
         lease_token = null, lease_owner = null, lease_until = null, next_try_at = intake.now(),
         updated_at = intake.now()
     from unnest(p_ids, p_keys, p_hashes) u(id, object_key, hash)

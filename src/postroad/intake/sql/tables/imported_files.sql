@@ -34,6 +34,8 @@ create table intake.imported_files (
   completed_at timestamptz,
   -- The trace of the look that found it, or of the request that let it be tried again.
   traceparent text default nullif(current_setting('postroad.traceparent', true), ''),
+  -- Workers that died with it in a row without getting a byte further.  No try of the file: they die of many things.
+  lost_workers integer not null default 0,
   constraint version_is_imported_once unique (server_id, path_digest, filesize, mtime),
   constraint lease_needs_owner check ((lease_token is null) = (lease_until is null)
                                       and (lease_token is null) = (lease_owner is null))

@@ -1,0 +1,74 @@
+"""The way over a temporary file: what becomes of one that somebody harmed, whatever the store."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from postroad.intake import temporary
+from postroad.intake.discovering import discover
+from postroad.intake.engine import Engine
+from postroad.intake.reconciling import dispatch
+from postroad.intake.transferring import transfer
+from tests.integration.intake.partner import Partner, run_once, sha256, work_off
+
+MIB = 1024 * 1024
+
+
+async def _read(engine: Engine, key: str) -> bytes:
+    return b"".join([piece async for piece in engine.store.read(key)])
+
+
+@pytest.mark.parametrize(("size", "harm"), [(1000, "shorter"), (1000, "gone"), (11 * MIB, "hole")])
+async def test_a_temporary_file_that_was_harmed_is_fetched_again(
+    engine: Engine, partner: Partner, size: int, harm: str
+) -> None:
+    partner.change(way="temporary_file")
+    data = random.Random(1).randbytes(size)
+    partner.write("a.bin", data)
+    await discover(engine, partner.server_id)
+    (ids,) = (await dispatch(engine, partner.server_id)).transfers
+    await transfer(engine, ids)
+    (whole,) = engine.temporary_folder.iterdir()
+    if harm == "gone":
+        whole.unlink()
+    else:
+        os.truncate(whole, size // 2)
+        if harm == "hole":
+            os.truncate(whole, size)
+    for _ in range(3):
+        partner.connection.execute("update intake.imported_files set next_try_at = intake.now()")
+        await work_off(engine, partner)
+    assert partner.statuses == {"a.bin": "completed"}
+    row = partner.file("a.bin")
+    assert await _read(engine, row["object_key"]) == data
+    assert len(partner.notices()) == 1
+
+
+async def test_a_temporary_file_that_vanishes_on_the_way_gets_no_hole(
+    engine: Engine, partner: Partner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partner.change(way="temporary_file")
+    data = random.Random(1).randbytes(3000)
+    partner.write("a.bin", data)
+    monkeypatch.setattr(temporary, "CHUNK_BYTES", 1000)
+    append, calls = temporary._append, iter(range(100))
+
+    def tidied(partial: Path, offset: int, piece: bytearray) -> None:
+        append(partial, offset, piece)
+        if next(calls) == 0:
+            partial.unlink()
+
+    monkeypatch.setattr(temporary, "_append", tidied)
+    await run_once(engine, partner)
+    row = partner.file("a.bin")
+    assert (row["status"], row["attempts"]) == ("discovered", 1)
+    assert "is gone" in row["error_message"]
+    partner.connection.execute("update intake.imported_files set next_try_at = intake.now()")
+    await work_off(engine, partner)
+    await work_off(engine, partner)
+    assert partner.file("a.bin")["file_hash"] == sha256(data)
+    assert partner.statuses == {"a.bin": "completed"}
