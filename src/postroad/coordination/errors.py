@@ -154,6 +154,13 @@ class UnknownMessage(CoordinationError):
     kind = "refused"
 
 
+class EventsPurged(CoordinationError):
+    """Events after the Reader's cursor are no longer kept; it takes a snapshot."""
+
+    code = "PC015"
+    kind = "refused"
+
+
 class VersionConflict(CoordinationError):
     """The row was changed since the caller read it; nothing was changed."""
 
