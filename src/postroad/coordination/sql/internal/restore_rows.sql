@@ -1,11 +1,11 @@
--- The rows of one entity that an event changed, each once, as a query with the event as $1: `before`, the first before-image,
--- and `after`, the last after-image, null for none, with the key.
+-- The rows of one entity that an event changed, each once, as a query with the event as $1: "coordination before", the first
+-- before-image, "coordination after", the last after-image, null for none, and the key.
 create or replace function coordination._net(p_entity coordination.entity) returns text
 language sql stable set search_path from current as $$
   select format(
-    'select distinct on (%1$s) first_value(p.before) over w as before, '
-    'case last_value(t."Operation") over w when ''Delete'' then null else last_value(p.after) over w end as after, '
-    'max(p.id) over w as version, k.* '
+    'select distinct on (%1$s) first_value(p.before) over w as "coordination before", '
+    'case last_value(t."Operation") over w when ''Delete'' then null else last_value(p.after) over w end as "coordination after", '
+    'max(p.id) over w as "coordination version", k.* '
     'from coordination.payload p join coordination."AppEventType" t on t."Id" = p.type_id and t."Entity" = %2$L '
     'cross join lateral json_to_record(p.after) as k (%3$s) where p.event_id = $1 '
     'window w as (partition by %1$s order by p.sequence rows between unbounded preceding and unbounded following)',
@@ -49,27 +49,27 @@ declare
 begin
   if v_table is null then return format('the table of %s is gone', (p_entity).name); end if;
   v_net := coordination._net(p_entity);
-  execute format('select count(*) from (%s) n where case $2 when ''erase'' then n.before is null and n.after is not null '
-    'else n.before is not null end', v_net) into v_wanted using p_event, p_what;
+  execute format('select count(*) from (%s) n where case $2 when ''erase'' then n."coordination before" is null and n."coordination after" is not null '
+    'else n."coordination before" is not null end', v_net) into v_wanted using p_event, p_what;
   if v_wanted = 0 then return null; end if;
   v_columns := coordination._columns_of(p_entity, p_event);
   v_others := array(select c from unnest(v_columns) c where c <> all (v_keys));
-  v_after := format('cross join lateral json_to_record(n.after) as a (%s)', coordination._definitions(v_table, v_columns));
+  v_after := format('cross join lateral json_to_record(n."coordination after") as a (%s)', coordination._definitions(v_table, v_columns));
   if p_what = 'erase' then
     perform coordination._refuse_cascade(p_entity, p_event, v_columns);
-    execute format('delete from %s o using (%s) n %s where n.before is null and n.after is not null and %s and %s',
+    execute format('delete from %s o using (%s) n %s where n."coordination before" is null and n."coordination after" is not null and %s and %s',
       v_table, v_net, v_after, v_key, coordination._same('o', 'a', v_others)) using p_event;
     get diagnostics v_done = row_count;
   else
     if v_others <> '{}' then
-      execute format('update %s o set (%s) = row(%s) from (%s) n cross join lateral json_to_record(n.before) as r (%s) %s '
-        'where n.before is not null and n.after is not null and %s and %s',
+      execute format('update %s o set (%s) = row(%s) from (%s) n cross join lateral json_to_record(n."coordination before") as r (%s) %s '
+        'where n."coordination before" is not null and n."coordination after" is not null and %s and %s',
         v_table, coordination._list(v_others), coordination._values(v_table, 'r', v_others), v_net,
         coordination._definitions(v_table, v_others), v_after, v_key, coordination._same('o', 'a', v_others)) using p_event;
       get diagnostics v_done = row_count;
     end if;
     execute format('insert into %s (%s) overriding system value select %s from (%s) n '
-      'cross join lateral json_to_record(n.before) as r (%s) where n.before is not null and n.after is null on conflict do nothing',
+      'cross join lateral json_to_record(n."coordination before") as r (%s) where n."coordination before" is not null and n."coordination after" is null on conflict do nothing',
       v_table, coordination._list(v_columns), coordination._values(v_table, 'r', v_columns), v_net,
       coordination._definitions(v_table, v_columns)) using p_event;
     get diagnostics v_more = row_count;
@@ -78,8 +78,8 @@ begin
   if v_done = v_wanted then return null; end if;
   if p_compensate and p_what = 'write' and v_others <> '{}' then
     -- Rows that somebody changed since: of the columns that the event set, those that still hold its value go back.
-    execute format('update %s o set (%s) = row(%s) from (%s) n cross join lateral json_to_record(n.before) as r (%s) %s '
-      'where n.before is not null and n.after is not null and %s and not (%s) and not (%s)',
+    execute format('update %s o set (%s) = row(%s) from (%s) n cross join lateral json_to_record(n."coordination before") as r (%s) %s '
+      'where n."coordination before" is not null and n."coordination after" is not null and %s and not (%s) and not (%s)',
       v_table, coordination._list(v_others),
       (select string_agg(format(
         'case when r.%1$I::text is distinct from a.%1$I::text and o.%1$I::text is not distinct from a.%1$I::text then %2$s else o.%1$I end',
@@ -103,8 +103,8 @@ declare
   v_child  record;
   v_found  boolean;
 begin
-  v_erased := format('exists (select from (%s) n cross join lateral json_to_record(n.after) as a (%s) '
-    'where n.before is null and n.after is not null and %s and %s)',
+  v_erased := format('exists (select from (%s) n cross join lateral json_to_record(n."coordination after") as a (%s) '
+    'where n."coordination before" is null and n."coordination after" is not null and %s and %s)',
     coordination._net(p_entity), coordination._definitions(v_table, p_columns),
     coordination._list(v_keys, '{row}.%1$I = n.%1$I', ' and '),
     coordination._same('{row}', 'a', array(select c from unnest(p_columns) c where c <> all (v_keys))));
@@ -138,12 +138,12 @@ begin
   if to_regclass(format('%I.%I', (p_entity).schema_name, (p_entity).table_name)) is null then return; end if;
   execute format(
     'with following as ('
-    '  select distinct on (%1$s) p.event_id, p.sequence, e."FinishedAt" is null as is_open, n.before as earlier, n.after as made '
+    '  select distinct on (%1$s) p.event_id, p.sequence, e."FinishedAt" is null as is_open, n."coordination before" as earlier, n."coordination after" as made '
     '  from (%2$s) n cross join coordination."AppEvent" e '
     '  join coordination.payload p on p.event_id = e."Id" '
     '  join coordination."AppEventType" t on t."Id" = p.type_id and t."Entity" = $3 '
     '  cross join lateral json_to_record(p.after) as o (%3$s) '
-    '  where e."Position" > $2 and e."AppEventStatusId" <> 11 and p.id > n.version and %4$s '
+    '  where e."Position" > $2 and e."AppEventStatusId" <> 11 and p.id > n."coordination version" and %4$s '
     '  order by %1$s, p.id) '
     'update coordination.payload p set before = case when f.earlier is null or p.before is null then f.earlier else ('
     '  select json_object_agg(k.key, case when (f.earlier -> k.key)::text is distinct from (f.made -> k.key)::text '
@@ -157,7 +157,8 @@ begin
   perform coordination._tell_rows(p_entity, p_event."Id");
 end $$;
 
--- Writes the rows that an event was about, as they are now, into this transaction's event, so that Readers agree.
+-- Writes the rows that an event was about, as they are now, into this transaction's event, so that Readers agree: rows that
+-- are there as updates, those that are gone as deletes.
 create or replace function coordination._tell_rows(p_entity coordination.entity, p_event bigint) returns void
 language plpgsql set search_path from current
 set timezone = 'UTC' set datestyle = 'ISO' set intervalstyle = 'postgres' set extra_float_digits = 1 set bytea_output = 'hex'
@@ -165,7 +166,8 @@ as $$
 declare
   v_table  regclass := coordination._table(p_entity);
   v_keys   text[] := (p_entity).key_columns;
-  v_type   integer := coordination._type((p_entity).name, 'Update');
+  v_update integer := coordination._type((p_entity).name, 'Update');
+  v_delete integer := coordination._type((p_entity).name, 'Delete');
   v_event  bigint;
   v_from   integer;
   v_is_new boolean;
@@ -173,15 +175,15 @@ declare
 begin
   select * into v_event, v_from, v_is_new from coordination._current_event();
   execute format('insert into coordination.payload (event_id, sequence, id, type_id, after, before) '
-    'select $2, $3 + row_number() over (), nextval(''coordination.payload_id''), $4, %1$s, %1$s '
-    'from %2$s o where exists (select from coordination.payload p '
-    'join coordination."AppEventType" t on t."Id" = p.type_id and t."Entity" = $5 '
-    'cross join lateral json_to_record(p.after) as n (%3$s) where p.event_id = $1 and %4$s)',
-    coordination._image(v_table, 'o', (p_entity).columns), v_table, coordination._definitions(v_table, v_keys),
-    coordination._list(v_keys, 'o.%1$I = n.%1$I', ' and '))
-  using p_event, v_event, v_from, v_type, (p_entity).name;
+    'select $2, $3 + row_number() over (), nextval(''coordination.payload_id''), '
+    'case when o.%1$I is null then $5 else $4 end, case when o.%1$I is null then %2$s else %3$s end, '
+    'case when o.%1$I is not null then %3$s end '
+    'from (%4$s) n left join %5$s o on %6$s',
+    v_keys[1], coordination._image(v_table, 'n', v_keys), coordination._image(v_table, 'o', (p_entity).columns),
+    coordination._net(p_entity), v_table, coordination._list(v_keys, 'o.%1$I = n.%1$I', ' and '))
+  using p_event, v_event, v_from, v_update, v_delete;
   get diagnostics v_count = row_count;
   if v_count > 0 then
-    perform coordination._note_event(v_event, v_from + v_count, v_is_new, v_type, 'replicate');
+    perform coordination._note_event(v_event, v_from + v_count, v_is_new, v_update, 'replicate');
   end if;
 end $$;
