@@ -177,7 +177,7 @@ class EventRoutes:
         """Do something at the Coordinator, as soon as it has heard of the event."""
         try:
             async with asyncio.timeout(self._timeout.total_seconds()):
-                while not await self._did(event_id, act):
+                while not await self._did(event_id, act):  # noqa: ASYNC110 - nobody tells
                     await asyncio.sleep(PAUSE_SECONDS)
         except TimeoutError as late:
             raise CoordinatorBehind(
