@@ -68,8 +68,8 @@ def test_a_reader_that_was_removed_takes_a_snapshot_and_counts_again(lab: Lab) -
     # A word from before the snapshot, or a doubled order to take one, changes nothing.
     lab.run(
         "r1",
-        "select coordination.settle('{\"version\": 1, \"kind\": \"snapshot\", \"reader\": \"r1\","
-        " \"generation\": 0}')",
+        'select coordination.settle(\'{"version": 1, "kind": "snapshot", "reader": "r1",'
+        ' "generation": 0}\')',
     )
     assert not lab.value("r1", "select needs_snapshot from coordination.progress")
 

@@ -283,7 +283,7 @@ def test_a_column_added_since_does_not_make_a_row_another(open_a_lab: OpenLab) -
         mode="two-phase",
     )
     for part, call in (("writer", "track"), ("r1", "replicate")):
-        lab.run(part, 'alter table "DummyItem" add note text default \'new\'')
+        lab.run(part, "alter table \"DummyItem\" add note text default 'new'")
         lab.run(part, f"select coordination.{call}('\"DummyItem\"')")
     lab.settle()
     assert lab.writer_state(event) == "Canceled"
