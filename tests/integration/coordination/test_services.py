@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import ExitStack
 from datetime import timedelta
 from math import ceil
 
@@ -11,6 +12,10 @@ import psycopg
 import pytest
 from jsonschema import Draft202012Validator
 
+from postroad.alerts import raise_alert_async
+from postroad.cli.context import Application
+from postroad.cli.parts import PartContext
+from postroad.cli.parts_coordination import coordination
 from postroad.cli.rooms import SCHEMAS
 from postroad.coordination import Change, Reader, RoleMissing, Writer
 from postroad.coordination.messages import SCHEMAS as MESSAGE_SCHEMAS
@@ -132,6 +137,29 @@ async def test_a_removed_reader_that_comes_back_takes_a_snapshot_by_itself(
             assert generation >= [(2,)]
             await _write(house, _add(1))
             await house.until_same("lists")
+
+
+async def test_what_the_databases_report_is_known_in_the_house(
+    newest_server: TestServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ExitStack() as stack:
+        house, *databases = (stack.enter_context(newest_server.clone(*SCHEMAS)) for _ in range(4))
+        for part, dsn in zip(("WRITER", "COORDINATOR", "READER"), databases, strict=True):
+            monkeypatch.setenv(f"POSTROAD_COORDINATION__{part}_URL", dsn)
+        # The part as `postroad up` makes it.
+        async with coordination(PartContext(Application(), house)):
+            for dsn in databases:
+                async with await connect_async(dsn) as connection:
+                    await raise_alert_async(
+                        connection, dsn[-50:], room="coordination", severity="error", title="x"
+                    )
+            async with await connect_async(house, autocommit=True) as connection:
+
+                async def are_known() -> bool:
+                    cursor = await connection.execute("select count(*) from alerts.report")
+                    return await cursor.fetchone() == (3,)
+
+                await wait_until_async(are_known, what="three reports in the house")
 
 
 async def test_services_go_on_when_their_sessions_are_cut(newest_server: TestServer) -> None:

@@ -76,6 +76,7 @@ declare
   v_removed integer;
   v_from    bigint;
   v_copied  boolean;
+  v_asked   boolean;
   v_again   bigint[];
 begin
   -- Nothing was kept for it since it was removed: neither its events nor their decisions.
@@ -86,7 +87,9 @@ begin
   end if;
   delete from coordination.removed_reader x where x.name = v_reader;
   if exists (select from coordination.reader r where r.name = v_reader and r.generation > v_generation) then return; end if;
-  select r.finished_to, r.generation < v_generation into v_from, v_copied from coordination.reader r where r.name = v_reader;
+  select r.finished_to, r.generation < v_generation, r.asked_at is not null into v_from, v_copied, v_asked
+  from coordination.reader r where r.name = v_reader;
+  if v_asked then perform coordination._clear_alert('coordination.reader.' || v_reader); end if;
   insert into coordination.reader as r (name, finished_to, generation) values (v_reader, v_to, v_generation)
   on conflict (name) do update set finished_to = greatest(r.finished_to, excluded.finished_to), generation = excluded.generation, heard_at = coordination.now(),
     asked_at = null;

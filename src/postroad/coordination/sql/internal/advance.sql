@@ -150,7 +150,7 @@ begin
   insert into coordination.history (event_id, reader, states, by)
   values (p_event.event_id, (select n.name from coordination.node n where n.role = 'reader'), p_states, 'reader');
   if p_event.attempts > 0 then
-    perform coordination._clear_alert('coordination.parked.' || p_event.event_id);
+    perform coordination._clear_alert(coordination._parked_key(p_event.event_id));
   end if;
   return coordination._report(p_event, p_state);
 end $$;
@@ -189,7 +189,7 @@ begin
     parked_at = case when s.attempts + 1 >= p_progress.max_attempts then coordination.now() end
   where s.event_id = p_event.event_id returning * into v_event;
   if v_event.parked_at is not null then
-    perform coordination._raise_alert('coordination.parked.' || p_event.event_id, 'error',
+    perform coordination._raise_alert(coordination._parked_key(p_event.event_id), 'error',
       format('event %s is parked at reader %s', p_event.event_id, (select n.name from coordination.node n where n.role = 'reader')),
       format('%s. What follows for %s waits. Mend it, then: postroad coordination retry %s', p_reason,
         array_to_string(p_event.entities, ', '), p_event.event_id));
