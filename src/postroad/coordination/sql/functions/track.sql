@@ -29,6 +29,7 @@ begin
     'update', coordination._type(v_name, 'Update'),
     'delete', coordination._type(v_name, 'Delete'),
     'mode', quote_literal(p_mode),
+    'settings', coordination._settings(v_table),
     'new_image', coordination._image(v_table, 'n', v_entity.columns),
     'old_image', coordination._image(v_table, 'o', v_entity.columns),
     'old_key', coordination._image(v_table, 'o', v_entity.key_columns),

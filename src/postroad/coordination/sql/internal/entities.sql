@@ -22,6 +22,18 @@ language sql stable set search_path from current as $$
   where i.indrelid = p_table and i.indisprimary
 $$;
 
+-- An image is the same whoever wrote it, and comes back as the same value: settings for the function that writes it, none where
+-- the columns have types whose JSON depends on none.
+create or replace function coordination._settings(p_table regclass) returns text
+language sql stable set search_path from current as $$
+  select case when exists (
+    select from coordination._columns(p_table) c
+    where not c.is_text and c.type <> all ('{bigint,integer,smallint,numeric,boolean,uuid,text,character varying,character,bpchar,
+      date,timestamp without time zone}'))
+  then $settings$set timezone = 'UTC' set datestyle = 'ISO' set intervalstyle = 'postgres' set extra_float_digits = 1
+set bytea_output = 'hex'$settings$ else '' end
+$$;
+
 -- An expression: the row of an alias as JSON, with these columns only.
 create or replace function coordination._image(p_table regclass, p_alias text, p_columns text[]) returns text
 language sql stable set search_path from current as $$

@@ -1,9 +1,6 @@
 -- Writes what a statement changed in {table} into the event of its transaction.
 create or replace function coordination.{function}() returns trigger
-language plpgsql security definer set search_path from current
--- An image is the same whoever wrote it, and comes back as the same value.
-set timezone = 'UTC' set datestyle = 'ISO' set intervalstyle = 'postgres' set extra_float_digits = 1 set bytea_output = 'hex'
-as $capture$
+language plpgsql security definer set search_path from current {settings} as $capture$
 declare
   v_event    bigint;
   v_from     integer;
