@@ -8,7 +8,7 @@ from psycopg.errors import Diagnostic
 
 from postroad.testing import wait_until_blocked
 from tests.fixtures.postgres import Connect, InThread
-from tests.sql.calls import column, lease, one, post, post_many, refused, rows, take
+from tests.sql.calls import column, lease, maintain, one, post, post_many, refused, rows, take
 
 RELATIONS = "select count(*) from pg_class where relnamespace = 'mbus'::regnamespace"
 # The table, its index of long values and the index of those belong to one table.
@@ -131,6 +131,20 @@ def test_a_queue_of_the_same_name_starts_empty(bus: Connection) -> None:
     bus.execute("select mbus.drop_queue('q')")
     bus.execute("select mbus.create_queue('q')")
     assert take(bus) == []
+
+
+def test_a_queue_of_the_same_name_gives_no_iid_again(bus: Connection) -> None:
+    """Iids are keys of what others have done: a message under an old one would count as done."""
+    given = {one(bus, "select mbus.get_iid('q')"), *post_many(bus, 3)}
+    for _ in range(2):
+        bus.execute("select mbus.drop_queue('q')")
+        bus.execute("select mbus.create_queue('q', payload => 'text')")
+        iids = {one(bus, "select mbus.post_q('a')"), one(bus, "select mbus.get_iid('q')")}
+        assert not given & iids
+        given |= iids
+    maintain(bus)
+    assert column(bus, "select data from mbus.consumen_q_by_default(10)") == ["a"]
+    assert one(bus, "select count(*) from mbus.dropped_queue") == 0
 
 
 @pytest.mark.parametrize("is_roles_security_model", [True, False])

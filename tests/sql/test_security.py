@@ -156,6 +156,37 @@ def test_the_consume_role_may_consume_as_one_consumer(login: Login) -> None:
     assert column(reader, "select data->'n' from mbus.consume('closed', 'second')") == ["1"]
 
 
+def test_the_role_of_the_only_consumer_may_take_by_iid(login: Login, owned: str) -> None:
+    with psycopg.connect(owned) as owner:
+        owner.execute("select mbus.create_queue('single', is_roles_security_model => true)")
+    poster, reader = login("post_single"), login("consume_single_by_default")
+    iid = post(poster, 1, queue="single")
+    assert one(reader, "select mbus.peek_single(%s)", iid)
+    assert one(reader, "select data->'n' from mbus.take(%s)", iid) == "1"
+    iid = post(poster, 2, queue="single")
+    with psycopg.connect(owned) as owner:
+        owner.execute("select mbus.create_consumer('single', 'second')")
+    # It would be taken from the other consumer as well.
+    with refused(reader, "MB013"):
+        reader.execute("select mbus.take(%s)", (iid,))
+    assert one(reader, "select mbus.peek_single(%s)", iid)
+    assert one(reader, "select data->'n' from mbus.take_from_single_by_default(%s)", iid) == "2"
+
+
+def test_a_dropped_consumer_takes_its_role_along(owned: str) -> None:
+    with psycopg.connect(owned) as owner:
+        owner.execute("select mbus.create_run_function('closed')")
+        for name in ("second", "default"):
+            owner.execute("select mbus.create_consumer('closed', 'next_to_' || %s)", (name,))
+            owner.execute("select mbus.drop_consumer('closed', %s)", (name,))
+        roles = column(
+            owner,
+            "select split_part(rolname, '_by_', 2) from pg_roles"
+            " where rolname ~ ('^mbus_' || current_database() || '_consume_closed') order by 1",
+        )
+    assert sorted(roles) == ["next_to_default", "next_to_second"]
+
+
 def test_a_lease_cannot_be_answered_by_somebody_else(login: Login) -> None:
     post(login("post_closed"), 1, queue="closed")
     holder, other = login("consume_closed_by_second"), login("consume_closed_by_default", "user")

@@ -202,3 +202,38 @@ def test_a_selector_whose_function_asserts_does_not_fail_the_post(bus: Connectio
     post_many(bus, 2)
     assert status(bus, "dmq", consumer="asserting") == 3
     assert len(take(bus)) == 3
+
+
+@pytest.mark.parametrize(
+    ("selector", "is_hit"),
+    [
+        ("t.headers->'destination' = 'q'", True),
+        ("t.headers->'source_db' = current_database()", True),
+        ("current_database() = any ((t.headers->'seenby')::text[])", True),
+        ("(t.headers->'enqueue_time')::timestamptz = t.added", True),
+        ("hstore(t)->'headers' like '%destination%'", True),
+        ("not t.headers ? 'destination'", False),
+    ],
+)
+def test_a_selector_sees_the_headers_that_a_consumer_gets(
+    bus: Connection, selector: str, is_hit: bool
+) -> None:
+    add(bus, "second", selector)
+    bus.execute("select mbus.create_queue('copies')")
+    bus.execute("select mbus.create_trigger('q', 'copies', %s)", (selector,))
+    post(bus, 1)
+    post(bus, 2, "a=>b")
+    post(bus, 3, delayed_until="2000-01-01")
+    bus.execute("select mbus.postn_q(array['n=>4', 'n=>5']::hstore[])")
+    expected = ["1", "2", "3", "4", "5"] if is_hit else []
+    assert take(bus, whose="q_by_second") == expected
+    assert take(bus, whose="copies_by_default") == expected
+
+
+def test_many_at_once_see_them_too(bus: Connection) -> None:
+    """Without a trigger they are matched set by set."""
+    add(bus, "second", "t.headers->'destination' = 'q' and t.headers->'a' is distinct from 'b'")
+    bus.execute(
+        "select mbus.postn_q(array['n=>1', 'n=>2']::hstore[], array['a=>b', 'a=>c']::hstore[])"
+    )
+    assert take(bus, whose="q_by_second") == ["2"]

@@ -283,6 +283,7 @@ _BY_CODE: dict[str, type[BusError]] = {
 _UNDEFINED_FUNCTION = "42883"
 _UNDEFINED_TABLE = "42P01"
 _UNDEFINED_SCHEMA = "3F000"
+_UNTRANSLATABLE_CHARACTER = "22P05"
 
 
 def is_overtaken(error: BaseException | None) -> bool:
@@ -316,6 +317,12 @@ def translate(
             error.diag.message_primary or str(error),
             hint=error.diag.message_hint,
             detail=error.diag.message_detail,
+            **facts,
+        )
+    if state == _UNTRANSLATABLE_CHARACTER:
+        return WrongPayload(
+            f"PostgreSQL cannot store this character: {error.diag.message_detail}",
+            hint="leave out NUL; what is not text goes into a queue of bytea",
             **facts,
         )
     if state == _UNDEFINED_FUNCTION and consumer is not None:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
-__all__ = ["Hstore", "array_literal", "dump", "parse"]
+__all__ = ["Hstore", "array_literal", "dump", "parse", "storable"]
 
 Hstore: TypeAlias = Mapping[str, str | None]
 
@@ -24,7 +24,7 @@ def _quote(text: str) -> str:
 
 
 def dump(value: Hstore) -> str:
-    """Write a mapping as hstore text; raise TypeError where a key or value is no string."""
+    """Write a mapping as hstore text; raise TypeError or ValueError where it cannot be one."""
     pairs = []
     for key, item in value.items():
         if not isinstance(key, str):
@@ -37,7 +37,19 @@ def dump(value: Hstore) -> str:
             raise TypeError(
                 f"the hstore value of {key!r} is a string or None, not {type(item).__name__}"
             )
-    return ",".join(pairs)
+    return storable(",".join(pairs))
+
+
+def storable(text: str) -> str:
+    """Let a text pass that the server can store; raise ValueError for NUL and half characters."""
+    if "\0" in text:
+        raise ValueError("PostgreSQL stores no character NUL in a text")
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"half a character at {error.start}: {error.reason}") from error
+    return text
 
 
 def parse(text: str) -> dict[str, str | None]:

@@ -70,7 +70,7 @@ def hstore(name: str, value: Hstore | None) -> str | None:
     """Adapt headers or properties; raise InvalidArgument where they are not text."""
     try:
         return None if value is None else dump(value)
-    except (TypeError, AttributeError) as error:
+    except (TypeError, ValueError, AttributeError) as error:
         raise InvalidArgument(f"{name}: {error}", hint="give strings to strings") from error
 
 

@@ -71,7 +71,7 @@ def parameter(payload: Payload, value: object) -> str | bytes:
             return _json(value)
         case "text":
             if isinstance(value, str):
-                return value
+                return _storable("text", value)
         case "bytea":
             if isinstance(value, bytes | bytearray | memoryview):
                 return bytes(value)
@@ -106,22 +106,30 @@ def mapping(value: Any) -> hstore.Hstore:
 def _hstore(value: hstore.Hstore) -> str:
     try:
         return hstore.dump(value)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise _wrong("hstore", str(error)) from error
 
 
 def _json(value: object) -> str:
     try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError) as error:
         raise _wrong("jsonb", f"not a JSON value: {error}") from error
+    return _storable("jsonb", text)
+
+
+def _storable(payload: Payload, text: str) -> str:
+    try:
+        return hstore.storable(text)
+    except ValueError as error:
+        raise _wrong(payload, str(error)) from error
 
 
 def _wrong(payload: Payload, message: str) -> WrongPayload:
     hints = {
         "hstore": "give a mapping of strings to strings or None",
         "jsonb": "give dicts, lists, strings, finite numbers, booleans or None",
-        "text": "give a str",
+        "text": "give a str without NUL; what is not text goes into a queue of bytea",
         "bytea": "give bytes",
     }
     return WrongPayload(message, hint=hints[payload])

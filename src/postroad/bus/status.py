@@ -53,6 +53,7 @@ class ConsumerStatus:
     posted_per_second: float
     consumed_per_second: float
     is_estimate: bool
+    blocked: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import sys
 import traceback
 from pathlib import Path
@@ -124,34 +125,49 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     except (click.exceptions.Abort, KeyboardInterrupt):
         sys.exit(INTERRUPTED)
     except click.ClickException as wrong:
-        wrong.show()
+        if _wants_json(given):
+            _complain("usage", wrong.format_message(), None, as_json=True)
+        else:
+            wrong.show()
         sys.exit(wrong.exit_code)
     except Exception as failure:  # noqa: BLE001 - people get a sentence, --debug the traceback
         if "--debug" in given:
             traceback.print_exc()
-        sys.exit(_report(failure))
+        sys.exit(_report(failure, as_json=_wants_json(given)))
 
 
-def _report(failure: Exception) -> int:
+def _wants_json(arguments: list[str]) -> bool:
+    """Tell whether a machine reads; the option's own command may not have been reached."""
+    return "--json" in arguments
+
+
+def _report(failure: Exception, *, as_json: bool) -> int:
     """Print what went wrong and what to do about it; return the exit code."""
     if isinstance(failure, PostroadError):
-        _complain(str(failure), failure.hint)
+        _complain(failure.code, str(failure), failure.hint, as_json=as_json)
         return exit_code(failure)
     if isinstance(failure, psycopg.Error):
         message = failure.diag.message_primary or str(failure).strip() or type(failure).__name__
-        _complain(message, failure.diag.message_hint)
+        _complain(
+            failure.sqlstate or "database", message, failure.diag.message_hint, as_json=as_json
+        )
         unavailable = isinstance(failure, psycopg.OperationalError)
         return EXIT_CODES["unavailable" if unavailable else "error"][0]
     if isinstance(failure, ModuleNotFoundError):
-        _complain(f"the Python package {failure.name!r} is missing", "pip install 'postroad[all]'")
+        message = f"the Python package {failure.name!r} is missing"
+        _complain("missing", message, "pip install 'postroad[all]'", as_json=as_json)
         return EXIT_CODES["unavailable"][0]
-    _complain(
-        f"{type(failure).__name__}: {failure}", "run it again with --debug to see where it happened"
-    )
+    message = f"{type(failure).__name__}: {failure}"
+    hint = "run it again with --debug to see where it happened"
+    _complain("unexpected", message, hint, as_json=as_json)
     return EXIT_CODES["error"][0]
 
 
-def _complain(message: str, hint: str | None) -> None:
+def _complain(code: str, message: str, hint: str | None, *, as_json: bool) -> None:
+    if as_json:
+        document = {"error": {"code": code, "message": message, "hint": hint}}
+        click.echo(json.dumps(document, ensure_ascii=False), err=True)
+        return
     click.secho(f"postroad: {message}", err=True, fg="red")
     if hint:
         click.echo(f"hint: {hint}", err=True)

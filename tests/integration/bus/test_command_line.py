@@ -54,6 +54,7 @@ def test_a_queue_lives_on_the_command_line(run):
     assert (message["iid"], message["data"]) == (iid, {"n": 1})
     assert message["properties"] == {"STATE": "DONE"}
     assert run("status", "orders", "--json").json[0]["queue"] == "orders"
+    assert run("status", "orders", "--json").json[0]["blocked"] == 0
     shown = run("take", iid, "--consumer", "audit")
     assert iid in shown.out
     assert run("take", iid).code == 3

@@ -57,6 +57,17 @@ def test_upgrading_what_is_not_installed_is_not_found(empty_database: str) -> No
     assert "Traceback" not in done.stderr
 
 
+def test_errors_are_json_where_a_machine_reads(empty_database: str) -> None:
+    done = _run("--database-url", empty_database, "bus", "status", "--json")
+    assert (done.returncode, done.stdout) == (5, "")
+    error = json.loads(done.stderr)["error"]
+    assert "not installed" in error["message"]
+    assert "postroad db install" in error["hint"]
+    done = _run("bus", "peek", "--json")
+    assert done.returncode == 2
+    assert json.loads(done.stderr)["error"]["code"] == "usage"
+
+
 def test_without_a_named_database_it_is_the_embedded_one(tmp_path: Path) -> None:
     folder = run_folder() / f"cli-{tmp_path.name}-{id(tmp_path):x}"
     done = _run("db", "install", POSTROAD_DATA_FOLDER=str(folder))

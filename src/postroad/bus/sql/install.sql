@@ -3,6 +3,7 @@ tables/types.sql
 tables/template.sql
 tables/node.sql
 tables/queue.sql
+tables/dropped_queue.sql
 tables/consumer.sql
 tables/delayed.sql
 tables/leased.sql
@@ -64,6 +65,7 @@ templates/consumen_waited.sql
 templates/delivery.sql
 templates/follow.sql
 templates/follow_trigger.sql
+templates/headers_delivered.sql
 templates/lease.sql
 templates/match.sql
 templates/output_message.sql

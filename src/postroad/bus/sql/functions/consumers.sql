@@ -102,6 +102,8 @@ begin
   update mbus.blocked set recipients = array_remove(recipients, v_consumer.id)
   where queue_id = v_queue.id and v_consumer.id = any (recipients);
   perform mbus._generate(v_queue);
+  perform mbus._disallow(f.oid, array[mbus._consume_role(qname, cname)])
+  from pg_proc f where f.pronamespace = 'mbus'::regnamespace and f.proname = any (mbus._queue_functions(qname));
   perform mbus._drop_role(mbus._consume_role(qname, cname));
 exception when lock_not_available then
   raise exception 'queue "%" is busy: a transaction that posts has been open for 10 seconds', qname

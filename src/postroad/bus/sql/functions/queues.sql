@@ -34,10 +34,33 @@ begin
   values (qname, payload::oid::regtype::text, ncons, create_queue.is_roles_security_model,
           format('mbus.%I', 'qs$' || qname || '$position')::regclass, format('mbus.%I', 'qs$' || qname || '$swept')::regclass)
   returning * into v_queue;
+  perform mbus._go_on_from_dropped(v_queue);
   insert into mbus.consumer (queue_id, name) values (v_queue.id, 'default');
   perform mbus._create_role(mbus._consume_role(qname, 'default'), create_queue.is_roles_security_model);
   perform mbus._create_slot(v_queue, 0);
   perform mbus._generate(v_queue);
+end $$;
+
+-- Numbers of an earlier queue of this name are not given again.
+create or replace function mbus._go_on_from_dropped(p_queue mbus.queue) returns void
+language plpgsql set search_path from current as $$
+declare
+  v_position bigint;
+begin
+  delete from mbus.dropped_queue d where d.name = p_queue.name returning d.position into v_position;
+  if found then
+    perform setval(p_queue.position, v_position), setval(p_queue.swept, v_position);
+  end if;
+end $$;
+
+-- Keeps the last number of a queue that is about to be dropped.  Altering its sequence waits for all who have drawn from it.
+create or replace function mbus._remember_position(p_queue mbus.queue) returns void
+language plpgsql set search_path from current as $$
+begin
+  execute format('alter sequence %s no cycle', p_queue.position);
+  insert into mbus.dropped_queue as d (name, position)
+  values (p_queue.name, pg_sequence_last_value(p_queue.position))
+  on conflict (name) do update set position = excluded.position;
 end $$;
 
 create or replace function mbus._check_payload(p_payload regtype) returns void
@@ -110,7 +133,7 @@ begin
   end loop;
 end $$;
 
--- Drops a queue with its messages, consumers, functions, views and roles.
+-- Drops a queue with its messages, consumers, functions, views and roles.  A new one of the same name goes on with the numbers.
 create or replace function mbus.drop_queue(qname text) returns void
 language plpgsql security definer set search_path from current set client_min_messages = warning as $$
 declare
@@ -123,11 +146,13 @@ begin
     perform mbus._lost(v_queue.id, null, array(select distinct w.number from mbus.wait w where w.queue_id = v_queue.id));
   end if;
   perform mbus._drop_tables(v_queue);
+  perform mbus._remember_position(v_queue);
+  -- The queue's own functions first: roles of consumers have rights to some of them.
+  perform mbus._drop_functions(mbus._queue_functions(qname) || ('_view_' || qname));
   for v_consumer in select name from mbus.consumer where queue_id = v_queue.id loop
     perform mbus._drop_functions(mbus._consumer_functions(qname, v_consumer));
     perform mbus._drop_role(mbus._consume_role(qname, v_consumer));
   end loop;
-  perform mbus._drop_functions(mbus._queue_functions(qname) || ('_view_' || qname));
   perform mbus._drop_role(mbus._post_role(qname));
   delete from mbus.queue where id = v_queue.id;
   for v_figure in 1 .. 4 loop

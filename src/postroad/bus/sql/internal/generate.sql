@@ -99,6 +99,9 @@ declare
 begin
   perform set_config('check_function_bodies', 'off', true);
   execute mbus._fill('match', v_values || jsonb_build_object('choices', mbus._choices(p_queue),
+    'headers', case when exists (select from mbus.consumer c where c.queue_id = p_queue.id and mbus._reads_headers(c.selector))
+                    then mbus._fill('headers_delivered', v_values || '{"added": "p_parcel.added", "headers": "p_parcel.headers"}')
+                    else 'p_parcel.headers' end,
     'everybody', (select quote_literal(coalesce(array_agg(id), '{}')::text) from mbus.consumer
                   where queue_id = p_queue.id and selector is null)));
   select * into v_default from mbus.consumer where queue_id = p_queue.id order by id limit 1;
@@ -162,6 +165,11 @@ begin
     'branches', mbus._branches(v_kind || '_' || p_queue.mode, p_queue, p_consumer, v_values)));
 end $$;
 
+-- True when a selector may look at the headers, by name or because it has the whole row.  Those that do are shown all
+-- that a consumer gets, and pay for it; most look at the data only.
+create or replace function mbus._reads_headers(p_selector text) returns boolean
+language sql immutable set search_path from current as $$ select p_selector ~* '\mheaders\M|\mt\M(?!\s*\.)|\.\s*\*' $$;
+
 -- The branches of mbus._match_<q>: one per consumer with a selector.
 create or replace function mbus._choices(p_queue mbus.queue) returns text
 language sql stable set search_path from current as $$
@@ -180,7 +188,10 @@ language sql stable set search_path from current as $$
     'hit_columns', case when count(*) = (select count(*) from mbus.consumer w where w.queue_id = p_queue.id) then string_agg(', hit_' || c.id, '' order by c.id) end,
     'any_hit', case when count(*) = (select count(*) from mbus.consumer w where w.queue_id = p_queue.id) then string_agg('i.hit_' || c.id, ' or ' order by c.id) else 'true' end,
     'hits', string_agg(mbus._fill('postn_hits', p_values || jsonb_build_object(
-              'consumer_id', c.id, 'selector', c.selector)), '' order by c.id))
+              'consumer_id', c.id, 'selector', c.selector,
+              'headers', case when mbus._reads_headers(c.selector)
+                              then mbus._fill('headers_delivered', p_values || '{"added": "v_now", "headers": "v_headers[m.place]"}')
+                              else 'null::hstore' end)), '' order by c.id))
   -- Where each consumer has a selector, what nobody wants is not stored.
   from mbus.consumer c where c.queue_id = p_queue.id and c.selector is not null
 $$;
@@ -191,8 +202,10 @@ language plpgsql set search_path from current as $$
 declare
   v_always   text[] := array[mbus._role('admin')]
                     || case when p_queue.is_roles_security_model then '{}' else array[mbus._role('user')] end;
+  v_consumers text[] := array(select mbus._consume_role(p_queue.name, c.name) from mbus.consumer c where c.queue_id = p_queue.id);
   v_function record;
 begin
+  perform mbus._disallow(format('mbus.%I(text)', 'take_' || p_queue.name)::regprocedure, v_consumers);
   for v_function in
     select p.oid::regprocedure as signature, p.proname as name, n.consumer
     from mbus._functions(p_queue) n
@@ -206,6 +219,9 @@ begin
         then v_always || mbus._post_role(p_queue.name)
       when v_function.name = 'run_on_' || p_queue.name
         then v_always || mbus._consume_role(p_queue.name, 'default')
+      when v_function.name = 'peek_' || p_queue.name then v_always || v_consumers
+      -- A message is taken from all its consumers: the right of one is enough where there are no others.
+      when v_function.name = 'take_' || p_queue.name and cardinality(v_consumers) = 1 then v_always || v_consumers
       else v_always end);
   end loop;
 end $$;

@@ -69,6 +69,16 @@ begin
   end loop;
 end $$;
 
+create or replace function mbus._disallow(p_function regprocedure, p_roles text[]) returns void
+language plpgsql set search_path from current as $$
+declare
+  v_role text;
+begin
+  for v_role in select r.rolname from pg_roles r where r.rolname = any (p_roles) loop
+    execute format('revoke execute on function %s from %I', p_function, v_role);
+  end loop;
+end $$;
+
 -- True when the session's user may use the queue through a shared function such as mbus.ack.  The owner of the
 -- schema is asked first: that is who most calls come from, and the look is a cheap one.
 create or replace function mbus._may_consume(p_queue mbus.queue, p_consumer text) returns boolean

@@ -14,7 +14,7 @@ begin
   t.added := p_parcel.added;
   t.delayed_until := p_delayed_until;
   t.expires := p_parcel.expires;
-  t.headers := p_parcel.headers;
+  t.headers := mbus._deliver({constants}::hstore, p_parcel.added, p_parcel.headers, null);
   t.properties := p_parcel.properties;
   t.data := p_parcel.{data};
   v_headers := mbus._copy_headers(p_parcel, t.iid);

@@ -11,7 +11,7 @@ begin
   t.added := p_parcel.added;
   t.delayed_until := (p_parcel.trail ->> 'delayed_until')::timestamptz;
   t.expires := p_parcel.expires;
-  t.headers := p_parcel.headers;
+  t.headers := {headers};
   t.properties := p_parcel.properties;
   t.data := p_parcel.{data};
 {choices}

@@ -1,0 +1,1 @@
+mbus._deliver({constants}::hstore, {added}, {headers}, null)
