@@ -109,8 +109,9 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "retry": _message("retry", ["id"], id=_ID, reader=_TEXT_OR_NULL),
     "snapshot": _message(
         "snapshot",
-        ["reader", "generation"],
+        ["reader", "generation", "newest"],
         reader={"type": "string"},
         generation={"type": "integer", "minimum": 0},
+        newest={"type": "integer", "minimum": 0},
     ),
 }

@@ -69,9 +69,26 @@ def test_a_reader_that_was_removed_takes_a_snapshot_and_counts_again(lab: Lab) -
     lab.run(
         "r1",
         'select coordination.settle(\'{"version": 1, "kind": "snapshot", "reader": "r1",'
-        ' "generation": 0}\')',
+        ' "generation": 0, "newest": 0}\')',
     )
     assert not lab.value("r1", "select needs_snapshot from coordination.progress")
+
+
+def test_a_reader_whose_database_went_back_in_time_takes_a_snapshot(lab: Lab) -> None:
+    for _ in range(3):
+        asyncio.run(take_snapshot(lab.dsns["writer"], lab.dsns["r1"]))
+    lab.write(ITEM.format(1))
+    lab.settle()
+    # As a backup would bring it back.
+    lab.run("r1", "update coordination.progress set generation = 1, position = 0")
+    lab.run("r1", 'delete from "DummyItem"')
+    lab.run("r1", "select coordination.announce()")
+    lab.settle()
+    assert lab.value("r1", "select needs_snapshot from coordination.progress")
+    asyncio.run(take_snapshot(lab.dsns["writer"], lab.dsns["r1"]))
+    lab.settle()
+    assert lab.run("coordinator", "select name, generation from coordination.reader") == [("r1", 4)]
+    lab.assert_same()
 
 
 def test_a_cursor_before_what_was_removed_is_refused(lab: Lab) -> None:

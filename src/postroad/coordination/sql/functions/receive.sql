@@ -73,20 +73,24 @@ declare
   v_to      bigint := (p_message ->> 'finished_to')::bigint;
   v_at      timestamptz := (p_message ->> 'at')::timestamptz;
   v_generation integer := coalesce((p_message ->> 'generation')::integer, 0);
-  v_removed integer;
+  v_newest  integer;
   v_from    bigint;
   v_copied  boolean;
   v_asked   boolean;
   v_again   bigint[];
 begin
-  -- Nothing was kept for it since it was removed: neither its events nor their decisions.
-  select x.generation into v_removed from coordination.removed_reader x where x.name = v_reader;
-  if v_removed >= v_generation then
-    perform mbus.post_co_decide(jsonb_build_object('version', 1, 'kind', 'snapshot', 'reader', v_reader, 'generation', v_removed));
+  -- Removed: nothing was kept for it since, neither events nor decisions.  Of an earlier generation than known: its database went back in
+  -- time.  Or this word is late; then its generation is past, and the Reader passes the answer over.
+  select max(k.generation) into v_newest from (
+    select x.generation from coordination.removed_reader x where x.name = v_reader and x.generation >= v_generation
+    union all
+    select r.generation from coordination.reader r where r.name = v_reader and r.generation > v_generation) k;
+  if v_newest is not null then
+    perform mbus.post_co_decide(jsonb_build_object('version', 1, 'kind', 'snapshot', 'reader', v_reader, 'generation', v_generation,
+      'newest', v_newest));
     return;
   end if;
   delete from coordination.removed_reader x where x.name = v_reader;
-  if exists (select from coordination.reader r where r.name = v_reader and r.generation > v_generation) then return; end if;
   select r.finished_to, r.generation < v_generation, r.asked_at is not null into v_from, v_copied, v_asked
   from coordination.reader r where r.name = v_reader;
   if v_asked then perform coordination._clear_alert('coordination.reader.' || v_reader); end if;

@@ -28,7 +28,9 @@ begin
       where s.event_id = (p_message ->> 'id')::bigint;
       update coordination.entity e set applied = null where e.role = 'replica';
     elsif p_message ->> 'kind' = 'snapshot' then
-      update coordination.progress p set needs_snapshot = true where p.generation <= (p_message ->> 'generation')::integer;
+      update coordination.progress p set needs_snapshot = true,
+        generation = greatest(p.generation, (p_message ->> 'newest')::integer)
+      where p.generation <= (p_message ->> 'generation')::integer;
       return;
     end if;
     v_told := coordination._advance();

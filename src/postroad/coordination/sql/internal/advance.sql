@@ -211,7 +211,9 @@ $$;
 create or replace function coordination._tell_progress(p_told jsonb) returns void
 language plpgsql set search_path from current as $$
 begin
-  update coordination.progress p set told_at = coordination.now();
+  update coordination.progress p set told_at = coordination.now() where not p.needs_snapshot;
+  -- What it knows is void.
+  if not found then return; end if;
   perform mbus.post_co_votes(jsonb_build_object('version', 1, 'kind', 'progress',
     'reader', (select n.name from coordination.node n where n.role = 'reader'),
     'generation', (select p.generation from coordination.progress p),
