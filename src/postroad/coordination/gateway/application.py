@@ -84,7 +84,8 @@ def make_application(
     @router.get("/entities", summary="The entities that are tracked", tags=["entities"])
     async def list_entities() -> list[dict[str, Any]]:
         async with databases.writer.connection() as connection:
-            return [asdict(each) for each in await status.entities(connection)]
+            found = await status.entities(connection)
+        return [asdict(each) for each in found if each.role == "tracked"]
 
     copies = {copy.name: copy for copy in replicas or ()}
     for shape in shapes:
