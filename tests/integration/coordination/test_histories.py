@@ -23,11 +23,17 @@ class Writers:
 
     def __init__(self, lab: Lab, dice: random.Random) -> None:
         self._dice = dice
-        self._sessions = [psycopg.connect(lab.dsns["writer"]) for _ in range(2)]
-        for session in self._sessions:
-            # Whoever would wait for the other gives up: this thread drives both.
-            session.execute("set lock_timeout = '50ms'")
-            session.commit()
+        self._sessions: list[Connection[Any]] = []
+        try:
+            for _ in range(2):
+                session = psycopg.connect(lab.dsns["writer"])
+                self._sessions.append(session)
+                # Whoever would wait for the other gives up: this thread drives both.
+                session.execute("set lock_timeout = '50ms'")
+                session.commit()
+        except psycopg.Error:
+            self.close()
+            raise
 
     def close(self) -> None:
         for session in self._sessions:
