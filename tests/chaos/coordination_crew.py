@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -91,7 +91,11 @@ def open_databases(
 
 
 def connected(dsns: dict[str, str], readers: tuple[str, ...]) -> Lab:
-    """Open a session to each database, to look and to write."""
-    return Lab(
-        dsns, {part: psycopg.connect(dsn, autocommit=True) for part, dsn in dsns.items()}, readers
-    )
+    """Open a session to each database, to look and to write; all of them or none."""
+    with ExitStack() as opened:
+        sessions = {}
+        for part, dsn in dsns.items():
+            sessions[part] = psycopg.connect(dsn, autocommit=True)
+            opened.callback(sessions[part].close)
+        opened.pop_all()
+    return Lab(dsns, sessions, readers)

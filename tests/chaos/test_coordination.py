@@ -102,9 +102,6 @@ def newest_own_server() -> Iterator[TestServer]:
     server.stop()
 
 
-# In some runs an event that was built on a cancelled one waits forever for what it lacks, and all
-# that follow wait with it; docs/decisions/0049 tells what is known.
-@pytest.mark.xfail(raises=TimeoutError, strict=False, reason="decision 0049: a stall that is known")
 @pytest.mark.slow
 @pytest.mark.chaos
 @pytest.mark.timeout(900 if IS_STRESS else 300)

@@ -29,6 +29,7 @@ from postroad.alerts.errors import (
     DeliveryFailed,
     InvalidAlert,
 )
+from postroad.alerts.relay import AlertRelay
 from postroad.alerts.reporting import (
     Severity,
     clear_alert,
@@ -41,6 +42,7 @@ from postroad.alerts.watchers import ClockWatcher, DiskWatcher
 
 __all__ = [
     "AlertNotFound",
+    "AlertRelay",
     "AlertSender",
     "AlertsError",
     "ChannelNotFound",

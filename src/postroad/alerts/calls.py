@@ -23,6 +23,12 @@ RAISE: Statement = (
     "select alerts.raise(p_key => %s, p_room => %s, p_severity => %s, p_title => %s, p_body => %s)"
 )
 CLEAR: Statement = "select alerts.clear(p_key => %s)"
+# Locked, so that two relays do not carry the same; a relay belongs to the owner of the schema.
+REPORTS: Statement = (
+    "select id, is_raise, key, room, severity, title, body from alerts.report"
+    " order by id limit %s for update skip locked"
+)
+FORGET_REPORTS: Statement = "delete from alerts.report where id = any (%s)"
 LIST: Statement = "select * from alerts.list(p_is_open => %s, p_limit => %s)"
 ACK: Statement = "select alerts.ack(p_key => %s, p_by => %s) as count"
 SET_CHANNELS: Statement = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from postroad.alerts import AlertRelay
 from postroad.cli.coordination_databases import Databases, databases_beside, prepare_database
 from postroad.cli.parts import PartContext
 from postroad.cli.together import Together
@@ -39,6 +40,7 @@ class _Coordination(Service):
         super().__init__("coordination")
         self._settings = context.application.settings.coordination
         self._databases = find_databases(context)
+        self._house = context.dsn
 
     async def run(self) -> None:
         """Run until stopped."""
@@ -74,6 +76,10 @@ class _Coordination(Service):
                     max_attempts=settings.max_attempts,
                     wait=settings.wait,
                     keep=settings.keep,
+                ),
+                # What these databases report is told, and shown, by the house.
+                AlertRelay(
+                    (databases.writer, databases.coordinator, databases.reader), self._house
                 ),
             ],
         )

@@ -23,7 +23,7 @@ PULL = (
     "select page::text, events, payloads, more, next_position, next_sequence"
     " from coordination.pull(%s, %s, %s)"
 )
-CURSOR = "select position, sequence, has_snapshot from coordination.progress"
+CURSOR = "select position, sequence, has_snapshot, needs_snapshot from coordination.progress"
 STAGE = "select coordination.stage(%s::jsonb)"
 ATTEND = "select coordination.attend(%s)"
 ANNOUNCE = "select coordination.announce()"

@@ -9,10 +9,12 @@ CoordinationError
 ├── EventNotFound     PC005   ├── ColumnMissing     PC012
 ├── InvalidEntityName PC006   ├── EventCommitted    PC013
 ├── EntityExists      PC007   ├── UnknownMessage    PC014
+├── EventsPurged      PC015
 ├── VersionConflict   coordination_version_conflict
 ├── RowNotFound       coordination_row_not_found
 ├── RowRefused        coordination_row_refused
 ├── ReaderBehind      coordination_reader_behind    retryable
+├── CoordinatorBehind coordination_coordinator_behind   retryable
 └── WriterUnreachable coordination_writer_unreachable   retryable
 ```
 
@@ -29,10 +31,12 @@ __all__ = [
     "ColumnMissing",
     "ColumnNameTaken",
     "CoordinationError",
+    "CoordinatorBehind",
     "EntityExists",
     "EntityNotFound",
     "EventCommitted",
     "EventNotFound",
+    "EventsPurged",
     "InvalidChoice",
     "InvalidEntityName",
     "InvalidPage",
@@ -154,6 +158,13 @@ class UnknownMessage(CoordinationError):
     kind = "refused"
 
 
+class EventsPurged(CoordinationError):
+    """Events after the Reader's cursor are no longer kept; it takes a snapshot."""
+
+    code = "PC015"
+    kind = "refused"
+
+
 class VersionConflict(CoordinationError):
     """The row was changed since the caller read it; nothing was changed."""
 
@@ -180,6 +191,14 @@ class ReaderBehind(CoordinationError):
     """The reader did not have the event in time; asking again may succeed."""
 
     code = "coordination_reader_behind"
+    retryable = True
+    kind = "unavailable"
+
+
+class CoordinatorBehind(CoordinationError):
+    """The Coordinator has not heard of the event yet; asking again may succeed."""
+
+    code = "coordination_coordinator_behind"
     retryable = True
     kind = "unavailable"
 

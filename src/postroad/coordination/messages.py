@@ -7,6 +7,7 @@
 | `decisions` | `co_decide` | what was decided; up to where every Reader has finished |
 | `ask` | `co_decide` | a Reader shall say how far it is |
 | `retry` | `co_decide` | an event shall be tried again |
+| `snapshot` | `co_decide` | a Reader was removed and is back: it shall take a snapshot |
 
 A message may come twice, late or never: it repeats facts that are in the sender's database. Fields
 may be added within a version; a receiver ignores those that it does not know and refuses a version
@@ -85,12 +86,14 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         "events",
         ["writer", "events"],
         writer={"type": "string"},
+        finished_to={"type": "integer", "minimum": 0},
         events={"type": "array", "items": _EVENT, "minItems": 1, "maxItems": 500},
     ),
     "progress": _message(
         "progress",
         ["reader", "finished_to", "at", "events"],
         reader={"type": "string"},
+        generation={"type": "integer", "minimum": 0},
         finished_to={"type": "integer", "minimum": 0},
         at=_TIME,
         events={"type": "array", "items": _REPORT},
@@ -104,4 +107,11 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     ),
     "ask": _message("ask", ["reader"], reader={"type": "string"}),
     "retry": _message("retry", ["id"], id=_ID, reader=_TEXT_OR_NULL),
+    "snapshot": _message(
+        "snapshot",
+        ["reader", "generation", "newest"],
+        reader={"type": "string"},
+        generation={"type": "integer", "minimum": 0},
+        newest={"type": "integer", "minimum": 0},
+    ),
 }

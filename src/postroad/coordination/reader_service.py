@@ -24,7 +24,8 @@ from psycopg import AsyncConnection
 
 from postroad.bus.reconnect import TRANSIENT
 from postroad.coordination import calls
-from postroad.coordination.errors import WriterUnreachable
+from postroad.coordination.calls import said_async
+from postroad.coordination.errors import EventNotFound, EventsPurged, WriterUnreachable
 from postroad.coordination.inbox import Inbox
 from postroad.coordination.snapshot import take_snapshot
 from postroad.coordination.steady import SteadyService, notify, run_together
@@ -103,9 +104,7 @@ class Puller(SteadyService):
         cursor = await connection.execute(calls.CURSOR)
         row = await cursor.fetchone()
         if self._takes_snapshot and row is not None and row[0] == 0 and not row[2]:
-            await self._reach_writer()
-            await take_snapshot(self._writer_dsn, self.dsn)
-            self.signals.emit("snapshot")
+            await self._take_snapshot()
         await connection.execute(calls.ANNOUNCE)
         await notify(connection, calls.VOTES)
 
@@ -120,13 +119,23 @@ class Puller(SteadyService):
                 row = await cursor.fetchone()
                 if row is None:
                     return False
-                page = await self._pull(writer, row[0], row[1])
-                following = await self._stage(connection, writer, page)
+                needs_snapshot = bool(row[3])
+                if not needs_snapshot:
+                    page = await self._pull(writer, row[0], row[1])
+                    following = await self._stage(connection, writer, page)
+            if needs_snapshot:
+                # The Coordinator had forgotten this Reader, and what it missed may be gone.
+                await self._take_snapshot()
+                return True
             staged = page.events
             while following is not None and not self.stopping.is_set():
                 page = following
                 staged += page.events
                 following = await self._stage(connection, writer, page)
+        except EventsPurged:
+            # Away for longer than events are kept for those whom nobody waits for.
+            await self._take_snapshot()
+            return True
         except TRANSIENT as failure:
             await self._leave_writer()
             raise WriterUnreachable(
@@ -162,7 +171,8 @@ class Puller(SteadyService):
 
     async def _pull(self, writer: AsyncConnection[Any], position: int, sequence: int) -> Page:
         self.pulls += 1
-        cursor = await writer.execute(calls.PULL, (position, sequence, self._page))
+        async with said_async():
+            cursor = await writer.execute(calls.PULL, (position, sequence, self._page))
         row = await cursor.fetchone()
         if row is None:
             return Page("", 0, 0, False, position, sequence)
@@ -180,8 +190,18 @@ class Puller(SteadyService):
                 reason = await check(event, changes)
                 if reason is not None:
                     break
-            await connection.execute(calls.VOTE, (event, reason))
+            try:
+                async with said_async():
+                    await connection.execute(calls.VOTE, (event, reason))
+            except EventNotFound:
+                # Decided against while the check was running: nobody asks any more.
+                logger.info("vote_too_late", extra={"event_id": event})
         return len(waiting)
+
+    async def _take_snapshot(self) -> None:
+        await self._reach_writer()
+        await take_snapshot(self._writer_dsn, self.dsn)
+        self.signals.emit("snapshot")
 
     async def _reach_writer(self) -> AsyncConnection[Any]:
         if self._writer is None or self._writer.closed:

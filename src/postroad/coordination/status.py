@@ -31,6 +31,7 @@ __all__ = [
     "payloads",
     "readers",
     "summary",
+    "written_event",
 ]
 
 T = TypeVar("T")
@@ -150,6 +151,12 @@ _EVENTS = (
 )
 
 
+_STEPS = (
+    "select state, at, by, reader, note from coordination.event_history"
+    " where event_id = %s order by at, place"
+)
+
+
 async def events(
     connection: AsyncConnection[Any],
     *,
@@ -175,11 +182,7 @@ async def event(connection: AsyncConnection[Any], event_id: int) -> EventDetail:
     """Tell everything about one event. Raises EventNotFound."""
     found = await _rows(connection, EventStatus, _EVENTS + " where event_id = %s", (event_id,))
     if not found:
-        raise EventNotFound(
-            f"there is no event {event_id}",
-            hint="list them with: postroad coordination events",
-            event=event_id,
-        )
+        raise _unknown_event(event_id)
     return EventDetail(
         found[0],
         await _rows(
@@ -189,13 +192,41 @@ async def event(connection: AsyncConnection[Any], event_id: int) -> EventDetail:
             " from coordination.event_readers where event_id = %s order by reader",
             (event_id,),
         ),
-        await _rows(
-            connection,
-            Step,
-            "select state, at, by, reader, note from coordination.event_history"
-            " where event_id = %s order by at, place",
-            (event_id,),
-        ),
+        await _rows(connection, Step, _STEPS, (event_id,)),
+    )
+
+
+async def written_event(connection: AsyncConnection[Any], event_id: int) -> EventDetail:
+    """Tell what the Writer's database knows of an event. Raises EventNotFound.
+
+    Its position is 0 until it is published.
+    """
+    found = await _rows(
+        connection,
+        EventStatus,
+        'select e."Id" as event_id, coalesce(e."Position", 0) as position,'
+        ' coordination._status_name(e."AppEventStatusId") as state, e."Mode" as mode,'
+        ' t."Name" as type, coalesce(e."Entities", array[t."Entity"]) as entities,'
+        ' coalesce(e."PayloadCount", (select count(*) from coordination.payload p'
+        ' where p.event_id = e."Id")) as payloads, e."Date" as created_at,'
+        ' e."FinishedAt" as finished_at, null::timestamptz as deadline,'
+        ' e."CorrelationId" as correlation_id, e."Cancels" as cancels, null::text as outcome,'
+        ' e."Reason" as reason, null::timestamptz as decided_at from coordination."AppEvent" e'
+        ' join coordination."AppEventType" t on t."Id" = e."AppEventTypeId" where e."Id" = %s',
+        (event_id,),
+    )
+    if not found:
+        raise _unknown_event(event_id)
+    steps = await _rows(connection, Step, _STEPS, (event_id,))
+    first = Step("Created", found[0].created_at, "writer", None, None)
+    return EventDetail(found[0], [], steps or [first])
+
+
+def _unknown_event(event_id: int) -> EventNotFound:
+    return EventNotFound(
+        f"there is no event {event_id}",
+        hint="list them with: postroad coordination events",
+        event=event_id,
     )
 
 

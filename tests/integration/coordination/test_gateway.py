@@ -12,10 +12,12 @@ import httpx
 import pytest
 
 from postroad.cli.rooms import SCHEMAS
+from postroad.coordination import Writer
 from postroad.coordination.gateway import Gateway
 from postroad.coordination.sample import install_sample
 from postroad.postgres import connect, install
-from postroad.testing import TestServer
+from postroad.testing import TestServer, wait_until_async
+from postroad.web import encode_cursor
 from tests.integration.coordination.house import House, open_house
 
 ITEM = {"CorrelationId": "00000000-0000-0000-0000-000000000001", "Name": "one"}
@@ -115,6 +117,75 @@ async def test_bad_requests_are_refused_where_they_are_made(newest_server: TestS
         ]
         assert [each.status_code for each in unknown] == [404] * len(unknown)
         assert await house.run("writer", 'select count(*) from coordination."AppEvent"') == [(0,)]
+
+
+async def test_what_nothing_could_pass_is_refused_instead_of_answered_with_nothing(
+    newest_server: TestServer,
+) -> None:
+    async with _served(newest_server) as (_, client):
+        huge = 10**20
+        refusals = [
+            await client.get("/events", params={"state": "Nope"}),
+            await client.get("/events", params={"entity": "Nope"}),
+            await client.get("/events", params={"colour": "red"}),
+            await client.get("/events", params={"cursor": encode_cursor(huge)}),
+            await client.get("/changes", params={"entity": "Nope"}),
+            await client.get("/changes", params={"after": huge}),
+            await client.get("/entities/DummyItem", params={"Name": "one"}),
+            await client.get("/entities/DummyItem", params={"after": huge}),
+            await client.get("/entities/DummyItem", params={"cursor": encode_cursor("x")}),
+            await client.get(f"/entities/DummyItem/{huge}"),
+            await client.get(f"/events/{huge}"),
+            await client.get(f"/events/{huge}/payloads"),
+            await client.post(f"/events/{huge}/cancel"),
+            await client.post(f"/events/{huge}/retry"),
+            await client.post("/events/1/cancel", json={"reason": "nul \x00"}),
+        ]
+        assert [each.status_code for each in refusals] == [422] * len(refusals)
+        assert all(each.headers["content-type"] == "application/problem+json" for each in refusals)
+        assert (await client.get("/events/4711/payloads")).status_code == 404
+
+
+async def test_an_event_is_known_as_soon_as_it_is_written(newest_server: TestServer) -> None:
+    async with _served(newest_server) as (house, client):
+        # The Coordinator hears of nothing.
+        await house.services["writer"].stop()
+        created = await client.post("/entities/DummyItem", json=ITEM, params={"mode": "two-phase"})
+        event, key = created.json()["event_id"], created.json()["row"]["Id"]
+        location = f"/coordination/v1/entities/DummyItem/{key}?after={event}"
+        assert created.headers["location"] == location
+        detail = (await client.get(f"/events/{event}")).json()
+        assert (detail["event"]["state"], detail["event"]["payloads"]) == ("Created", 1)
+        assert [step["state"] for step in detail["timeline"]] == ["Created"]
+        assert len((await client.get(f"/events/{event}/payloads")).json()["items"]) == 1
+        # What an operator wants of it waits until it can be done.
+        cancelling = asyncio.create_task(client.post(f"/events/{event}/cancel"))
+        async with Writer(house.dsns["writer"]):
+            assert (await cancelling).status_code in (202, 409)
+
+
+async def test_a_reader_that_keeps_fewer_columns_is_read_as_it_is(
+    newest_server: TestServer,
+) -> None:
+    async with _served(newest_server) as (house, client):
+        created = await client.post("/entities/DummyItem", json=ITEM)
+        event, key = created.json()["event_id"], created.json()["row"]["Id"]
+        await client.get("/entities/DummyItem", params={"after": event})
+        await house.run("lists", 'alter table "DummyItem" drop column "CorrelationId" cascade')
+        await house.run(
+            "lists", "select coordination.replicate('\"DummyItem\"', p_is_subset => true)"
+        )
+
+        async def followed() -> bool:
+            return (await client.get("/entities/DummyItem")).status_code == 200
+
+        await wait_until_async(followed, what="routes for the columns that are left")
+        found = await client.get(f"/entities/DummyItem/{key}")
+        assert found.json() == {"Id": key, "Name": "one"}
+        # The version of fewer columns would be another one than the Writer's.
+        assert "etag" not in found.headers
+        listed = (await client.get("/entities/DummyItem")).json()["items"]
+        assert listed == [{"Id": key, "Name": "one"}]
 
 
 async def test_lists_come_in_pages_and_changes_as_they_are_applied(

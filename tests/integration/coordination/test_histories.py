@@ -23,11 +23,17 @@ class Writers:
 
     def __init__(self, lab: Lab, dice: random.Random) -> None:
         self._dice = dice
-        self._sessions = [psycopg.connect(lab.dsns["writer"]) for _ in range(2)]
-        for session in self._sessions:
-            # Whoever would wait for the other gives up: this thread drives both.
-            session.execute("set lock_timeout = '50ms'")
-            session.commit()
+        self._sessions: list[Connection[Any]] = []
+        try:
+            for _ in range(2):
+                session = psycopg.connect(lab.dsns["writer"])
+                self._sessions.append(session)
+                # Whoever would wait for the other gives up: this thread drives both.
+                session.execute("set lock_timeout = '50ms'")
+                session.commit()
+        except psycopg.Error:
+            self.close()
+            raise
 
     def close(self) -> None:
         for session in self._sessions:
@@ -78,11 +84,24 @@ class Writers:
 
 def _step(lab: Lab, dice: random.Random) -> None:
     """Let one service do one transaction, or the network do its worst."""
-    kind = dice.choice(("publish", "pull", "pull", "deliver", "deliver", "deliver", "time"))
+    kinds = (
+        "publish",
+        "pull",
+        "pull",
+        "deliver",
+        "deliver",
+        "deliver",
+        "deliver",
+        "time",
+        "cancel",
+    )
+    kind = dice.choice(kinds)
     if kind == "publish":
         lab.publish("0 seconds" if dice.random() < 0.1 else "1 hour")
     elif kind == "pull":
         lab.pull(dice.choice(lab.readers), page=dice.choice((1, 2, 10)))
+    elif kind == "cancel":
+        _cancel(lab, dice)
     elif kind == "time":
         lab.tick()
         lab.watch("1 second")
@@ -93,6 +112,18 @@ def _step(lab: Lab, dice: random.Random) -> None:
         message = lab.network[place] if dice.random() < 0.2 else lab.network.pop(place)
         if dice.random() > 0.2:
             lab.deliver(message)
+
+
+def _cancel(lab: Lab, dice: random.Random) -> None:
+    """Let an operator cancel what is not decided, so that much is built on cancelled events."""
+    undecided = lab.run(
+        "coordinator",
+        "select event_id from coordination.events"
+        " where mode = 'two-phase' and outcome is null and finished_at is null order by 1",
+    )
+    if undecided:
+        lab.run("coordinator", "select coordination.cancel(%s)", dice.choice(undecided)[0])
+        lab.collect_decisions()
 
 
 @pytest.mark.slow

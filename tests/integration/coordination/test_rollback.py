@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 
+import psycopg
+import pytest
+
 from tests.integration.coordination.conftest import OpenLab
 from tests.integration.coordination.lab import Lab
 
@@ -242,5 +245,135 @@ def test_an_event_cancelled_between_two_of_its_pages_is_in_nobodys_way(open_a_la
     later = lab.write('insert into "DummyItem" ("Name") values (\'later\')')
     lab.settle()
     assert lab.state(later) == "Committed"
+    assert lab.value("r1", "select count(*) from coordination.staging") == 0
+    lab.assert_same()
+
+
+@pytest.mark.parametrize("setting", ["timezone = 'Asia/Tokyo'", "intervalstyle = 'sql_standard'"])
+def test_a_row_is_unchanged_in_whatever_way_it_was_written_down(
+    open_a_lab: OpenLab, setting: str
+) -> None:
+    lab = open_a_lab("r1")
+    table = "create table visit (id int primary key, at timestamptz, stay interval, weight real)"
+    lab.run("writer", f"{table}; select coordination.track('visit')")
+    lab.run("r1", f"{table}; select coordination.replicate('visit')")
+    lab.write("insert into visit values (1, '2026-01-01 00:00+00', '1 day', 1.1)")
+    lab.quiet()
+    before = lab.run("writer", "select * from visit")
+    lab.run("r1", "alter table visit add check (at < '2026-06-01')")
+    with psycopg.connect(lab.dsns["writer"]) as session:
+        session.execute(f"set {setting}".encode())
+        session.execute("set extra_float_digits = 0")
+        session.execute("select coordination.set_mode('two-phase')")
+        session.execute(
+            "update visit set at = '2026-07-01 12:00+00', stay = '1 mon -2 days', weight = 2.0/3"
+        )
+    lab.settle()
+    states = 'select distinct "AppEventStatusId" from coordination."AppEvent" where "Mode" = %s'
+    assert lab.run("writer", states, "two-phase") == [(11,)]
+    assert lab.run("writer", "select * from visit") == before
+    assert lab.run("r1", "select * from visit") == before
+
+
+def test_a_column_added_since_does_not_make_a_row_another(open_a_lab: OpenLab) -> None:
+    lab = _prepared(open_a_lab)
+    event = lab.write(
+        'update "DummyItem" set "Name" = \'bad\' where "Id" = 1',
+        'delete from "DummyItem" where "Id" = 2',
+        mode="two-phase",
+    )
+    for part, call in (("writer", "track"), ("r1", "replicate")):
+        lab.run(part, "alter table \"DummyItem\" add note text default 'new'")
+        lab.run(part, f"select coordination.{call}('\"DummyItem\"')")
+    lab.settle()
+    assert lab.writer_state(event) == "Canceled"
+    rows = lab.run("writer", 'select "Id", "Name", note from "DummyItem" order by 1')
+    assert rows == [(1, "one", "new"), (2, "two", "new"), (3, "three", "new")]
+    lab.assert_same()
+
+
+@pytest.mark.parametrize("action", ["cascade", "set null"])
+@pytest.mark.parametrize("policy", ["refuse", "compensate"])
+def test_what_others_hung_below_a_row_is_neither_erased_nor_cut_off(
+    open_a_lab: OpenLab, policy: str, action: str
+) -> None:
+    lab = open_a_lab("r1", policy=policy)
+    tables = (
+        "create table owner (id int primary key, name text);"
+        f" create table pet (id int primary key, owner int references owner on delete {action})"
+    )
+    for part in ("writer", "r1"):
+        lab.run(part, tables)
+        for table in ("owner", "pet"):
+            if part == "writer":
+                lab.run(part, "select coordination.track(%s, null, 'replicate', %s)", table, policy)
+            else:
+                lab.run(part, "select coordination.replicate(%s)", table)
+    lab.run("r1", "alter table owner add check (name <> 'bad')")
+    event = lab.write(
+        "insert into owner values (1, 'bad')", "insert into pet values (1, 1)", mode="two-phase"
+    )
+    lab.write("insert into pet values (7, 1)")
+    lab.settle()
+    assert lab.run("writer", "select * from pet where id = 7") == [(7, 1)]
+    if policy == "refuse":
+        assert lab.writer_state(event) == "Canceling"
+        assert "referred to by rows of public.pet" in lab.value(
+            "writer", 'select "Reason" from coordination."AppEvent" where "Id" = %s', event
+        )
+        # Mended, it goes, and its own child with it.
+        lab.write("delete from pet where id = 7")
+        lab.run("coordinator", "select coordination.retry(%s)", event)
+        lab.settle()
+        assert lab.run("writer", "select (select count(*) from owner), count(*) from pet") == [
+            (0, 0)
+        ]
+    assert lab.writer_state(event) == "Canceled"
+
+
+@pytest.mark.parametrize("policy", ["refuse", "compensate"])
+def test_two_cancelled_changes_of_one_row_leave_what_was_before_both(
+    open_a_lab: OpenLab, policy: str
+) -> None:
+    lab = open_a_lab("r1", policy=policy)
+    lab.write(ADD)
+    lab.quiet()
+    lab.run("r1", 'alter table "DummyItem" add check ("Name" not like \'bad%\')')
+    # The first is decided while the second still stands on it.
+    events = [
+        lab.write(
+            'update "DummyItem" set "Name" = \'bad1\' where "Id" = 1',
+            'insert into "DummyItem" ("Id", "Name") values (4, \'bad\')',
+            'delete from "DummyItem" where "Id" = 2',
+            mode="two-phase",
+        ),
+        lab.write(
+            'update "DummyItem" set "Name" = \'bad2\' where "Id" in (1, 4)',
+            'insert into "DummyItem" ("Id", "Name") values (2, \'bad\')',
+            mode="two-phase",
+        ),
+    ]
+    lab.settle()
+    assert [lab.writer_state(event) for event in events] == ["Canceled", "Canceled"]
+    rows = lab.run("writer", 'select "Id", "Name" from "DummyItem" order by 1')
+    assert rows == [(1, "one"), (2, "two"), (3, "three")]
+    lab.assert_same()
+
+
+def test_readers_are_told_of_a_row_that_could_not_be_brought_back(open_a_lab: OpenLab) -> None:
+    lab = open_a_lab("r1", policy="compensate")
+    node = 'insert into "DummyNode" ("Id", "Name", "ParentId") values ({}, \'n\', {})'
+    lab.write(node.format(1, "null"), node.format(2, 1))
+    lab.quiet()
+    child = lab.write('delete from "DummyNode" where "Id" = 2', mode="two-phase")
+    lab.write('delete from "DummyNode" where "Id" = 1')
+    lab.publish()
+    while lab.network:
+        lab.deliver(lab.network.pop(0))
+    lab.run("coordinator", "select coordination.cancel(%s)", child)
+    lab.settle()
+    # Its parent is gone for good, so the child stays gone, at the Reader as well.
+    assert lab.writer_state(child) == "Canceled"
+    assert lab.rows("r1")["DummyNode"] == []
     assert lab.value("r1", "select count(*) from coordination.staging") == 0
     lab.assert_same()

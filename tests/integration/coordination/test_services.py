@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from contextlib import ExitStack
 from datetime import timedelta
 from math import ceil
 
@@ -10,6 +12,10 @@ import psycopg
 import pytest
 from jsonschema import Draft202012Validator
 
+from postroad.alerts import raise_alert_async
+from postroad.cli.context import Application
+from postroad.cli.parts import PartContext
+from postroad.cli.parts_coordination import coordination
 from postroad.cli.rooms import SCHEMAS
 from postroad.coordination import Change, Reader, RoleMissing, Writer
 from postroad.coordination.messages import SCHEMAS as MESSAGE_SCHEMAS
@@ -81,6 +87,79 @@ async def test_a_check_of_the_reader_vetoes(newest_server: TestServer) -> None:
         await house.until_same("one", "two")
         [(count,)] = await house.run("writer", 'select count(*) from "DummyItem"')
         assert count == 2
+
+
+async def test_a_check_that_is_overtaken_by_a_cancellation_harms_nobody(
+    newest_server: TestServer,
+) -> None:
+    asked, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def check(event: int, changes: Sequence[Change]) -> str | None:
+        asked.set()
+        await cancelled.wait()
+
+    async with open_house(newest_server, checks=[check]) as house:
+        event = await _write(house, _add(1), mode="two-phase")
+        await asked.wait()
+        await house.run("coordinator", "select coordination.cancel(%s)", event)
+
+        async def is_dropped() -> bool:
+            return not await house.run("lists", "select event_id from coordination.staging")
+
+        await wait_until_async(is_dropped, what="a reader that has dropped the event")
+        cancelled.set()
+        assert await house.until_finished(event) == "Canceled"
+        await _write(house, _add(1))
+        await house.until_same("lists")
+        assert house.services["lists"].is_running
+
+
+async def test_a_removed_reader_that_comes_back_takes_a_snapshot_by_itself(
+    newest_server: TestServer,
+) -> None:
+    async with open_house(newest_server) as house:
+        await _write(house, _add(1))
+        await house.until_same("lists")
+        await house.services["lists"].stop()
+        await house.run("coordinator", "select coordination.remove_reader('lists')")
+        event = await _write(house, _add(1))
+        assert await house.until_finished(event) == "Committed"
+        await house.run("writer", "select coordination.purge('0')")
+        reader = Reader(house.dsns["lists"], house.dsns["writer"])
+        async with reader:
+            await house.until_same("lists")
+
+            async def is_known() -> bool:
+                return bool(await house.run("coordinator", "select name from coordination.reader"))
+
+            await wait_until_async(is_known, what="a reader that counts again")
+            generation = await house.run("lists", "select generation from coordination.progress")
+            assert generation >= [(2,)]
+            await _write(house, _add(1))
+            await house.until_same("lists")
+
+
+async def test_what_the_databases_report_is_known_in_the_house(
+    newest_server: TestServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ExitStack() as stack:
+        house, *databases = (stack.enter_context(newest_server.clone(*SCHEMAS)) for _ in range(4))
+        for part, dsn in zip(("WRITER", "COORDINATOR", "READER"), databases, strict=True):
+            monkeypatch.setenv(f"POSTROAD_COORDINATION__{part}_URL", dsn)
+        # The part as `postroad up` makes it.
+        async with coordination(PartContext(Application(), house)):
+            for dsn in databases:
+                async with await connect_async(dsn) as connection:
+                    await raise_alert_async(
+                        connection, dsn[-50:], room="coordination", severity="error", title="x"
+                    )
+            async with await connect_async(house, autocommit=True) as connection:
+
+                async def are_known() -> bool:
+                    cursor = await connection.execute("select count(*) from alerts.report")
+                    return await cursor.fetchone() == (3,)
+
+                await wait_until_async(are_known, what="three reports in the house")
 
 
 async def test_services_go_on_when_their_sessions_are_cut(newest_server: TestServer) -> None:

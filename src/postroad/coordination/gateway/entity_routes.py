@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Literal
+from urllib.parse import quote
 
 from fastapi import APIRouter, Header, Query, Response
 from psycopg_pool import AsyncConnectionPool
@@ -42,20 +43,25 @@ class EntityRoutes:
     def __init__(
         self,
         shape: Shape,
+        replica: Shape | None,
         writer: AsyncConnectionPool[Any],
         reader: AsyncConnectionPool[Any],
         wait: Wait,
     ) -> None:
         self._shape = shape
         self._rows = Rows(shape)
+        # A Reader may keep fewer columns, and in a table of another name.
+        self._copies = Rows(shape.kept_in(replica) if replica is not None else shape)
         self._writer = writer
         self._reader = reader
         self._wait = wait
+        self._path = ""
 
     def add_to(self, router: APIRouter) -> None:
         """Add commands and queries."""
         name = self._shape.name
         path = f"/entities/{name}"
+        self._path = f"{router.prefix}{path}"
         kinds: dict[str, Any] = {"tags": [name]}
         router.add_api_route(
             path,
@@ -112,6 +118,7 @@ class EntityRoutes:
             async with self._writer.connection() as connection:
                 await _begin(connection, mode)
                 written = await self._rows.insert(connection, values)
+            response.headers["Location"] = self._location(written)
             return _answer(response, written)
 
         # The annotation is made here, so it cannot be written in the signature.
@@ -154,15 +161,23 @@ class EntityRoutes:
         await self._wait(after)
         start = decode_cursor(cursor, *(str for _ in self._shape.keys)) if cursor else None
         async with self._reader.connection() as connection:
-            found = await self._rows.page(connection, start, limit + 1)
-        return page_of(found, limit, lambda row: tuple(self._rows.key_of(row)))
+            found = await self._copies.page(connection, start, limit + 1)
+        return page_of(found, limit, lambda row: tuple(self._copies.key_of(row)))
 
     async def _get(self, key: str, response: Response, after: After = None) -> dict[str, Any]:
         await self._wait(after)
         async with self._reader.connection() as connection:
-            found = await self._rows.get(connection, key)
-        response.headers["ETag"] = f'"{found.version}"'
+            found = await self._copies.get(connection, key)
+        if self._copies.columns == self._rows.columns:
+            # Of fewer columns the version would be another than the Writer's.
+            response.headers["ETag"] = f'"{found.version}"'
         return found.row or {}
+
+    def _location(self, written: Written) -> str:
+        """Where the new row is read, once the Reader has it."""
+        key = quote(",".join(self._rows.key_of(written.row or {})), safe=",")
+        after = f"?after={written.event_id}" if written.event_id is not None else ""
+        return f"{self._path}/{key}{after}"
 
 
 def _answer(response: Response, written: Written) -> Command:

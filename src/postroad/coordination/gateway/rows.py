@@ -12,7 +12,7 @@ from psycopg import AsyncConnection, sql
 
 from postroad.coordination.errors import RowNotFound, RowRefused, VersionConflict
 from postroad.coordination.gateway.shapes import Shape
-from postroad.web import RequestInvalid
+from postroad.web import CursorInvalid, RequestInvalid
 
 __all__ = ["Rows", "Written"]
 
@@ -33,6 +33,7 @@ class Rows:
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
+        self.columns = tuple(column.name for column in shape.columns)
         self._table = sql.SQL(shape.table)
         self._types = {column.name: sql.SQL(column.type) for column in shape.columns}
         # Cast to the key's own type, so that its index is used.
@@ -117,7 +118,12 @@ class Rows:
         statement = sql.SQL("select {} from {} t{} order by {} limit %s").format(
             self._image, self._table, start, keys
         )
-        cursor = await connection.execute(statement, (*(after or ()), limit))
+        try:
+            cursor = await connection.execute(statement, (*(after or ()), limit))
+        except psycopg.DataError as refused:
+            raise CursorInvalid(
+                "the cursor belongs to another list", hint="begin without one"
+            ) from refused
         return [row[0] for row in await cursor.fetchall()]
 
     def key_of(self, row: Row) -> list[str]:

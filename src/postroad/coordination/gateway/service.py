@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import logging
 from datetime import timedelta
+from typing import Any, Literal
 
 import psycopg
+from psycopg_pool import AsyncConnectionPool
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from postroad.bus.reconnect import TRANSIENT, Backoff
@@ -78,21 +80,27 @@ class Gateway(Service):
         if shapes is None:
             return
         async with open_databases(*self._databases) as databases:
-            current = _Current(self._make_application(databases, shapes))
+            replicas = await self._look(databases.reader, "replica")
+            current = _Current(self._make_application(databases, shapes, replicas))
             self.server = WebServer(current, host=self._host, port=self._port, name=self.name)
             async with self.server:
                 self.announce_ready()
                 while not await self.pause(FOLLOW_SECONDS):
-                    found = await self._look(databases)
-                    if found is not None and found != shapes:
-                        shapes = found
-                        current.app = self._make_application(databases, shapes)
+                    found = await self._look(databases.writer, "tracked")
+                    copies = await self._look(databases.reader, "replica")
+                    if found not in (None, shapes) or copies not in (None, replicas):
+                        shapes = shapes if found is None else found
+                        replicas = replicas if copies is None else copies
+                        current.app = self._make_application(databases, shapes, replicas)
                         self.signals.emit("followed", [shape.name for shape in shapes])
 
-    def _make_application(self, databases: GatewayDatabases, shapes: list[Shape]) -> ASGIApp:
+    def _make_application(
+        self, databases: GatewayDatabases, shapes: list[Shape], replicas: list[Shape] | None
+    ) -> ASGIApp:
         return make_application(
             databases,
             shapes,
+            replicas,
             after_timeout=self._after_timeout,
             token=self._token,
             is_stopping=self.stopping.is_set,
@@ -113,10 +121,12 @@ class Gateway(Service):
                 await self.pause(backoff.next_seconds())
         return None
 
-    async def _look(self, databases: GatewayDatabases) -> list[Shape] | None:
+    async def _look(
+        self, database: AsyncConnectionPool[Any], role: Literal["tracked", "replica"]
+    ) -> list[Shape] | None:
         try:
-            async with databases.writer.connection(timeout=FOLLOW_SECONDS) as connection:
-                return await read_shapes(connection)
+            async with database.connection(timeout=FOLLOW_SECONDS) as connection:
+                return await read_shapes(connection, role)
         except _NOT_YET:
             # Requests say so, each for itself.
             return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Annotated, Any, Literal
@@ -36,8 +36,8 @@ select e.name, format('%I.%I', e.schema_name, e.table_name), e.key_columns, e.mo
     a.atttypid, a.atttypmod)::integer,
   a.attnotnull, a.atthasdef or a.attidentity <> '', a.attidentity = 'a'
 from coordination.entity e
-join pg_attribute a on a.attrelid = format('%I.%I', e.schema_name, e.table_name)::regclass
-where e.role = 'tracked' and a.attnum > 0 and not a.attisdropped and a.attgenerated = ''
+join pg_attribute a on a.attrelid = to_regclass(format('%I.%I', e.schema_name, e.table_name))
+where e.role = %s and a.attnum > 0 and not a.attisdropped and a.attgenerated = ''
 order by e.name, a.attnum
 """
 
@@ -94,6 +94,12 @@ class Shape:
             },
         )
 
+    def kept_in(self, replica: Shape) -> Shape:
+        """Give the shape of a Reader's table: its name, and of these columns those that it has."""
+        kept = {column.name for column in replica.columns}
+        columns = tuple(column for column in self.columns if column.name in kept)
+        return replace(self, table=replica.table, columns=columns)
+
     def _model(self, purpose: Literal["New", "Change"], fields: dict[str, Any]) -> type[BaseModel]:
         # Columns may have any name, pydantic's fields may not: the column is the alias.
         named: dict[str, Any] = {
@@ -106,9 +112,11 @@ class Shape:
         return made
 
 
-async def read_shapes(connection: AsyncConnection[Any]) -> list[Shape]:
-    """Read the tracked entities of the Writer's database."""
-    cursor = await connection.execute(_COLUMNS)
+async def read_shapes(
+    connection: AsyncConnection[Any], role: Literal["tracked", "replica"] = "tracked"
+) -> list[Shape]:
+    """Read the tracked entities of the Writer's database, or the replicas of a Reader's."""
+    cursor = await connection.execute(_COLUMNS.replace("%I", "%%I").encode(), (role,))
     shapes: dict[str, Shape] = {}
     for name, table, keys, mode, *column in await cursor.fetchall():
         shape = shapes.setdefault(name, Shape(name, table, tuple(keys), mode, ()))

@@ -14,9 +14,12 @@ internal/names.sql
 internal/entities.sql
 internal/replicas.sql
 internal/capture.sql
+internal/commit_order.sql
 internal/alerts.sql
 internal/apply.sql
+internal/groups.sql
 internal/advance.sql
+internal/restore_rows.sql
 internal/restore.sql
 internal/decide.sql
 functions/become.sql

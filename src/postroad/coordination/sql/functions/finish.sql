@@ -7,6 +7,7 @@ declare
   v_count  integer := 0;
   v_other  integer;
   v_cancel record;
+  v_restored boolean := false;
 begin
   perform coordination._require('writer');
   perform coordination._lock(2);
@@ -39,9 +40,20 @@ begin
     get diagnostics v_other = row_count;
     v_count := v_count + v_other;
   end if;
+  -- The last first: what it restores is what those before it left.
   for v_cancel in
     select d.id, d.reason from jsonb_to_recordset(p_message -> 'decisions') d (id bigint, outcome text, reason text)
-    where d.outcome = 'cancel' order by d.id desc
+    join coordination."AppEvent" e on e."Id" = d.id
+    where d.outcome = 'cancel' order by e."Position" desc
+  loop
+    v_other := coordination._cancel(v_cancel.id, v_cancel.reason)::integer;
+    v_count := v_count + v_other;
+    v_restored := v_restored or v_other > 0;
+  end loop;
+  -- A rollback that was refused because of a change that is undone now.
+  for v_cancel in
+    select e."Id" as id, e."Reason" as reason from coordination."AppEvent" e
+    where v_restored and e."FinishedAt" is null and e."AppEventStatusId" = 10 order by e."Position" desc
   loop
     v_count := v_count + coordination._cancel(v_cancel.id, v_cancel.reason)::integer;
   end loop;

@@ -54,13 +54,16 @@ begin
     select e."Id" from coordination."WriterEvent" e where e."FinishedAt" is null and e."Mode" = 'two-phase'));
 end $$;
 
--- Forgets a reader: nothing waits for it any more.  If it comes back, it takes a snapshot.
+-- Forgets a reader: nothing waits for it any more.  If it comes back, it is told to take a snapshot, and counts after that.
 -- Raises PC008 for an unknown reader, PC010.
 create or replace function coordination.remove_reader(p_reader text) returns void
 language plpgsql security definer set search_path from current as $$
 begin
   perform coordination._require('coordinator');
   perform coordination._lock(3);
+  insert into coordination.removed_reader as x (name, generation)
+  select r.name, r.generation from coordination.reader r where r.name = p_reader
+  on conflict (name) do update set generation = excluded.generation, at = excluded.at;
   delete from coordination.reader r where r.name = p_reader;
   if not found then
     perform coordination._refuse('PC008', format('there is no reader %s', left(p_reader, 80)), 'look at coordination.readers');

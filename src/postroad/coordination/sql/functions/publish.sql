@@ -3,7 +3,7 @@
 --
 -- Order.  One publisher at a time: the lock is the lease of the outbox, and a dead publisher's is free at once.  What one
 -- snapshot shows and earlier ones did not comes after everything earlier, so a prefix of positions is a state that
--- the Writer had.  Inside a snapshot, events follow the number drawn by their last change: whoever waited for
+-- the Writer had.  Inside a snapshot, events follow the number drawn when their commit began: whoever waited for
 -- another's row drew later.  No transaction that goes on for long holds the others up.
 -- Locks: the publisher's advisory lock, tried.  Raises PC010.
 create or replace function coordination.publish(p_resend interval default '30 seconds') returns integer
@@ -20,7 +20,7 @@ begin
       select e."Id", f.last_sequence, f.last_id, f.type_ids
       from coordination."AppEvent" e
       cross join lateral (
-        select max(p.sequence) as last_sequence, max(p.id) as last_id, array_agg(distinct p.type_id) as type_ids
+        select max(p.sequence) as last_sequence, greatest(e."CommitNumber", max(p.id)) as last_id, array_agg(distinct p.type_id) as type_ids
         from coordination.payload p where p.event_id = e."Id") f
       where not e."IsPublished"),
     placed as materialized (
@@ -51,10 +51,14 @@ language plpgsql set search_path from current as $$
 declare
   v_message jsonb;
   v_line    text;
+  -- Everything before is finished here: its outcome need not be kept for this Writer.
+  v_to      bigint := least((p_events[1] ->> 'position')::bigint, (
+    select e."Position" from coordination."AppEvent" e
+    where e."FinishedAt" is null and e."Position" is not null order by e."Position" limit 1)) - 1;
 begin
   for v_message, v_line in
     select jsonb_build_object('version', 1, 'kind', 'events', 'writer', (select n.name from coordination.node n where n.role = 'writer'),
-      'events', jsonb_agg(u.event order by u.place)),
+      'finished_to', v_to, 'events', jsonb_agg(u.event order by u.place)),
       coordination._only_trace(array_agg(u.event ->> 'traceparent'))
     from unnest(p_events) with ordinality u (event, place)
     group by (u.place - 1) / 500 order by (u.place - 1) / 500

@@ -1,6 +1,7 @@
 -- A page for a Reader: the payloads that follow its cursor, at most p_limit, as one JSON text, with the cursor that follows it.
 -- Whole events as long as they fit; an event that is longer comes alone, page by page, so N payloads are
--- ceil(N / limit) pages.  Cancelled events come without payloads.  Read-only.  Raises PC010, PC011 for a limit below 1.
+-- ceil(N / limit) pages.  Cancelled events come without payloads.  Read-only.  Raises PC010, PC011 for a limit below 1,
+-- PC015 when events after the cursor have been removed.
 create or replace function coordination.pull(
   p_position bigint, p_sequence integer default 0, p_limit integer default 10,
   out page json, out events integer, out payloads integer, out more boolean, out next_position bigint, out next_sequence integer)
@@ -9,6 +10,10 @@ begin
   perform coordination._require('writer');
   if p_limit < 1 then
     perform coordination._refuse('PC011', format('a page of %s payloads', p_limit), 'ask for 1 at least');
+  end if;
+  if p_position < (select a.purged_to from coordination.acknowledged a) then
+    perform coordination._refuse('PC015', format('events after position %s are no longer kept', p_position),
+      'take a snapshot: postroad coordination snapshot');
   end if;
   with near as materialized (
     -- Each event has a payload, cancelled ones aside; so twice the page is enough to look at.
@@ -42,7 +47,7 @@ begin
                         when c."Mode" = 'two-phase' and c."AppEventStatusId" = 9 then 'commit' end)
         order by c."Position") from chosen c), '[]'),
     'payloads', coalesce((select json_agg(r.row order by r."Position", r.sequence) from rows r), '[]'),
-    'columns', (select json_object_agg(e.name, e.columns) from coordination.entity e where e.role = 'tracked')),
+    'columns', (select json_object_agg(e.name, e.columns) from coordination.entity e where e.role in ('tracked', 'untracked'))),
     (select count(*) from chosen), (select count(*) from rows),
     exists (select from near n where n."Position" > (select max(c."Position") from chosen c))
       or exists (select from chosen c where c.size > p_sequence + p_limit),

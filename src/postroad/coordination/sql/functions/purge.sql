@@ -1,5 +1,6 @@
 -- Removes finished events that are older than p_keep, at most p_limit of them, oldest first.  Returns how many.
--- At the Writer those only that every Reader has: unfinished ones stay, however old.
+-- At the Writer those only that every Reader has: unfinished ones stay, however old.  At the Coordinator a decision stays until
+-- the Writer has said that it is done with the event: without it a late question would be answered anew.
 create or replace function coordination.purge(p_keep interval default '7 days', p_limit integer default 10000) returns integer
 language plpgsql security definer set search_path from current as $$
 declare
@@ -12,13 +13,20 @@ begin
       and (e."Position" <= (select a.finished_to from coordination.acknowledged a) or not exists (select from coordination.node n where n.role = 'writer'))
     order by e."FinishedAt" limit p_limit for update skip locked) o;
   if v_ids is not null then
+    update coordination.acknowledged a set purged_to = greatest(a.purged_to, (
+      select max(e."Position") from coordination."AppEvent" e where e."Id" = any (v_ids)));
     delete from coordination.payload p where p.event_id = any (v_ids);
     delete from coordination."AppEvent" e where e."Id" = any (v_ids);
     delete from coordination.history h where h.event_id = any (v_ids);
     v_count := cardinality(v_ids);
   end if;
+  -- An entity that is no longer tracked is known as long as there is an event of it.
+  delete from coordination.entity n where n.role = 'untracked' and not exists (
+    select from coordination."AppEvent" e where not e."IsPublished" or n.name = any (e."Entities"));
   select array_agg(o."Id") into v_ids from (
     select e."Id" from coordination."WriterEvent" e where e."FinishedAt" < v_old
+      and (not exists (select from coordination.decision d where d.event_id = e."Id")
+        or e."Position" <= (select a.writer_to from coordination.acknowledged a))
     order by e."FinishedAt" limit p_limit for update skip locked) o;
   if v_ids is not null then
     delete from coordination.reader_event r where r.event_id = any (v_ids);

@@ -13,6 +13,8 @@ begin
   perform coordination._lock(3);
   if p_message ->> 'kind' = 'events' then
     perform coordination._receive_events(p_message -> 'events', p_deadline);
+    update coordination.acknowledged a set writer_to = (p_message ->> 'finished_to')::bigint
+    where a.writer_to < (p_message ->> 'finished_to')::bigint;
   else
     perform coordination._receive_progress(p_message);
   end if;
@@ -70,12 +72,30 @@ declare
   v_reader  text := p_message ->> 'reader';
   v_to      bigint := (p_message ->> 'finished_to')::bigint;
   v_at      timestamptz := (p_message ->> 'at')::timestamptz;
+  v_generation integer := coalesce((p_message ->> 'generation')::integer, 0);
+  v_newest  integer;
   v_from    bigint;
+  v_copied  boolean;
+  v_asked   boolean;
   v_again   bigint[];
 begin
-  select r.finished_to into v_from from coordination.reader r where r.name = v_reader;
-  insert into coordination.reader as r (name, finished_to) values (v_reader, v_to)
-  on conflict (name) do update set finished_to = greatest(r.finished_to, excluded.finished_to), heard_at = coordination.now(),
+  -- Removed: nothing was kept for it since, neither events nor decisions.  Of an earlier generation than known: its database went back in
+  -- time.  Or this word is late; then its generation is past, and the Reader passes the answer over.
+  select max(k.generation) into v_newest from (
+    select x.generation from coordination.removed_reader x where x.name = v_reader and x.generation >= v_generation
+    union all
+    select r.generation from coordination.reader r where r.name = v_reader and r.generation > v_generation) k;
+  if v_newest is not null then
+    perform mbus.post_co_decide(jsonb_build_object('version', 1, 'kind', 'snapshot', 'reader', v_reader, 'generation', v_generation,
+      'newest', v_newest));
+    return;
+  end if;
+  delete from coordination.removed_reader x where x.name = v_reader;
+  select r.finished_to, r.generation < v_generation, r.asked_at is not null into v_from, v_copied, v_asked
+  from coordination.reader r where r.name = v_reader;
+  if v_asked then perform coordination._clear_alert('coordination.reader.' || v_reader); end if;
+  insert into coordination.reader as r (name, finished_to, generation) values (v_reader, v_to, v_generation)
+  on conflict (name) do update set finished_to = greatest(r.finished_to, excluded.finished_to), generation = excluded.generation, heard_at = coordination.now(),
     asked_at = null;
   with said as (
     -- A message may tell of an event twice; the later word counts, and holds what the earlier said.
@@ -110,7 +130,11 @@ begin
   from jsonb_to_recordset(p_message -> 'events') e (id bigint, state text)
   join coordination.decision d on d.event_id = e.id where e.state not in ('Committed', 'Canceled');
   perform coordination._decide(array(
-    select e.id from jsonb_to_recordset(p_message -> 'events') e (id bigint, vote text) where e.vote is not null));
+    select e.id from jsonb_to_recordset(p_message -> 'events') e (id bigint, vote text) where e.vote is not null
+    union
+    -- New, or with a new copy: it has what it never voted on.
+    select e."Id" from coordination."WriterEvent" e
+    where (v_from is null or v_copied) and e."FinishedAt" is null and e."Mode" = 'two-phase' and e."Position" <= v_to));
   perform coordination._conclude();
   -- Still not settled there although it was decided: the decision was lost.
   perform coordination._tell_decisions(v_again, '{}');

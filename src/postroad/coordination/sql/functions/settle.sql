@@ -1,4 +1,5 @@
--- The Reader hears from the Coordinator: decisions, a question, or that an event shall be tried again.
+-- The Reader hears from the Coordinator: decisions, a question, that an event shall be tried again, or that it was removed and
+-- must take a snapshot.
 -- Repeating it is harmless.  Raises PC010.
 create or replace function coordination.settle(p_message jsonb) returns void
 language plpgsql security definer set search_path from current as $$
@@ -26,6 +27,11 @@ begin
       update coordination.staging s set parked_at = null, attempts = 0, next_try_at = null
       where s.event_id = (p_message ->> 'id')::bigint;
       update coordination.entity e set applied = null where e.role = 'replica';
+    elsif p_message ->> 'kind' = 'snapshot' then
+      update coordination.progress p set needs_snapshot = true,
+        generation = greatest(p.generation, (p_message ->> 'newest')::integer)
+      where p.generation <= (p_message ->> 'generation')::integer;
+      return;
     end if;
     v_told := coordination._advance();
     if p_message ->> 'kind' = 'ask' then v_told := v_told || coordination._reports(); v_finished := -1; end if;
@@ -73,6 +79,8 @@ create or replace function coordination.announce() returns void
 language plpgsql security definer set search_path from current as $$
 begin
   perform coordination._require('reader');
+  -- Foreign keys may have come and gone since the entities were registered.
+  perform coordination._order_entities();
   perform coordination._tell_progress(coordination._reports());
 end $$;
 

@@ -61,7 +61,10 @@ begin
   set constraints all immediate;
   delete from coordination.payload p using coordination.staging s where s.event_id = p.event_id;
   delete from coordination.staging;
+  -- Decisions about what the copy holds, too; one about a later event is told again when this Reader reports the event.
+  delete from coordination.early_decision;
   update coordination.progress p set position = (p_snapshot ->> 'position')::bigint, sequence = 0, has_snapshot = true,
+    generation = p.generation + 1, needs_snapshot = false,
     columns = p_snapshot -> 'columns',
     included = array(select jsonb_array_elements_text(p_snapshot -> 'included')::bigint);
   perform coordination.announce();

@@ -117,9 +117,8 @@ begin
   insert into coordination.waiting (entity, position, event_id)
   select u.entity, c.position, c.event_id from come c cross join lateral unnest(c.entities) u (entity);
   -- What makes up for a cancelled event may be what a parked one lacks, which was built on it.
-  update coordination.staging s set parked_at = null, attempts = 0, next_try_at = null
-  from jsonb_to_recordset(p_page -> 'events') e (entities text[], cancels bigint)
-  where e.cancels is not null and s.attempts > 0 and s.entities && e.entities;
+  update coordination.staging s set parked_at = null, next_try_at = null, attempts = least(s.attempts, p_progress.max_attempts - 1)
+  where s.attempts > 0 and exists (select from jsonb_to_recordset(p_page -> 'events') e (cancels bigint) where e.cancels is not null);
   delete from coordination.early_decision d
   where d.event_id in (select (e ->> 'id')::bigint from jsonb_array_elements(p_page -> 'events') e);
   perform coordination._type(x.n, case x.o when 'I' then 'Insert' when 'U' then 'Update' else 'Delete' end)

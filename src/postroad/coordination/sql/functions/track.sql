@@ -29,6 +29,7 @@ begin
     'update', coordination._type(v_name, 'Update'),
     'delete', coordination._type(v_name, 'Delete'),
     'mode', quote_literal(p_mode),
+    'settings', coordination._settings(v_table),
     'new_image', coordination._image(v_table, 'n', v_entity.columns),
     'old_image', coordination._image(v_table, 'o', v_entity.columns),
     'old_key', coordination._image(v_table, 'o', v_entity.key_columns),
@@ -48,7 +49,8 @@ begin
   return v_name;
 end $$;
 
--- Changes of the table are no longer written.  What was written stays.  Raises PC001.
+-- Changes of the table are no longer written.  What was written is carried on, and undone if it is cancelled, as long as the table is
+-- there; the entity is forgotten with its last event.  Raises PC001.
 create or replace function coordination.untrack(p_entity text) returns void
 language plpgsql security definer set search_path from current as $$
 declare
@@ -59,7 +61,7 @@ begin
     execute format('drop trigger if exists %I on %s', 'coordination_' || v_operation, coordination._table(v_entity));
   end loop;
   execute format('drop function if exists coordination.%I()', 'capture_' || p_entity);
-  delete from coordination.entity e where e.name = p_entity;
+  update coordination.entity e set role = 'untracked' where e.name = p_entity and e.role = 'tracked';
 end $$;
 
 create or replace function coordination._find_table(p_table text) returns regclass

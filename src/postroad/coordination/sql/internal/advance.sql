@@ -1,6 +1,6 @@
 -- Brings staged events on: each event that is the first of all its entities is applied, voted on or dropped.
 --
---   staged ──replicate, or decided commit──> applied          (refused: tried again, then parked)
+--   staged ──replicate, or decided commit──> applied          (refused: with others, see groups.sql; again; then parked)
 --          ──two-phase──> voted yes ──decision──> applied or dropped
 --                       └ voted no  ──decision──> dropped
 --
@@ -13,7 +13,7 @@ declare
   v_progress coordination.progress;
   v_moved    boolean;
   v_done     integer := 0;
-  v_result   jsonb;
+  v_result   record;
 begin
   select * into v_progress from coordination.progress;
   loop
@@ -26,21 +26,21 @@ begin
         group by h.event_id) heads
       join coordination.staging s on s.event_id = heads.event_id
       where not exists (
-        select from coordination.waiting mine join coordination.waiting other
-          on other.entity = mine.entity and other.position < mine.position
+        select from coordination.waiting mine
+        left join coordination.entity e on e.name = mine.entity
+        join coordination.waiting other
+          on other.entity = any (mine.entity || coalesce(e.related, '{}')) and other.position < mine.position
         where mine.event_id = s.event_id)
         and (s.staged >= s.count or s.outcome is not distinct from 'cancel')
         and (v_progress.wait = 'entity' or s.position = (select min(a.position) from coordination.staging a))
       order by s.position
     loop
+      -- One before it may have been applied together with it.
+      continue when not exists (select from coordination.staging s where s.event_id = v_event.event_id);
       v_result := coordination._advance_one(v_event, v_progress);
-      if v_result is not null then
-        v_told := v_told || (v_result - 'moved');
-        if v_result ? 'moved' then
-          v_moved := true;
-          v_done := v_done + 1;
-        end if;
-      end if;
+      v_told := v_told || v_result.told;
+      v_moved := v_moved or v_result.moved > 0;
+      v_done := v_done + v_result.moved;
       exit when v_done >= p_limit;
     end loop;
     exit when not v_moved or v_done >= p_limit;
@@ -48,41 +48,45 @@ begin
   return v_told;
 end $$;
 
+-- told: reports of the events that something happened to; moved: how many of them are finished.
 create or replace function coordination._advance_one(
-  p_event coordination.staging, p_progress coordination.progress) returns jsonb
+  p_event coordination.staging, p_progress coordination.progress, out told jsonb, out moved integer)
 language plpgsql set search_path from current as $$
 declare
   v_reason text;
-  v_group  bigint[];
+  v_group  record;
 begin
+  told := '[]';
+  moved := 0;
   if p_event.outcome = 'cancel' then
-    return coordination._close(p_event, 'Canceled', '{Canceling,Canceled}') || '{"moved": true}';
-  end if;
-  if p_event.mode = 'replicate' or p_event.outcome = 'commit' then
-    if p_event.parked_at is not null or p_event.next_try_at > coordination.now() then return null; end if;
+    told := jsonb_build_array(coordination._close(p_event, 'Canceled', '{Canceling,Canceled}'));
+    moved := 1;
+  elsif p_event.mode = 'replicate' or p_event.outcome = 'commit' then
+    if p_event.parked_at is not null or p_event.next_try_at > coordination.now() then return; end if;
     v_reason := coordination._apply_staged(array[p_event.event_id], p_progress.columns);
-    if v_reason is not null then
-      v_group := coordination._apply_with_following(p_event, p_progress.columns);
-      if v_group is null then
-        return coordination._fail(p_event, p_progress, v_reason);
-      end if;
-      perform coordination._close(s, 'Committed', '{Processing,Processed,Committing,Committed}')
-      from coordination.staging s where s.event_id = any (v_group);
+    if v_reason is null then
+      told := jsonb_build_array(coordination._close_applied(p_event));
+      moved := 1;
+      return;
     end if;
-    return coordination._close(p_event, 'Committed',
-      case when p_event.mode = 'replicate' then '{Processing,Processed,Committing,Committed}' else '{Committing,Committed}' end::text[])
-      || '{"moved": true}';
-  end if;
-  if p_event.vote is not null then return null; end if;
-  v_reason := coordination._try(p_event, p_progress.columns);
-  if v_reason is null and p_progress.has_checks then
-    -- The Reader's own checks vote through coordination.vote.
-    if p_event.reason is distinct from 'waits for checks' then
+    v_group := coordination._apply_with_following(p_event, p_progress);
+    if v_group.applied is not null then
+      select jsonb_agg(coordination._close_applied(s) order by s.position), count(*) into told, moved
+      from coordination.staging s where s.event_id = any (v_group.applied);
+    elsif v_group.waits_for is not null then
+      told := coordination._postpone(p_event, v_reason, v_group.waits_for);
+    else
+      told := jsonb_build_array(coordination._fail(p_event, p_progress, v_reason));
+    end if;
+  elsif p_event.vote is null then
+    v_reason := coordination._try(p_event, p_progress.columns);
+    if v_reason is not null or not p_progress.has_checks then
+      told := jsonb_build_array(coordination._cast(p_event.event_id, v_reason));
+    elsif p_event.reason is distinct from 'waits for checks' then
+      -- The Reader's own checks vote through coordination.vote.
       update coordination.staging s set reason = 'waits for checks' where s.event_id = p_event.event_id;
     end if;
-    return null;
   end if;
-  return coordination._cast(p_event.event_id, v_reason);
 end $$;
 
 -- Applies staged events in a subtransaction: null, or why the tables refuse them.
@@ -98,60 +102,6 @@ exception when others then
   if sqlstate in ('40001', '40P01', '55P03', '57014') then raise; end if;
   get stacked diagnostics v_reason = message_text;
   return v_reason;
-end $$;
-
--- What follows may have mended an event: together they may pass where one alone does not.  A change that was built on a
--- cancelled one needs the event that made up for the cancelled one; so the group goes on to that, if there is one here, and
--- to the next, and at last as far as two hundred events.  Returns who was applied with it; null, and nothing applied, when no group passes.
-create or replace function coordination._apply_with_following(p_event coordination.staging, p_columns jsonb) returns bigint[]
-language plpgsql set search_path from current as $$
-declare
-  v_to    bigint;
-  v_group bigint[];
-  v_last  bigint[] := '{}';
-begin
-  for v_to in
-    -- Only what makes up for an event before this one can be what this one was built on.
-    (select s.position from coordination.staging s join coordination."AppEvent" e on e."Id" = s.cancels
-     where s.position > p_event.position and e."Position" < p_event.position and s.entities && p_event.entities
-     order by s.position limit 10)
-    union all
-    (select max(l.position) from (
-       select s.position from coordination.staging s where s.position > p_event.position order by s.position limit 200) l)
-  loop
-    v_group := coordination._following(p_event, v_to);
-    if cardinality(v_group) > 0 and v_group <> v_last and coordination._apply_staged(p_event.event_id || v_group, p_columns) is null then
-      return v_group;
-    end if;
-    v_last := v_group;
-  end loop;
-  return null;
-end $$;
-
--- Events after this one, up to a position, that may be applied with it: those that need no vote, and whose entities are not
--- waited for by one that must stay.  Cancelled ones are in nobody's way.
-create or replace function coordination._following(p_event coordination.staging, p_to bigint) returns bigint[]
-language plpgsql stable set search_path from current as $$
-declare
-  v_event coordination.staging;
-  v_shut  text[] := '{}';
-  v_found bigint[] := '{}';
-begin
-  for v_event in
-    select s.* from coordination.staging s
-    where s.position > p_event.position and s.position <= p_to and s.outcome is distinct from 'cancel' order by s.position
-  loop
-    if v_event.entities && v_shut or v_event.staged < v_event.count
-      or not (v_event.mode = 'replicate' and v_event.outcome is null or v_event.outcome is not distinct from 'commit')
-    then
-      v_shut := v_shut || v_event.entities;
-    elsif v_event.entities && p_event.entities then
-      v_found := v_found || v_event.event_id;
-    else
-      v_shut := v_shut || v_event.entities;
-    end if;
-  end loop;
-  return v_found;
 end $$;
 
 -- Whether the tables would take it: applied, and taken back.  Null, or the reason against it.
@@ -200,9 +150,30 @@ begin
   insert into coordination.history (event_id, reader, states, by)
   values (p_event.event_id, (select n.name from coordination.node n where n.role = 'reader'), p_states, 'reader');
   if p_event.attempts > 0 then
-    perform coordination._clear_alert('coordination.parked.' || p_event.event_id);
+    perform coordination._clear_alert(coordination._parked_key(p_event.event_id));
   end if;
   return coordination._report(p_event, p_state);
+end $$;
+
+create or replace function coordination._close_applied(p_event coordination.staging) returns jsonb
+language sql volatile set search_path from current as $$
+  select coordination._close(p_event, 'Committed', case when (p_event).mode = 'replicate'
+    then '{Processing,Processed,Committing,Committed}' else '{Committing,Committed}' end::text[])
+$$;
+
+-- It lacks what stands behind an event that is not decided yet, or not here as a whole.  Both end by themselves, so that
+-- this is no failed try.
+create or replace function coordination._postpone(
+  p_event coordination.staging, p_reason text, p_waits_for bigint) returns jsonb
+language plpgsql set search_path from current as $$
+declare
+  v_reason text := format('%s; waits for event %s', p_reason, p_waits_for);
+  v_event  coordination.staging;
+begin
+  update coordination.staging s set reason = v_reason, next_try_at = coordination.now() + interval '100 milliseconds'
+  where s.event_id = p_event.event_id returning * into v_event;
+  return case when p_event.reason is distinct from v_reason
+    then jsonb_build_array(coordination._report(v_event, 'Processing')) else '[]' end;
 end $$;
 
 -- The tables refused an event that must be applied: later again, and parked after too many tries.
@@ -214,11 +185,11 @@ declare
   v_event coordination.staging;
 begin
   update coordination.staging s set attempts = s.attempts + 1, reason = p_reason,
-    next_try_at = coordination.now() + least(interval '100 milliseconds' * 2 ^ s.attempts, interval '5 seconds'),
+    next_try_at = coordination.now() + least(interval '100 milliseconds' * 2 ^ least(s.attempts, 10), interval '5 seconds'),
     parked_at = case when s.attempts + 1 >= p_progress.max_attempts then coordination.now() end
   where s.event_id = p_event.event_id returning * into v_event;
   if v_event.parked_at is not null then
-    perform coordination._raise_alert('coordination.parked.' || p_event.event_id, 'error',
+    perform coordination._raise_alert(coordination._parked_key(p_event.event_id), 'error',
       format('event %s is parked at reader %s', p_event.event_id, (select n.name from coordination.node n where n.role = 'reader')),
       format('%s. What follows for %s waits. Mend it, then: postroad coordination retry %s', p_reason,
         array_to_string(p_event.entities, ', '), p_event.event_id));
@@ -240,9 +211,12 @@ $$;
 create or replace function coordination._tell_progress(p_told jsonb) returns void
 language plpgsql set search_path from current as $$
 begin
-  update coordination.progress p set told_at = coordination.now();
+  update coordination.progress p set told_at = coordination.now() where not p.needs_snapshot;
+  -- What it knows is void.
+  if not found then return; end if;
   perform mbus.post_co_votes(jsonb_build_object('version', 1, 'kind', 'progress',
     'reader', (select n.name from coordination.node n where n.role = 'reader'),
+    'generation', (select p.generation from coordination.progress p),
     'finished_to', coordination._finished_to(), 'at', coordination.now(), 'events', p_told),
     mbus.trace_headers());
 end $$;

@@ -15,3 +15,9 @@ begin
     execute 'select alerts.clear($1)' using p_key;
   end if;
 end $$;
+
+-- Readers may tell the same house, each of its own.
+create or replace function coordination._parked_key(p_event bigint) returns text
+language sql stable set search_path from current as $$
+  select format('coordination.parked.%s.%s', (select n.name from coordination.node n where n.role = 'reader'), p_event)
+$$;

@@ -1,19 +1,27 @@
 -- Applies payloads to the entities' tables: those of a page (p_rows) or those staged for some events.
--- One statement per entity and operation, parents before children; where that meets a constraint, row by row in the Writer's order.
+-- One statement per entity and operation, parents before children; where that meets a constraint, in
+-- another order, at last row by row as the Writer did it.
 -- Whatever the tables refuse is raised, and nothing was applied.
 create or replace function coordination._apply(p_rows jsonb, p_events bigint[], p_columns jsonb) returns void
 language plpgsql set search_path from current as $$
 begin
   begin
-    perform coordination._apply_at_once(p_rows, p_events, p_columns);
+    perform coordination._apply_at_once(p_rows, p_events, p_columns, '{erase,write}');
     set constraints all immediate;
   exception when integrity_constraint_violation then
-    perform coordination._apply_in_order(p_rows, p_events);
-    set constraints all immediate;
+    begin
+      -- A row that goes may be referred to until others are written: a reference that cannot be deferred minds.
+      perform coordination._apply_at_once(p_rows, p_events, p_columns, '{write,erase}');
+      set constraints all immediate;
+    exception when integrity_constraint_violation then
+      perform coordination._apply_in_order(p_rows, p_events);
+      set constraints all immediate;
+    end;
   end;
 end $$;
 
-create or replace function coordination._apply_at_once(p_rows jsonb, p_events bigint[], p_columns jsonb) returns void
+create or replace function coordination._apply_at_once(
+  p_rows jsonb, p_events bigint[], p_columns jsonb, p_steps text[]) returns void
 language plpgsql set search_path from current as $$
 declare
   v_part    record;
@@ -46,16 +54,15 @@ begin
     null;
   end loop;
   for v_part in
-    select e.name from jsonb_to_recordset(v_parts) p (n text, erases boolean)
-    join coordination.entity e on e.name = p.n where p.erases order by e.level desc, e.name
+    select e.name, u.step
+    from unnest(p_steps) with ordinality u (step, place)
+    cross join jsonb_to_recordset(v_parts) p (n text, erases boolean, writes boolean)
+    join coordination.entity e on e.name = p.n
+    where case u.step when 'erase' then p.erases else p.writes end
+    -- Children are erased before their parents, parents written before their children.
+    order by u.place, case u.step when 'erase' then -e.level else e.level end, e.name
   loop
-    execute format('select coordination.%I($1, $2)', 'erase_' || v_part.name) using p_rows, p_events;
-  end loop;
-  for v_part in
-    select e.name from jsonb_to_recordset(v_parts) p (n text, writes boolean)
-    join coordination.entity e on e.name = p.n where p.writes order by e.level, e.name
-  loop
-    execute format('select coordination.%I($1, $2)', 'write_' || v_part.name) using p_rows, p_events;
+    execute format('select coordination.%I($1, $2)', v_part.step || '_' || v_part.name) using p_rows, p_events;
   end loop;
 end $$;
 

@@ -1,4 +1,5 @@
 -- The Coordinator decides, once for each event: any no is a cancel, a yes of every voter is a commit.
+-- Where no reader is known nobody has said yes: it waits for one, or for its deadline.
 -- The row of the decision comes first, in the same transaction as the message that tells it.
 create or replace function coordination._decide(p_events bigint[]) returns void
 language plpgsql set search_path from current as $$
@@ -12,7 +13,7 @@ begin
       from coordination.reader_event r where r.event_id = e."Id" and r.vote = 'no') n on true
     where e."Id" = any (p_events) and e."Mode" = 'two-phase'
       and not exists (select from coordination.decision d where d.event_id = e."Id")
-      and (n.reason is not null or not exists (
+      and (n.reason is not null or exists (select from coordination.reader) and not exists (
         select from coordination.reader r where r.is_voter and r.finished_to < e."Position" and not exists (
           select from coordination.reader_event v where v.event_id = e."Id" and v.reader = r.name and v.vote = 'yes')))) d
   having count(*) > 0;

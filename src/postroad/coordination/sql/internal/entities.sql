@@ -22,6 +22,18 @@ language sql stable set search_path from current as $$
   where i.indrelid = p_table and i.indisprimary
 $$;
 
+-- An image is the same whoever wrote it, and comes back as the same value: settings for the function that writes it, none where
+-- the columns have types whose JSON depends on none.
+create or replace function coordination._settings(p_table regclass) returns text
+language sql stable set search_path from current as $$
+  select case when exists (
+    select from coordination._columns(p_table) c
+    where not c.is_text and c.type <> all ('{bigint,integer,smallint,numeric,boolean,uuid,text,character varying,character,bpchar,
+      date,timestamp without time zone}'))
+  then $settings$set timezone = 'UTC' set datestyle = 'ISO' set intervalstyle = 'postgres' set extra_float_digits = 1
+set bytea_output = 'hex'$settings$ else '' end
+$$;
+
 -- An expression: the row of an alias as JSON, with these columns only.
 create or replace function coordination._image(p_table regclass, p_alias text, p_columns text[]) returns text
 language sql stable set search_path from current as $$
@@ -100,14 +112,14 @@ begin
       'rename the column');
   end if;
   select * into v_entity from coordination.entity e where e.name = p_name;
-  if v_entity.name is not null and (v_entity.role <> p_role or coordination._table(v_entity) <> p_table) then
+  if v_entity.name is not null and (replace(v_entity.role, 'untracked', 'tracked') <> p_role or coordination._table(v_entity) <> p_table) then
     perform coordination._refuse('PC007', format('entity %s is registered for another table', p_name),
       'choose another name');
   end if;
   insert into coordination.entity as e (name, role, schema_name, table_name, key_columns, columns)
   select p_name, p_role, n.nspname, c.relname, v_keys, v_columns
   from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = p_table
-  on conflict (name) do update set
+  on conflict (name) do update set role = excluded.role,
     version = e.version + case when e.columns = excluded.columns then 0 else 1 end,
     columns = excluded.columns, key_columns = excluded.key_columns, applied = null
   returning * into v_entity;
@@ -140,6 +152,7 @@ end $$;
 
 -- Parents before children: the level of an entity is one above those that it refers to.  In a circle the levels
 -- stop growing at the number of entities; circles need constraints that can be deferred.
+-- `related`: entities that refer to it or that it refers to; their events may not pass each other.
 create or replace function coordination._order_entities() returns void
 language plpgsql set search_path from current as $$
 declare
@@ -148,12 +161,26 @@ begin
   update coordination.entity set level = 0 where level <> 0;
   for v_round in 1 .. v_most loop
     update coordination.entity child set level = s.level from (
-      select c.name, max(p.level) + 1 as level
-      from coordination.entity c
-      join pg_constraint f on f.contype = 'f' and f.conrelid = coordination._table(c)
-      join coordination.entity p on f.confrelid = coordination._table(p) and p.name <> c.name
-      group by c.name) s
-    where s.name = child.name and s.level > child.level;
+      select r.child, max(p.level) + 1 as level
+      from coordination._references() r join coordination.entity p on p.name = r.parent
+      group by r.child) s
+    where s.child = child.name and s.level > child.level;
     exit when not found;
   end loop;
+  update coordination.entity e set related = s.related from (
+    select x.name, array(
+      select r.parent from coordination._references() r where r.child = x.name
+      union select r.child from coordination._references() r where r.parent = x.name order by 1) as related
+    from coordination.entity x) s
+  where s.name = e.name and s.related <> e.related;
 end $$;
+
+-- Which entity refers to which other, by the foreign keys that this database has.
+create or replace function coordination._references() returns table (child text, parent text)
+language sql stable set search_path from current as $$
+  with known as materialized (
+    select e.name, to_regclass(format('%I.%I', e.schema_name, e.table_name))::oid as id from coordination.entity e)
+  select distinct c.name, p.name
+  from pg_constraint f join known c on c.id = f.conrelid join known p on p.id = f.confrelid
+  where f.contype = 'f' and c.name <> p.name
+$$;

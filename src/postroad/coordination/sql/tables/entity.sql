@@ -1,4 +1,5 @@
--- The entities of this database: tracked by the Writer, or kept as a replica by the Reader.
+-- The entities of this database: tracked by the Writer, or kept as a replica by the Reader.  Untracked: no longer captured,
+-- but events of it are still kept here.
 create table coordination.entity (
   name           text primary key,
   role           text not null,
@@ -15,7 +16,9 @@ create table coordination.entity (
   -- Parents come before their children, by foreign keys.
   level          integer not null default 0,
   registered_at  timestamptz not null default pg_catalog.clock_timestamp(),
-  constraint entity_role_is_known check (role in ('tracked', 'replica')),
+  -- Joined to it by a foreign key, in either direction.
+  related        text[] not null default '{}',
+  constraint entity_role_is_known check (role in ('tracked', 'untracked', 'replica')),
   constraint entity_mode_is_known check (mode in ('replicate', 'two-phase')),
   constraint rollback_policy_is_known check (on_conflict in ('refuse', 'compensate')),
   constraint table_is_registered_once unique (schema_name, table_name)

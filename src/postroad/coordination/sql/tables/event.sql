@@ -21,8 +21,10 @@ create table coordination."AppEvent" (
   "Number"           bigint,
   -- The W3C trace context of the transaction that made the event.
   "TraceParent"      text,
+  -- Drawn when the Writer's transaction begins to commit, from the numbers of payloads.
+  "CommitNumber"     bigint,
   constraint event_mode_is_known check ("Mode" in ('replicate', 'two-phase'))
-);
+) with (fillfactor = 85);
 create index "AppEvent_unpublished_idx" on coordination."AppEvent" ("Id") where not "IsPublished";
 create unique index "AppEvent_position_idx" on coordination."AppEvent" ("Position");
 create index "AppEvent_unfinished_idx" on coordination."AppEvent" ("Position") where "FinishedAt" is null;
@@ -32,9 +34,14 @@ create unique index "AppEvent_number_idx" on coordination."AppEvent" ("Number") 
 create sequence coordination.position;
 create sequence coordination.number;
 
--- The Writer's own: up to where every reader has finished, as the Coordinator last said.  Retention asks.
+-- Up to where something is finished, as others last said.  Retention asks.
 create table coordination.acknowledged (
   is_only     boolean primary key default true check (is_only),
-  finished_to bigint not null default 0
+  -- At the Writer: every reader has finished.
+  finished_to bigint not null default 0,
+  -- At the Writer: events up to here may have been removed; a Reader that wants them takes a snapshot.
+  purged_to   bigint not null default 0,
+  -- At the Coordinator: the Writer has heard every outcome.
+  writer_to   bigint not null default 0
 );
 insert into coordination.acknowledged default values;

@@ -15,6 +15,10 @@ create table coordination.progress (
   -- The Writer's columns by entity, as its last page named them.
   columns     jsonb not null default '{}',
   told_at     timestamptz not null default pg_catalog.clock_timestamp(),
+  -- How many snapshots were taken; what was said before the last one no longer counts.
+  generation  integer not null default 0,
+  -- The Coordinator had forgotten this Reader.
+  needs_snapshot boolean not null default false,
   constraint wait_is_known check (wait in ('entity', 'all'))
 );
 

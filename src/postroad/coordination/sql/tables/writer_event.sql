@@ -27,7 +27,15 @@ create table coordination.reader (
   finished_to bigint not null default 0,
   joined_at   timestamptz not null default pg_catalog.clock_timestamp(),
   heard_at    timestamptz not null default pg_catalog.clock_timestamp(),
-  asked_at    timestamptz
+  asked_at    timestamptz,
+  -- Snapshots that it has taken, as it last said.
+  generation  integer not null default 0
+);
+-- Readers that were removed: what they say counts again after a snapshot.
+create table coordination.removed_reader (
+  name       text primary key,
+  generation integer not null,
+  at         timestamptz not null default pg_catalog.clock_timestamp()
 );
 
 -- What a reader said about one event beyond the number: its vote, that it waits, that it is parked.

@@ -1,6 +1,6 @@
 -- Writes what a statement changed in {table} into the event of its transaction.
 create or replace function coordination.{function}() returns trigger
-language plpgsql security definer set search_path from current as $capture$
+language plpgsql security definer set search_path from current {settings} as $capture$
 declare
   v_event    bigint;
   v_from     integer;

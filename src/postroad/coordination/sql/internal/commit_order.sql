@@ -1,0 +1,20 @@
+-- The place of an event among others is drawn when its transaction begins to commit, and not when it made its changes:
+-- one that stays open for an hour comes after those that were committed meanwhile.
+create or replace function coordination._number_commit() returns trigger
+language plpgsql security definer set search_path from current as $$
+begin
+  update coordination."AppEvent" e set "CommitNumber" = nextval('coordination.payload_id') where e."Id" = new."Id";
+  return null;
+end $$;
+
+-- A constraint trigger is what PostgreSQL runs at the commit; it cannot be replaced, so it is made once.
+do $once$
+begin
+  if not exists (
+    select from pg_trigger t where t.tgrelid = 'coordination."AppEvent"'::regclass and t.tgname = 'commit_is_numbered')
+  then
+    create constraint trigger commit_is_numbered after insert on coordination."AppEvent"
+      deferrable initially deferred for each row when (new."Position" is null)
+      execute function coordination._number_commit();
+  end if;
+end $once$;

@@ -1,0 +1,170 @@
+"""What is kept for whom: decisions, events of readers that are gone, entities that are left."""
+
+from __future__ import annotations
+
+import asyncio
+
+import psycopg
+import pytest
+
+from postroad.coordination.snapshot import take_snapshot
+from tests.integration.coordination.conftest import OpenLab
+from tests.integration.coordination.lab import Lab
+
+ITEM = 'insert into "DummyItem" ("Id", "Name") values ({}, \'x\')'
+
+
+def _deliver_all(lab: Lab, *, but: str | None = None) -> None:
+    while lab.network:
+        message = lab.network.pop(0)
+        if message.target != but:
+            lab.deliver(message)
+
+
+def test_a_decision_is_kept_until_the_writer_has_heard_it(lab: Lab) -> None:
+    event = lab.write(ITEM.format(1), mode="two-phase")
+    lab.publish()
+    _deliver_all(lab, but="r1")
+    lab.run("coordinator", "select coordination.cancel(%s)", event)
+    lab.collect_decisions()
+    lab.pull("r1")
+    _deliver_all(lab, but="writer")
+    assert lab.state(event) == "Canceled"
+    lab.tick("8 days")
+    assert lab.value("coordinator", "select coordination.purge()") == 0
+    lab.settle()
+    assert lab.state(event) == lab.writer_state(event) == "Canceled"
+    assert lab.rows("writer")["DummyItem"] == lab.rows("r1")["DummyItem"] == []
+    # With the Writer's next word the Coordinator knows that it may forget.
+    lab.write(ITEM.format(2))
+    lab.settle()
+    lab.tick("8 days")
+    lab.run("coordinator", "select coordination.purge()")
+    assert lab.run("coordinator", "select event_id from coordination.decision") == []
+
+
+def test_a_reader_that_was_removed_takes_a_snapshot_and_counts_again(lab: Lab) -> None:
+    lab.write(ITEM.format(1))
+    lab.quiet()
+    staged = lab.write(ITEM.format(2), mode="two-phase")
+    lab.publish()
+    lab.pull("r1")
+    lab.network.clear()
+    lab.run("coordinator", "select coordination.remove_reader('r1')")
+    lab.run("writer", "select coordination.publish('0 seconds')")
+    lab.collect("writer", "co_events", ("coordinator",))
+    lab.run("r1", "select coordination.announce()")
+    lab.collect("r1", "co_votes", ("coordinator",))
+    _deliver_all(lab)
+    assert lab.run("coordinator", "select name from coordination.reader") == []
+    assert lab.value("r1", "select needs_snapshot from coordination.progress")
+    asyncio.run(take_snapshot(lab.dsns["writer"], lab.dsns["r1"]))
+    lab.settle()
+    assert lab.run("coordinator", "select name, generation from coordination.reader") == [("r1", 1)]
+    assert not lab.value("r1", "select needs_snapshot from coordination.progress")
+    assert lab.value("r1", "select count(*) from coordination.staging") == 0
+    assert lab.state(staged) == lab.writer_state(staged)
+    lab.assert_same()
+    # A word from before the snapshot, or a doubled order to take one, changes nothing.
+    lab.run(
+        "r1",
+        'select coordination.settle(\'{"version": 1, "kind": "snapshot", "reader": "r1",'
+        ' "generation": 0, "newest": 0}\')',
+    )
+    assert not lab.value("r1", "select needs_snapshot from coordination.progress")
+
+
+def test_a_reader_whose_database_went_back_in_time_takes_a_snapshot(lab: Lab) -> None:
+    for _ in range(3):
+        asyncio.run(take_snapshot(lab.dsns["writer"], lab.dsns["r1"]))
+    lab.write(ITEM.format(1))
+    lab.settle()
+    # As a backup would bring it back.
+    lab.run("r1", "update coordination.progress set generation = 1, position = 0")
+    lab.run("r1", 'delete from "DummyItem"')
+    lab.run("r1", "select coordination.announce()")
+    lab.settle()
+    assert lab.value("r1", "select needs_snapshot from coordination.progress")
+    asyncio.run(take_snapshot(lab.dsns["writer"], lab.dsns["r1"]))
+    lab.settle()
+    assert lab.run("coordinator", "select name, generation from coordination.reader") == [("r1", 4)]
+    lab.assert_same()
+
+
+def test_a_cursor_before_what_was_removed_is_refused(lab: Lab) -> None:
+    for number in (1, 2):
+        lab.write(ITEM.format(number))
+        lab.quiet()
+    lab.tick("8 days")
+    assert lab.value("writer", "select coordination.purge()") == 2
+    with pytest.raises(psycopg.Error) as refusal:
+        lab.run("writer", "select coordination.pull(0)")
+    assert refusal.value.sqlstate == "PC015"
+    assert lab.value("writer", "select events from coordination.pull(2)") == 0
+
+
+def test_events_of_an_entity_that_is_no_longer_tracked_are_carried_on(lab: Lab) -> None:
+    replicated = lab.write(ITEM.format(1))
+    lab.publish()
+    lab.run("writer", "select coordination.untrack('DummyItem')")
+    lab.settle()
+    assert lab.state(replicated) == "Committed"
+    lab.assert_same()
+    # Tracked anew it is the same entity; and what is cancelled after it was left is restored.
+    lab.run("writer", "select coordination.track('\"DummyItem\"')")
+    event = lab.write(ITEM.format(2), mode="two-phase")
+    lab.run("writer", "select coordination.untrack('DummyItem')")
+    lab.publish()
+    _deliver_all(lab)
+    lab.run("coordinator", "select coordination.cancel(%s)", event)
+    lab.settle()
+    assert lab.writer_state(event) == "Canceled"
+    assert [row[0] for row in lab.rows("writer")["DummyItem"]] == [1]
+    # The Writer hears with the next event that everybody is done with this one.
+    lab.write('insert into "DummyNode" ("Name") values (\'n\')')
+    lab.settle()
+    lab.tick("8 days")
+    lab.run("writer", "select coordination.purge()")
+    assert lab.run("writer", "select name from coordination.entity") == [("DummyNode",)]
+
+
+def test_a_decision_from_before_a_snapshot_does_not_stay(lab: Lab) -> None:
+    event = lab.write(ITEM.format(1), mode="two-phase")
+    lab.publish()
+    _deliver_all(lab, but="r1")
+    lab.run("coordinator", "select coordination.cancel(%s)", event)
+    lab.collect_decisions()
+    _deliver_all(lab)
+    early = "select event_id from coordination.early_decision"
+    assert lab.run("r1", early) == [(event,)]
+    asyncio.run(take_snapshot(lab.dsns["writer"], lab.dsns["r1"]))
+    assert lab.run("r1", early) == []
+    lab.settle()
+    lab.assert_same()
+
+
+def test_where_no_reader_is_known_nobody_has_said_yes(open_a_lab: OpenLab) -> None:
+    lab = open_a_lab()
+    event = lab.write(ITEM.format(1), mode="two-phase")
+    lab.publish()
+    _deliver_all(lab)
+    assert lab.run("coordinator", "select * from coordination.decision") == []
+    lab.tick("1 minute")
+    lab.settle()
+    assert lab.state(event) == lab.writer_state(event) == "Canceled"
+    assert lab.rows("writer")["DummyItem"] == []
+    assert "without a vote of anybody" in lab.value(
+        "coordinator", "select reason from coordination.decision"
+    )
+
+
+def test_an_event_comes_when_it_was_committed_and_not_when_it_was_begun(lab: Lab) -> None:
+    with psycopg.connect(lab.dsns["writer"]) as slow:
+        slow.execute(ITEM.format(1).encode())
+        lab.write(ITEM.format(2))
+        slow.commit()
+    lab.publish()
+    lab.pull("r1", page=1)
+    assert [row[0] for row in lab.rows("r1")["DummyItem"]] == [2]
+    lab.settle()
+    lab.assert_same()
