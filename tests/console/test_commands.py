@@ -18,7 +18,6 @@ from postroad.console.accounts import Accounts
 from postroad.console.errors import LastAdmin, LoginRefused
 from postroad.postgres.connections import open_async_pool
 
-pytestmark = pytest.mark.one_version
 T = TypeVar("T")
 
 

@@ -9,7 +9,6 @@ from typing import LiteralString
 
 import httpx
 import psycopg
-import pytest
 
 from postroad.cli.ports import choose_port
 from postroad.cli.spawning import spawn_anew
@@ -20,7 +19,6 @@ from postroad.postgres.connections import connect_async
 from postroad.testing import wait_until
 from tests.fixtures.console import RunningConsole, start_part
 
-pytestmark = pytest.mark.one_version
 STATES: LiteralString = "select host, name, state from console.services()"
 
 

@@ -14,7 +14,6 @@ from postroad.testing import TestServer
 from tests.fixtures.postgres import Connect
 from tests.migration.catalogue import catalogue
 
-pytestmark = pytest.mark.one_version
 # The tables and functions that the migrations change, as they were before them.
 ACCOUNT = """
 create table console.account (
