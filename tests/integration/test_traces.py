@@ -17,7 +17,6 @@ from postroad.coordination.gateway import Gateway
 from postroad.intake import operations
 from postroad.intake.engine import open_engine
 from postroad.intake.notifying import create_queues
-from postroad.postgres import upgrade
 from postroad.settings.intake import IntakeSettings
 from postroad.testing import TestServer, wait_until_async
 from postroad.vault import Vault, new_key
@@ -217,28 +216,3 @@ async def test_a_notice_is_on_the_trace_of_the_look_and_then_of_the_request(
         assert [trace_of(one) for one in notices()] == ["a"]
     finally:
         await engine.close()
-
-
-@pytest.mark.parametrize("room", ["exchange", "coordination", "intake"])
-def test_an_older_house_gets_the_columns(furnished: Connection[Any], room: str) -> None:
-    schema = next(one for one in SCHEMAS if one.name == room)
-    older = """
-    alter table exchange.message drop column traceparent;
-    alter table exchange.process drop column traceparent;
-    alter table coordination."AppEvent" drop column "TraceParent";
-    alter table coordination.staging drop column traceparent;
-    alter table intake.imported_files drop column traceparent;
-    """
-    columns = (
-        "select table_name, column_name, column_default from information_schema.columns"
-        " where table_schema = %s and lower(column_name) = 'traceparent' order by 1"
-    )
-    with psycopg.connect(furnished.info.dsn) as connection:
-        fresh = connection.execute(columns, (room,)).fetchall()
-        for statement in older.strip().split("\n"):
-            if f" {room}." in statement:
-                connection.execute(statement.encode())
-        connection.execute(f'delete from "{room}".migration'.encode())
-        connection.commit()
-        assert upgrade(connection, schema).migrations == ("0001_expand_add_traceparent",)
-        assert connection.execute(columns, (room,)).fetchall() == fresh != []
