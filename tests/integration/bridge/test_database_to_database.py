@@ -266,6 +266,23 @@ async def test_ends_that_do_not_fit_are_refused(one_version: Databases) -> None:
         ).install()
 
 
+async def test_the_address_of_a_target_may_change(one_version: Databases) -> None:
+    """A standby is added to it, or the data folder is moved: it is the same bridge."""
+    a, b = one_version(2)
+    queue(a)
+    await DatabaseBridge("out", source=a, target=b, queue="orders").install()
+    run(a, "select mbus.post_orders('n=>1')")
+    other = f"{b} connect_timeout=5"
+    bridge = DatabaseBridge("out", source=a, target=other, queue="orders")
+    await bridge.install()
+    async with bridge:
+        await carried(bridge, 1)
+    assert len(taken(b)) == 1
+    run(a, "select mbus.create_queue('more')")
+    with pytest.raises(BridgeExists):
+        await DatabaseBridge("out", source=a, target=b, queue="more").install()
+
+
 async def test_messages_of_any_size_keep_to_the_bytes_of_a_batch(one_version: Databases) -> None:
     a, b = one_version(2)
     queue(a, payload="text")

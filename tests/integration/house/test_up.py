@@ -250,6 +250,17 @@ def test_everything_moves_behind_one_port(start: Start) -> None:
             timeout_seconds=PATIENCE_SECONDS,
         )
     assert "postroad_exchange_queued_messages" in httpx.get(f"{url}/metrics", timeout=30).text
+    killed = services(dsn)
+    for pid in killed.values():
+        os.kill(pid, signal.SIGKILL)
+    wait_until(
+        lambda: (
+            (found := services(dsn)).keys() == set(named)
+            and not set(found.values()) & set(killed.values())
+        ),
+        what="every service is back",
+        timeout_seconds=PATIENCE_SECONDS,
+    )
     process.send_signal(signal.SIGINT)
     said, complaints = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0, complaints

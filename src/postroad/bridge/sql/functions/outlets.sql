@@ -14,10 +14,12 @@ begin
   perform pg_advisory_xact_lock(bridge._lock_class(), hashtext(p_name));
   select * into v_outlet from bridge.outlet where name = p_name;
   if found then
-    if v_outlet.queue <> p_queue or v_outlet.consumer <> v_consumer or v_outlet.target <> p_target then
+    if v_outlet.queue <> p_queue or v_outlet.consumer <> v_consumer then
       raise exception 'an outlet "%" exists already and is another one', p_name
         using errcode = 'MR002', hint = 'Choose another name, or remove it with postroad bridge remove.';
     end if;
+    -- The target is told to people only: its address may change while it stays the same database.
+    update bridge.outlet o set target = p_target where o.id = v_outlet.id and o.target <> p_target;
     return v_consumer;
   end if;
   if p_consumer is null and not exists (
