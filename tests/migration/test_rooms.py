@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from psycopg import Connection
 
 from postroad.cli.rooms import SCHEMAS
 from postroad.postgres import install, upgrade
@@ -35,6 +38,9 @@ BACK = {
         alter table coordination.entity drop constraint entity_role_is_known;
         alter table coordination.entity add constraint entity_role_is_known
           check (role in ('tracked', 'replica'));
+        drop index coordination.entity_table_idx;
+        alter table coordination.entity add constraint table_is_registered_once
+          unique (schema_name, table_name);
         alter table coordination."AppEvent" drop column "CommitNumber" cascade;
         alter table coordination."AppEvent" reset (fillfactor);
         alter table coordination.acknowledged drop column purged_to, drop column writer_to;
@@ -66,3 +72,58 @@ def test_a_migrated_room_equals_a_fresh_one(
     assert catalogue(connection, room) != fresh
     assert [(one,) for one in upgrade(connection, schema).migrations] == names
     assert catalogue(connection, room) == fresh
+
+
+def _upgrade_coordination(connection: Connection[Any], before: str) -> None:
+    """Bring the room of a first version, in which this was done, to today's."""
+    for schema in SCHEMAS:
+        install(connection, schema)
+        if schema.name == "coordination":
+            break
+    connection.execute(before.encode())
+    connection.execute(BACK["coordination"].encode())
+    connection.execute("delete from coordination.migration")
+    connection.commit()
+    upgrade(connection, schema)
+
+
+EVENTS = """
+    select coordination.become('writer', 'writer');
+    insert into coordination."AppEventType" ("Id", "Name", "Entity", "Operation")
+      values (1, 'Item.Insert', 'Item', 'Insert');
+    update coordination.acknowledged set finished_to = 8;
+    insert into coordination."AppEvent" ("AppEventTypeId", "Position", "IsPublished")
+      select 1, p, true from unnest(%s::bigint[]) p;
+"""
+
+
+@pytest.mark.parametrize(("kept", "purged_to"), [("{5,7,9}", 4), ("{1,2}", 0), ("{}", 8)])
+def test_what_a_writer_of_an_older_version_removed_is_known_after_the_upgrade(
+    empty_database: str, connect: Connect, kept: str, purged_to: int
+) -> None:
+    connection = connect(empty_database)
+    _upgrade_coordination(connection, EVENTS.replace("%s", f"'{kept}'"))
+    found = connection.execute("select purged_to from coordination.acknowledged").fetchone()
+    assert found == (purged_to,)
+
+
+def test_an_alert_of_an_older_version_is_cleared_and_its_event_tried_once_more(
+    empty_database: str, connect: Connect
+) -> None:
+    connection = connect(empty_database)
+    _upgrade_coordination(
+        connection,
+        """
+        select coordination.become('reader', 'r1');
+        insert into coordination.staging (event_id, position, count, mode, entities, type_name,
+          date, correlation_id, reason, attempts, parked_at, next_try_at)
+        values (7, 1, 1, 'replicate', '{Item}', 'Item.Insert', now(), gen_random_uuid(),
+          'refused', 5, now(), now());
+        """,
+    )
+    reports = connection.execute("select is_raise, key from alerts.report").fetchall()
+    assert reports == [(False, "coordination.parked.7")]
+    staged = connection.execute(
+        "select attempts, parked_at, next_try_at from coordination.staging"
+    ).fetchall()
+    assert staged == [(4, None, None)]

@@ -23,10 +23,11 @@ RAISE: Statement = (
     "select alerts.raise(p_key => %s, p_room => %s, p_severity => %s, p_title => %s, p_body => %s)"
 )
 CLEAR: Statement = "select alerts.clear(p_key => %s)"
-# Locked, so that two relays do not carry the same; a relay belongs to the owner of the schema.
+# The lock of folding: who takes reports away is one at a time, or a clear might overtake its raise.
+TRY_LOCK_REPORTS: Statement = "select pg_try_advisory_xact_lock(hashtextextended('alerts.fold', 0))"
+# A relay belongs to the owner of the schema.
 REPORTS: Statement = (
-    "select id, is_raise, key, room, severity, title, body from alerts.report"
-    " order by id limit %s for update skip locked"
+    "select id, is_raise, key, room, severity, title, body from alerts.report order by id limit %s"
 )
 FORGET_REPORTS: Statement = "delete from alerts.report where id = any (%s)"
 LIST: Statement = "select * from alerts.list(p_is_open => %s, p_limit => %s)"

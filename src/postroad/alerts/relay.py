@@ -4,11 +4,13 @@
 report there ──raised or cleared here, committed──> removed there
 ```
 
-A relay that dies in between carries the report again: it counts up, or clears what is clear.
+A relay that dies in between carries the report again: it counts up, or clears what is clear. Each
+database is carried from on its own, so that one that is away holds up its own reports only.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -46,18 +48,24 @@ class AlertRelay(Service):
 
     async def run(self) -> None:
         """Carry until stopped, whatever happens to the databases."""
-        backoff = Backoff()
         self.announce_ready()
+        async with asyncio.TaskGroup() as group:
+            for source in self._sources:
+                group.create_task(self._carry_from(source))
+            await self.stopping.wait()
+
+    async def _carry_from(self, dsn: str) -> None:
+        backoff = Backoff()
         while not self.stopping.is_set():
             try:
                 async with AsyncExitStack() as stack:
+                    source = await self._open(stack, dsn)
                     target = await self._open(stack, self._target)
-                    sources = [await self._open(stack, source) for source in self._sources]
                     while not self.stopping.is_set():
-                        carried = [await self._carry(source, target) for source in sources]
+                        carried = await self._carry(source, target)
                         backoff.reset()
-                        self.signals.emit("carried", sum(carried))
-                        if max(carried, default=0) < BATCH:
+                        self.signals.emit("carried", carried)
+                        if carried < BATCH:
                             await self.pause(self._interval_seconds)
             except (psycopg.Error, DatabaseUnavailable, OSError) as failure:
                 logger.warning("alert_relay_interrupted", extra={"reason": str(failure).strip()})
@@ -72,6 +80,10 @@ class AlertRelay(Service):
 
     async def _carry(self, source: AsyncConnection[Any], target: AsyncConnection[Any]) -> int:
         async with source.transaction():
+            cursor = await source.execute(calls.TRY_LOCK_REPORTS)
+            row = await cursor.fetchone()
+            if not (row and row[0]):
+                return 0
             cursor = await source.execute(calls.REPORTS, (BATCH,))
             reports = await cursor.fetchall()
             if not reports:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import psycopg
 
@@ -31,6 +32,61 @@ async def test_what_is_raised_and_cleared_elsewhere_is_known_in_the_house(
             assert relay.is_running
         with psycopg.connect(elsewhere) as connection:
             assert connection.execute("select count(*) from alerts.report").fetchone() == (0,)
+
+
+async def test_a_database_that_is_away_holds_up_nobody_elses_reports(
+    server: TestServer,
+) -> None:
+    with server.clone(*SCHEMAS) as house, server.clone(*SCHEMAS) as elsewhere:
+        with psycopg.connect(elsewhere) as connection:
+            raise_alert(connection, "a", room="coordination", severity="error", title="a")
+        away = server.dsn("there_is_no_such_database")
+        async with AlertRelay([away, elsewhere], house, interval=QUICK):
+            assert [row[0] for row in await _open(house, count=1)] == ["a"]
+
+
+async def test_a_clear_does_not_overtake_its_raise_where_two_relays_run(
+    server: TestServer,
+) -> None:
+    with (
+        server.clone(*SCHEMAS) as house,
+        server.clone(*SCHEMAS) as elsewhere,
+        psycopg.connect(elsewhere, autocommit=True) as there,
+        psycopg.connect(house, autocommit=True) as here,
+    ):
+        here.execute(SLOW_RAISES)
+        here.execute("select pg_advisory_lock(42)")
+        raise_alert(there, "a", room="coordination", severity="error", title="a")
+        async with AlertRelay([elsewhere], house, interval=QUICK):
+            await wait_until_async(lambda: _rows(here, STUCK), what="a raise under way")
+            clear_alert(there, "a")
+            other = AlertRelay([elsewhere], house, interval=QUICK)
+            other.signals.listen("carried")
+            async with other:
+                await other.signals.wait("carried")
+                here.execute("select alerts.fold()")
+                here.execute("select pg_advisory_unlock(42)")
+                await wait_until_async(lambda: _rows(there, EMPTY), what="all reports carried")
+        assert await _open(house, count=0) == []
+        assert await _rows(here, "select key from alerts.alert") == [("a",)]
+
+
+# A raise takes its time, a clear does not.
+SLOW_RAISES = """
+create function wait_for_42() returns trigger language plpgsql as
+$$ begin perform pg_advisory_xact_lock_shared(42); return new; end $$;
+create trigger slow before insert on alerts.report for each row when (new.is_raise)
+execute function wait_for_42();
+"""
+STUCK = """
+select pid from pg_locks where locktype = 'advisory' and not granted
+and database = (select oid from pg_database where datname = current_database())
+"""
+EMPTY = "select 1 where not exists (select from alerts.report)"
+
+
+async def _rows(connection: psycopg.Connection[Any], query: str) -> list[tuple[object, ...]]:
+    return connection.execute(query.encode()).fetchall()
 
 
 async def _open(house: str, *, count: int) -> list[tuple[object, ...]]:

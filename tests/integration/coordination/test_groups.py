@@ -180,3 +180,43 @@ def test_a_reference_that_cannot_be_deferred_does_not_keep_a_group_apart(
     lab.settle()
     assert lab.state(built) == "Committed"
     lab.assert_same()
+
+
+def _chain(open_a_lab: OpenLab) -> Lab:
+    """Entities a, b and c, each referring to the one before it."""
+    lab = open_a_lab("r1", policy="compensate")
+    for part, call in (("writer", "track"), ("r1", "replicate")):
+        lab.run(
+            part,
+            "create table a (id int primary key, up int references a deferrable);"
+            " create table b (id int primary key, a int references a);"
+            " create table c (id int primary key, b int references b)",
+        )
+        for table in ("a", "b", "c"):
+            options = ", null, 'replicate', 'compensate'" if call == "track" else ""
+            lab.run(part, f"select coordination.{call}('{table}'{options})")
+    lab.write(
+        "insert into a values (100)", "insert into b values (1, 100)", "insert into c values (1, 1)"
+    )
+    lab.quiet()
+    return lab
+
+
+def test_a_group_takes_in_the_relatives_of_relatives(open_a_lab: OpenLab) -> None:
+    lab = _chain(open_a_lab)
+    ground = lab.write("insert into a values (1, null)", mode="two-phase")
+    events = [
+        lab.write("insert into a values (2, 1)"),
+        lab.write("insert into b values (2, 100)"),
+        # The parent in b may go because its child in c went before.
+        lab.write("delete from c where id = 1"),
+        lab.write("delete from b where id = 1"),
+    ]
+    _tell_coordinator(lab)
+    _cancel(lab, ground)
+    lab.settle()
+    assert lab.value("r1", "select count(*) from coordination.staging") == 0
+    assert {lab.state(each) for each in events} == {"Committed"}
+    for table in ("a", "b", "c"):
+        rows = f"select * from {table} order by 1"
+        assert lab.run("r1", rows) == lab.run("writer", rows)

@@ -168,3 +168,90 @@ def test_an_event_comes_when_it_was_committed_and_not_when_it_was_begun(lab: Lab
     assert [row[0] for row in lab.rows("r1")["DummyItem"]] == [2]
     lab.settle()
     lab.assert_same()
+
+
+def test_a_copy_of_a_writer_that_keeps_no_event_begins_after_what_was_removed(lab: Lab) -> None:
+    for number in (1, 2):
+        lab.write(ITEM.format(number))
+        lab.quiet()
+    lab.tick("8 days")
+    assert lab.value("writer", "select coordination.purge()") == 2
+    asyncio.run(take_snapshot(lab.dsns["writer"], lab.dsns["r1"]))
+    # Otherwise the Writer would refuse the cursor, and every snapshot would call for another.
+    assert lab.pull("r1") is False
+    later = lab.write(ITEM.format(3))
+    lab.settle()
+    assert lab.state(later) == "Committed"
+    lab.assert_same()
+
+
+def test_a_reader_that_got_an_event_by_its_snapshot_does_not_hold_the_decision_up(lab: Lab) -> None:
+    event = lab.write(ITEM.format(1), mode="two-phase")
+    # The copy holds it although it has no position yet: nobody will ask this Reader for a vote.
+    asyncio.run(take_snapshot(lab.dsns["writer"], lab.dsns["r1"]))
+    lab.collect("r1", "co_votes", ("coordinator",))
+    lab.quiet()
+    decided = "select outcome from coordination.decision where event_id = %s"
+    assert lab.run("coordinator", decided, event) == [("commit",)]
+    assert lab.state(event) == lab.writer_state(event) == "Committed"
+    lab.assert_same()
+
+
+def test_a_copy_holds_what_is_no_longer_tracked_while_it_has_events(lab: Lab) -> None:
+    lab.write(ITEM.format(1))
+    lab.quiet()
+    lab.write('update "DummyItem" set "Name" = \'y\'')
+    lab.publish()
+    lab.run("writer", "select coordination.untrack('DummyItem')")
+    lab.run("writer", 'alter table "DummyItem" add note text')
+    # The cursor passes the update, so the copy has to bring it.
+    asyncio.run(take_snapshot(lab.dsns["writer"], lab.dsns["r1"]))
+    assert lab.value("r1", 'select "Name" from "DummyItem"') == "y"
+    lab.settle()
+    assert lab.value("r1", "select count(*) from coordination.staging") == 0
+
+
+def test_a_table_that_is_no_longer_tracked_may_have_another_name(lab: Lab) -> None:
+    lab.write(ITEM.format(1))
+    lab.publish()
+    lab.run("writer", "select coordination.untrack('DummyItem')")
+    lab.run("writer", "select coordination.track('\"DummyItem\"', 'Article')")
+    with pytest.raises(psycopg.Error) as refusal:
+        lab.run("writer", "select coordination.track('\"DummyItem\"')")
+    assert refusal.value.sqlstate == "PC007"
+    # Each event keeps the name that it was written under.
+    lab.write(ITEM.format(2))
+    lab.publish()
+    entities = 'select "Entities" from coordination."AppEvent" order by "Position"'
+    assert lab.run("writer", entities) == [(["DummyItem"],), (["Article"],)]
+
+
+def test_a_table_that_was_renamed_or_dropped_can_be_left(lab: Lab) -> None:
+    lab.run("writer", 'alter table "DummyItem" rename to renamed')
+    lab.run("writer", 'drop table "DummyNode"')
+    for entity in ("DummyItem", "DummyNode"):
+        lab.run("writer", "select coordination.untrack(%s)", entity)
+    roles = "select name, role from coordination.entity order by 1"
+    assert lab.run("writer", roles) == [("DummyItem", "untracked"), ("DummyNode", "untracked")]
+    assert lab.write("insert into renamed (\"Name\") values ('unseen')") is None
+    assert lab.run("writer", 'select "Id" from coordination."AppEvent"') == []
+    # What is undone would be undone in the wrong table.
+    lab.run("writer", "create table another (id int primary key)")
+    with pytest.raises(psycopg.Error) as refusal:
+        lab.run("writer", "select coordination.track('another', 'DummyNode')")
+    assert refusal.value.sqlstate == "PC007"
+
+
+def test_an_entity_follows_its_table_to_another_name(lab: Lab) -> None:
+    lab.run("writer", 'alter table "DummyItem" rename to renamed')
+    lab.run("writer", "select coordination.track('renamed', 'DummyItem')")
+    event = lab.write('insert into renamed ("Id", "Name") values (1, \'seen\')')
+    lab.quiet()
+    assert lab.state(event) == "Committed"
+    assert lab.value("r1", 'select "Name" from "DummyItem"') == "seen"
+
+
+def test_a_replica_cannot_be_untracked(lab: Lab) -> None:
+    with pytest.raises(psycopg.Error) as refusal:
+        lab.run("r1", "select coordination.untrack('DummyItem')")
+    assert refusal.value.sqlstate == "PC010"

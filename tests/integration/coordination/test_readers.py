@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 
+import psycopg
 import pytest
 
 from postroad.cli.rooms import SCHEMAS
 from postroad.coordination import take_snapshot
-from postroad.testing import TestServer
+from postroad.testing import TestServer, wait_until_blocked
 from tests.fixtures.postgres import Connect
 from tests.integration.coordination.conftest import OpenLab
 from tests.integration.coordination.lab import CLOCK, ENTITIES, TABLES, Lab
@@ -337,3 +339,22 @@ def test_finished_events_are_removed_in_time_and_unfinished_ones_kept(open_a_lab
     assert lab.run("coordinator", 'select count(*) from coordination."WriterEvent"')[0][0] <= 1
     lab.settle()
     lab.assert_same()
+
+
+def test_a_reader_that_announces_itself_stands_in_no_pages_way(lab: Lab) -> None:
+    lab.run(
+        "r1",
+        "create table owner (id int primary key);"
+        " create table pet (id int primary key, owner int references owner);"
+        " select coordination.replicate('owner'), coordination.replicate('pet')",
+    )
+    announcing = lab.sessions["r1"]
+    with psycopg.connect(lab.dsns["r1"]) as staging, ThreadPoolExecutor(1) as aside:
+        # As a page is staged: the progress first, then entities; taken crosswise it is a deadlock.
+        staging.execute("select from coordination.progress for update")
+        announced = aside.submit(announcing.execute, "select coordination.announce()")
+        with psycopg.connect(lab.dsns["r1"], autocommit=True) as looking:
+            wait_until_blocked(looking, announcing.info.backend_pid)
+        staging.execute("update coordination.entity set applied = null")
+        staging.commit()
+        announced.result()

@@ -68,6 +68,8 @@ begin
   if not found then
     perform coordination._refuse('PC008', format('there is no reader %s', left(p_reader, 80)), 'look at coordination.readers');
   end if;
+  -- Nobody waits for its word any more.
+  perform coordination._clear_alert('coordination.reader.' || p_reader);
   perform coordination._decide(array(
     select e."Id" from coordination."WriterEvent" e where e."FinishedAt" is null and e."Mode" = 'two-phase'));
   perform coordination._conclude();

@@ -16,18 +16,18 @@ begin
       'take a snapshot: postroad coordination snapshot');
   end if;
   with near as materialized (
-    -- Each event has a payload, cancelled ones aside; so twice the page is enough to look at.
+    -- Each event has a payload, cancelled ones aside; so twice the page is enough to look at, and one to know whether there is more.
     select e.*, case when e."AppEventStatusId" = 11 then 0 else e."PayloadCount" end as size
     from coordination."AppEvent" e
     where e."Position" > p_position
-    order by e."Position" limit p_limit * 2),
+    order by e."Position" limit p_limit * 2 + 1),
   summed as (
     select n.*, sum(n.size) over (order by n."Position") as upto, row_number() over (order by n."Position") as place
     from near n),
   chosen as materialized (
     select s.* from summed s
     where case when p_sequence > 0 then s.place = 1
-      else s.upto <= p_limit or s.place = 1 end),
+      else s.place <= p_limit * 2 and (s.upto <= p_limit or s.place = 1) end),
   rows as (
     select c."Position", p.sequence, json_build_object('e', c."Id", 'p', c."Position", 's', p.sequence, 'v', p.id,
       'n', t."Entity", 'o', left(t."Operation", 1), 'c', p.after) as row

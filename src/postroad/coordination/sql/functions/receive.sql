@@ -125,6 +125,9 @@ begin
     from coordination."WriterEvent" e
     where e."Position" > v_from and e."Position" <= v_to and e."Mode" = 'replicate'
       and not exists (select from coordination.reader_event r where r.event_id = e."Id" and r.reader = v_reader);
+    -- Finished by a snapshot, without a word of its own.
+    update coordination.reader_event r set is_parked = false from coordination."WriterEvent" e
+    where r.reader = v_reader and r.is_parked and e."Id" = r.event_id and e."Position" <= v_to;
   end if;
   select array_agg(d.event_id) into v_again
   from jsonb_to_recordset(p_message -> 'events') e (id bigint, state text)
@@ -132,9 +135,10 @@ begin
   perform coordination._decide(array(
     select e.id from jsonb_to_recordset(p_message -> 'events') e (id bigint, vote text) where e.vote is not null
     union
-    -- New, or with a new copy: it has what it never voted on.
+    -- It may have got by a copy what it never voted on: before now if it is new or has a new copy, otherwise by what the copy held early.
     select e."Id" from coordination."WriterEvent" e
-    where (v_from is null or v_copied) and e."FinishedAt" is null and e."Mode" = 'two-phase' and e."Position" <= v_to));
+    where e."FinishedAt" is null and e."Mode" = 'two-phase' and e."Position" <= v_to
+      and (v_from is null or v_copied or e."Position" > v_from)));
   perform coordination._conclude();
   -- Still not settled there although it was decided: the decision was lost.
   perform coordination._tell_decisions(v_again, '{}');

@@ -79,6 +79,7 @@ create or replace function coordination.announce() returns void
 language plpgsql security definer set search_path from current as $$
 begin
   perform coordination._require('reader');
+  perform from coordination.progress for update;
   -- Foreign keys may have come and gone since the entities were registered.
   perform coordination._order_entities();
   perform coordination._tell_progress(coordination._reports());

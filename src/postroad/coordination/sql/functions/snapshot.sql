@@ -6,12 +6,20 @@ language plpgsql stable security definer set search_path from current as $$
 begin
   perform coordination._require('writer');
   return jsonb_build_object(
-    'position', coalesce((select max(e."Position") from coordination."AppEvent" e), 0),
+    'position', greatest((select max(e."Position") from coordination."AppEvent" e), (select a.purged_to from coordination.acknowledged a)),
     'included', coalesce((select jsonb_agg(e."Id") from coordination."AppEvent" e where not e."IsPublished"), '[]'),
-    'columns', coalesce((select jsonb_object_agg(e.name, e.columns) from coordination.entity e where e.role = 'tracked'), '{}'),
-    'tables', coalesce((
-      select jsonb_object_agg(e.name, format('%I.%I', e.schema_name, e.table_name)) from coordination.entity e where e.role = 'tracked'), '{}'));
+    'columns', coalesce((select jsonb_object_agg(t.name, t.columns) from coordination._copied() t), '{}'),
+    'tables', coalesce((select jsonb_object_agg(t.name, t.source) from coordination._copied() t), '{}'));
 end $$;
+
+-- The tables that a snapshot copies, with the columns that are still there.  Those that are no longer tracked with them, as long as they
+-- are known: the cursor passes their events.
+create or replace function coordination._copied() returns table (name text, columns text[], source text)
+language sql stable set search_path from current as $$
+  select e.name, array(select c from unnest(e.columns) c where c in (select k.name from coordination._columns(to_regclass(t.source)) k)), t.source
+  from coordination.entity e cross join lateral (select format('%I.%I', e.schema_name, e.table_name) as source) t
+  where e.role in ('tracked', 'untracked') and to_regclass(t.source) is not null
+$$;
 
 -- At the Reader: makes room for the copy of one entity, until the end of the transaction.
 -- Returns the columns to copy, in order.  Raises PC001, PC010, PC012.
@@ -60,6 +68,7 @@ begin
   end loop;
   set constraints all immediate;
   delete from coordination.payload p using coordination.staging s where s.event_id = p.event_id;
+  perform coordination._clear_alert(coordination._parked_key(s.event_id)) from coordination.staging s where s.reason is not null;
   delete from coordination.staging;
   -- Decisions about what the copy holds, too; one about a later event is told again when this Reader reports the event.
   delete from coordination.early_decision;

@@ -50,18 +50,25 @@ begin
 end $$;
 
 -- Changes of the table are no longer written.  What was written is carried on, and undone if it is cancelled, as long as the table is
--- there; the entity is forgotten with its last event.  Raises PC001.
+-- there; the entity is forgotten with its last event.  The table may be tracked under another name at once.  Raises PC001, PC010.
 create or replace function coordination.untrack(p_entity text) returns void
 language plpgsql security definer set search_path from current as $$
 declare
-  v_entity coordination.entity := coordination._entity(p_entity);
-  v_operation text;
+  v_entity  coordination.entity;
+  v_trigger record;
 begin
-  foreach v_operation in array '{insert,update,delete,truncate}'::text[] loop
-    execute format('drop trigger if exists %I on %s', 'coordination_' || v_operation, coordination._table(v_entity));
+  perform coordination._require('writer');
+  perform coordination._lock(0);
+  v_entity := coordination._entity(p_entity);
+  -- By what they call: the table may have another name by now, or be gone.
+  for v_trigger in
+    select t.tgname as name, t.tgrelid::regclass as source from pg_trigger t
+    where t.tgfoid = to_regprocedure(format('coordination.%I()', 'capture_' || p_entity))
+  loop
+    execute format('drop trigger %I on %s', v_trigger.name, v_trigger.source);
   end loop;
   execute format('drop function if exists coordination.%I()', 'capture_' || p_entity);
-  update coordination.entity e set role = 'untracked' where e.name = p_entity and e.role = 'tracked';
+  update coordination.entity e set role = 'untracked' where e.name = v_entity.name;
 end $$;
 
 create or replace function coordination._find_table(p_table text) returns regclass

@@ -141,6 +141,10 @@ language plpgsql set search_path from current as $$
 begin
   delete from coordination.payload p where p.event_id = p_event.event_id;
   delete from coordination.staging s where s.event_id = p_event.event_id;
+  if p_event.staged < p_event.count then
+    -- Cancelled between two of its pages: the others are not wanted, and the Writer may still have them.
+    update coordination.progress p set position = p_event.position, sequence = 0 where p.position < p_event.position;
+  end if;
   insert into coordination."AppEvent" ("Id", "IsPublished", "Date", "CorrelationId", "AppEventTypeId", "AppEventStatusId", "Mode",
     "Position", "PayloadCount", "Entities", "FinishedAt", "Cancels", "Number")
   values (p_event.event_id, true, p_event.date, p_event.correlation_id, coordination._type(p_event.type_name),
@@ -149,7 +153,8 @@ begin
   on conflict ("Id") do nothing;
   insert into coordination.history (event_id, reader, states, by)
   values (p_event.event_id, (select n.name from coordination.node n where n.role = 'reader'), p_states, 'reader');
-  if p_event.attempts > 0 then
+  -- Parked at some time, perhaps: a retry takes the tries back, but not the reason.
+  if p_event.reason is not null and p_event.vote is distinct from 'no' then
     perform coordination._clear_alert(coordination._parked_key(p_event.event_id));
   end if;
   return coordination._report(p_event, p_state);

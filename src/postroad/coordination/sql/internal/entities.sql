@@ -81,6 +81,16 @@ begin
   return v_entity;
 end $$;
 
+-- Whether this is the entity's table, perhaps under another name by now: a tracked one has the entity's triggers.  Another table does not
+-- take the place of one that is gone, since events of that may still be undone; a replica holds what it is given.
+create or replace function coordination._is_table_of(p_entity coordination.entity, p_table regclass) returns boolean
+language sql stable set search_path from current as $$
+  select coalesce(to_regclass(format('%I.%I', (p_entity).schema_name, (p_entity).table_name)) = p_table,
+    (p_entity).role = 'replica' or exists (
+      select from pg_trigger t where t.tgrelid = p_table
+        and t.tgfoid = to_regprocedure(format('coordination.%I()', 'capture_' || (p_entity).name))))
+$$;
+
 -- Checks what may be registered and writes it down.
 -- Raises PC003 (no primary key), PC004 (a column's name is taken by the images), PC006 (name too long),
 -- PC007 (another entity or table has it).
@@ -112,14 +122,16 @@ begin
       'rename the column');
   end if;
   select * into v_entity from coordination.entity e where e.name = p_name;
-  if v_entity.name is not null and (replace(v_entity.role, 'untracked', 'tracked') <> p_role or coordination._table(v_entity) <> p_table) then
+  if v_entity.name is not null and (replace(v_entity.role, 'untracked', 'tracked') <> p_role
+    or not coordination._is_table_of(v_entity, p_table))
+  then
     perform coordination._refuse('PC007', format('entity %s is registered for another table', p_name),
       'choose another name');
   end if;
   insert into coordination.entity as e (name, role, schema_name, table_name, key_columns, columns)
   select p_name, p_role, n.nspname, c.relname, v_keys, v_columns
   from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = p_table
-  on conflict (name) do update set role = excluded.role,
+  on conflict (name) do update set role = excluded.role, schema_name = excluded.schema_name, table_name = excluded.table_name,
     version = e.version + case when e.columns = excluded.columns then 0 else 1 end,
     columns = excluded.columns, key_columns = excluded.key_columns, applied = null
   returning * into v_entity;

@@ -31,6 +31,8 @@ create or replace function coordination._group(
 language plpgsql stable set search_path from current as $$
 declare
   v_event coordination.staging;
+  -- Entities whose relatives are in reach; reach itself holds more.
+  v_seen  text[] := '{}';
 begin
   events := '{}';
   reach := '{}';
@@ -45,7 +47,8 @@ begin
         return;
       end if;
       events := v_event.event_id || events;
-      if not v_event.entities <@ reach then
+      if not v_event.entities <@ v_seen then
+        v_seen := v_seen || v_event.entities;
         reach := reach || coordination._related(v_event.entities);
       end if;
     end if;

@@ -14,13 +14,15 @@ language sql stable set search_path from current as $$
 $$;
 
 -- The columns that the table has now and that every image of the event has, too: a column added since is left alone.
+-- A delete without a before-image has none: what it erased was made by a cancelled event.
 create or replace function coordination._columns_of(p_entity coordination.entity, p_event bigint) returns text[]
 language sql stable set search_path from current as $$
   select array(
     select c.name from coordination._columns(coordination._table(p_entity)) c
     where not exists (
       select from coordination.payload p join coordination."AppEventType" t on t."Id" = p.type_id and t."Entity" = (p_entity).name
-      where p.event_id = p_event and coalesce(p.before, p.after) -> c.name is null))
+      where p.event_id = p_event and coalesce(p.before, p.after) -> c.name is null
+        and (p.before is not null or t."Operation" <> 'Delete')))
 $$;
 
 -- An expression: whether two rows have the same values.  As text, so that every type can be compared; of values and not of images,
@@ -93,6 +95,7 @@ end $$;
 
 -- Raises a foreign key violation where erasing what the event made would take rows of others with it, or change them: a reference that
 -- cascades, or sets null, protects nobody.  Children that the event made are erased already.
+-- Locks the rows first: from then on nobody can hang another child below them.
 create or replace function coordination._refuse_cascade(
   p_entity coordination.entity, p_event bigint, p_columns text[]) returns void
 language plpgsql set search_path from current as $$
@@ -108,6 +111,7 @@ begin
     coordination._net(p_entity), coordination._definitions(v_table, p_columns),
     coordination._list(v_keys, '{row}.%1$I = n.%1$I', ' and '),
     coordination._same('{row}', 'a', array(select c from unnest(p_columns) c where c <> all (v_keys))));
+  execute format('select from %s o where %s for update', v_table, replace(v_erased, '{row}', 'o')) using p_event;
   for v_child in
     select f.conrelid::regclass as name, f.conrelid = v_table as is_same, (
       select string_agg(format('x.%I = o.%I', c.attname, p.attname), ' and ')
@@ -131,7 +135,8 @@ begin
 end $$;
 
 -- What is left of a cancelled event whose rows somebody changed since is told to Readers as it is now; and a later event that is still open
--- must not bring it back: its before-images are set to what was there before the cancelled one.
+-- must not bring it back: its before-images are set to what was there before the cancelled one.  Later is what changed the row later,
+-- published or not; the event that restores is none of them.
 create or replace function coordination._leave_rows(p_entity coordination.entity, p_event coordination."AppEvent") returns void
 language plpgsql set search_path from current as $$
 begin
@@ -143,7 +148,7 @@ begin
     '  join coordination.payload p on p.event_id = e."Id" '
     '  join coordination."AppEventType" t on t."Id" = p.type_id and t."Entity" = $3 '
     '  cross join lateral json_to_record(p.after) as o (%3$s) '
-    '  where e."Position" > $2 and e."AppEventStatusId" <> 11 and p.id > n."coordination version" and %4$s '
+    '  where e."Id" is distinct from $2 and e."AppEventStatusId" <> 11 and p.id > n."coordination version" and %4$s '
     '  order by %1$s, p.id) '
     'update coordination.payload p set before = case when f.earlier is null or p.before is null then f.earlier else ('
     '  select json_object_agg(k.key, case when (f.earlier -> k.key)::text is distinct from (f.made -> k.key)::text '
@@ -153,7 +158,7 @@ begin
     coordination._list((p_entity).key_columns, 'n.%I'), coordination._net(p_entity),
     coordination._definitions(coordination._table(p_entity), (p_entity).key_columns),
     coordination._list((p_entity).key_columns, 'o.%1$I = n.%1$I', ' and '))
-  using p_event."Id", p_event."Position", (p_entity).name;
+  using p_event."Id", coordination.current_event(), (p_entity).name;
   perform coordination._tell_rows(p_entity, p_event."Id");
 end $$;
 

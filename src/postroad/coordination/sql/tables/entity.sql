@@ -20,6 +20,7 @@ create table coordination.entity (
   related        text[] not null default '{}',
   constraint entity_role_is_known check (role in ('tracked', 'untracked', 'replica')),
   constraint entity_mode_is_known check (mode in ('replicate', 'two-phase')),
-  constraint rollback_policy_is_known check (on_conflict in ('refuse', 'compensate')),
-  constraint table_is_registered_once unique (schema_name, table_name)
+  constraint rollback_policy_is_known check (on_conflict in ('refuse', 'compensate'))
 );
+-- A table that is no longer tracked may be tracked under another name.
+create unique index entity_table_idx on coordination.entity (schema_name, table_name) where role <> 'untracked';
