@@ -27,6 +27,8 @@ BACK = {
         alter table exchange.process drop column traceparent;
         drop index exchange.message_by_arrival_idx;
         alter table exchange.database drop column is_restore_told;
+        alter table exchange.message drop column is_parked_by_file;
+        alter table exchange.lane drop column replies;
     """,
     "coordination": """
         alter table coordination."AppEvent" drop column "TraceParent";

@@ -27,6 +27,8 @@ create table exchange.message (
   expiries     integer not null default 0,
   available_at double precision,
   error        text,
+  -- Parked because of its file alone: a file that is right is all that it needs.
+  is_parked_by_file boolean not null default false,
   created_at   timestamptz not null default clock_timestamp(),
   finished_at  timestamptz,
   -- The trace of the request that brought it.
