@@ -506,10 +506,10 @@ class _Postgres(_Session):
             cursor.execute(GUARD_POSTGRES.format(block), prepare=False)
 
     def is_same(self, block: str) -> bool:
-        return self.execute(IS_SAME_POSTGRES)[0][0] == block
+        return bool(self.execute(IS_SAME_POSTGRES)[0][0] == block)
 
     def was_committed(self, block: str) -> bool | None:
-        return self.execute(WAS_COMMITTED_POSTGRES)[0][0] == block
+        return bool(self.execute(WAS_COMMITTED_POSTGRES)[0][0] == block)
 
     def execute(self, statement: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         # Whatever row factory the connection has, rows are needed in the order of their columns.
