@@ -200,8 +200,9 @@ def replay(
     with exchange_connection(application) as connection:
         if from_seq is None:
             # What was reported a moment ago may be corrected yet; then there is nothing to replay.
-            time.sleep(operations.restored_in(connection, database_id) or 0.0)
-            connection.rollback()
+            while seconds := operations.restored_in(connection, database_id):
+                connection.rollback()
+                time.sleep(seconds)
         count = operations.replay(connection, database_id, from_seq=from_seq, is_skipped=is_skipped)
         _end(connection, is_dry_run)
     if as_json:

@@ -107,10 +107,10 @@ class Desk:
         processes = [process] if process is not None else []
         await self.marks.place(moves, processes)
 
-    async def place(self, moves: Sequence[Move]) -> list[Move]:
+    async def place(self, moves: Sequence[Move], *, is_new: bool = False) -> list[Move]:
         """Bring files to where they belong; what is lost is reported and returned.
 
-        Raises StorageFailed or StorageFull.
+        `is_new`: see `quarantine`. Raises StorageFailed or StorageFull.
         """
         lost = []
         try:
@@ -120,21 +120,28 @@ class Desk:
                 try:
                     await self.placement.place([move])
                 except FileMissing as missing:
-                    await self.quarantine(move, str(missing), is_there=False)
+                    await self.quarantine(move, str(missing), is_there=False, is_new=is_new)
                     lost.append(move)
         return lost
 
     async def follow_pending(
-        self, processes: list[str] | None = None, numbers: list[int] | None = None
+        self,
+        processes: list[str] | None = None,
+        numbers: list[int] | None = None,
+        *,
+        is_new: bool = False,
     ) -> int:
-        """Do what the journal still has pending: the redo. Returns how many moves it did."""
+        """Do what the journal still has pending: the redo. Returns how many moves it did.
+
+        `is_new`: see `quarantine`.
+        """
         done = after = 0
         while True:
             rows = await self.journal.rows(PENDING, processes, numbers, after, PENDING_PAGE)
             moves = [Move.of(row["move"]) for row in rows]
             for database in {move.database for move in moves}:
                 here = [move for move in moves if move.database == database]
-                done += await self._follow_some(here)
+                done += await self._follow_some(here, is_new)
             if len(rows) < PENDING_PAGE:
                 break
             after = moves[-1].number
@@ -142,10 +149,10 @@ class Desk:
             await self.marks.place((), processes)
         return done
 
-    async def _follow_some(self, moves: list[Move]) -> int:
+    async def _follow_some(self, moves: list[Move], is_new: bool) -> int:
         processes = sorted({move.process for move in moves if move.process})
         try:
-            await self.place(moves)
+            await self.place(moves, is_new=is_new)
         except ExchangeError as failure:
             # The other databases go on; this one is tried again at the next sweep.
             logger.warning(

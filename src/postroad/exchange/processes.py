@@ -24,7 +24,7 @@ from psycopg.types.json import Jsonb
 
 from postroad.exchange.content import digest_of
 from postroad.exchange.desk import Desk
-from postroad.exchange.errors import ExchangeError
+from postroad.exchange.errors import ExchangeError, StorageFailed
 from postroad.exchange.files import temporary_name
 from postroad.exchange.placement import Move
 from postroad.exchange.protocol import CANCELLED, Reply, Uploaded, Wish, described, judge
@@ -240,11 +240,20 @@ class Processes:
             moves = [Move.of(fact) for fact in answer.get("moves", ())]
             used = {move.temporary for move in moves if move.temporary}
             verdict = judge(answer, process)
-            await desk.place(moves)
-            desk.marks.place_later(moves)
+            await self._place_replies(moves)
         finally:
             await self.drop(database, [name for name in temporaries if name and name not in used])
         return verdict
+
+    async def _place_replies(self, moves: Sequence[Move]) -> None:
+        """Give replies their names. Raises StorageFailed: OK would promise what is not there."""
+        lost = await self._desk.place(moves)
+        if lost:
+            names = ", ".join(move.name for move in lost)
+            raise StorageFailed(
+                f"files were lost while they were stored: {names}", hint="send the request again"
+            )
+        self._desk.marks.place_later(moves)
 
     async def upload(
         self,
@@ -273,8 +282,7 @@ class Processes:
             moves = [Move.of(fact) for fact in answer.get("moves", ())]
             is_used = any(move.temporary == uploaded.temporary for move in moves)
             verdict = judge(answer, process)
-            await desk.place(moves)
-            desk.marks.place_later(moves)
+            await self._place_replies(moves)
         finally:
             if not is_used:
                 await self.drop(uploaded.database, [uploaded.temporary])

@@ -40,7 +40,7 @@ async def verified(
             return await desk.in_thread(_read, desk.storage, move, is_small)
         except FileMissing:
             # Its rename may not be done yet; the redo finishes it.
-            await desk.follow_pending(numbers=[move.number])
+            await desk.follow_pending(numbers=[move.number], is_new=is_new)
             return await desk.in_thread(_read, desk.storage, move, is_small)
     except FileMissing as missing:
         reason = "the file is missing"

@@ -43,7 +43,7 @@ SERVER = (
 TRAFFIC = (
     "select d.id, coalesce(i.received, 0) as received, coalesce(o.done, 0) / 10.0 as per_second"
     " from exchange.database d"
-    " left join (select l.database_id, sum(l.sequence)::bigint as received"
+    " left join (select l.database_id, sum(l.sequence - l.replies)::bigint as received"
     " from exchange.lane l group by 1) i on i.database_id = d.id"
     " left join (select m.database_id, count(*) as done from exchange.message m"
     " where m.state = 'done' and m.kind = 'message'"

@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from postroad.exchange import operations
+from postroad.exchange import operations, status
 from postroad.exchange.errors import NotRestored, RootLocked
 from postroad.exchange.server import ExchangeServer
 from postroad.settings.exchange import ExchangeSettings
@@ -220,3 +220,63 @@ async def test_a_newer_marker_ends_what_was_told_of_a_restore(exchange: Room) ->
     await _has_stood(exchange)
     assert (await erp.start(marker_seq=1))["status"] == "IDLE"
     assert exchange.alerts() == []
+
+
+async def test_what_is_settled_by_the_call_counts_for_its_marker(exchange: Room) -> None:
+    phone, erp, other = (exchange.caller(name) for name in ("phone", "erp", "other"))
+    await phone.send("m1")
+    first = await erp.begin(marker_seq=0)
+    await erp.prepare(first["id"])
+    await phone.send("m2")
+    await exchange.restart()
+    second = await other.begin(marker_seq=0, resolved={first["id"]: "COMMITTED"})
+    assert (first["marker_seq"], second["marker_seq"]) == (1, 2)
+    await other.prepare(second["id"])
+    await other.end(second["id"], "commit")
+    assert await other.start(marker_seq=1) == {"status": "RESTORED", "last": 2, "got": 1}
+    with psycopg.connect(exchange.dsn) as connection:
+        lost = status.lost_messages(connection, "sales", 1)
+    assert [one["id"] for one in lost] == ["m2"]
+
+
+async def test_a_clock_that_was_put_back_delays_no_replay(exchange: Room) -> None:
+    phone, erp = exchange.caller("phone"), exchange.caller("erp")
+    await phone.send("m")
+    process = await erp.begin(marker_seq=0)
+    await erp.prepare(process["id"])
+    await erp.end(process["id"], "commit")
+    await erp.start(marker_seq=0)
+    move = "update exchange.database set restored_at = exchange.now() + %s::interval returning 1"
+    with psycopg.connect(exchange.dsn) as connection:
+        connection.execute(move, ("3 s",))
+        assert operations.restored_in(connection, "sales") == 5
+        connection.execute(move, ("1 day",))
+        assert operations.replay(connection, "sales") == 1
+
+
+async def test_an_outcome_locks_its_database_before_its_process(exchange: Room) -> None:
+    phone, erp = exchange.caller("phone"), exchange.caller("erp")
+    await phone.send("m")
+    process = await erp.begin(marker_seq=0)
+    await erp.prepare(process["id"])
+    with psycopg.connect(exchange.dsn) as connection:
+        # As API_1 does, before it settles.
+        connection.execute("select from exchange.database for update")
+        ending = asyncio.create_task(erp.end(process["id"], "commit"))
+
+        async def waits() -> bool:
+            return bool(exchange.rows("select from pg_locks where not granted"))
+
+        await wait_until_async(waits, what="the outcome waits for the database's row")
+        connection.execute("select from exchange.process for update nowait")
+    assert await ending == (200, {"status": "OK"})
+
+
+async def test_replies_are_no_traffic_that_was_received(exchange: Room) -> None:
+    phone, erp = exchange.caller("phone"), exchange.caller("erp")
+    await phone.send("m")
+    process = await erp.begin()
+    replies = [{"name": name, "recipient": "phone", "body": 1} for name in ("r1", "r2")]
+    await erp.prepare(process["id"], replies)
+    with psycopg.connect(exchange.dsn) as connection:
+        assert [one["received"] for one in status.traffic(connection)] == [1]

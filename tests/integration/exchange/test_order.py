@@ -25,6 +25,26 @@ async def test_an_order_is_one_senders_and_starves_nobody(exchange: Room) -> Non
     assert [file["id"] for file in process["files"]] == ["old", "n1"]
 
 
+async def test_a_message_that_is_passed_over_keeps_no_turn_for_its_sender(exchange: Room) -> None:
+    ordered, plain, erp = (exchange.caller(name) for name in ("aaa", "bbb", "erp"))
+    await ordered.send("late", order=1000)
+    await plain.send("waits")
+    got = []
+    for number in range(3):
+        await ordered.send(f"n{number}", order=number)
+        process = await erp.begin(max_files=1)
+        got += [file["id"] for file in process["files"]]
+        # What comes back, comes back in the turn in which it was handed out.
+        await erp.end(process["id"], "abort")
+        process = await erp.begin(max_files=1)
+        got += [file["id"] for file in process["files"]]
+        await erp.prepare(process["id"])
+        await erp.end(process["id"], "commit")
+    assert got == ["n0", "n0", "waits", "waits", "n1", "n1"]
+    process = await erp.begin()
+    assert [file["id"] for file in process["files"]] == ["n2", "late"]
+
+
 async def test_a_senders_order_comes_before_what_it_sent_without(exchange: Room) -> None:
     phone, other, erp = (exchange.caller(name) for name in ("phone", "other", "erp"))
     await phone.send("plain")

@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from postroad.exchange import operations
 from postroad.exchange.check import check
 from postroad.exchange.files import Storage
 from postroad.testing import wait_until_async
@@ -28,7 +29,10 @@ def _state(room: Room, id_: str) -> str:
 
 
 def _advice(room: Room) -> str:
-    rows = room.rows("select body from alerts.report where key like 'exchange/corrupt/%'")
+    rows = room.rows(
+        "select body from alerts.report where key like 'exchange/corrupt/%' and is_raise"
+        " order by id"
+    )
     return str(rows[-1]["body"])
 
 
@@ -37,11 +41,13 @@ async def _requeue(room: Room, id_: str, **more: Any) -> tuple[int, Any]:
     return await admin.call("POST", f"/messages/{id_}/requeue", json=more)
 
 
-async def _ready(room: Room, *replies: Any) -> tuple[Caller, Caller, str]:
+async def _ready(
+    room: Room, *replies: Any, results: Any = None, **wishes: Any
+) -> tuple[Caller, Caller, str]:
     phone, erp = room.caller("phone"), room.caller("erp")
     await phone.send("m1")
-    process = await erp.begin()
-    await erp.prepare(process["id"], replies)
+    process = await erp.begin(**wishes)
+    await erp.prepare(process["id"], replies, results)
     return phone, erp, process["id"]
 
 
@@ -86,6 +92,9 @@ async def test_while_the_outcome_is_open_it_decides(
     assert _state(exchange, "m1") == state
     assert NAME in exchange.files()["Error"]
     assert (await erp.start())["status"] == "IDLE"
+    # What was told while it was open holds no longer.
+    assert len(exchange.alerts()) == (0 if verb == "commit" else 1)
+    assert ("requeue m1" in _advice(exchange)) == (verb == "abort")
 
 
 async def test_what_a_started_process_may_have_read_cancels_it(exchange: Room) -> None:
@@ -131,6 +140,7 @@ async def test_a_reply_lost_before_the_outcome_is_seen_only_if_it_committed(
     assert await erp.end(process, verb) == (200, {"status": "OK"})
     assert await phone.replies() == []
     if verb == "commit":
+        assert "requeue r1" in _advice(exchange)
         (exchange.root / "sales/Error" / ANSWER).write_bytes(good)
         assert (await _requeue(exchange, "r1"))[0] == 200
     else:
@@ -231,3 +241,103 @@ async def test_a_file_that_was_put_back_waits_for_its_requeue(exchange: Room) ->
     assert _look(exchange) == []
     assert (await _requeue(exchange, "m1"))[0] == 200
     assert [file["id"] for file in (await erp.begin())["files"]] == ["m1"]
+
+
+async def test_a_reply_lost_while_it_was_stored_is_not_promised(
+    exchange: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    phone, erp = exchange.caller("phone"), exchange.caller("erp")
+    await phone.send("m1")
+    process = (await erp.begin())["id"]
+    write = Storage.write
+
+    def lose(storage: Storage, database: str, folder: str, name: str, content: bytes) -> None:
+        write(storage, database, folder, name, content)
+        storage.unlink(database, folder, name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Storage, "write", lose)
+        assert (await erp.prepare(process, [REPLY]))[0] == 503
+    # Sent again, it takes the place of what was lost.
+    assert await erp.prepare(process, [REPLY]) == (200, {"status": "OK"})
+    assert exchange.alerts() == []
+    await erp.end(process, "commit")
+    assert [reply["body"] for reply in await phone.replies()] == [1]
+
+
+async def test_a_reply_uploaded_and_lost_is_not_promised_again(exchange: Room) -> None:
+    phone, erp = exchange.caller("phone"), exchange.caller("erp")
+    await phone.send("m1")
+    process = (await erp.begin())["id"]
+    path = f"/processes/{process}/replies/r1?recipient=phone"
+    _, uploaded = await erp.call("PUT", path, content=b"1")
+    named = {"name": "r1", "recipient": "phone", "sha256": uploaded["sha256"]}
+    assert await erp.prepare(process, [named]) == (200, {"status": "OK"})
+    next((exchange.root / "sales/Prepared").glob("*.bin")).unlink()
+    assert _look(exchange) == ["missing"]
+    status, problem = await erp.prepare(process, [named])
+    assert (status, problem["code"]) == (409, "MX040")
+
+
+async def test_what_a_restored_database_lost_and_has_a_bad_file_is_parked(exchange: Room) -> None:
+    _, erp, process = await _ready(exchange, marker_seq=0)
+    await erp.end(process, "commit")
+    file = exchange.root / "sales/Log" / NAME
+    good = file.read_bytes()
+    file.write_text("1")
+    assert _look(exchange) == ["changed"]
+    with psycopg.connect(exchange.dsn) as connection:
+        assert operations.replay(connection, "sales", from_seq=0) == 0
+    assert (_state(exchange, "m1"), "requeue m1" in _advice(exchange)) == ("parked", True)
+    (exchange.root / "sales/Error" / NAME).write_bytes(good)
+    assert (await _requeue(exchange, "m1"))[0] == 200
+    assert [file["id"] for file in (await erp.begin(marker_seq=0))["files"]] == ["m1"]
+    assert exchange.alerts() == []
+
+
+async def test_what_was_rejected_stays_so_when_its_lost_file_comes_again(exchange: Room) -> None:
+    results = {NAME: {"status": "INCORRECT", "error": "no such article"}}
+    phone, erp, process = await _ready(exchange, results=results)
+    (exchange.root / "sales/Messages" / NAME).unlink()
+    await erp.end(process, "commit")
+    assert _state(exchange, "m1") == "parked"
+    await phone.send("m1")
+    assert _state(exchange, "m1") == "parked"
+    assert [key.rsplit("/", 1)[0] for key in exchange.alerts()] == ["exchange/parked"]
+    assert exchange.files() == {"Error": [NAME]}
+    assert (await _requeue(exchange, "m1"))[0] == 200
+    assert [file["body"] for file in (await erp.begin())["files"]] == [{"id": "m1"}]
+    assert exchange.alerts() == []
+
+
+async def test_what_was_put_back_without_its_file_takes_the_one_that_comes(exchange: Room) -> None:
+    await exchange.restart(sweep_interval="1h")
+    phone, erp = exchange.caller("phone"), exchange.caller("erp")
+    await phone.send("m1")
+    (exchange.root / "sales/Messages" / NAME).unlink()
+    assert _look(exchange) == ["missing"]
+    # The server follows such plans later: the sender is quicker.
+    with psycopg.connect(exchange.dsn) as connection:
+        operations.requeue(connection, "m1")
+        connection.execute("update exchange.move set planned_at = planned_at + interval '1 h'")
+    await phone.send("m1")
+    assert [file["body"] for file in (await erp.begin())["files"]] == [{"id": "m1"}]
+    assert exchange.alerts() == []
+
+
+async def test_a_file_that_is_lost_while_it_is_picked_leaves_the_others(exchange: Room) -> None:
+    await exchange.restart(sweep_interval="1h")
+    phone, erp = exchange.caller("phone"), exchange.caller("erp")
+    await phone.send("m1")
+    await phone.send("m2")
+    await _marked(exchange)
+    (exchange.root / "sales/Messages" / NAME).unlink()
+    exchange.rows(
+        "insert into exchange.move (number, source, planned_at)"
+        " select number, 'Error', exchange.now() + interval '1 h' from exchange.message"
+        " where id = 'm1' returning number"
+    )
+    process = await erp.begin()
+    assert [file["id"] for file in process["files"]] == ["m2"]
+    assert exchange.state(process["id"]) == "STARTED"
+    assert _state(exchange, "m1") == "parked"

@@ -18,8 +18,11 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from postroad.exchange.client.standalone import (
+    GUARD_POSTGRES,
+    IS_SAME_POSTGRES,
     PATIENCE_SECONDS_DEFAULT,
     TIMEOUT_SECONDS_DEFAULT,
+    WAS_COMMITTED_POSTGRES,
     Exchange,
     ExchangeClientError,
     File,
@@ -28,11 +31,11 @@ from postroad.exchange.client.standalone import (
     Steps,
     TransactionEnded,
     Work,
+    failed,
     finished,
     session_of,
     settled,
     started,
-    undone,
 )
 
 __all__ = ["AsyncExchange", "AsyncProcess"]
@@ -68,11 +71,18 @@ class _AsyncPostgres:
             await cursor.execute(statement.replace("?", "%s").encode(), parameters)
             return await cursor.fetchall() if cursor.description else []
 
-    async def guard(self) -> None:
-        await self.execute("savepoint exchange_block")
+    async def guard(self, block: str, has_marker: bool) -> None:  # noqa: ARG002
+        async with self._connection.cursor() as cursor:
+            await cursor.execute(GUARD_POSTGRES.format(block).encode(), prepare=False)
 
-    async def unguard(self) -> None:
-        await self.execute("release savepoint exchange_block")
+    async def is_same(self, block: str) -> bool:
+        return bool((await self.execute(IS_SAME_POSTGRES))[0][0] == block)
+
+    async def was_committed(self, block: str) -> bool:
+        return bool((await self.execute(WAS_COMMITTED_POSTGRES))[0][0] == block)
+
+    def unguard(self, block: str) -> None:
+        """Nothing: settings need no taking away."""
 
     async def commit(self) -> None:
         async with self._connection.cursor() as cursor:
@@ -262,7 +272,7 @@ class AsyncProcess:
                 await asyncio.to_thread(getattr, file, "content")
             await self._session.begin()
             if work:
-                await self._session.guard()
+                await self._session.guard(work.block, self._may_create is not None)
         except BaseException as error:
             await self._stop_renewing()
             if work:
@@ -277,16 +287,17 @@ class AsyncProcess:
         await asyncio.shield(asyncio.ensure_future(self._end(work, kind, error)))
 
     async def _end(self, work: Work, kind: Any, error: Any) -> None:
+        has_marker = self._may_create is not None
         try:
             if not work:
                 await (self._session.rollback() if kind else self._session.commit())
             elif kind is not None:
-                await self._carry_out(undone(work, f"{kind.__name__}: {error}", "fail"))
+                said = f"{kind.__name__}: {error}"
+                await self._carry_out(failed(work, self._database, has_marker, said))
             elif work.is_cancelled:
                 await self._session.rollback()
                 raise ProcessCancelled(f"process {work.id} is not ours any more")
             else:
-                has_marker = self._may_create is not None
                 await self._carry_out(finished(work, self._database, has_marker))
         finally:
             await self._stop_renewing()

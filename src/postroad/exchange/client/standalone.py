@@ -13,11 +13,14 @@ transaction. What the block does with it is one transaction, which ends with the
                 │         │              │
                 │         │              └─ COMMIT failed: ask the marker what became of it
                 │         └─ CANCELLED or no answer: roll back, abort
-                └─ the block raised, or its transaction failed or ended in it: roll back, tell it,
-                   raise
+                └─ the block raised, or its transaction failed or was rolled back in it: roll back,
+                   tell it, raise
 
 The block neither commits nor rolls back. An SQL error that it catches it undoes by a savepoint of
 its own: without one the whole transaction is spoilt, and the block fails with TransactionEnded.
+A block that commits all the same is noticed. What it has committed is not to be done twice: it is
+confirmed if the block came to its end, else its files are put aside, for a person to look at; the
+program is told by TransactionEnded in either case.
 
 The marker is a row with the process's id in the ERP's own database (table `exchange_marker`),
 written in the block's transaction. Whoever comes later, this instance or another, settles a
@@ -85,6 +88,9 @@ CLEAN_UP_ONE_IN = 200
 SETTLE_ROUNDS_MOST = 20
 
 COMMITTED, ABORTED, INFLIGHT = "COMMITTED", "ABORTED", "INFLIGHT"
+# What became of a block's transaction, besides: it is open, some of it was committed, or nobody
+# knows.
+OPEN, PARTLY, UNKNOWN = "OPEN", "PARTLY", "UNKNOWN"
 
 
 class ExchangeClientError(Exception):
@@ -121,10 +127,11 @@ class Settled(ExchangeClientError):
 
 
 class TransactionEnded(ExchangeClientError):
-    """The block's transaction failed inside the block, or was ended there; it does not count.
+    """The block's transaction failed inside the block, or was ended there.
 
     An SQL error that the block caught has spoilt the transaction unless it was undone by a
-    savepoint. Nor may the block commit or roll back itself.
+    savepoint. Nor may the block commit or roll back itself. What failed or was rolled back does not
+    count; what the block has committed itself does, and is not handed out again.
     """
 
 
@@ -268,6 +275,8 @@ class Work:
         self.replies: list[Reply] = []
         self.is_confirmed = False
         self.is_cancelled = False
+        # The name of the block's transaction in the ERP's database.
+        self.block = "block-" + uuid.uuid4().hex
         self._results: dict[str, dict[str, Any]] = {}
 
     def __bool__(self) -> bool:
@@ -371,13 +380,20 @@ class _Session:
         """Begin a transaction to `work`, to `read` only, or to `probe` without waiting long."""
         raise NotImplementedError
 
-    def guard(self) -> None:
-        """Mark the transaction, so that it can be told whether it is still the same."""
-        self.execute("savepoint exchange_block")
+    def guard(self, block: str, has_marker: bool) -> None:
+        """Mark the transaction: whether it is the same, or what became of it, can be told then."""
+        raise NotImplementedError
 
-    def unguard(self) -> None:
-        """Find the transaction as it was marked. Raises if it failed or was ended meanwhile."""
-        self.execute("release savepoint exchange_block")
+    def is_same(self, block: str) -> bool:
+        """Tell whether the transaction is the one that was marked. Raises if it has failed."""
+        raise NotImplementedError
+
+    def was_committed(self, block: str) -> bool | None:
+        """Tell in a later transaction whether the marked one was committed; None: nobody knows."""
+        raise NotImplementedError
+
+    def unguard(self, block: str) -> None:
+        """Take away what marked the transaction."""
 
     def execute(self, statement: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         """Run a statement and return its rows."""
@@ -387,6 +403,16 @@ class _Session:
             return [tuple(row) for row in cursor.fetchall()] if cursor.description else []
         finally:
             cursor.close()
+
+    @staticmethod
+    def _releases(execute: Callable[[str], Any]) -> bool:
+        """Whether the savepoint is there: it ends with its transaction, and no other has it."""
+        try:
+            execute("release savepoint exchange_block")
+        except Exception as error:  # noqa: BLE001 - each driver has its own
+            logger.debug("the block's savepoint is gone: %s", error)
+            return False
+        return True
 
     def cursor(self) -> Any:
         """Open a cursor whose rows are tuples, whatever the program has its rows made into."""
@@ -430,6 +456,30 @@ class _Sqlite(_Session):
             # refused. The connection's own time-out bounds the waiting, in a probe too.
             self.execute("begin" if purpose == "read" else "begin immediate")
 
+    def guard(self, block: str, has_marker: bool) -> None:  # noqa: ARG002
+        # A temporary table is the connection's own, and yet goes with its transactions.
+        self.execute("create temp table if not exists exchange_block (id text)")
+        self.execute("insert into exchange_block values (?)", (block,))
+        self.execute("savepoint exchange_block")
+
+    def is_same(self, block: str) -> bool:  # noqa: ARG002
+        return self._releases(self.execute)
+
+    def was_committed(self, block: str) -> bool | None:
+        table = self.execute("select 1 from sqlite_temp_master where name = 'exchange_block'")
+        found = table and self.execute("select 1 from exchange_block where id = ?", (block,))
+        return bool(found)
+
+    def unguard(self, block: str) -> None:  # noqa: ARG002
+        self.execute("delete from exchange_block")
+
+
+# One setting ends with its transaction, the other stays if and only if that commits. Neither is a
+# query: the block may still choose its isolation level.
+GUARD_POSTGRES = "set local postroad.block_open = '{0}'; set postroad.block_committed = '{0}'"
+IS_SAME_POSTGRES = "select current_setting('postroad.block_open', true)"
+WAS_COMMITTED_POSTGRES = "select current_setting('postroad.block_committed', true)"
+
 
 class _Postgres(_Session):
     def is_idle(self) -> bool:
@@ -450,6 +500,16 @@ class _Postgres(_Session):
             self.execute("begin")
         if purpose == "probe":
             self.execute("set local lock_timeout = '500ms'")
+
+    def guard(self, block: str, has_marker: bool) -> None:  # noqa: ARG002
+        with self.cursor() as cursor:
+            cursor.execute(GUARD_POSTGRES.format(block), prepare=False)
+
+    def is_same(self, block: str) -> bool:
+        return bool(self.execute(IS_SAME_POSTGRES)[0][0] == block)
+
+    def was_committed(self, block: str) -> bool | None:
+        return bool(self.execute(WAS_COMMITTED_POSTGRES)[0][0] == block)
 
     def execute(self, statement: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         # Whatever row factory the connection has, rows are needed in the order of their columns.
@@ -477,6 +537,7 @@ class _Firebird(_Session):
     def __init__(self, connection: Any) -> None:
         super().__init__(connection)
         self._probe: Any = None
+        self._has_row = False
 
     def is_idle(self) -> bool:
         return not self.connection.main_transaction.is_active()
@@ -503,11 +564,31 @@ class _Firebird(_Session):
         else:
             self.connection.begin()
 
-    def guard(self) -> None:
+    def guard(self, block: str, has_marker: bool) -> None:
+        self._has_row = has_marker
+        if has_marker:
+            self.execute(
+                "insert into exchange_marker"
+                " (process_id, database_id, outcome, marker_seq, written_at, is_acked)"
+                " values (?, '', 'OPEN', null, ?, 1)",
+                (block, _now()),
+            )
         self.connection.execute_immediate("savepoint exchange_block")
 
-    def unguard(self) -> None:
-        self.connection.execute_immediate("release savepoint exchange_block")
+    def is_same(self, block: str) -> bool:  # noqa: ARG002
+        return self._releases(self.connection.execute_immediate)
+
+    def was_committed(self, block: str) -> bool | None:
+        # Without a table of its own there is no trace that only a commit leaves.
+        if not self._has_row:
+            self.execute("select 1 from rdb$database")
+            return None
+        found = self.execute("select 1 from exchange_marker where process_id = ?", (block,))
+        return bool(found)
+
+    def unguard(self, block: str) -> None:
+        if self._has_row:
+            self.execute("delete from exchange_marker where process_id = ?", (block,))
 
     def cursor(self) -> Any:
         return (self._probe or self.connection).cursor()
@@ -739,14 +820,89 @@ def started(database: str, request: dict[str, Any], may_create: bool | None) -> 
 
 def finished(work: Work, database: str, has_marker: bool) -> Steps:
     """End a block that did not raise: prepare, marker, COMMIT, confirm."""
-    try:
-        yield ("session", "unguard")
-    except Exception as error:
-        yield from undone(work, f"the transaction had ended: {error}", "fail")
+    fate = yield from _fate(work)
+    if fate == COMMITTED:
+        fate = yield from _rest_committed(work)
+    if fate == ABORTED:
+        said = "its transaction failed or was rolled back inside the block"
+        yield from undone(work, said, "fail")
+        raise TransactionEnded(f"process {work.id}: {said}")
+    if fate in (PARTLY, UNKNOWN):
+        said = "the block ended its transaction itself, and its work may be done in part"
+        yield from _put_aside(work, database, has_marker, said)
+        raise TransactionEnded(f"process {work.id}: {said}")
+    yield from _confirmed(work, database, has_marker)
+    if fate == COMMITTED:
         raise TransactionEnded(
-            f"process {work.id}: the transaction failed or ended inside the block: {error}"
-        ) from error
+            f"process {work.id}: the block committed its transaction itself; it is confirmed now,"
+            " and would have been done twice had this program died in between"
+        )
+
+
+def failed(work: Work, database: str, has_marker: bool, error: str) -> Steps:
+    """End a block that raised: roll back and tell it, unless it has committed something itself."""
+    fate = yield from _fate(work)
+    if fate in (OPEN, ABORTED):
+        yield from undone(work, error, "fail")
+    else:
+        said = f"the block ended its transaction itself, and failed after it: {error}"
+        yield from _put_aside(work, database, has_marker, said)
+
+
+def _fate(work: Work) -> Steps:
+    """What became of the block's transaction: OPEN, COMMITTED, ABORTED, PARTLY or UNKNOWN."""
+    is_spoilt = False
     try:
+        try:
+            if (yield ("session", "is_same", work.block)):
+                return OPEN
+        except Exception as error:  # noqa: BLE001 - it has failed, or the connection is gone
+            logger.debug("process %s: its transaction has failed: %s", work.id, error)
+            is_spoilt = True
+            yield ("session", "rollback")
+        was_committed = yield ("session", "was_committed", work.block)
+    except Exception as error:  # noqa: BLE001 - a connection that is gone has rolled back
+        logger.debug("process %s: the connection is gone: %s", work.id, error)
+        return ABORTED
+    if was_committed is None:
+        return UNKNOWN
+    if not was_committed:
+        return ABORTED
+    return PARTLY if is_spoilt else COMMITTED
+
+
+def _rest_committed(work: Work) -> Steps:
+    """Commit what a block did after a COMMIT of its own, and begin a transaction to confirm in."""
+    try:
+        if not (yield ("session", "is_idle")):
+            yield ("session", "commit")
+        yield ("session", "begin")
+    except Exception as error:  # noqa: BLE001 - what came before stays committed
+        logger.debug("process %s: the rest was not committed: %s", work.id, error)
+        return PARTLY
+    return COMMITTED
+
+
+def _put_aside(work: Work, database: str, has_marker: bool, said: str) -> Steps:
+    """Have the files of a block put aside that has, or may have, committed some of its work.
+
+    Handing them out again by itself would do that twice.
+    """
+    work.replies.clear()
+    for file in work.files:
+        work.reject(file, said[:1000])
+    try:
+        yield ("session", "rollback")
+        yield ("session", "begin")
+        yield from _confirmed(work, database, has_marker)
+    except Exception as error:  # noqa: BLE001 - told, and there is nothing better to be done
+        logger.error("process %s: its files were not put aside: %s", work.id, error)  # noqa: TRY400
+
+
+def _confirmed(work: Work, database: str, has_marker: bool) -> Steps:
+    """Prepare, marker, COMMIT, confirm, in the transaction that is open."""
+    try:
+        yield ("session", "unguard", work.block)
         for reply in work.replies:
             if reply.is_large:
                 yield ("http", "upload", work.id, reply)
@@ -1165,7 +1321,7 @@ class Process:
                     file.content  # noqa: B018 - looking is the check
             self._session.begin()
             if self._work:
-                self._session.guard()
+                self._session.guard(self._work.block, self._has_marker)
         except BaseException as error:
             if self._work:
                 self._exchange.quietly("fail", self._work.id, str(error))
@@ -1182,7 +1338,7 @@ class Process:
                 self._session.rollback() if kind else self._session.commit()
             elif kind is not None:
                 said = f"{kind.__name__}: {error}"
-                self._carry_out(undone(work, said, "fail"))
+                self._carry_out(failed(work, self._database, self._has_marker, said))
             elif work.is_cancelled:
                 self._session.rollback()
                 raise ProcessCancelled(f"process {work.id} is not ours any more")

@@ -61,6 +61,11 @@ begin
     if answer = 'same' and v_found.state = 'parked' and v_found.folder is null then
       folder := exchange._bring_again(v_found.number, v_item.temporary);
     end if;
+    if answer = 'same' and v_found.state <> 'parked' then
+      -- It was put back before its file was there: this one is it.
+      update exchange.move v set temporary = v_item.temporary, version = nextval('exchange.move_version')
+      where v.number = v_found.number and v.source is null and v.temporary is null;
+    end if;
     if answer = 'same' then
       -- A file that has its name, and is to be moved elsewhere, is not intake's any more.
       select v.temporary, true, v.version into temporary, is_pending, version from exchange.move v
@@ -71,14 +76,18 @@ begin
   end loop;
 end $$;
 
--- A message whose file was missing is sent again: it is queued, and the file that came takes the place of the lost one.
+-- A message whose file was missing is sent again: the file that came takes the place of the lost one.  The message is queued
+-- if its file was the reason why it was parked, else it stays parked.
 create or replace function exchange._bring_again(p_number bigint, p_temporary text) returns text
 language plpgsql volatile set search_path from current as $$
 declare
   v_folder text;
 begin
   update exchange.message m
-  set state = 'queued', folder = 'Messages', error = null, finished_at = null
+  set state = case when m.is_parked_by_file then 'queued' else m.state end,
+      folder = case when m.is_parked_by_file then 'Messages' else 'Error' end,
+      error = case when m.is_parked_by_file then null else m.error end,
+      finished_at = case when m.is_parked_by_file then null else m.finished_at end, is_parked_by_file = false
   where m.number = p_number and m.state = 'parked' and m.folder is null returning m.folder into v_folder;
   if found then
     update exchange.move v set temporary = p_temporary where v.number = p_number;

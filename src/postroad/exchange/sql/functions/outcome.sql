@@ -5,7 +5,7 @@
 --   p_outcome  of resolve and release: COMMITTED, ABORTED; INFLIGHT and null settle nothing
 -- Answers {status: OK | MISSING | FORBIDDEN | CONFLICT | OUTCOME | CANCELLED, state, moves}.  Ended with the same outcome: OK
 -- again.  A contradiction changes nothing and is told.
--- Locks: the process's row, then its messages.  Errors: MX001.
+-- Locks: the database's row where something may commit, the process's row, then its messages.  Errors: MX001.
 create or replace function exchange.end_process(
   p_epoch bigint, p_now double precision, p_call text, p_client text, p_process text, p_outcome text, p_error text)
 returns jsonb
@@ -17,6 +17,11 @@ declare
   v_wanted  constant text := case p_call when 'commit' then 'COMMITTED' when 'abort' then 'ABORTED'
                              when 'fail' then 'ABORTED' else p_outcome end;
 begin
+  if v_wanted = 'COMMITTED' then
+    -- Its last marker may change; API_1, which settles too, locks it before the process.
+    perform from exchange.database d
+    where d.id = (select p.database_id from exchange.process p where p.id = p_process) for no key update;
+  end if;
   select p.* into v_process from exchange.process p where p.id = p_process for update;
   if v_process.id is null then return jsonb_build_object('status', 'MISSING'); end if;
   if p_call in ('commit', 'abort', 'fail') and v_process.client_id <> p_client then

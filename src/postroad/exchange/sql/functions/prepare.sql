@@ -19,6 +19,7 @@ begin
   if v_process.client_id <> p_client then return jsonb_build_object('status', 'FORBIDDEN'); end if;
   if v_process.outcome = 'ABORTED' then return jsonb_build_object('status', 'CANCELLED', 'state', v_process.state); end if;
   if v_process.state <> 'STARTED' then
+    perform exchange._bring_replies(p_process, p_replies) where v_process.outcome is null and v_process.manifest = p_manifest;
     return jsonb_build_object(
       'status', case when v_process.manifest = p_manifest then 'OK' else 'CONFLICT' end, 'is_new', false,
       'state', v_process.state, 'moves', exchange._moves(p_process));
@@ -60,6 +61,26 @@ begin
   where p.id = p_process returning p.* into v_process;
   perform exchange._note(v_process, p_client, null);
   return jsonb_build_object('status', 'OK', 'is_new', true, 'state', v_process.state, 'moves', exchange._moves(p_process));
+end $$;
+
+-- API_3 is repeated before the outcome: what comes takes the place of replies whose files are bad.  The answer must not be OK
+-- while one is: whoever commits after it would lose a reply.
+create or replace function exchange._bring_replies(p_process text, p_replies jsonb) returns void
+language plpgsql volatile set search_path from current as $$
+declare
+  v_reply record;
+begin
+  for v_reply in
+    select m.number, m.name, m.state, r.temporary from exchange.message m
+    left join jsonb_to_recordset(p_replies) as r (name text, temporary text) on r.name = m.name
+    where m.process_id = p_process and m.kind = 'reply' and m.state in ('prepared', 'unknown') and exchange._is_bad(m.folder)
+  loop
+    if v_reply.temporary is null then perform exchange._refuse_prepare(v_reply.name); end if;
+    update exchange.message m set folder = case m.state when 'prepared' then 'Prepared' else 'Unknown' end, error = null
+    where m.number = v_reply.number;
+    update exchange.move v set source = null, temporary = v_reply.temporary where v.number = v_reply.number;
+    perform alerts.clear(format('exchange/corrupt/%s', v_reply.number));
+  end loop;
 end $$;
 
 -- Undoes what prepare did so far: a reply that was to be uploaded before was not.

@@ -43,7 +43,10 @@ begin
     end if;
   end if;
   update exchange.message m
-  set state = v_state, error = p_reason,
+  set state = v_state,
+      -- Why it was parked before stays the reason.
+      error = case when m.state = 'parked' and not m.is_parked_by_file then concat_ws('; ', m.error, p_reason) else p_reason end,
+      is_parked_by_file = v_state = 'parked' and (m.state <> 'parked' or m.is_parked_by_file),
       folder = case when p_is_there and v_state <> 'discarded' then 'Error' end,
       process_id = case when v_state = 'parked' and m.kind = 'message' then null else m.process_id end,
       finished_at = case when v_state in ('parked', 'discarded') then exchange.now() else m.finished_at end
@@ -67,5 +70,5 @@ language sql volatile set search_path from current as $$
         when p_message.state = 'done' then 'It was processed before, and is not handed out again.'
         when p_message.state = 'parked' then format(
           'Put the right file into the folder Error, then: postroad exchange requeue %s --sender %s', p_message.id, p_message.sender)
-        else 'Its process has it already: if that commits, nothing is to be done.' end))
+        else 'Its process has it already: the outcome decides what is to be done, and is told.' end))
 $$;

@@ -7,11 +7,12 @@ language sql stable set search_path from current as $$
   join exchange.process_file f on f.process_id = p.id and not f.is_refused
   join exchange.message m on m.number = f.number
   where p.database_id = p_database and p.outcome = 'COMMITTED' and p.has_marker and p.marker_seq > p_from
-    and m.state = 'done' and m.folder = 'Log' and m.process_id = p.id
+    and m.state = 'done' and m.process_id = p.id
   order by m.number
 $$;
 
--- Hands them out again: from Log back to Messages.  The database goes on from marker p_from.  Returns their number.
+-- Hands them out again: from Log back to Messages.  What has no file in Log is parked, and told: it is handed out when its
+-- file is right.  The database goes on from marker p_from.  Returns the number of those handed out.
 --   p_from  null: what the ERP reported
 -- Errors: MX021 unknown, MX050 it was not restored and p_from is not given.
 create or replace function exchange.replay(p_epoch bigint, p_database text, p_from bigint, p_is_skipped boolean) returns bigint
@@ -20,6 +21,7 @@ declare
   v_database exchange.database;
   v_from     bigint;
   v_count    bigint := 0;
+  v_lost     bigint[];
 begin
   perform exchange._enter(p_epoch);
   perform exchange.find_database(p_database, false);
@@ -31,10 +33,17 @@ begin
       using errcode = 'MX050', hint = 'To replay all the same, say from which marker: --from SEQ';
   end if;
   if not p_is_skipped then
+    v_lost := array(select l.number from exchange.lost_messages(p_database, v_from) l);
     update exchange.message m
     set state = 'queued', folder = 'Messages', failures = 0, expiries = 0, finished_at = null, process_id = null
-    where m.number in (select l.number from exchange.lost_messages(p_database, v_from) l);
+    where m.number = any (v_lost) and m.folder = 'Log';
     get diagnostics v_count = row_count;
+    update exchange.message m
+    set state = 'parked', is_parked_by_file = true, failures = 0, expiries = 0, process_id = null,
+        error = 'its database has lost it, and ' || coalesce(m.error, 'its file is not in Log any more')
+    where m.number = any (v_lost) and m.state = 'done';
+    perform exchange._tell_corrupt(m, m.folder is not null) from exchange.message m
+    where m.number = any (v_lost) and m.state = 'parked';
   end if;
   update exchange.database d
   set committed_seq = v_from, restored_seq = null, restored_at = null, is_restore_told = false where d.id = p_database;

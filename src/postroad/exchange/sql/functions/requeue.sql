@@ -25,7 +25,7 @@ begin
     -- A reply is parked only when its process has committed.
     update exchange.message m
     set state = case m.kind when 'reply' then 'waiting' else 'queued' end, folder = 'Messages', failures = 0, expiries = 0,
-        available_at = null, error = null, finished_at = null,
+        available_at = null, error = null, finished_at = null, is_parked_by_file = false,
         process_id = case m.kind when 'reply' then m.process_id end
     where m.number = v_message.number returning m.* into v_message;
   elsif v_message.state not in ('queued', 'waiting') then

@@ -12,23 +12,26 @@ $$;
 create or replace function exchange._restored_stands() returns interval
 language sql immutable parallel safe as $$ select interval '5 seconds' $$;
 
+-- After how many seconds a suspicion about a database counts; null: there is none, 0: it counts.  One from the future is old:
+-- the clock was put back.
+create or replace function exchange.restored_in(p_database text) returns double precision
+language sql stable set search_path from current as $$
+  select case when d.restored_at > exchange.now() + exchange._restored_stands() then 0
+              else extract(epoch from least(exchange._restored_stands(),
+                greatest(interval '0', d.restored_at + exchange._restored_stands() - exchange.now()))) end
+  from exchange.database d where d.id = p_database and d.restored_at is not null
+$$;
+
 -- Tells the administrator of what has stood.
 create or replace function exchange._tell_restored() returns void
 language sql volatile set search_path from current as $$
   with told as (
     update exchange.database d set is_restore_told = true
-    where d.restored_at < exchange.now() - exchange._restored_stands() and not d.is_restore_told
+    where d.restored_at is not null and not d.is_restore_told and exchange.restored_in(d.id) = 0
     returning d.id, d.restored_seq, d.committed_seq)
   select alerts.raise(
     'exchange/restored/' || t.id, 'exchange', 'critical', format('database %s was restored from a backup', t.id),
     format('Its last marker is %s, and %s was committed. What it lost is in Log: postroad exchange replay %s',
       t.restored_seq, t.committed_seq, t.id))
   from told t
-$$;
-
--- After how many seconds a suspicion about a database counts; null: there is none, 0: it counts.
-create or replace function exchange.restored_in(p_database text) returns double precision
-language sql stable set search_path from current as $$
-  select greatest(0, extract(epoch from d.restored_at + exchange._restored_stands() - exchange.now()))
-  from exchange.database d where d.id = p_database and d.restored_at is not null
 $$;

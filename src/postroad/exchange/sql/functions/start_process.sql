@@ -42,6 +42,10 @@ begin
     update exchange.database d set restored_seq = null, restored_at = null, is_restore_told = false where d.id = p_database;
     perform alerts.clear('exchange/restored/' || p_database) where v_database.is_restore_told;
   end if;
+  if v_settled <> '{}' then
+    -- What was settled just now may have committed, after the caller had read its marker: the next one comes after it.
+    select d.committed_seq into v_database.committed_seq from exchange.database d where d.id = p_database;
+  end if;
   if v_database.resolution = 'marker' then
     select array_agg(p.id order by p.number) into v_open from exchange.process p
     where p.database_id = p_database and p.state = 'UNKNOWN';

@@ -43,8 +43,8 @@ declare
   v_id       text := p_name;
   v_number   bigint;
 begin
-  insert into exchange.lane as l (database_id, sender, sequence) values (p_process.database_id, p_process.client_id, 1)
-  on conflict on constraint lane_pkey do update set sequence = l.sequence + 1
+  insert into exchange.lane as l (database_id, sender, sequence, replies) values (p_process.database_id, p_process.client_id, 1, 1)
+  on conflict on constraint lane_pkey do update set sequence = l.sequence + 1, replies = l.replies + 1
   returning l.sequence into v_sequence;
   loop
     insert into exchange.message as m (

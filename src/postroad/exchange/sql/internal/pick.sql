@@ -1,14 +1,17 @@
 -- What the next process of a database gets: the first always, then while the limits hold.
 -- Senders take turns by arrival: the oldest messages are turns of their senders, and in each turn its sender's next one is
--- handed out, by `order` where it is given, then by arrival.  So a sender that gives an order is served before nobody else.
+-- handed out, by `order` where it is given, then by arrival.  A turn is used up: the message whose turn it was gets that of the
+-- one that was handed out in its place.  So a sender that gives an order is served before nobody else.
 -- A message that failed too often is offered alone.  Reads by index no more than twice what it hands out.
 create or replace function exchange._pick(
   p_database exchange.database, p_recipient text, p_senders text[], p_max_files integer, p_max_bytes bigint,
   p_server exchange.server)
 returns bigint[]
-language plpgsql stable set search_path from current set enable_seqscan to off set enable_bitmapscan to off as $$
+language plpgsql volatile set search_path from current set enable_seqscan to off set enable_bitmapscan to off as $$
 declare
   v_found     bigint[] := '{}';
+  v_turns     bigint[] := '{}';
+  v_owners    bigint[] := '{}';
   v_bytes     bigint := 0;
   v_blocked   text[] := '{}';
   v_candidate record;
@@ -19,27 +22,27 @@ begin
   end if;
   for v_candidate in
     with oldest as (
-      (select m.sender, m.number from exchange.message m
+      (select m.sender, m.number, coalesce(m.turn, m.number) as turn from exchange.message m
        where m.database_id = p_database.id and m.recipient = '' and m.state = 'queued'
          and p_senders is null and m.sender <> all (v_blocked)
-       order by m.number + 0 limit p_max_files)
+       order by coalesce(m.turn, m.number) limit p_max_files)
       union all
-      (select m.sender, m.number from exchange.message m
+      (select m.sender, m.number, coalesce(m.turn, m.number) as turn from exchange.message m
        where m.database_id = p_database.id and m.recipient = p_recipient and m.state = 'queued'
          and p_senders is null and m.sender <> all (v_blocked)
-       order by m.number + 0 limit p_max_files)
+       order by coalesce(m.turn, m.number) limit p_max_files)
       union all
       -- Of senders that are named, those that are next by order.
       (select of_sender.* from (select distinct s.sender from unnest(p_senders) s (sender)) wanted
        cross join unnest(array['', p_recipient]) r (recipient)
        cross join lateral (
-         select m.sender, m.number from exchange.message m
+         select m.sender, m.number, coalesce(m.turn, m.number) as turn from exchange.message m
          where m.database_id = p_database.id and m.recipient = r.recipient and m.sender = wanted.sender
            and m.state = 'queued' and m.sender <> all (v_blocked)
          order by m.rank, m.number limit p_max_files) of_sender)),
     turn as (
-      select o.sender, o.number, row_number() over (partition by o.sender order by o.number) as place
-      from (select * from oldest order by number limit p_max_files) o),
+      select o.sender, o.number, o.turn, row_number() over (partition by o.sender order by o.turn) as place
+      from (select * from oldest order by turn limit p_max_files) o),
     next as (
       select of_sender.*, row_number() over (partition by of_sender.sender order by of_sender.rank, of_sender.number) as place
       from (select t.sender, count(*) as turns from turn t group by t.sender) s
@@ -50,14 +53,36 @@ begin
         from exchange.message m
         where m.database_id = p_database.id and m.recipient = r.recipient and m.sender = s.sender and m.state = 'queued'
         order by m.rank, m.number limit s.turns) of_sender)
-    select n.number, n.size, n.is_suspect
+    select n.number, n.size, n.is_suspect, t.turn, t.number as owner
     from turn t join next n on n.sender = t.sender and n.place = t.place
-    order by t.number
+    order by t.turn
   loop
     exit when v_found <> '{}' and (v_candidate.is_suspect or v_bytes + v_candidate.size > p_max_bytes);
     v_found := v_found || v_candidate.number;
+    v_turns := v_turns || v_candidate.turn;
+    v_owners := v_owners || v_candidate.owner;
     v_bytes := v_bytes + v_candidate.size;
     exit when v_candidate.is_suspect;
   end loop;
+  if v_found <> v_owners then perform exchange._use_turns(v_found, v_turns, v_owners); end if;
   return v_found;
 end $$;
+
+-- Messages were picked in turns that were not all their own: each gets the turn in which it was picked, and those whose turns
+-- these were get, sender by sender, the ones that are left over.
+create or replace function exchange._use_turns(p_picked bigint[], p_turns bigint[], p_owners bigint[]) returns void
+language sql volatile set search_path from current as $$
+  with spare as (
+    select m.sender, coalesce(m.turn, m.number) as turn,
+           row_number() over (partition by m.sender order by coalesce(m.turn, m.number)) as place
+    from exchange.message m where m.number = any (p_picked) and m.number <> all (p_owners)),
+  passed as (
+    select m.sender, m.number, row_number() over (partition by m.sender order by coalesce(m.turn, m.number)) as place
+    from exchange.message m where m.number = any (p_owners) and m.number <> all (p_picked)),
+  given as (
+    select u.number, u.turn from unnest(p_picked, p_turns) u (number, turn)
+    union all
+    select p.number, s.turn from passed p join spare s on s.sender = p.sender and s.place = p.place)
+  update exchange.message m set turn = g.turn from given g
+  where m.number = g.number and coalesce(m.turn, m.number) <> g.turn
+$$;

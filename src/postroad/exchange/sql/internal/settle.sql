@@ -11,7 +11,6 @@ returns exchange.process
 language plpgsql volatile set search_path from current as $$
 declare
   v_process exchange.process;
-  v_parked  record;
 begin
   update exchange.process p set state = 'CLEANUP', outcome = 'COMMITTED', deadline = null, expires_at = null,
     traceparent = coalesce(nullif(current_setting('postroad.traceparent', true), ''), p.traceparent)
@@ -26,19 +25,17 @@ begin
       folder = case when exchange._is_bad(m.folder) then m.folder
                     when f.result = 'DEFERRED' then 'Messages' when f.result = 'INCORRECT' then 'Error' else 'Log' end,
       available_at = case f.result when 'DEFERRED' then p_now + f.delay end,
-      error = coalesce(f.error, case when exchange._is_bad(m.folder) then m.error end),
+      error = nullif(concat_ws('; ', f.error, case when exchange._is_bad(m.folder) then m.error end), ''),
+      is_parked_by_file = f.result = 'DEFERRED' and exchange._is_bad(m.folder),
       finished_at = case when f.result = 'DEFERRED' then null else exchange.now() end
   from exchange.process_file f
   where f.process_id = p_process.id and not f.is_refused and m.number = f.number and m.process_id = p_process.id;
   update exchange.message m
-  set state = case when exchange._is_bad(m.folder) then 'parked' else 'waiting' end,
+  set state = case when exchange._is_bad(m.folder) then 'parked' else 'waiting' end, is_parked_by_file = exchange._is_bad(m.folder),
       folder = case when exchange._is_bad(m.folder) then m.folder else 'Messages' end
   where m.process_id = p_process.id and m.kind = 'reply' and m.state in ('prepared', 'unknown');
-  for v_parked in
-    select m.* from exchange.message m where m.process_id = p_process.id and m.state = 'parked' and m.kind = 'message'
-  loop
-    perform exchange._tell_parked(v_parked.number);
-  end loop;
+  perform exchange._tell_outcome(m) from exchange.message m
+  where m.process_id = p_process.id and (m.state = 'parked' or m.state = 'done' and exchange._is_bad(m.folder));
   perform alerts.clear('exchange/in_doubt/' || p_process.id) where p_process.state = 'UNKNOWN';
   perform exchange._note(v_process, p_actor, null);
   return v_process;
@@ -67,11 +64,14 @@ begin
   set state = case when exchange._is_bad(m.folder) then 'parked' else 'queued' end,
       folder = case when exchange._is_bad(m.folder) then m.folder else 'Messages' end,
       error = case when exchange._is_bad(m.folder) then m.error else coalesce(p_error, m.error) end,
+      is_parked_by_file = exchange._is_bad(m.folder),
       failures = m.failures + (p_counts is not distinct from 'failure')::integer,
       expiries = m.expiries + (p_counts is not distinct from 'expiry')::integer
   from exchange.process_file f
   where f.process_id = p_process.id and not f.is_refused and m.number = f.number and m.process_id = p_process.id
     and m.state in ('leased', 'unknown');
+  perform exchange._tell_outcome(m) from exchange.message m
+  where m.process_id = p_process.id and m.kind = 'message' and m.state = 'parked' and m.is_parked_by_file;
   perform alerts.clear(format('exchange/corrupt/%s', m.number)) from exchange.message m
   where m.process_id = p_process.id and m.kind = 'reply' and m.state in ('prepared', 'unknown') and exchange._is_bad(m.folder);
   update exchange.message m set state = 'discarded', folder = null, finished_at = exchange.now()
@@ -125,6 +125,21 @@ begin
     return exchange._commit(p_process, p_now, p_actor);
   end if;
   return exchange._abort(p_process, p_now, 'ABORTED', p_actor, p_error, 'expiry');
+end $$;
+
+-- The outcome has decided about a message or a reply: what was told of its file before holds no longer.  What is done needs
+-- nothing; what is parked needs a person, because of its result or because of its file.
+create or replace function exchange._tell_outcome(p_message exchange.message) returns void
+language plpgsql volatile set search_path from current as $$
+begin
+  if p_message.state = 'done' then
+    perform alerts.clear(format('exchange/corrupt/%s', p_message.number));
+  elsif p_message.is_parked_by_file then
+    perform exchange._tell_corrupt(p_message, p_message.folder is not null);
+  else
+    perform alerts.clear(format('exchange/corrupt/%s', p_message.number)) where exchange._is_bad(p_message.folder);
+    perform exchange._tell_parked(p_message.number);
+  end if;
 end $$;
 
 -- A message lies in Error: the administrator is told why.

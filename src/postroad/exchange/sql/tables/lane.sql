@@ -1,7 +1,8 @@
--- What a sender has sent to a database so far: its last sequence number.
+-- What a sender has sent to a database so far: its last sequence number, and how many of these were replies.
 create table exchange.lane (
   database_id text not null references exchange.database (id),
   sender      text not null,
   sequence    bigint not null,
+  replies     bigint not null default 0,
   primary key (database_id, sender)
 ) with (fillfactor = 50);

@@ -9,6 +9,8 @@ create table exchange.message (
   name         text not null,
   sequence     bigint not null,
   recipient    text not null default '',
+  -- Its place among the turns of the senders, where that is no longer its number.
+  turn         bigint,
   order_number bigint,
   rank         bigint not null generated always as (coalesce(order_number, 9223372036854775807)) stored,
   state        text not null constraint message_state_is_known check (state in (
@@ -27,6 +29,8 @@ create table exchange.message (
   expiries     integer not null default 0,
   available_at double precision,
   error        text,
+  -- Parked because of its file alone: a file that is right is all that it needs.
+  is_parked_by_file boolean not null default false,
   created_at   timestamptz not null default clock_timestamp(),
   finished_at  timestamptz,
   -- The trace of the request that brought it.
@@ -35,8 +39,7 @@ create table exchange.message (
 create unique index message_id_is_one_senders_idx on exchange.message (sender, lower(id)) where kind = 'message';
 create unique index reply_id_is_one_recipients_idx on exchange.message (recipient, lower(id))
   where kind = 'reply' and state <> 'discarded';
--- An expression, so that the planner never takes the primary key and reads what is not queued.
-create index message_by_arrival_idx on exchange.message (database_id, recipient, (number + 0)) where state = 'queued';
+create index message_by_turn_idx on exchange.message (database_id, recipient, (coalesce(turn, number))) where state = 'queued';
 create index message_of_a_sender_to_hand_out_idx on exchange.message (database_id, recipient, sender, rank, number)
   where state = 'queued';
 create index message_deferred_idx on exchange.message (database_id, available_at) where state = 'deferred';
