@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import logging
 
-import asyncssh
-
 from postroad.intake.alert_keys import cleanup_alert
 from postroad.intake.engine import Engine
 from postroad.intake.errors import FileChanged, FileVanished, RemoteFileError, SourceError
@@ -96,6 +94,7 @@ async def _move(server: Row, row: Row, source: Source, path: bytes) -> str:
 async def _remove_marker(server: Row, path: bytes, source: Source) -> None:
     if server["done_suffix"]:
         try:
-            await source.sftp.remove(path + server["done_suffix"].encode())
-        except asyncssh.SFTPError as failure:
-            logger.info("done_file_left", extra={"reason": str(failure)})
+            async with answering("its done-file", source):
+                await source.sftp.remove(path + server["done_suffix"].encode())
+        except RemoteFileError as failure:
+            logger.info("done_file_left", extra={"reason": failure.message})

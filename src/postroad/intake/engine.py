@@ -85,17 +85,16 @@ class Engine:
     @contextlib.asynccontextmanager
     async def lend(self, server: Row) -> AsyncIterator[Source]:
         """Give a connection to a server; a first host key is pinned, with a warning."""
-
-        async def open_one() -> Source:
-            source = await self.connect(server)
-            await self._server_works(server)
-            return source
-
         fingerprint = "\0".join(
             str(server[name]) for name in ("host", "port", "username", "credentials", "host_key")
         )
-        async with self.pool.lend(server["id"], fingerprint, open_one) as source:
+        async with self.pool.lend(
+            server["id"], fingerprint, lambda: self.connect(server)
+        ) as source:
             yield source
+        # A login alone proves nothing: there are servers that let in and then do not answer.
+        if server["failures"] or server["status"] == "new":
+            await self._server_works(server)
 
     async def connect(self, server: Row) -> Source:
         """Log in to a server and pin its key if it has none."""
