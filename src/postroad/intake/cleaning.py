@@ -13,7 +13,8 @@ from postroad.intake.alert_keys import cleanup_alert
 from postroad.intake.engine import Engine
 from postroad.intake.errors import FileChanged, FileVanished, RemoteFileError, SourceError
 from postroad.intake.journal import Row
-from postroad.intake.settling import check_version, move_folder, remote_path
+from postroad.intake.moving import folder_below, move_folder
+from postroad.intake.settling import check_version, remote_path
 from postroad.intake.source import Source, answering
 from postroad.intake.temporary import remove_temporary
 
@@ -42,6 +43,7 @@ async def clean_up(engine: Engine) -> int:
             continue
         try:
             async with engine.lend(server) as source:
+                await folder_below(source, server)
                 for row in waiting:
                     done += await _clean(engine, server, row, source)
         except SourceError as failure:

@@ -6,10 +6,11 @@ IntakeError
 ├── FileNotFound        IN002   │   ├── SourceUnreachable         retryable
 ├── LeaseLost           IN003   │   ├── LoginRefused
 ├── StepUnknown         IN004   │   ├── HostKeyChanged
-├── HostKeyUnknown      IN005   │   └── SourceForbidden
-├── ServerExists                ├── RemoteFileError               one file of it
-├── CredentialsInvalid          │   ├── FileVanished
-├── MoveFolderInvalid           │   ├── FileChanged
+├── HostKeyUnknown      IN005   │   ├── SourceForbidden
+├── ServerExists                │   └── MoveFolderInvalid
+├── CredentialsInvalid          ├── RemoteFileError               one file of it
+│                               │   ├── FileVanished
+├── TemporaryFolderFull retryable   ├── FileChanged
 └── StoreError                  │   ├── FileForbidden
     ├── StoreUnavailable retryable  └── FileUnreadable            retryable
     ├── StoreFull        retryable
@@ -56,6 +57,7 @@ __all__ = [
     "StoreFull",
     "StoreRefused",
     "StoreUnavailable",
+    "TemporaryFolderFull",
     "UploadLost",
     "translate",
 ]
@@ -116,11 +118,12 @@ class CredentialsInvalid(IntakeError):
     kind = "usage"
 
 
-class MoveFolderInvalid(IntakeError):
-    """Imported files cannot be moved into the watched folder itself: they would come in again."""
+class TemporaryFolderFull(IntakeError):
+    """The temporary folder of this machine has no room left; its files wait and lose no try."""
 
-    code = "intake_move_folder_invalid"
-    kind = "usage"
+    code = "intake_temporary_folder_full"
+    kind = "unavailable"
+    retryable = True
 
 
 class SourceError(IntakeError):
@@ -158,6 +161,13 @@ class SourceForbidden(SourceError):
 
     code = "intake_source_forbidden"
     status = "forbidden"
+
+
+class MoveFolderInvalid(SourceError):
+    """Imported files cannot be moved into the watched folder itself: they would come in again."""
+
+    code = "intake_move_folder_invalid"
+    kind = "usage"
 
 
 class RemoteFileError(IntakeError):

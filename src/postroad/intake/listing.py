@@ -8,7 +8,6 @@ imported files are moved is not entered: what is there has been imported.
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
@@ -29,8 +28,8 @@ from postroad.intake.errors import (
 )
 from postroad.intake.journal import Row
 from postroad.intake.keys import shown_name
+from postroad.intake.moving import folder_below
 from postroad.intake.rules import Rules
-from postroad.intake.settling import move_folder
 from postroad.intake.source import Attributes, Source, answering, attributes_of
 
 __all__ = ["Entry", "Listing"]
@@ -62,10 +61,13 @@ class Listing:
     problems: list[str] = field(default_factory=list)
 
     async def pages(self) -> AsyncIterator[list[Entry]]:
-        """Give the wanted files in pages. Raises SourceForbidden for the watched folder."""
+        """Give the wanted files in pages. Raises SourceForbidden for the watched folder.
+
+        Raises MoveFolderInvalid before the first page.
+        """
         rules = Rules.of(self.server)
         root = self.server["directory"].encode("utf-8", "surrogateescape")
-        moved = await self._moved(root)
+        moved = await folder_below(self.source, self.server)
         waiting: list[tuple[bytes, int]] = [(b"", 0)]
         entered: set[bytes] = set()
         page: list[Entry] = []
@@ -96,22 +98,6 @@ class Listing:
                 self._problem(failure.message)
         if page:
             yield page
-
-    async def _moved(self, root: bytes) -> bytes | None:
-        """Tell where below the watched folder imported files are moved to; None when elsewhere."""
-        if self.server["after_import"] != "move" or not self.server["max_depth"]:
-            return None
-        folder = posixpath.normpath(move_folder(self.server))
-        watched = posixpath.normpath(root)
-        if watched.startswith(b"/") != folder.startswith(b"/"):
-            # One is told from where the login begins: only the server knows where that is.
-            async with answering(shown_name(root), self.source):
-                here = _bytes(await self.source.sftp.realpath(b"."))
-            watched, folder = (
-                posixpath.normpath(posixpath.join(here, one)) for one in (watched, folder)
-            )
-        below = posixpath.relpath(folder, watched)
-        return None if below.split(b"/")[0] in (b".", b"..") else below
 
     async def _entries(
         self, where: bytes, shown: str

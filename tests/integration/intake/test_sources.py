@@ -311,6 +311,28 @@ async def test_files_cannot_be_moved_to_where_they_are(partner: Partner, folder:
         partner.change(after_import="move", move_to=folder.format(root=partner.folder))
 
 
+@pytest.mark.parametrize("alias", ["from where the login begins", "over a link"])
+async def test_a_watched_folder_by_another_name_is_not_moved_into(
+    engine: Engine, partner: Partner, alias: str
+) -> None:
+    link = partner.folder.with_name(partner.folder.name + "-link")
+    link.symlink_to(partner.folder)
+    # Logins begin at the root here.
+    other = str(link) if alias == "over a link" else str(partner.folder).lstrip("/")
+    partner.change(after_import="move", directory=other, move_to=str(partner.folder))
+    partner.write("a.csv", b"1")
+    with pytest.raises(MoveFolderInvalid):
+        await discover(engine, partner.server_id)
+    assert (partner.server["status"], partner.files) == ("error", [])
+    assert "into the folder that is watched" in partner.server["problem"]
+    # Below it by another name is fine, and not looked into.
+    partner.change(move_to=f"{partner.folder}/done", max_depth=2)
+    for _ in range(3):
+        await run_once(engine, partner)
+    assert partner.statuses == {"a.csv": "completed"}
+    assert (partner.folder / "done" / "a.csv").exists()
+
+
 async def test_a_paused_server_is_not_cleaned_up_until_it_goes_on(
     engine: Engine, partner: Partner
 ) -> None:
