@@ -27,9 +27,11 @@ KeyRefused, with which nothing is wrong but that one object.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import psycopg
 
-from postroad.errors import PostroadError
+from postroad.errors import Kind, PostroadError
 
 __all__ = [
     "CredentialsInvalid",
@@ -130,7 +132,7 @@ class SourceError(IntakeError):
     """The SFTP server cannot be used."""
 
     code = "intake_source"
-    kind = "unavailable"
+    kind: ClassVar[Kind] = "unavailable"
     status = "error"
 
 

@@ -47,10 +47,9 @@ async def folder_below(source: Source, server: Row) -> bytes | None:
 async def _real(source: Source, path: bytes) -> bytes:
     try:
         async with answering(shown_name(path), source):
-            real = await source.sftp.realpath(path)
+            return await source.sftp.realpath(path)
     except RemoteFileError:
         parent, name = posixpath.split(posixpath.normpath(path))
         if not name:
             return path
         return posixpath.join(await _real(source, parent or b"."), name)
-    return real if isinstance(real, bytes) else real.encode("utf-8", "surrogateescape")
