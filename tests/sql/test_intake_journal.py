@@ -160,7 +160,16 @@ def test_a_file_that_kills_its_workers_ends_as_failed(journal: Journal) -> None:
         )
         journal.rows("select * from intake.reconcile()")
     assert journal.status(file_id) == "failed"
-    assert "was lost" in journal.value("select error_message from intake.imported_files")
+    problem = journal.value("select error_message from intake.imported_files")
+    assert "was lost, the last of 50" in problem
+    assert journal.rows("select key, severity, title, body from alerts.report") == [
+        {
+            "key": f"intake.file.{file_id}",
+            "severity": "error",
+            "title": f"File {file_id} could not be imported",
+            "body": problem,
+        }
+    ]
 
 
 def test_a_lost_worker_is_no_try_of_the_file(journal: Journal) -> None:

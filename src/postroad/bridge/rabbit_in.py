@@ -33,7 +33,7 @@ from postroad.bridge.ends import speaking
 from postroad.bridge.errors import BrokerUnavailable
 from postroad.bridge.failures import log_failure, sentence
 from postroad.bridge.pump import PumpSettings
-from postroad.bridge.rabbit_backlog import end_of_stream, ready_messages
+from postroad.bridge.rabbit_backlog import end_of_stream, is_stream, ready_messages
 from postroad.bridge.rabbit_posting import Posting
 from postroad.bridge.rabbit_publisher import broker_failures, connect_broker
 from postroad.bridge.rabbit_reading import read_leniently
@@ -93,6 +93,7 @@ class RabbitIn(Service):
         self.posting = Posting(name, self._label)
         self._in_hand = 0
         self._is_leaving = False
+        self._is_stream = False
         # Whether something went well since the last failure, and whether a problem may be noted.
         self._is_well = False
         self._has_problem = True
@@ -166,6 +167,9 @@ class RabbitIn(Service):
                 channel = await connection.channel(publisher_confirms=False)
                 await channel.set_qos(prefetch_count=2 * self._most)
             await declare(channel, self.route)
+            self._is_stream = self.route.kind == "stream" or (
+                self.route.kind == "existing" and await is_stream(connection, self._from)
+            )
 
             async def send(queues: list[str]) -> None:
                 await run_async(watch, bus_calls.notify(queues))
@@ -192,7 +196,7 @@ class RabbitIn(Service):
         incoming: Incoming,
     ) -> None:
         arguments: dict[str, Any] = {}
-        if self.route.kind == "stream":
+        if self._is_stream:
             known = self.posting.position = await calls.position(watch, self.bridge, self._label)
             arguments["x-stream-offset"] = "first" if known is None else known + 1
 
@@ -214,10 +218,16 @@ class RabbitIn(Service):
             gathered = [await incoming.get()]
             while len(gathered) < self._most and not incoming.empty():
                 gathered.append(incoming.get_nowait())
-            if None in gathered:
-                if self.stopping.is_set() or (gathered[0] is None and self._is_leaving):
+            is_last = None in gathered
+            if is_last:
+                if self.stopping.is_set():
                     return
-                raise BrokerUnavailable("the channel to RabbitMQ was closed")
+                if not self._is_leaving:
+                    raise BrokerUnavailable("the channel to RabbitMQ was closed")
+                # What came before the mark is posted: given back it would count as tried.
+                gathered = gathered[: gathered.index(None)]
+                if not gathered:
+                    return
             messages = cast("list[AbstractIncomingMessage]", gathered)
             self._in_hand = len(messages)
             await self.posting.post(target, payload, messages)
@@ -229,6 +239,8 @@ class RabbitIn(Service):
             self._is_well = True
             notifier.announce(self.queue)
             self.signals.emit("acknowledged", len(messages))
+            if is_last:
+                return
 
     async def _keep(
         self,
@@ -246,6 +258,7 @@ class RabbitIn(Service):
             if state in ("paused", "drained"):
                 self._is_leaving = True
                 incoming.put_nowait(None)
+                self.signals.emit("leaving")
                 return
             # A message may be on its way from the socket: one quiet look proves nothing.
             quiet_looks = 0 if self._in_hand or not incoming.empty() else quiet_looks + 1
@@ -275,7 +288,7 @@ class RabbitIn(Service):
         self, connection: AbstractConnection, channel: AbstractChannel, incoming: Incoming
     ) -> int:
         here = self._in_hand + incoming.qsize()
-        if self.route.kind != "stream":
+        if not self._is_stream:
             return here + await ready_messages(channel, self._from)
         end = await end_of_stream(connection, self._from)
         if end is None:

@@ -21,7 +21,8 @@ class RabbitRoute:
 
     Attributes:
         queue: the broker's queue; None lets the exchange decide alone (out only).
-        kind: quorum (replicated, the default), stream, classic, or existing: declare nothing.
+        kind: quorum (replicated, the default), stream, classic, or existing: declare nothing. A
+            stream that exists is recognised, and read from where the last commit left it.
         exchange: empty is the default exchange, which routes by the queue's name.
         exchange_kind: direct, topic, fanout or headers; used when the exchange is made.
         routing_key: of messages out; `{queue}`, `{group}` and other headers and properties are

@@ -60,6 +60,7 @@ from postroad.intake.errors import (
     StoreFull,
     StoreRefused,
     StoreUnavailable,
+    TemporaryFolderFull,
     UploadLost,
 )
 
@@ -91,6 +92,7 @@ __all__ = [
     "StoreFull",
     "StoreRefused",
     "StoreUnavailable",
+    "TemporaryFolderFull",
     "UploadLost",
     "open_engine",
 ]

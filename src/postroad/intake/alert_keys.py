@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["cleanup_alert", "file_alert", "server_alert", "store_alert"]
+__all__ = ["cleanup_alert", "file_alert", "server_alert", "store_alert", "temporary_alert"]
 
 
 def server_alert(server_id: int) -> str:
@@ -23,3 +23,8 @@ def cleanup_alert(file_id: int) -> str:
 def store_alert(store: str) -> str:
     """The store cannot be used."""
     return f"intake.store.{store}"
+
+
+def temporary_alert(machine: str) -> str:
+    """The temporary folder of a machine is full."""
+    return f"intake.temporary.{machine}"

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import logging
 
-import asyncssh
-
 from postroad.intake.alert_keys import cleanup_alert
 from postroad.intake.engine import Engine
 from postroad.intake.errors import FileChanged, FileVanished, RemoteFileError, SourceError
 from postroad.intake.journal import Row
-from postroad.intake.settling import check_version, move_folder, remote_path
+from postroad.intake.moving import folder_below, move_folder
+from postroad.intake.settling import check_version, remote_path
 from postroad.intake.source import Source, answering
 from postroad.intake.temporary import remove_temporary
 
@@ -44,6 +43,7 @@ async def clean_up(engine: Engine) -> int:
             continue
         try:
             async with engine.lend(server) as source:
+                await folder_below(source, server)
                 for row in waiting:
                     done += await _clean(engine, server, row, source)
         except SourceError as failure:
@@ -96,6 +96,7 @@ async def _move(server: Row, row: Row, source: Source, path: bytes) -> str:
 async def _remove_marker(server: Row, path: bytes, source: Source) -> None:
     if server["done_suffix"]:
         try:
-            await source.sftp.remove(path + server["done_suffix"].encode())
-        except asyncssh.SFTPError as failure:
-            logger.info("done_file_left", extra={"reason": str(failure)})
+            async with answering("its done-file", source):
+                await source.sftp.remove(path + server["done_suffix"].encode())
+        except RemoteFileError as failure:
+            logger.info("done_file_left", extra={"reason": failure.message})

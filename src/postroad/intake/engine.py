@@ -19,7 +19,7 @@ import asyncssh
 
 from postroad.alerts import clear_alert_async, raise_alert_async
 from postroad.alerts.reporting import Severity
-from postroad.intake.alert_keys import server_alert, store_alert
+from postroad.intake.alert_keys import server_alert, store_alert, temporary_alert
 from postroad.intake.credentials import Credentials
 from postroad.intake.errors import (
     CredentialsInvalid,
@@ -28,6 +28,7 @@ from postroad.intake.errors import (
     ServerNotFound,
     SourceError,
     StoreError,
+    TemporaryFolderFull,
 )
 from postroad.intake.journal import Journal, Row
 from postroad.intake.pool import SourcePool
@@ -74,6 +75,8 @@ class Engine:
     temporary_folder: Path
     owner: str = field(default_factory=default_owner)
     pool: SourcePool = field(default_factory=SourcePool)
+    # Another process of this machine may have told so, and be gone.
+    may_be_told_full: bool = True
 
     async def server(self, server_id: int) -> Row:
         """Return a server's row. Raises ServerNotFound."""
@@ -85,17 +88,16 @@ class Engine:
     @contextlib.asynccontextmanager
     async def lend(self, server: Row) -> AsyncIterator[Source]:
         """Give a connection to a server; a first host key is pinned, with a warning."""
-
-        async def open_one() -> Source:
-            source = await self.connect(server)
-            await self._server_works(server)
-            return source
-
         fingerprint = "\0".join(
             str(server[name]) for name in ("host", "port", "username", "credentials", "host_key")
         )
-        async with self.pool.lend(server["id"], fingerprint, open_one) as source:
+        async with self.pool.lend(
+            server["id"], fingerprint, lambda: self.connect(server)
+        ) as source:
             yield source
+        # A login alone proves nothing: there are servers that let in and then do not answer.
+        if server["failures"] or server["status"] == "new":
+            await self._server_works(server)
 
     async def connect(self, server: Row) -> Source:
         """Log in to a server and pin its key if it has none."""
@@ -163,6 +165,25 @@ class Engine:
             await self.journal.using(
                 lambda connection: clear_alert_async(connection, store_alert(self.store.name))
             )
+
+    async def temporary_folder_full(self, failure: TemporaryFolderFull) -> None:
+        """Tell that this machine's temporary folder is full; other machines go on."""
+        self.may_be_told_full = True
+        logger.warning("temporary_folder_full", extra={"reason": failure.message})
+        machine = socket.gethostname()
+        await self.alert(
+            temporary_alert(machine),
+            "error",
+            f"The temporary folder of the intake on {machine} is full",
+            f"{failure.message}; {failure.hint}",
+        )
+
+    async def temporary_folder_works(self) -> None:
+        """Give the all-clear, if anybody may have told otherwise."""
+        if self.may_be_told_full:
+            self.may_be_told_full = False
+            key = temporary_alert(socket.gethostname())
+            await self.journal.using(lambda connection: clear_alert_async(connection, key))
 
     async def alert(self, key: str, severity: Severity, title: str, text: str) -> None:
         """Tell the administrator."""

@@ -6,10 +6,11 @@ IntakeError
 ├── FileNotFound        IN002   │   ├── SourceUnreachable         retryable
 ├── LeaseLost           IN003   │   ├── LoginRefused
 ├── StepUnknown         IN004   │   ├── HostKeyChanged
-├── HostKeyUnknown      IN005   │   └── SourceForbidden
-├── ServerExists                ├── RemoteFileError               one file of it
-├── CredentialsInvalid          │   ├── FileVanished
-├── MoveFolderInvalid           │   ├── FileChanged
+├── HostKeyUnknown      IN005   │   ├── SourceForbidden
+├── ServerExists                │   └── MoveFolderInvalid
+├── CredentialsInvalid          ├── RemoteFileError               one file of it
+│                               │   ├── FileVanished
+├── TemporaryFolderFull retryable   ├── FileChanged
 └── StoreError                  │   ├── FileForbidden
     ├── StoreUnavailable retryable  └── FileUnreadable            retryable
     ├── StoreFull        retryable
@@ -26,9 +27,11 @@ KeyRefused, with which nothing is wrong but that one object.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import psycopg
 
-from postroad.errors import PostroadError
+from postroad.errors import Kind, PostroadError
 
 __all__ = [
     "CredentialsInvalid",
@@ -56,6 +59,7 @@ __all__ = [
     "StoreFull",
     "StoreRefused",
     "StoreUnavailable",
+    "TemporaryFolderFull",
     "UploadLost",
     "translate",
 ]
@@ -116,18 +120,19 @@ class CredentialsInvalid(IntakeError):
     kind = "usage"
 
 
-class MoveFolderInvalid(IntakeError):
-    """Imported files cannot be moved into the watched folder itself: they would come in again."""
+class TemporaryFolderFull(IntakeError):
+    """The temporary folder of this machine has no room left; its files wait and lose no try."""
 
-    code = "intake_move_folder_invalid"
-    kind = "usage"
+    code = "intake_temporary_folder_full"
+    kind = "unavailable"
+    retryable = True
 
 
 class SourceError(IntakeError):
     """The SFTP server cannot be used."""
 
     code = "intake_source"
-    kind = "unavailable"
+    kind: ClassVar[Kind] = "unavailable"
     status = "error"
 
 
@@ -158,6 +163,13 @@ class SourceForbidden(SourceError):
 
     code = "intake_source_forbidden"
     status = "forbidden"
+
+
+class MoveFolderInvalid(SourceError):
+    """Imported files cannot be moved into the watched folder itself: they would come in again."""
+
+    code = "intake_move_folder_invalid"
+    kind = "usage"
 
 
 class RemoteFileError(IntakeError):

@@ -11,6 +11,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 import psycopg
 
@@ -43,9 +44,11 @@ class Hold:
         """Stop holding a file: its step has ended."""
         self.open.discard(file_id)
 
-    async def give_back(self, note: str | None = None) -> None:
+    async def give_back(self, note: str | None = None, pause: timedelta | None = None) -> None:
         """Give back what is still in hand, as it is; the stored parts stay."""
         ids, self.open = sorted(self.open), set()
+        if pause is not None:
+            await self.engine.journal.call("postpone", ids, self.token, pause)
         if ids:
             await self.engine.journal.call("release", ids, self.token, note)
 

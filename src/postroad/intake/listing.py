@@ -8,7 +8,6 @@ imported files are moved is not entered: what is there has been imported.
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
@@ -29,13 +28,15 @@ from postroad.intake.errors import (
 )
 from postroad.intake.journal import Row
 from postroad.intake.keys import shown_name
+from postroad.intake.moving import folder_below
 from postroad.intake.rules import Rules
-from postroad.intake.settling import move_folder
-from postroad.intake.source import Attributes, Source, attributes_of, source_errors
+from postroad.intake.source import Attributes, Source, answering, attributes_of
 
 __all__ = ["Entry", "Listing"]
 
 PAGE_FILES = 1000
+# What OpenSSH gives in one answer.
+PIECE_ENTRIES = 100
 PROBLEMS_MOST = 20
 
 
@@ -60,10 +61,13 @@ class Listing:
     problems: list[str] = field(default_factory=list)
 
     async def pages(self) -> AsyncIterator[list[Entry]]:
-        """Give the wanted files in pages. Raises SourceForbidden for the watched folder."""
+        """Give the wanted files in pages. Raises SourceForbidden for the watched folder.
+
+        Raises MoveFolderInvalid before the first page.
+        """
         rules = Rules.of(self.server)
         root = self.server["directory"].encode("utf-8", "surrogateescape")
-        moved = await self._moved(root)
+        moved = await folder_below(self.source, self.server)
         waiting: list[tuple[bytes, int]] = [(b"", 0)]
         entered: set[bytes] = set()
         page: list[Entry] = []
@@ -71,27 +75,23 @@ class Listing:
             below, depth = waiting.pop()
             where = root + b"/" + below if below else root
             try:
-                with source_errors(shown_name(below or root), self.source):
-                    if self.server["follows_links"] and not await self._enter(where, entered):
-                        continue
-                    self.folders += 1
-                    async for found in self.source.sftp.scandir(where):
-                        name = _bytes(found.filename)
-                        if name in (b".", b".."):
-                            continue
-                        path = below + b"/" + name if below else name
-                        kind, attributes = await self._resolved(root, path, found.attrs)
-                        if kind == FILEXFER_TYPE_DIRECTORY:
-                            if depth < self.server["max_depth"] and path != moved:
-                                waiting.append((path, depth + 1))
-                        elif kind == FILEXFER_TYPE_REGULAR:
-                            done_for = rules.done_for(path)
-                            if done_for is not None or rules.is_wanted(path):
-                                page.append(Entry(path, attributes_of(attributes), done_for))
-                                self.files += done_for is None
-                        if len(page) >= PAGE_FILES:
-                            yield page
-                            page = []
+                if self.server["follows_links"] and not await self._enter(where, entered):
+                    continue
+                self.folders += 1
+                async for name, found in self._entries(where, shown_name(below or root)):
+                    path = below + b"/" + name if below else name
+                    kind, attributes = await self._resolved(root, path, found)
+                    if kind == FILEXFER_TYPE_DIRECTORY:
+                        if depth < self.server["max_depth"] and path != moved:
+                            waiting.append((path, depth + 1))
+                    elif kind == FILEXFER_TYPE_REGULAR:
+                        done_for = rules.done_for(path)
+                        if done_for is not None or rules.is_wanted(path):
+                            page.append(Entry(path, attributes_of(attributes), done_for))
+                            self.files += done_for is None
+                    if len(page) >= PAGE_FILES:
+                        yield page
+                        page = []
             except RemoteFileError as failure:
                 if not below:
                     raise _watched_folder(self.server, failure) from failure
@@ -99,24 +99,29 @@ class Listing:
         if page:
             yield page
 
-    async def _moved(self, root: bytes) -> bytes | None:
-        """Tell where below the watched folder imported files are moved to; None when elsewhere."""
-        if self.server["after_import"] != "move" or not self.server["max_depth"]:
-            return None
-        folder = posixpath.normpath(move_folder(self.server))
-        watched = posixpath.normpath(root)
-        if watched.startswith(b"/") != folder.startswith(b"/"):
-            # One is told from where the login begins: only the server knows where that is.
-            with source_errors(shown_name(root), self.source):
-                here = _bytes(await self.source.sftp.realpath(b"."))
-            watched, folder = (
-                posixpath.normpath(posixpath.join(here, one)) for one in (watched, folder)
-            )
-        below = posixpath.relpath(folder, watched)
-        return None if below.split(b"/")[0] in (b".", b"..") else below
+    async def _entries(
+        self, where: bytes, shown: str
+    ) -> AsyncIterator[tuple[bytes, asyncssh.SFTPAttrs]]:
+        """Give what is in a folder, which may be long; but each piece must come in time."""
+        entries = self.source.sftp.scandir(where)
+        is_more = True
+        while is_more:
+            piece: list[asyncssh.SFTPName] = []
+            async with answering(shown, self.source):
+                async for found in entries:
+                    piece.append(found)
+                    if len(piece) == PIECE_ENTRIES:
+                        break
+                else:
+                    is_more = False
+            for found in piece:
+                name = _bytes(found.filename)
+                if name not in (b".", b".."):
+                    yield name, found.attrs
 
     async def _enter(self, where: bytes, entered: set[bytes]) -> bool:
-        real = _bytes(await self.source.sftp.realpath(where))
+        async with answering(shown_name(where), self.source):
+            real = _bytes(await self.source.sftp.realpath(where))
         if real in entered:
             return False
         entered.add(real)
@@ -132,7 +137,7 @@ class Listing:
         if kind not in (FILEXFER_TYPE_SYMLINK, FILEXFER_TYPE_UNKNOWN):
             return kind, attributes
         try:
-            with source_errors(shown_name(path), self.source):
+            async with answering(shown_name(path), self.source):
                 found = await self.source.sftp.stat(root + b"/" + path)
         except (FileVanished, FileForbidden, FileUnreadable) as failure:
             # A link to nowhere, into a loop, or to where one may not look.

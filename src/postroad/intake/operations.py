@@ -20,10 +20,10 @@ from postroad.intake.alert_keys import file_alert, server_alert
 from postroad.intake.credentials import Credentials
 from postroad.intake.errors import (
     CredentialsInvalid,
-    MoveFolderInvalid,
     ServerExists,
     translate,
 )
+from postroad.intake.moving import move_folder_invalid
 from postroad.vault import Vault
 
 __all__ = [
@@ -65,6 +65,9 @@ CHANGEABLE = (
     "max_connections",
 )
 
+# What makes a server that could not be used worth another try, beside its login.
+_FOLDERS = ("directory", "after_import", "move_to")
+
 
 def create_server(
     connection: Connection[Any],
@@ -104,7 +107,7 @@ def change_server(
         changes: list[sql.Composable] = [
             sql.SQL("{} = %s").format(sql.Identifier(name)) for name in given
         ]
-        if given.keys() & {"host", "port", "username", "credentials", "host_key", "directory"}:
+        if given.keys() & {"host", "port", "username", "credentials", "host_key", *_FOLDERS}:
             changes.append(sql.SQL("status = 'new', problem = null, failures = 0, retry_at = null"))
             clear_alert(connection, server_alert(found["id"]))
         changes.append(sql.SQL("updated_at = intake.now(), next_scan_at = intake.now()"))
@@ -210,14 +213,12 @@ def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_move(server: Mapping[str, Any]) -> None:
+    """Refuse what is wrong as it is written; the server itself is asked before each look."""
     if server.get("after_import") != "move" or not server.get("move_to"):
         return
     root = server.get("directory") or "."
     if posixpath.normpath(posixpath.join(root, server["move_to"])) == posixpath.normpath(root):
-        raise MoveFolderInvalid(
-            "imported files cannot be moved into the folder that is watched",
-            hint="name a folder below it or elsewhere; one below it is not looked into",
-        )
+        raise move_folder_invalid()
 
 
 def _public_key(text: str) -> str:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
 from postroad.intake.errors import FileChanged, FileVanished
-from postroad.intake.source import ANSWER_TIMEOUT_DEFAULT, Source, answering
+from postroad.intake.source import Source, answering
 
 __all__ = ["LocalReader", "Reader", "RemoteReader"]
 
@@ -25,20 +24,17 @@ class Reader(Protocol):
 class RemoteReader:
     """Reads ranges of a remote file by many requests in flight."""
 
-    def __init__(
-        self, source: Source, file: Any, shown: str, timeout: timedelta = ANSWER_TIMEOUT_DEFAULT
-    ) -> None:
+    def __init__(self, source: Source, file: Any, shown: str) -> None:
         self._source = source
         self._file = file
         self._shown = shown
-        self._timeout = timeout
         self.bytes_fetched = 0
 
     async def read(self, offset: int, size: int) -> bytearray:
         """Return exactly that range."""
         buffer = bytearray(size)
         got = 0
-        async with answering(self._shown, self._source, self._timeout):
+        async with answering(self._shown, self._source):
             async for place, data in await self._file.read_parallel(size, offset):
                 start = place - offset
                 buffer[start : start + len(data)] = data

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import posixpath
 from collections.abc import Awaitable, Callable
 
 from postroad.intake.alert_keys import file_alert
@@ -18,13 +17,14 @@ from postroad.intake.errors import (
     RemoteFileError,
     SourceError,
     StoreError,
+    TemporaryFolderFull,
     UploadLost,
 )
 from postroad.intake.holding import Hold
 from postroad.intake.journal import Row
 from postroad.intake.source import Attributes, Source, answering, attributes_of
 
-__all__ = ["check_version", "move_folder", "remote_path", "same_version", "settle"]
+__all__ = ["check_version", "remote_path", "same_version", "settle"]
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,8 @@ logger = logging.getLogger(__name__)
 async def settle(engine: Engine, hold: Hold, row: Row, work: Callable[[], Awaitable[None]]) -> bool:
     """Do the work of one file; True when it succeeded, otherwise how it ended is noted.
 
-    Raises SourceError and StoreError: those concern every file, and this one loses no try.
+    Raises SourceError, StoreError and TemporaryFolderFull: those concern every file, and this one
+    loses no try.
     """
     file_id = row["id"]
     try:
@@ -43,7 +44,7 @@ async def settle(engine: Engine, hold: Hold, row: Row, work: Callable[[], Awaita
         await engine.journal.call("conclude", file_id, hold.token, "vanished", failure.message)
     except FileChanged as failure:
         await engine.journal.call("conclude", file_id, hold.token, "superseded", failure.message)
-    except (SourceError, asyncio.CancelledError):
+    except (SourceError, TemporaryFolderFull, asyncio.CancelledError):
         raise
     except (UploadLost, ObjectDiffers) as failure:
         # The upload begins anew; a file to which this happens again and again fails at last.
@@ -52,7 +53,8 @@ async def settle(engine: Engine, hold: Hold, row: Row, work: Callable[[], Awaita
         await _failed(engine, hold, file_id, failure.message)
     except KeyRefused as failure:
         # Another try would end in the same way: a person has to look.
-        await _failed(engine, hold, file_id, f"{failure.message}; {failure.hint}", is_final=True)
+        problem = "; ".join(filter(None, (failure.message, failure.hint)))
+        await _failed(engine, hold, file_id, problem, is_final=True)
     except StoreError:
         raise
     except RemoteFileError as failure:
@@ -83,12 +85,6 @@ def remote_path(server: Row, row: Row) -> bytes:
     """Return the path of a file at its server."""
     root: bytes = server["directory"].encode("utf-8", "surrogateescape")
     return root + b"/" + bytes(row["path"])
-
-
-def move_folder(server: Row) -> bytes:
-    """Return the folder at the server into which imported files are moved."""
-    root: bytes = server["directory"].encode("utf-8", "surrogateescape")
-    return posixpath.join(root, server["move_to"].encode("utf-8", "surrogateescape"))
 
 
 async def check_version(source: Source, path: bytes, row: Row) -> None:

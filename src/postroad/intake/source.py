@@ -28,7 +28,7 @@ from postroad.intake.errors import (
 )
 from postroad.intake.gathering import gather_writes
 
-__all__ = ["Attributes", "Endpoint", "Source", "attributes_of", "connect", "source_errors"]
+__all__ = ["Attributes", "Endpoint", "Source", "answering", "attributes_of", "connect"]
 
 CIPHERS = (
     "aes128-gcm@openssh.com",
@@ -67,6 +67,8 @@ def attributes_of(found: asyncssh.SFTPAttrs) -> Attributes:
 
 class Source:
     """One logged-in connection with its SFTP session."""
+
+    answer_timeout = ANSWER_TIMEOUT_DEFAULT
 
     def __init__(
         self, connection: asyncssh.SSHClientConnection, sftp: asyncssh.SFTPClient, host_key: str
@@ -219,7 +221,7 @@ _CONNECTION_LOST = (
 
 
 @contextlib.contextmanager
-def source_errors(what: str, source: Source | None = None) -> Iterator[None]:
+def _source_errors(what: str, source: Source) -> Iterator[None]:
     """Turn what a request to the server raises into our own errors; `what` names the file."""
     try:
         yield
@@ -231,22 +233,27 @@ def source_errors(what: str, source: Source | None = None) -> Iterator[None]:
             hint="ask the owner of the server for the right to read it",
         ) from None
     except _CONNECTION_LOST as failure:
-        if source is not None:
-            source.is_broken = True
+        source.is_broken = True
         raise SourceUnreachable(f"the connection broke at {what}: {_reason(failure)}") from None
     except asyncssh.SFTPError as failure:
         raise FileUnreadable(f"{what} cannot be read: {_reason(failure)}") from None
     except (OSError, TimeoutError, asyncssh.Error) as failure:
-        if source is not None:
-            source.is_broken = True
+        source.is_broken = True
         raise SourceUnreachable(f"the connection broke at {what}: {_reason(failure)}") from None
 
 
 @contextlib.asynccontextmanager
-async def answering(
-    what: str, source: Source | None = None, timeout: timedelta = ANSWER_TIMEOUT_DEFAULT
-) -> AsyncIterator[None]:
-    """As `source_errors`, for requests that must be answered in time."""
-    with source_errors(what, source):
-        async with asyncio.timeout(timeout.total_seconds()):
-            yield
+async def answering(what: str, source: Source) -> AsyncIterator[None]:
+    """Ask a server for something that must be answered in time; raises our own errors.
+
+    When time is up the connection is given up, too: of what was opened the driver asks the server
+    to close it, and would wait for that answer for ever.
+    """
+    seconds = source.answer_timeout.total_seconds()
+    giving_up = asyncio.get_running_loop().call_later(seconds, source.connection.abort)
+    try:
+        with _source_errors(what, source):
+            async with asyncio.timeout(seconds):
+                yield
+    finally:
+        giving_up.cancel()

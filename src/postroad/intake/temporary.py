@@ -23,7 +23,7 @@ from postroad.intake.errors import (
     FileVanished,
     ObjectDiffers,
     StoreError,
-    StoreFull,
+    TemporaryFolderFull,
     UploadLost,
 )
 from postroad.intake.holding import Hold, claim
@@ -52,7 +52,8 @@ async def download(engine: Engine, hold: Hold, server: Row, row: Row, source: So
     path = remote_path(server, row)
     await check_version(source, path, row)
     partial = _partial(engine, row)
-    sha256, offset = await asyncio.to_thread(_begun, partial, row["filesize"])
+    with _local_errors(partial):
+        sha256, offset = await asyncio.to_thread(_begun, partial, row["filesize"])
     async with answering(row["filename"], source):
         file = await source.sftp.open(path, "rb")
     reader = RemoteReader(source, file, row["filename"])
@@ -72,7 +73,8 @@ async def download(engine: Engine, hold: Hold, server: Row, row: Row, source: So
         if not source.is_broken:
             async with answering(row["filename"], source):
                 await file.close()
-    await asyncio.to_thread(_finish, partial, _whole(engine, row), row["filesize"])
+    with _local_errors(partial):
+        await asyncio.to_thread(_finish, partial, _whole(engine, row), row["filesize"])
     await engine.journal.call("downloaded", row["id"], hold.token, sha256.hexdigest())
 
 
@@ -165,7 +167,10 @@ def _local_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as failure:
         if failure.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise StoreFull(f"the temporary folder {path.parent} is full") from None
+            raise TemporaryFolderFull(
+                f"the temporary folder {path.parent} is full",
+                hint="make room, or set intake.temporary_folder to a larger disk",
+            ) from None
         raise
 
 

@@ -14,6 +14,8 @@ of the version that was discovered.
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from postroad.intake.engine import Engine
 from postroad.intake.errors import (
     FileChanged,
@@ -21,6 +23,7 @@ from postroad.intake.errors import (
     ObjectDiffers,
     SourceError,
     StoreError,
+    TemporaryFolderFull,
     UploadLost,
 )
 from postroad.intake.holding import Hold, claim
@@ -34,6 +37,9 @@ from postroad.intake.streaming import Upload
 from postroad.intake.temporary import download
 
 __all__ = ["transfer"]
+
+# Whoever makes room need not wait longer than this.
+TEMPORARY_FOLDER_PAUSE = timedelta(seconds=30)
 
 
 async def transfer(engine: Engine, ids: list[int]) -> list[int]:
@@ -55,6 +61,9 @@ async def transfer(engine: Engine, ids: list[int]) -> list[int]:
             except SourceError as failure:
                 await engine.server_failed(server, failure)
                 await hold.give_back(failure.message)
+            except TemporaryFolderFull as failure:
+                await engine.temporary_folder_full(failure)
+                await hold.give_back(failure.message, TEMPORARY_FOLDER_PAUSE)
             except (UploadLost, ObjectDiffers) as failure:
                 await hold.give_back(failure.message)
             except StoreError as failure:
@@ -79,6 +88,7 @@ async def _fetch(
         async def one(row: Row = row) -> None:
             if server["way"] == "temporary_file":
                 await download(engine, hold, server, row, source)
+                await engine.temporary_folder_works()
             else:
                 await _stream(engine, hold, server, row, source)
             done.append(row["id"])

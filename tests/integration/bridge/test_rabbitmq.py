@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import aio_pika
+import psycopg
 import pytest
 
 from postroad.bridge import (
@@ -190,6 +191,74 @@ async def test_a_stream_is_read_from_where_the_last_commit_left_it(
         await until(second, 5)
     assert second.dropped == 0
     assert [int(parse(each.data)["n"] or 0) for each in taken(b)] == list(range(1, 31))
+
+
+@pytest.mark.parametrize("kind", ["stream", "quorum"])
+async def test_a_queue_that_is_there_is_read_as_what_it_is(
+    rabbitmq: RabbitServer, one_version: Databases, kind: str
+) -> None:
+    (b,) = one_version(1)
+    queue(b)
+    name = rabbitmq.unique("there")
+    limit = {"x-max-age": "1D"} if kind == "stream" else {"x-max-length": 1000}
+    async with await aio_pika.connect(rabbitmq.url) as connection:
+        channel = await connection.channel()
+        await channel.declare_queue(name, durable=True, arguments={"x-queue-type": kind, **limit})
+
+    def back() -> RabbitIn:
+        route = RabbitRoute(queue=name, kind="existing")
+        return RabbitIn("back", url=rabbitmq.url, target=b, queue="orders", route=route)
+
+    await back().install()
+    async with RabbitPublisher(rabbitmq.url) as publisher:
+        for begin in (1, 11):
+            # Each time while no bridge runs.
+            for number in range(begin, begin + 10):
+                message = aio_pika.Message(b'{"n": "1"}', message_id=f"news.{number}@abc")
+                await publisher.publish(message, name)
+            async with back() as bridge:
+                await until(bridge, 10)
+                assert bridge.dropped == 0
+                run(b, "select bridge.set_state('back', 'draining')")
+
+                async def drained() -> bool:
+                    return run(b, "select state, lag from bridge.status") == [("drained", 0)]
+
+                await wait_until_async(drained, what="drained", timeout_seconds=30)
+            run(b, "select bridge.set_state('back', 'running')")
+    assert len(taken(b)) == 20
+
+
+async def test_a_pause_under_load_is_no_failure(
+    rabbitmq: RabbitServer, one_version: Databases
+) -> None:
+    (b,) = one_version(1)
+    queue(b)
+    name = rabbitmq.unique("orders")
+    back = RabbitIn(
+        "back", url=rabbitmq.url, target=b, queue="orders", route=RabbitRoute(queue=name)
+    )
+    await back.install()
+    back.signals.listen("consuming")
+    async with back, RabbitPublisher(rabbitmq.url) as publisher:
+        await back.signals.wait("consuming")
+        for signal in ("leaving", "paused", "failed"):
+            back.signals.listen(signal)
+        with psycopg.connect(b) as blocker:
+            (tables,) = blocker.execute(
+                "select string_agg(distinct format('mbus.%I', payload_table), ', ')"
+                " from mbus.queue q, mbus._tables(q) where q.name = 'orders'"
+            ).fetchone() or ("",)
+            blocker.execute(f"lock table {tables} in share mode".encode())
+            # The first one waits for the lock, and the others behind it.
+            for number in range(5):
+                message = aio_pika.Message(b'{"n": "1"}', message_id=f"news.{number}@abc")
+                await publisher.publish(message, name)
+            run(b, "select bridge.set_state('back', 'paused')")
+            await back.signals.wait("leaving")
+        await back.signals.wait("paused")
+        assert run(b, "select state, problem from bridge.status") == [("paused", None)]
+    assert (back.delivered, back.dropped, len(taken(b))) == (5, 0, 5)
 
 
 def out_again(a: str, rabbitmq: RabbitServer, route: RabbitRoute) -> RabbitOut:

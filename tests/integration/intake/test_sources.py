@@ -3,14 +3,17 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import signal
+from datetime import timedelta
 
 import psycopg
 import pytest
+from asyncssh.sftp import SFTPClientHandler
 
 from postroad.intake import Credentials, CredentialsInvalid, operations, probing
 from postroad.intake.cleaning import clean_up
 from postroad.intake.discovering import discover
-from postroad.intake.engine import Engine
+from postroad.intake.engine import FAILURES_UNTIL_ALERT, Engine
 from postroad.intake.errors import (
     HostKeyChanged,
     LoginRefused,
@@ -20,6 +23,7 @@ from postroad.intake.errors import (
 )
 from postroad.intake.notifying import notify
 from postroad.intake.reconciling import dispatch
+from postroad.intake.source import Source
 from postroad.intake.transferring import transfer
 from postroad.testing import wait_until_async
 from postroad.vault import Vault
@@ -165,6 +169,40 @@ async def test_a_server_that_is_down_waits_with_growing_pauses_and_blocks_nobody
     assert down.server["retry_at"] > first
 
 
+async def test_a_server_that_lets_in_and_does_not_answer_is_given_up(
+    engine: Engine, partner: Partner, sshd: SshServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partner.write("a.csv", b"1")
+    await discover(engine, partner.server_id)
+    monkeypatch.setattr(Source, "answer_timeout", timedelta(seconds=1))
+    partner.connection.execute("update intake.sftp_servers set failures = 1")
+    opendir = SFTPClientHandler.opendir
+
+    async def hang_after(handler: SFTPClientHandler, path: bytes) -> object:
+        # The session process goes on to answer keepalives; what hangs is the sftp server.
+        handle = await opendir(handler, path)
+        hung.append(sshd.hang())
+        return handle
+
+    hung: list[int] = []
+    monkeypatch.setattr(SFTPClientHandler, "opendir", hang_after)
+    for failures in (2, FAILURES_UNTIL_ALERT):
+        partner.connection.execute("update intake.sftp_servers set retry_at = null")
+        with pytest.raises(SourceUnreachable, match="no answer in time"):
+            await discover(engine, partner.server_id)
+        assert len(hung) == failures - 1
+        server = partner.server
+        assert (server["status"], server["failures"]) == ("unreachable", failures)
+        assert server["scan_until"] is None
+        os.kill(hung[-1], signal.SIGKILL)
+    assert _alerts(partner) == ["SFTP server 127.0.0.1 cannot be used"]
+    monkeypatch.setattr(SFTPClientHandler, "opendir", opendir)
+    partner.connection.execute("update intake.sftp_servers set retry_at = null")
+    await run_once(engine, partner)
+    assert partner.statuses == {"a.csv": "completed"}
+    assert partner.server["status"] == "ok"
+
+
 async def test_a_server_that_dies_during_transfers_costs_no_try(
     engine: Engine, partner: Partner, sshd: SshServer
 ) -> None:
@@ -271,6 +309,28 @@ async def test_a_folder_that_files_are_moved_to_is_not_looked_into(
 async def test_files_cannot_be_moved_to_where_they_are(partner: Partner, folder: str) -> None:
     with pytest.raises(MoveFolderInvalid):
         partner.change(after_import="move", move_to=folder.format(root=partner.folder))
+
+
+@pytest.mark.parametrize("alias", ["from where the login begins", "over a link"])
+async def test_a_watched_folder_by_another_name_is_not_moved_into(
+    engine: Engine, partner: Partner, alias: str
+) -> None:
+    link = partner.folder.with_name(partner.folder.name + "-link")
+    link.symlink_to(partner.folder)
+    # Logins begin at the root here.
+    other = str(link) if alias == "over a link" else str(partner.folder).lstrip("/")
+    partner.change(after_import="move", directory=other, move_to=str(partner.folder))
+    partner.write("a.csv", b"1")
+    with pytest.raises(MoveFolderInvalid):
+        await discover(engine, partner.server_id)
+    assert (partner.server["status"], partner.files) == ("error", [])
+    assert "into the folder that is watched" in partner.server["problem"]
+    # Below it by another name is fine, and not looked into.
+    partner.change(move_to=f"{partner.folder}/done", max_depth=2)
+    for _ in range(3):
+        await run_once(engine, partner)
+    assert partner.statuses == {"a.csv": "completed"}
+    assert (partner.folder / "done" / "a.csv").exists()
 
 
 async def test_a_paused_server_is_not_cleaned_up_until_it_goes_on(

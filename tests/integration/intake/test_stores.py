@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from botocore.exceptions import ClientError
 
 from postroad.intake import StoreFull, StoreRefused, StoreUnavailable, operations
 from postroad.intake.discovering import discover
@@ -197,3 +198,22 @@ def test_parts_grow_where_ten_thousand_would_not_do() -> None:
 def test_secrets_of_the_settings_are_not_shown() -> None:
     settings = IntakeSettings(s3_secret_key="planted-secret-8264")
     assert "planted" not in repr(settings)
+
+
+async def test_a_key_that_an_s3_store_refuses_says_why_and_what_to_do(
+    engine: Engine, partner: Partner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store("s3://bucket", S3Options("http://127.0.0.1:9", ACCESS_KEY, SECRET_KEY))
+    answer = {"Error": {"Code": "XMinioParentIsObject", "Message": "in the way"}}
+
+    async def put(key: str, data: bytes, digest: str) -> None:
+        with store._errors():  # type: ignore[attr-defined]
+            raise ClientError(answer, "PutObject")  # type: ignore[arg-type]
+
+    monkeypatch.setattr(engine.store, "put", put)
+    partner.write("a.csv", b"1")
+    await run_once(engine, partner)
+    row = partner.file("a.csv")
+    assert row["status"] == "failed"
+    assert "in the way; remove what is in its way" in row["error_message"]
+    await store.close()

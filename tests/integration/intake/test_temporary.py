@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 from pathlib import Path
@@ -72,3 +73,30 @@ async def test_a_temporary_file_that_vanishes_on_the_way_gets_no_hole(
     await work_off(engine, partner)
     assert partner.file("a.bin")["file_hash"] == sha256(data)
     assert partner.statuses == {"a.bin": "completed"}
+
+
+async def test_a_full_temporary_folder_is_no_failure_of_the_store(
+    engine: Engine, partner: Partner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partner.change(way="temporary_file")
+    partner.write("a.bin", b"1")
+
+    def full(partial: Path, offset: int, piece: bytearray) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(temporary, "_append", full)
+        await run_once(engine, partner)
+    row = partner.file("a.bin")
+    assert (row["status"], row["attempts"], row["lease_token"]) == ("discovered", 0, None)
+    assert "the temporary folder" in row["error_message"]
+    assert row["next_try_at"] > row["updated_at"], "or it would be tried without a pause"
+    assert partner.rows("select * from intake.store_state where failures > 0") == []
+    (alert,) = partner.rows("select * from alerts.report")
+    assert "is full" in alert["title"]
+    partner.connection.execute("update intake.imported_files set next_try_at = intake.now()")
+    await run_once(engine, partner)
+    assert partner.statuses == {"a.bin": "completed"}
+    assert partner.rows("select is_raise from alerts.report where key = %s", alert["key"])[-1] == {
+        "is_raise": False
+    }

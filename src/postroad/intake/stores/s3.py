@@ -249,7 +249,10 @@ class S3Store:
         if code in UPLOAD_LOST:
             return UploadLost(f"the store {self.name} cannot go on with the upload: {text}")
         if code in KEY_REFUSED:
-            return KeyRefused(f"the store {self.name} cannot keep this key: {text}")
+            return KeyRefused(
+                f"the store {self.name} cannot keep this key: {text}",
+                hint="remove what is in its way in the store, or rename the file; then retry it",
+            )
         if code == "BadDigest":
             return ObjectDiffers(f"the store {self.name} received other bytes: {text}")
         if code in FULL or status == INSUFFICIENT_STORAGE or "no space left" in text.lower():

@@ -52,6 +52,13 @@ begin
   if p_note is not null then perform intake._note(v_ids, 'released', p_note); end if;
 end $$;
 
+-- Lets files that are held wait for a while once they are given back: no other worker of this machine could do better.
+create or replace function intake.postpone(p_ids bigint[], p_token bigint, p_pause interval) returns void
+language sql set search_path from current as $$
+  update intake.imported_files f set next_try_at = intake.now() + p_pause
+  where f.id = any (p_ids) and f.lease_token = p_token;
+$$;
+
 -- Where a step begins anew.
 create or replace function intake._start_of(p_status text) returns text
 language sql immutable set search_path from current as $$

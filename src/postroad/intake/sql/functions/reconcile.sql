@@ -1,10 +1,11 @@
 -- Leases that have ended: the files begin their step anew, and the stored parts stay.  That a worker was lost is no try of
 -- the file.  But 50 in a row without a byte of progress are counted as its fault, so that a file which kills its
--- workers ends as failed.
+-- workers ends as failed, and the administrator is told.
 create or replace function intake._release_expired_files(p_ids bigint[]) returns void
 language plpgsql set search_path from current as $$
 declare
-  v_ids bigint[];
+  v_ids  bigint[];
+  v_told bigint;
 begin
   with freed as (
     update intake.imported_files f
@@ -13,11 +14,16 @@ begin
         status = case when f.lease_owner <> 'queued' and f.bytes_done <= f.bytes_at_claim and f.lost_workers + 1 >= 50
                       then 'failed' else intake._start_of(f.status) end,
         error_message = case when f.lease_owner = 'queued' then f.error_message
-                             else 'the worker ' || f.lease_owner || ' was lost' end,
+                             else 'the worker ' || f.lease_owner || ' was lost'
+                                  || case when f.bytes_done <= f.bytes_at_claim and f.lost_workers + 1 >= 50
+                                          then ', the last of 50 in a row without progress' else '' end end,
         lease_token = null, lease_owner = null, lease_until = null, updated_at = intake.now()
     where f.id = any (p_ids) and f.lease_until <= intake.now()
-    returning f.id, f.error_message)
-  select array_agg(f.id) into v_ids from freed f;
+    returning f.id, f.status, f.error_message)
+  , told as (
+    select alerts.raise('intake.file.' || f.id, 'intake', 'error', format('File %s could not be imported', f.id), f.error_message)
+    from freed f where f.status = 'failed')
+  select array_agg(f.id), (select count(*) from told) into v_ids, v_told from freed f;
   if v_ids is not null then perform intake._note(v_ids, 'released', 'its lease ended'); end if;
 end $$;
 
