@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import click
 from psycopg import AsyncConnection
@@ -23,20 +23,7 @@ from postroad.postgres import connect_async
 __all__ = ["coordination"]
 
 T = TypeVar("T")
-STATES = (
-    "Created",
-    "Saving",
-    "Saved",
-    "Activated",
-    "Preparing",
-    "Prepared",
-    "Processing",
-    "Processed",
-    "Committing",
-    "Committed",
-    "Canceling",
-    "Canceled",
-)
+STATES = get_args(status.State)
 _EVENT_COLUMNS = (
     "event_id",
     "state",

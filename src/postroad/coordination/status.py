@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from uuid import UUID
 
 from psycopg import AsyncConnection
@@ -23,6 +23,7 @@ __all__ = [
     "EventStatus",
     "PayloadStatus",
     "ReaderStatus",
+    "State",
     "Step",
     "Summary",
     "entities",
@@ -35,6 +36,22 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+# The states of an event, in the order in which it may pass them.
+State = Literal[
+    "Created",
+    "Saving",
+    "Saved",
+    "Activated",
+    "Preparing",
+    "Prepared",
+    "Processing",
+    "Processed",
+    "Committing",
+    "Committed",
+    "Canceling",
+    "Canceled",
+]
 
 
 @dataclass(frozen=True, slots=True)

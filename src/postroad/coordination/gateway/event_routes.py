@@ -24,20 +24,6 @@ __all__ = ["EventId", "EventRoutes", "known_entity"]
 PAUSE_SECONDS = 0.02
 LARGEST = 2**63 - 1
 EventId = Annotated[int, Path(ge=1, le=LARGEST, description="the number of an event")]
-State = Literal[
-    "Created",
-    "Saving",
-    "Saved",
-    "Activated",
-    "Preparing",
-    "Prepared",
-    "Processing",
-    "Processed",
-    "Committing",
-    "Committed",
-    "Canceling",
-    "Canceled",
-]
 
 _ENTITY = 'select exists (select from coordination."AppEventType" t where t."Entity" = %s)'
 
@@ -119,7 +105,7 @@ class EventRoutes:
 
     async def list_events(
         self,
-        state: State | None = None,
+        state: status.State | None = None,
         entity: str | None = None,
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
         cursor: str | None = None,
