@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import sqlite3
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import psycopg
 import pytest
 
 from postroad.exchange.client import AsyncExchange, ConnectionBusy, Exchange, ProcessCancelled
+from postroad.testing import wait_until_async
 from tests.fixtures.exchange_server import ExchangeProcess, unique
 from tests.integration.exchange_client.erps import Erp
 
@@ -82,6 +85,54 @@ async def test_a_block_that_is_cancelled_is_rolled_back_and_told(
     assert erp.orders() == []
     states = served.rows("select state from exchange.process where database_id = %s", database)
     assert states == [("ABORTED",)]
+
+
+async def test_a_cancelled_task_ends_its_process_before_its_connection_is_rolled_back(
+    served: ExchangeProcess,
+    clients: tuple[AsyncExchange, AsyncExchange],
+    make_erp: Callable[[str], Erp],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (mobile, instance), erp, database = clients, make_erp("postgres"), unique("db")
+    await mobile.send(database, 1, id="m1")
+    loop, preparing, rolled_back = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
+    may_answer = threading.Event()
+    prepare = Exchange.prepare
+
+    def prepare_slowly(self: Exchange, *arguments: Any) -> Any:
+        loop.call_soon_threadsafe(preparing.set)
+        assert may_answer.wait(30)
+        return prepare(self, *arguments)
+
+    monkeypatch.setattr(Exchange, "prepare", prepare_slowly)
+    connection = await psycopg.AsyncConnection.connect(erp.dsn)
+
+    async def work_on_a_lent_connection() -> None:
+        try:
+            async with instance.process(database, connection) as work:
+                await connection.execute(INSERT, ("m1", work.id))
+        except BaseException:
+            await connection.rollback()
+            rolled_back.set()
+            raise
+
+    task = asyncio.create_task(work_on_a_lent_connection())
+    await asyncio.wait_for(preparing.wait(), 20)
+    task.cancel()
+    # The old code rolled back here; the right one cannot before the exchange has answered.
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(rolled_back.wait(), 0.3)
+    task.cancel()
+    may_answer.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    async def is_done() -> bool:
+        return served.states(database) == {"done": 1}
+
+    await wait_until_async(is_done, what="the message is done")
+    assert erp.orders() == ["m1"]
+    await connection.close()
 
 
 async def test_a_process_that_others_settled_does_not_commit(

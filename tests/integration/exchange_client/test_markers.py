@@ -38,9 +38,11 @@ class Instance:
     def work(self, process: str) -> None:
         """Do what a block does, up to COMMIT."""
         self.session.begin()
+        self.session.guard(f"block-{process}", True)
         statement = "insert into orders (id, process_id) values (?, ?)"
         execute(self.erp.engine, self.connection, statement, (process, process))
-        self.do(written(process, DATABASE))
+        self.do(written(process, DATABASE, f"block-{process}"))
+        self.session.unguard(f"block-{process}")
 
 
 @pytest.fixture

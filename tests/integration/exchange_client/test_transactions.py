@@ -87,6 +87,26 @@ def test_a_block_that_commits_itself_is_told_and_not_done_again(
         assert "OPEN" not in erp.markers().values()
 
 
+def test_a_transaction_that_ends_during_prepare_is_not_confirmed(
+    desk: Desk, erp: Erp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = erp.connect()
+    prepare = desk.instance.prepare
+
+    def prepare_and_roll_back(*arguments: Any) -> Any:
+        connection.rollback()
+        return prepare(*arguments)
+
+    monkeypatch.setattr(desk.instance, "prepare", prepare_and_roll_back)
+    with pytest.raises(TransactionEnded):
+        desk.turn(erp, connection, lambda: None)
+    assert (erp.orders(), desk.state()) == ([], "queued")
+    monkeypatch.undo()
+    desk.turn(erp, connection, lambda: None)
+    connection.close()
+    assert (erp.orders(), desk.state()) == (["m1", "m1 again"], "done")
+
+
 def test_a_block_that_commits_at_its_end_is_confirmed(
     desk: Desk, make_erp: Callable[[str], Erp]
 ) -> None:

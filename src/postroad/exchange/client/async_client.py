@@ -20,6 +20,8 @@ from psycopg.rows import tuple_row
 from postroad.exchange.client.standalone import (
     GUARD_POSTGRES,
     IS_SAME_POSTGRES,
+    KINDS_POSTGRES,
+    OPEN_FLAG_POSTGRES,
     PATIENCE_SECONDS_DEFAULT,
     TIMEOUT_SECONDS_DEFAULT,
     WAS_COMMITTED_POSTGRES,
@@ -55,10 +57,7 @@ class _AsyncPostgres:
         return bool(rows[0][0])
 
     def kind_of(self, error: Exception) -> str:
-        code = getattr(error, "sqlstate", None)
-        if code == "23505":
-            return "exists"
-        return "locked" if code in ("55P03", "57014", "40001", "40P01") else "other"
+        return KINDS_POSTGRES.get(getattr(error, "sqlstate", None) or "", "other")
 
     async def begin(self, purpose: str = "work") -> None:
         if self._connection.autocommit:
@@ -77,6 +76,9 @@ class _AsyncPostgres:
 
     async def is_same(self, block: str) -> bool:
         return bool((await self.execute(IS_SAME_POSTGRES))[0][0] == block)
+
+    def open_flag(self) -> str:
+        return OPEN_FLAG_POSTGRES
 
     async def was_committed(self, block: str) -> bool:
         return bool((await self.execute(WAS_COMMITTED_POSTGRES))[0][0] == block)
@@ -283,8 +285,18 @@ class AsyncProcess:
     async def __aexit__(self, kind: Any, error: Any, traceback: Any) -> None:
         work = self._work
         assert work is not None  # noqa: S101 - __aenter__ made it
-        # Not to be cut short: a cancelled task would leave the outcome to the time-out.
-        await asyncio.shield(asyncio.ensure_future(self._end(work, kind, error)))
+        ending = asyncio.ensure_future(self._end(work, kind, error))
+        cancellation: asyncio.CancelledError | None = None
+        # Leaving earlier would give the connection back while the end still works on it: the
+        # enclosing code would roll back the transaction whose commit is then confirmed.
+        while not ending.done():
+            try:
+                await asyncio.wait({ending})
+            except asyncio.CancelledError as cancelled:
+                cancellation = cancelled
+        if cancellation is not None:
+            raise cancellation from (None if ending.cancelled() else ending.exception())
+        ending.result()
 
     async def _end(self, work: Work, kind: Any, error: Any) -> None:
         has_marker = self._may_create is not None

@@ -373,7 +373,7 @@ class _Session:
         raise NotImplementedError
 
     def kind_of(self, error: Exception) -> str:
-        """Tell what an error of an insert means: `exists`, `locked` or `other`."""
+        """Return what an error of an insert means: `exists`, `ended`, `locked` or `other`."""
         raise NotImplementedError
 
     def begin(self, purpose: str = "work") -> None:
@@ -381,11 +381,15 @@ class _Session:
         raise NotImplementedError
 
     def guard(self, block: str, has_marker: bool) -> None:
-        """Mark the transaction: whether it is the same, or what became of it, can be told then."""
+        """Mark the transaction, so that a later call can find out what became of it. Repeatable."""
         raise NotImplementedError
 
     def is_same(self, block: str) -> bool:
-        """Tell whether the transaction is the one that was marked. Raises if it has failed."""
+        """Return whether the transaction is the one that was marked. Raises if it has failed."""
+        raise NotImplementedError
+
+    def open_flag(self) -> str:
+        """Return an expression with one parameter, the block: 0 in its transaction, else null."""
         raise NotImplementedError
 
     def was_committed(self, block: str) -> bool | None:
@@ -441,6 +445,8 @@ class _Sqlite(_Session):
         return bool(found)
 
     def kind_of(self, error: Exception) -> str:
+        if "NOT NULL" in str(error) or "exchange_block" in str(error):
+            return "ended"
         if type(error).__name__ == "IntegrityError":
             return "exists"
         return "locked" if "locked" in str(error) or "busy" in str(error) else "other"
@@ -465,6 +471,9 @@ class _Sqlite(_Session):
     def is_same(self, block: str) -> bool:  # noqa: ARG002
         return self._releases(self.execute)
 
+    def open_flag(self) -> str:
+        return "(select 0 from exchange_block where id = ?)"
+
     def was_committed(self, block: str) -> bool | None:
         table = self.execute("select 1 from sqlite_temp_master where name = 'exchange_block'")
         found = table and self.execute("select 1 from exchange_block where id = ?", (block,))
@@ -478,6 +487,12 @@ class _Sqlite(_Session):
 # query: the block may still choose its isolation level.
 GUARD_POSTGRES = "set local postroad.block_open = '{0}'; set postroad.block_committed = '{0}'"
 IS_SAME_POSTGRES = "select current_setting('postroad.block_open', true)"
+OPEN_FLAG_POSTGRES = "case current_setting('postroad.block_open', true) when ? then 0 end"
+KINDS_POSTGRES = {
+    "23505": "exists",
+    "23502": "ended",
+    **dict.fromkeys(("55P03", "57014", "40001", "40P01"), "locked"),
+}
 WAS_COMMITTED_POSTGRES = "select current_setting('postroad.block_committed', true)"
 
 
@@ -490,10 +505,7 @@ class _Postgres(_Session):
         return bool(found[0])
 
     def kind_of(self, error: Exception) -> str:
-        code = getattr(error, "sqlstate", None)
-        if code == "23505":
-            return "exists"
-        return "locked" if code in ("55P03", "57014", "40001", "40P01") else "other"
+        return KINDS_POSTGRES.get(getattr(error, "sqlstate", None) or "", "other")
 
     def begin(self, purpose: str = "work") -> None:
         if self.connection.autocommit:
@@ -507,6 +519,9 @@ class _Postgres(_Session):
 
     def is_same(self, block: str) -> bool:
         return bool(self.execute(IS_SAME_POSTGRES)[0][0] == block)
+
+    def open_flag(self) -> str:
+        return OPEN_FLAG_POSTGRES
 
     def was_committed(self, block: str) -> bool | None:
         return bool(self.execute(WAS_COMMITTED_POSTGRES)[0][0] == block)
@@ -533,6 +548,10 @@ class _Postgres(_Session):
             self.connection.rollback()
 
 
+# isc_not_valid: a value violates its column's constraint, here NOT NULL.
+NULL_FIREBIRD = 335544347
+
+
 class _Firebird(_Session):
     def __init__(self, connection: Any) -> None:
         super().__init__(connection)
@@ -551,6 +570,8 @@ class _Firebird(_Session):
     def kind_of(self, error: Exception) -> str:
         # With NO WAIT a key that another transaction has not committed counts as a violation, too.
         code = getattr(error, "sqlstate", None)
+        if NULL_FIREBIRD in (getattr(error, "gds_codes", None) or ()):
+            return "ended"
         if code in ("23000", "23505"):
             return "exists"
         return "locked" if code in ("40001", "40P01") else "other"
@@ -568,7 +589,7 @@ class _Firebird(_Session):
         self._has_row = has_marker
         if has_marker:
             self.execute(
-                "insert into exchange_marker"
+                "update or insert into exchange_marker"
                 " (process_id, database_id, outcome, marker_seq, written_at, is_acked)"
                 " values (?, '', 'OPEN', null, ?, 1)",
                 (block, _now()),
@@ -577,6 +598,9 @@ class _Firebird(_Session):
 
     def is_same(self, block: str) -> bool:  # noqa: ARG002
         return self._releases(self.connection.execute_immediate)
+
+    def open_flag(self) -> str:
+        return "(select 0 from exchange_marker where process_id = ?)"
 
     def was_committed(self, block: str) -> bool | None:
         # Without a table of its own there is no trace that only a commit leaves.
@@ -656,8 +680,13 @@ def created(may_create: bool) -> Steps:
             raise
 
 
-def written(process: str, database: str) -> Steps:
-    """Write the marker of a process, in the transaction that it is about."""
+def written(process: str, database: str, block: str) -> Steps:
+    """Write the marker of a process, in the transaction that it is about and in no other.
+
+    A transaction that was ended elsewhere, for instance by a pool that took its connection back
+    while `prepare` was under way, violates the column's not-null constraint.
+    """
+    flag = yield ("session", "open_flag")
     (highest,) = yield (
         "session",
         "execute",
@@ -667,10 +696,10 @@ def written(process: str, database: str) -> Steps:
     yield (
         "session",
         "execute",
-        "insert into exchange_marker"
+        "insert into exchange_marker"  # noqa: S608 - the flag is a constant
         " (process_id, database_id, outcome, marker_seq, written_at, is_acked)"
-        " values (?, ?, 'COMMITTED', ?, ?, 0)",
-        (process, database, (highest[0] or 0) + 1, _now()),
+        " values (?, ?, 'COMMITTED', ?, ?, " + flag + ")",
+        (process, database, (highest[0] or 0) + 1, _now(), block),
     )
 
 
@@ -822,7 +851,7 @@ def finished(work: Work, database: str, has_marker: bool) -> Steps:
     """End a block that did not raise: prepare, marker, COMMIT, confirm."""
     fate = yield from _fate(work)
     if fate == COMMITTED:
-        fate = yield from _rest_committed(work)
+        fate = yield from _rest_committed(work, has_marker)
     if fate == ABORTED:
         said = "its transaction failed or was rolled back inside the block"
         yield from undone(work, said, "fail")
@@ -871,12 +900,13 @@ def _fate(work: Work) -> Steps:
     return PARTLY if is_spoilt else COMMITTED
 
 
-def _rest_committed(work: Work) -> Steps:
+def _rest_committed(work: Work, has_marker: bool) -> Steps:
     """Commit what a block did after a COMMIT of its own, and begin a transaction to confirm in."""
     try:
         if not (yield ("session", "is_idle")):
             yield ("session", "commit")
         yield ("session", "begin")
+        yield ("session", "guard", work.block, has_marker)
     except Exception as error:  # noqa: BLE001 - what came before stays committed
         logger.debug("process %s: the rest was not committed: %s", work.id, error)
         return PARTLY
@@ -894,6 +924,7 @@ def _put_aside(work: Work, database: str, has_marker: bool, said: str) -> Steps:
     try:
         yield ("session", "rollback")
         yield ("session", "begin")
+        yield ("session", "guard", work.block, has_marker)
         yield from _confirmed(work, database, has_marker)
     except Exception as error:  # noqa: BLE001 - told, and there is nothing better to be done
         logger.error("process %s: its files were not put aside: %s", work.id, error)  # noqa: TRY400
@@ -902,7 +933,6 @@ def _put_aside(work: Work, database: str, has_marker: bool, said: str) -> Steps:
 def _confirmed(work: Work, database: str, has_marker: bool) -> Steps:
     """Prepare, marker, COMMIT, confirm, in the transaction that is open."""
     try:
-        yield ("session", "unguard", work.block)
         for reply in work.replies:
             if reply.is_large:
                 yield ("http", "upload", work.id, reply)
@@ -914,16 +944,21 @@ def _confirmed(work: Work, database: str, has_marker: bool) -> Steps:
     if answer["status"] != "OK":
         yield ("session", "rollback")
         raise ProcessCancelled(f"process {work.id} is not ours any more")
-    if has_marker:
-        try:
-            yield from written(work.id, database)
-        except Exception as error:
-            # COMMIT was not sent, so this is certain.
-            kind = yield ("session", "kind_of", error)
-            yield from undone(work, str(error))
-            if kind == "exists":
-                raise ProcessCancelled(f"process {work.id} was settled as aborted") from error
-            raise
+    try:
+        if has_marker:
+            yield from written(work.id, database, work.block)
+        yield ("session", "unguard", work.block)
+    except Exception as error:
+        # COMMIT was not sent, so this is certain.
+        kind = yield ("session", "kind_of", error)
+        yield from undone(work, str(error))
+        if kind == "exists":
+            raise ProcessCancelled(f"process {work.id} was settled as aborted") from error
+        if kind == "ended":
+            raise TransactionEnded(
+                f"process {work.id}: its transaction was ended while the block was being left"
+            ) from error
+        raise
     try:
         yield ("session", "commit")
     except TransactionEnded as error:
