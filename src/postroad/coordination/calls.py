@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from decimal import Decimal
+from typing import Any
 
 import psycopg
+from psycopg.types.json import set_json_loads
 
 from postroad.coordination.errors import translate
 
-__all__ = ["said", "said_async"]
+__all__ = ["read_exactly", "said", "said_async"]
+
+# Python refuses to convert integers of more digits.
+MAX_INTEGER_DIGITS = 4300
 
 EVENTS = "co_events"
 VOTES = "co_votes"
@@ -45,6 +52,19 @@ PURGE = "select coordination.purge(%s, %s)"
 
 # One statement takes messages and does what they say, so one commit does both.
 DROP_EVENTS = "select count(*) from mbus.consumen_co_events_by_reader(1000)"
+
+
+def read_exactly(cursor: psycopg.AsyncCursor[Any]) -> None:
+    """Let the cursor read JSON numbers that have a fraction as Decimal instead of float."""
+    set_json_loads(_load_exactly, cursor)
+
+
+def _load_exactly(text: str | bytes) -> Any:
+    return json.loads(
+        text,
+        parse_float=Decimal,
+        parse_int=lambda digits: (int if len(digits) < MAX_INTEGER_DIGITS else Decimal)(digits),
+    )
 
 
 @contextmanager

@@ -46,10 +46,15 @@ MAX_ATTEMPTS_DEFAULT = 5
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One staged payload, as a check sees it; of a delete the content is the key."""
+    """A changed row, as a check of a Reader gets it.
+
+    `entity` is its name at the Writer, `operation` is Insert, Update or Delete. `content` holds the
+    row after the change by column, of a Delete the key only. Numbers with a fraction are Decimal;
+    uuid, date and time columns are text, and so are `json` and `jsonb` columns.
+    """
 
     entity: str
-    operation: str
+    operation: Literal["Insert", "Update", "Delete"]
     content: dict[str, Any]
 
 
@@ -183,8 +188,10 @@ class Puller(SteadyService):
         cursor = await connection.execute(calls.WAITING_FOR_CHECKS)
         waiting = [int(row[0]) for row in await cursor.fetchall()]
         for event in waiting:
-            cursor = await connection.execute(calls.STAGED_PAYLOADS, (event,))
-            changes = [Change(*row) for row in await cursor.fetchall()]
+            async with connection.cursor() as payloads:
+                calls.read_exactly(payloads)
+                await payloads.execute(calls.STAGED_PAYLOADS, (event,))
+                changes = [Change(*row) for row in await payloads.fetchall()]
             reason = None
             for check in self._checks:
                 reason = await check(event, changes)

@@ -14,6 +14,7 @@ from uuid import UUID
 from psycopg import AsyncConnection
 from psycopg.rows import class_row
 
+from postroad.coordination.calls import read_exactly
 from postroad.coordination.errors import EventNotFound
 
 __all__ = [
@@ -307,5 +308,6 @@ async def _rows(
     parameters: Sequence[object] = (),
 ) -> list[T]:
     async with connection.cursor(row_factory=class_row(shape)) as cursor:
+        read_exactly(cursor)
         await cursor.execute(query.encode(), parameters)
         return await cursor.fetchall()

@@ -269,6 +269,13 @@ create table odd (
 """
 
 
+EXACT = """
+create type pair as (f double precision, t text[]);
+create table exact (a int primary key, f double precision, r real, fs double precision[],
+  bounds integer[], js jsonb[], p pair, ps pair[], ts text[]);
+"""
+
+
 def test_values_of_every_kind_travel_unharmed(server: Any, database: str, connect: Connect) -> None:
     with server.clone(*SCHEMAS) as replica:
         source, target = connect(database, autocommit=True), connect(replica, autocommit=True)
@@ -285,9 +292,19 @@ def test_values_of_every_kind_travel_unharmed(server: Any, database: str, connec
             (2, 'ключ', null, 1e-300, null, null, null, null, null, null, '{}',
              null, null, null, null, null, null, null)"""
         )
+        for session in (source, target):
+            session.execute(EXACT)
+        source.execute("select coordination.track('exact')")
+        target.execute("select coordination.replicate('exact')")
+        source.execute(
+            """insert into exact values (1, '-0', '-0', '{1.5,-0,NaN}', '[0:1]={7,8}',
+              '{"{\\"a\\": 1.50}",null,"null"}', '(-0,"[2:3]={x,y}")', '{"(-0,)"}', '{-0,1.10}')"""
+        )
         source.execute("select coordination.publish()")
         page = source.execute("select page::text from coordination.pull(0, 0, 10)").fetchone()
         target.execute("select coordination.stage(%s::jsonb)", page)
+        look = "select e::text from exact e"
+        assert source.execute(look).fetchall() == target.execute(look).fetchall()
         look = "select o::text, j is null from odd o order by a"
         assert source.execute(look).fetchall() == target.execute(look).fetchall()
         assert target.execute("select count(*) from odd").fetchone() == (2,)

@@ -229,6 +229,75 @@ async def test_lists_come_in_pages_and_changes_as_they_are_applied(
         assert "/coordination/v1/entities/DummyNode/{key}" in document["paths"]
 
 
+EXACT_TABLE = """
+create table "Price" ("Id" bigint primary key, "Amount" numeric, "Rate" double precision,
+  "Facts" jsonb, "Levels" integer[])
+"""
+
+
+async def test_values_travel_exactly(newest_server: TestServer) -> None:
+    async with _served(newest_server) as (house, client):
+        for part, register in (("writer", "track"), ("lists", "replicate")):
+            await house.run(part, EXACT_TABLE)
+            await house.run(part, f"select coordination.{register}('\"Price\"')")
+
+        async def followed() -> bool:
+            return (await client.get("/entities/Price")).status_code == 200
+
+        await wait_until_async(followed, what="routes of the new entity")
+        body = (
+            '{"Id": 1, "Amount": 123456789015.123456, "Rate": -0.0, "Levels": "[0:1]={7,8}",'
+            ' "Facts": {"weight": 0.12345678901234567890123}}'
+        )
+        headers = {"Content-Type": "application/json"}
+        created = await client.post("/entities/Price", content=body, headers=headers)
+        assert created.status_code == 201, created.text
+        address = "/entities/Price/1"
+        after = {"after": created.json()["event_id"]}
+        stored = 'select "Amount"::text, "Rate"::text, "Facts"::text, "Levels"::text from "Price"'
+        wanted = [
+            ("123456789015.123456", "-0", '{"weight": 0.12345678901234567890123}', "[0:1]={7,8}")
+        ]
+        assert await house.run("writer", stored) == wanted
+        read = await client.get(address, params=after)
+        assert await house.run("lists", stored) == wanted
+        # What a client reads and sends back is what was there, even if it reads numbers as floats.
+        row = read.json()
+        assert (row["Amount"], row["Levels"]) == ("123456789015.123456", "[0:1]={7,8}")
+        assert "0.12345678901234567890123" in read.text
+        del row["Id"], row["Facts"]
+        changed = await client.patch(address, json=row, headers={"If-Match": read.headers["etag"]})
+        assert changed.status_code == 200, changed.text
+        assert await house.run("writer", stored) == wanted
+        listed = await client.get("/entities/Price")
+        assert listed.json()["items"] == [read.json()]
+        assert "0.12345678901234567890123" in listed.text
+        payloads = await client.get(f"/events/{after['after']}/payloads")
+        content = payloads.json()["items"][0]["content"]
+        assert (content["Amount"], content["Rate"]) == ("123456789015.123456", "-0")
+
+
+async def test_a_key_may_have_several_parts_and_any_character(newest_server: TestServer) -> None:
+    async with _served(newest_server) as (house, client):
+        for part, register in (("writer", "track"), ("lists", "replicate")):
+            await house.run(
+                part, 'create table "Line" (a text, b numeric, note text, primary key (a, b))'
+            )
+            await house.run(part, f"select coordination.{register}('\"Line\"')")
+
+        async def followed() -> bool:
+            return (await client.get("/entities/Line")).status_code == 200
+
+        await wait_until_async(followed, what="routes of the new entity")
+        for key in ("plain", "with, comma", 'a "quote"', "a/slash", "ü & ? #", ""):
+            created = await client.post("/entities/Line", json={"a": key, "b": 1.5, "note": "x"})
+            location = created.headers["location"].removeprefix("/coordination/v1")
+            found = await client.get(location)
+            assert (found.status_code, found.json()["a"]) == (200, key), location
+            gone = await client.delete(location.split("?")[0])
+            assert gone.status_code == 200, location
+
+
 async def test_with_a_token_nobody_gets_in_without_it(newest_server: TestServer) -> None:
     async with _served(newest_server, token="pr_secret") as (_, client):
         assert (await client.get("/readers")).status_code == 401

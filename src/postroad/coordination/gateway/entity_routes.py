@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Header, Query, Request, Response
+from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool
 from pydantic import BaseModel
 
 from postroad import trace
-from postroad.coordination.gateway.rows import Rows, Written
+from postroad.coordination.gateway.rows import Row, Rows
 from postroad.coordination.gateway.shapes import Shape
 from postroad.web import Page, decode_cursor, page_of, problem_responses
 
@@ -70,24 +72,27 @@ class EntityRoutes:
             status_code=201,
             summary=f"Create a {name} at the Writer",
             name=f"create_{name}",
+            response_model=Command,
             responses=problem_responses(409, 422, 503),
             **kinds,
         )
         router.add_api_route(
-            f"{path}/{{key}}",
+            f"{path}/{{key:path}}",
             self._change(),
             methods=["PATCH"],
             summary=f"Change a {name} at the Writer",
             name=f"change_{name}",
+            response_model=Command,
             responses=problem_responses(404, 409, 412, 422, 503),
             **kinds,
         )
         router.add_api_route(
-            f"{path}/{{key}}",
+            f"{path}/{{key:path}}",
             self._delete,
             methods=["DELETE"],
             summary=f"Delete a {name} at the Writer",
             name=f"delete_{name}",
+            response_model=Command,
             responses=problem_responses(404, 409, 412, 422, 503),
             **kinds,
         )
@@ -97,93 +102,115 @@ class EntityRoutes:
             methods=["GET"],
             summary=f"Read rows of {name} from the Reader",
             name=f"list_{name}",
+            response_model=Page[dict[str, Any]],
             responses=problem_responses(404, 422, 503),
             **kinds,
         )
         router.add_api_route(
-            f"{path}/{{key}}",
+            f"{path}/{{key:path}}",
             self._get,
             methods=["GET"],
             summary=f"Read one {name} from the Reader",
             name=f"get_{name}",
+            response_model=dict[str, Any],
             responses=problem_responses(404, 422, 503),
             **kinds,
         )
 
-    def _creation(self) -> Callable[..., Awaitable[Command]]:
+    def _creation(self) -> Callable[..., Awaitable[Response]]:
         model = self._shape.creation()
 
-        async def create(response: Response, body: Any, mode: Mode = None) -> Command:
-            values = body.model_dump(by_alias=True, exclude_unset=True, mode="json")
+        async def create(request: Request, body: Any, mode: Mode = None) -> Response:
             async with self._writer.connection() as connection:
                 await _begin(connection, mode)
-                written = await self._rows.insert(connection, values)
-            response.headers["Location"] = self._location(written)
-            return _answer(response, written)
+                row = await self._rows.insert(connection, _given(body), await _text(request))
+                event = await _event(connection)
+            key = quote(self._rows.join_key(row), safe=",")
+            after = f"?after={event}" if event is not None else ""
+            return _answer(event, row, 201, {"Location": f"{self._path}/{key}{after}"})
 
         # The annotation is made here, so it cannot be written in the signature.
         create.__annotations__["body"] = model
         return create
 
-    def _change(self) -> Callable[..., Awaitable[Command]]:
+    def _change(self) -> Callable[..., Awaitable[Response]]:
         model = self._shape.change()
 
         async def change(
             key: str,
-            response: Response,
+            request: Request,
             body: Any,
             mode: Mode = None,
             if_match: IfMatch = None,
-        ) -> Command:
-            values = body.model_dump(by_alias=True, exclude_unset=True, mode="json")
+        ) -> Response:
             async with self._writer.connection() as connection:
                 await _begin(connection, mode)
-                written = await self._rows.update(connection, key, values, _version(if_match))
-            return _answer(response, written)
+                row = await self._rows.update(
+                    connection, key, _given(body), await _text(request), _version(if_match)
+                )
+                return _answer(await _event(connection), row)
 
         change.__annotations__["body"] = model
         return change
 
-    async def _delete(
-        self, key: str, response: Response, mode: Mode = None, if_match: IfMatch = None
-    ) -> Command:
+    async def _delete(self, key: str, mode: Mode = None, if_match: IfMatch = None) -> Response:
         async with self._writer.connection() as connection:
             await _begin(connection, mode)
-            written = await self._rows.delete(connection, key, _version(if_match))
-        return _answer(response, written)
+            await self._rows.delete(connection, key, _version(if_match))
+            return _answer(await _event(connection), None)
 
     async def _list(
         self,
         after: After = None,
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
         cursor: str | None = None,
-    ) -> Page[dict[str, Any]]:
+    ) -> Response:
         await self._wait(after)
         start = decode_cursor(cursor, *(str for _ in self._shape.keys)) if cursor else None
         async with self._reader.connection() as connection:
             found = await self._copies.page(connection, start, limit + 1)
-        return page_of(found, limit, lambda row: tuple(self._copies.key_of(row)))
+        page = page_of(found, limit, lambda row: row.key)
+        items = ",".join(row.text for row in page.items)
+        return _json(f'{{"items":[{items}],"cursor":{json.dumps(page.cursor)}}}')
 
-    async def _get(self, key: str, response: Response, after: After = None) -> dict[str, Any]:
+    async def _get(self, key: str, after: After = None) -> Response:
         await self._wait(after)
         async with self._reader.connection() as connection:
-            found = await self._copies.get(connection, key)
-        if self._copies.columns == self._rows.columns:
-            # Of fewer columns the version would be another than the Writer's.
-            response.headers["ETag"] = f'"{found.version}"'
-        return found.row or {}
-
-    def _location(self, written: Written) -> str:
-        """Where the new row is read, once the Reader has it."""
-        key = quote(",".join(self._rows.key_of(written.row or {})), safe=",")
-        after = f"?after={written.event_id}" if written.event_id is not None else ""
-        return f"{self._path}/{key}{after}"
+            row = await self._copies.get(connection, key)
+        # Of fewer columns the version would be another than the Writer's.
+        is_whole = self._copies.columns == self._rows.columns
+        return _json(row.text, headers={"ETag": f'"{row.version}"'} if is_whole else {})
 
 
-def _answer(response: Response, written: Written) -> Command:
-    if written.version is not None:
-        response.headers["ETag"] = f'"{written.version}"'
-    return Command(event_id=written.event_id, row=written.row)
+def _given(body: BaseModel) -> list[str]:
+    """Return the columns that the request names."""
+    fields = type(body).model_fields
+    return [str(fields[name].alias) for name in fields if name in body.model_fields_set]
+
+
+async def _text(request: Request) -> str:
+    """Return the body as it was sent: the database reads numbers exactly, the model does not."""
+    body = await request.body()
+    return body.decode(json.detect_encoding(body))
+
+
+async def _event(connection: AsyncConnection[Any]) -> int | None:
+    cursor = await connection.execute("select coordination.current_event()")
+    row = await cursor.fetchone()
+    return row[0] if row else None
+
+
+def _json(text: str, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(text, status, headers, media_type="application/json")
+
+
+def _answer(
+    event: int | None, row: Row | None, status: int = 200, headers: dict[str, str] | None = None
+) -> Response:
+    """Write a `Command`."""
+    text = f'{{"event_id":{json.dumps(event)},"row":{row.text if row is not None else "null"}}}'
+    version = {"ETag": f'"{row.version}"'} if row is not None else {}
+    return _json(text, status, {**version, **(headers or {})})
 
 
 def _version(if_match: str | None) -> str | None:

@@ -1,10 +1,16 @@
-"""Commands to the Writer's tables and queries to the Reader's, written once for every entity."""
+"""Commands to the Writer's tables and queries to the Reader's, written once for every entity.
+
+Rows stay JSON text between the database and the client: parsed in Python, a numeric would become a
+floating-point number.
+"""
 
 from __future__ import annotations
 
-import json
+import csv
+import io
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import psycopg
@@ -14,18 +20,16 @@ from postroad.coordination.errors import RowNotFound, RowRefused, VersionConflic
 from postroad.coordination.gateway.shapes import Shape
 from postroad.web import CursorInvalid, RequestInvalid
 
-__all__ = ["Rows", "Written"]
-
-Row = dict[str, Any]
+__all__ = ["Row", "Rows"]
 
 
-class Written:
-    """What a command did: the event that it wrote, the row as it is now, and its version."""
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row as JSON text, its version, and its key as text."""
 
-    def __init__(self, event_id: int | None, row: Row | None, version: str | None) -> None:
-        self.event_id = event_id
-        self.row = row
-        self.version = version
+    text: str
+    version: str
+    key: tuple[str, ...]
 
 
 class Rows:
@@ -42,53 +46,62 @@ class Rows:
             for key in shape.keys
         )
         # The same columns in the same order on both sides give the same version on both sides.
-        self._image = sql.SQL("(select row_to_json(x.*) from (select {}) x)").format(
+        image = sql.SQL("(select row_to_json(x.*) from (select {}) x)::text").format(
             sql.SQL(", ").join(
-                sql.SQL("t.{}").format(sql.Identifier(column.name)) for column in shape.columns
+                sql.SQL("{} as {}").format(sql.SQL(column.image), sql.Identifier(column.name))
+                for column in shape.columns
             )
         )
+        keys = sql.SQL(", ").join(
+            sql.SQL("t.{}::text").format(sql.Identifier(k)) for k in shape.keys
+        )
+        self._row = sql.SQL("{0}, md5({0}), array[{1}]").format(image, keys)
 
-    async def insert(self, connection: AsyncConnection[Any], values: Row) -> Written:
-        """Insert a row. Raises RowRefused."""
-        names = sql.SQL(", ").join(map(sql.Identifier, values))
-        statement = sql.SQL(
-            "insert into {table} as t ({names}) select {names}"
-            " from json_populate_record(null::{table}, %s) returning {image}, md5({image}::text)"
-        ).format(table=self._table, names=names, image=self._image)
-        if not values:
-            statement = sql.SQL(
-                "insert into {table} as t default values returning {image}, md5({image}::text)"
-            ).format(table=self._table, image=self._image)
+    async def insert(
+        self, connection: AsyncConnection[Any], names: Sequence[str], body: str
+    ) -> Row:
+        """Insert a row with these columns of a JSON object. Raises RowRefused."""
+        columns = sql.SQL(", ").join(map(sql.Identifier, names))
+        values = sql.SQL(
+            "({columns}) select {columns} from json_populate_record(null::{table}, %s)"
+            if names
+            else "default values"
+        ).format(columns=columns, table=self._table)
+        statement = sql.SQL("insert into {} as t {} returning {}").format(
+            self._table, values, self._row
+        )
         async with self._refusals():
-            cursor = await connection.execute(
-                statement, (json.dumps(values, default=str),) if values else None
-            )
-            row = await cursor.fetchone()
-        return await self._written(connection, row)
+            cursor = await connection.execute(statement, (body,) if names else None)
+            return Row(*await cursor.fetchone() or ())
 
     async def update(
-        self, connection: AsyncConnection[Any], key: str, values: Row, version: str | None
-    ) -> Written:
-        """Change a row. Raises RowNotFound, VersionConflict, RowRefused."""
+        self,
+        connection: AsyncConnection[Any],
+        key: str,
+        names: Sequence[str],
+        body: str,
+        version: str | None,
+    ) -> Row:
+        """Set these columns from a JSON object. Raises RowNotFound, VersionConflict, RowRefused."""
         parts = self._parts(key)
-        await self._claim(connection, key, parts, version)
-        if not values:
-            return await self._current(connection, key, parts)
+        row = await self._claim(connection, key, parts, version)
+        if not names:
+            return row
         # A single column takes no row constructor of one, hence the select.
-        names = sql.SQL(", ").join(map(sql.Identifier, values))
         statement = sql.SQL(
-            "update {table} as t set ({names}) = (select {names}"
-            " from json_populate_record(null::{table}, %s)) where {same_key}"
-            " returning {image}, md5({image}::text)"
-        ).format(table=self._table, names=names, same_key=self._same_key, image=self._image)
+            "update {table} as t set ({columns}) = (select {columns}"
+            " from json_populate_record(null::{table}, %s)) where {same_key} returning {row}"
+        ).format(
+            table=self._table,
+            columns=sql.SQL(", ").join(map(sql.Identifier, names)),
+            same_key=self._same_key,
+            row=self._row,
+        )
         async with self._refusals():
-            cursor = await connection.execute(statement, (json.dumps(values, default=str), *parts))
-            row = await cursor.fetchone()
-        return await self._written(connection, row)
+            cursor = await connection.execute(statement, (body, *parts))
+            return Row(*await cursor.fetchone() or ())
 
-    async def delete(
-        self, connection: AsyncConnection[Any], key: str, version: str | None
-    ) -> Written:
+    async def delete(self, connection: AsyncConnection[Any], key: str, version: str | None) -> None:
         """Delete a row. Raises RowNotFound, VersionConflict, RowRefused."""
         parts = self._parts(key)
         await self._claim(connection, key, parts, version)
@@ -96,11 +109,10 @@ class Rows:
             await connection.execute(
                 sql.SQL("delete from {} t where {}").format(self._table, self._same_key), parts
             )
-        return await self._written(connection, None)
 
-    async def get(self, connection: AsyncConnection[Any], key: str) -> Written:
+    async def get(self, connection: AsyncConnection[Any], key: str) -> Row:
         """Read one row. Raises RowNotFound."""
-        return await self._current(connection, key, self._parts(key))
+        return await self._find(connection, key, self._parts(key))
 
     async def page(
         self, connection: AsyncConnection[Any], after: Sequence[str] | None, limit: int
@@ -116,7 +128,7 @@ class Rows:
             )
             start = sql.SQL(" where ({}) > ({})").format(keys, values)
         statement = sql.SQL("select {} from {} t{} order by {} limit %s").format(
-            self._image, self._table, start, keys
+            self._row, self._table, start, keys
         )
         try:
             cursor = await connection.execute(statement, (*(after or ()), limit))
@@ -124,79 +136,65 @@ class Rows:
             raise CursorInvalid(
                 "the cursor belongs to another list", hint="begin without one"
             ) from refused
-        return [row[0] for row in await cursor.fetchall()]
+        return [Row(*row) for row in await cursor.fetchall()]
 
-    def key_of(self, row: Row) -> list[str]:
-        """Give the key of a row, as text."""
-        return [str(row[key]) for key in self._shape.keys]
+    def join_key(self, row: Row) -> str:
+        """Give the key of a row as `_parts` reads it."""
+        if len(row.key) == 1:
+            return row.key[0]
+        line = io.StringIO()
+        csv.writer(line, lineterminator="").writerow(row.key)
+        return line.getvalue()
 
     def _parts(self, key: str) -> list[str]:
-        parts = key.split(",") if len(self._shape.keys) > 1 else [key]
+        # Several parts are a line of CSV, so that a part may hold a comma.
+        parts = (
+            next(csv.reader(io.StringIO(key, newline="")), [])
+            if len(self._shape.keys) > 1
+            else [key]
+        )
         if len(parts) != len(self._shape.keys) or "\x00" in key:
             raise RequestInvalid(
                 f"a key of {self._shape.name} has {len(self._shape.keys)} parts",
-                hint=f"give {','.join(self._shape.keys)}, parted by commas",
+                hint=f"give {','.join(self._shape.keys)}; put a part that has a comma in quotes",
             )
         return parts
 
     async def _claim(
         self, connection: AsyncConnection[Any], key: str, parts: Sequence[str], version: str | None
-    ) -> None:
-        async with self._unreadable_key(key):
-            cursor = await connection.execute(
-                sql.SQL("select md5({}::text) from {} t where {} for update").format(
-                    self._image, self._table, self._same_key
-                ),
-                parts,
-            )
-            row = await cursor.fetchone()
-        if row is None:
-            raise self._missing(key)
-        if version is not None and row[0] != version:
+    ) -> Row:
+        row = await self._find(connection, key, parts, " for update")
+        if version is not None and row.version != version:
             raise VersionConflict(
                 f"{self._shape.name} {key} was changed since it was read",
-                hint="read it again and decide anew",
+                hint="read it again and repeat the change",
                 entity=self._shape.name,
                 key=key,
             )
+        return row
 
-    async def _current(
-        self, connection: AsyncConnection[Any], key: str, parts: Sequence[str]
-    ) -> Written:
-        async with self._unreadable_key(key):
-            cursor = await connection.execute(
-                sql.SQL("select {0}, md5({0}::text) from {1} t where {2}").format(
-                    self._image, self._table, self._same_key
-                ),
-                parts,
-            )
-            row = await cursor.fetchone()
-        if row is None:
-            raise self._missing(key)
-        return Written(None, row[0], row[1])
-
-    async def _written(self, connection: AsyncConnection[Any], row: Any) -> Written:
-        cursor = await connection.execute("select coordination.current_event()")
-        event = await cursor.fetchone()
-        return Written(event[0] if event else None, *(row or (None, None)))
-
-    def _missing(self, key: str) -> RowNotFound:
-        return RowNotFound(
-            f"there is no {self._shape.name} {key}",
-            hint="a row that was just written is seen with ?after=<event id>",
-            entity=self._shape.name,
-            key=key,
+    async def _find(
+        self, connection: AsyncConnection[Any], key: str, parts: Sequence[str], lock: str = ""
+    ) -> Row:
+        statement = sql.SQL("select {} from {} t where {}{}").format(
+            self._row, self._table, self._same_key, sql.SQL(lock)
         )
-
-    @asynccontextmanager
-    async def _unreadable_key(self, key: str) -> AsyncIterator[None]:
         try:
-            yield
+            cursor = await connection.execute(statement, parts)
         except psycopg.DataError as refused:
             raise RequestInvalid(
                 f"{key!r} is no key of {self._shape.name}: {refused.diag.message_primary}",
                 hint=f"give {','.join(self._shape.keys)}",
             ) from refused
+        row = await cursor.fetchone()
+        if row is None:
+            raise RowNotFound(
+                f"there is no {self._shape.name} {key}",
+                hint="a row that was just written is seen with ?after=<event id>",
+                entity=self._shape.name,
+                key=key,
+            )
+        return Row(*row)
 
     @asynccontextmanager
     async def _refusals(self) -> AsyncIterator[None]:

@@ -19,7 +19,7 @@ _TYPES: dict[str, Any] = {
     "smallint": Annotated[int, Field(ge=-(2**15), le=2**15 - 1)],
     "boolean": bool,
     "uuid": UUID,
-    "numeric": Decimal,
+    "numeric": Annotated[Decimal, Field(allow_inf_nan=True)],
     "double precision": float,
     "real": float,
     "date": date,
@@ -34,7 +34,8 @@ _COLUMNS = """
 select e.name, format('%I.%I', e.schema_name, e.table_name), e.key_columns, e.mode,
   a.attname::text, format_type(a.atttypid, null), information_schema._pg_char_max_length(
     a.atttypid, a.atttypmod)::integer,
-  a.attnotnull, a.atthasdef or a.attidentity <> '', a.attidentity = 'a'
+  a.attnotnull, a.atthasdef or a.attidentity <> '', a.attidentity = 'a',
+  coordination._exact(format('t.%I', a.attname), a.atttypid, true)
 from coordination.entity e
 join pg_attribute a on a.attrelid = to_regclass(format('%I.%I', e.schema_name, e.table_name))
 where e.role = %s and a.attnum > 0 and not a.attisdropped and a.attgenerated = ''
@@ -52,6 +53,8 @@ class Column:
     is_required: bool
     is_nullable: bool
     is_generated: bool
+    # An SQL expression: the value of the column of row `t`, so that its JSON is exact.
+    image: str
 
     def annotation(self) -> Any:
         """Give the type of the column's value in a request."""
@@ -120,22 +123,15 @@ async def read_shapes(
     shapes: dict[str, Shape] = {}
     for name, table, keys, mode, *column in await cursor.fetchall():
         shape = shapes.setdefault(name, Shape(name, table, tuple(keys), mode, ()))
-        label, kind, length, is_not_null, has_default, is_generated = column
-        shapes[name] = Shape(
-            name,
-            table,
-            shape.keys,
-            mode,
-            (
-                *shape.columns,
-                Column(
-                    label,
-                    kind,
-                    length,
-                    is_not_null and not has_default,
-                    not is_not_null,
-                    is_generated,
-                ),
-            ),
+        label, kind, length, is_not_null, has_default, is_generated, image = column
+        added = Column(
+            label,
+            kind,
+            length,
+            is_not_null and not has_default,
+            not is_not_null,
+            is_generated,
+            image,
         )
+        shapes[name] = replace(shape, columns=(*shape.columns, added))
     return list(shapes.values())

@@ -34,11 +34,33 @@ language sql stable set search_path from current as $$
 set bytea_output = 'hex'$settings$ else '' end
 $$;
 
+-- An expression: a value as JSON that comes back as the same value, through json and jsonb.  Numbers have no negative zero in jsonb and JSON
+-- arrays have no bounds, so such values are written as text; json_to_record accepts text for every type.
+-- p_for_clients: numerics are written as text as well, because most clients read JSON numbers as floating point.
+create or replace function coordination._exact(p_value text, p_type regtype, p_for_clients boolean default false) returns text
+language sql stable set search_path from current as $$
+  with recursive base as (
+    select t.* from pg_type t where t.oid = p_type
+    union all
+    select t.* from base b join pg_type t on t.oid = b.typbasetype where b.typtype = 'd')
+  select case
+    when p_for_clients and b.oid = 'numeric'::regtype or b.typtype = 'c'
+      or b.typcategory = 'A' and (e.typtype <> 'b' or e.oid in ('json'::regtype, 'jsonb'::regtype))
+    then p_value || '::text'
+    when b.oid in ('real'::regtype, 'double precision'::regtype) or b.typcategory = 'A'
+    then format($case$case when %1$s::text ~ '^\[|(^|[{,])-0($|[,}])' then to_json(%1$s::text) else to_json(%1$s%2$s) end$case$,
+      p_value, case when p_for_clients and e.oid = 'numeric'::regtype then '::text[]' else '' end)
+    else p_value end
+  from base b left join pg_type e on e.oid = b.typelem
+  where b.typtype <> 'd'
+$$;
+
 -- An expression: the row of an alias as JSON, with these columns only.
 create or replace function coordination._image(p_table regclass, p_alias text, p_columns text[]) returns text
 language sql stable set search_path from current as $$
-  select format('(select row_to_json(x.*) from (select %s) x)',
-    string_agg(format('%s.%I%s as %2$I', p_alias, c.name, case when c.is_text then '::text' else '' end), ', '))
+  select format('(select row_to_json(x.*) from (select %s) x)', string_agg(format('%s as %I',
+    case when c.is_text then format('%s.%I::text', p_alias, c.name)
+      else coordination._exact(format('%s.%I', p_alias, c.name), c.type::regtype) end, c.name), ', '))
   from coordination._columns(p_table) c where c.name = any (p_columns)
 $$;
 
