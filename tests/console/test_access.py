@@ -38,7 +38,7 @@ def sign_in(client: httpx.Client, name: str, password: str = PASSWORD) -> httpx.
 def strange(console: RunningConsole, number: int) -> httpx.Client:
     """Ask from an address of its own, so that the other tests of this worker are not locked out."""
     transport = httpx.HTTPTransport(local_address=f"127.0.0.{number}")
-    return httpx.Client(base_url=console.url, transport=transport)
+    return httpx.Client(base_url=console.url, transport=transport, timeout=60)
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -142,6 +142,13 @@ def test_a_post_from_another_site_changes_nothing(client: httpx.Client) -> None:
 
 def test_a_foreign_name_for_our_address_is_refused(client: httpx.Client) -> None:
     assert client.get("/console/login", headers={"host": "evil.example"}).status_code == 421
+
+
+@pytest.mark.parametrize("referer", ["http://[", "http://[::1"])
+def test_a_referer_that_cannot_be_parsed_is_ignored(client: httpx.Client, referer: str) -> None:
+    answer = client.get("/console/language/ru", headers={"referer": referer})
+    assert answer.headers["location"] == "/console/"
+    assert client.get("/console/login?next=//[").status_code == 200
 
 
 def test_the_cookie_is_kept_from_scripts_and_other_sites(client: httpx.Client) -> None:

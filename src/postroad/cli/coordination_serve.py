@@ -77,6 +77,7 @@ def serve(
                     port=settings.port if port is None else port,
                     after_timeout=settings.after_timeout,
                     token=settings.token.get_secret_value() if settings.token else None,
+                    http=application.settings.http,
                 )
             )
         asyncio.run(_serve(part, services, bridges, databases, seconds))

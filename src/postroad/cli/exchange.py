@@ -74,6 +74,7 @@ def serve(
             host=host,
             port=port,
             is_pooled=application.settings.database.is_pooled,
+            http=application.settings.http,
         )
         uvloop.run(_serve(server, as_json))
 

@@ -20,6 +20,7 @@ from postroad.cli.intake_servers import servers
 from postroad.cli.output import json_option, print_json, print_table
 from postroad.intake import status as facts
 from postroad.intake.context import IntakeContext
+from postroad.settings import HttpSettings
 
 __all__ = ["intake"]
 
@@ -127,6 +128,7 @@ def serve(application: Application, host: str | None, port: int | None) -> None:
                 api_token(application),
                 host or settings.host,
                 settings.port if port is None else port,
+                application.settings.http,
             )
         )
 
@@ -141,7 +143,7 @@ def outbox(application: Application) -> None:
     with intake_context(application) as context:
         if context.settings.amqp_url is None:
             raise click.UsageError("no RabbitMQ is set: POSTROAD_INTAKE__AMQP_URL=amqp://…")
-        asyncio.run(_serve(context, None, "", 0))
+        asyncio.run(_serve(context, None))
 
 
 @intake.command()
@@ -182,7 +184,13 @@ def _schedule_file(application: Application) -> str:
     return str(folder / "intake-beat")
 
 
-async def _serve(context: IntakeContext, token: str | None, host: str, port: int) -> None:
+async def _serve(
+    context: IntakeContext,
+    token: str | None,
+    host: str = "",
+    port: int = 0,
+    http: HttpSettings | None = None,
+) -> None:
     from postroad.intake.api import create_api
     from postroad.intake.outbox import open_outbox
     from postroad.web import WebServer
@@ -192,7 +200,7 @@ async def _serve(context: IntakeContext, token: str | None, host: str, port: int
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     async with AsyncExitStack() as running:
         if token is not None:
-            server = WebServer(create_api(context, token), host=host, port=port)
+            server = WebServer(create_api(context, token), host=host, port=port, http=http)
             await running.enter_async_context(server)
             click.echo(f"web API at {server.url}/intake/v1, described at {server.url}/intake/docs")
         publisher = await open_outbox(context.dsn, context.settings)

@@ -109,6 +109,7 @@ def gateway(context: PartContext) -> Service:
         port=context.port("coordination", settings.port),
         token=settings.token.get_secret_value() if settings.token else None,
         after_timeout=settings.after_timeout,
+        http=context.application.settings.http,
     )
 
 

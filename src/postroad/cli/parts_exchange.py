@@ -34,6 +34,7 @@ def exchange(context: PartContext) -> Service:
         host="127.0.0.1",
         port=context.port("exchange", settings.exchange.port),
         is_pooled=settings.database.is_pooled,
+        http=settings.http,
     )
 
 

@@ -27,7 +27,8 @@ def intake(context: PartContext) -> Service:
     """Make the web interface; the web part leads to it."""
     port = context.port("intake", context.application.settings.intake.port)
     app = create_api(make_context(context), api_token(context.application))
-    return WebServer(app, host="127.0.0.1", port=port, name="intake")
+    http = context.application.settings.http
+    return WebServer(app, host="127.0.0.1", port=port, name="intake", http=http)
 
 
 def worker(context: PartContext) -> Service:

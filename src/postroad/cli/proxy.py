@@ -16,7 +16,7 @@ __all__ = ["Proxy"]
 # About one connection only, so neither side may pass them on (RFC 9110, 7.6.1).
 HOP_BY_HOP = {
     "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer",
-    "transfer-encoding", "upgrade", "host",
+    "transfer-encoding", "upgrade", "host", "origin",
 }  # fmt: skip
 TIMEOUT = httpx.Timeout(connect=5.0, read=None, write=60.0, pool=30.0)
 

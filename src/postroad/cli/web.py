@@ -21,6 +21,7 @@ from postroad.console.accounts import Accounts
 from postroad.console.application import add_console, add_health
 from postroad.console.database import DatabaseFacts
 from postroad.console.doors import Doors
+from postroad.console.gate import PREFIX
 from postroad.console.history import History
 from postroad.console.house import House
 from postroad.console.looks import Looks
@@ -72,7 +73,7 @@ class WebService(Service):
         async with self._house(http) as house:
             app = _application(self._context, house)
             server = WebServer(
-                app, host=http.host, port=http.port, trusted_proxies=http.trusted_proxies
+                app, host=http.host, port=http.port, http=http, form_paths=(f"{PREFIX}/",)
             )
             async with server:
                 self.answer = {"url": server.url}

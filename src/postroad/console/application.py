@@ -53,13 +53,7 @@ def add_console(app: FastAPI, house: House) -> None:
         binding_refresh_interval=1.0,
         reconnect_timeout=10.0,
     )
-    app.add_middleware(
-        Gate,
-        accounts=house.accounts,
-        looks=house.looks,
-        host=house.http.host,
-        public_url=house.http.public_url,
-    )
+    app.add_middleware(Gate, accounts=house.accounts, looks=house.looks)
 
 
 def add_health(app: FastAPI, house: House) -> None:

@@ -117,16 +117,17 @@ def texts_of(request: Request) -> Texts:
 
 
 def _inside(wanted: str) -> str:
-    """Let nobody be sent elsewhere by a link to the login page."""
-    parts = urlsplit(wanted)
-    is_ours = not parts.scheme and not parts.netloc and wanted.startswith(f"{PREFIX}/")
-    return wanted if is_ours and "\\" not in wanted else f"{PREFIX}/"
+    """Return a path of the console: a link to the login page must not lead to another site."""
+    is_inside = wanted.startswith(f"{PREFIX}/") and wanted.isprintable() and "\\" not in wanted
+    return wanted if is_inside else f"{PREFIX}/"
 
 
 def _back(request: Request) -> str:
-    referer = urlsplit(request.headers.get("referer", ""))
-    path = referer.path + (f"?{referer.query}" if referer.query else "")
-    return _inside(path)
+    try:
+        referer = urlsplit(request.headers.get("referer", ""))
+    except ValueError:
+        return f"{PREFIX}/"
+    return _inside(referer.path + (f"?{referer.query}" if referer.query else ""))
 
 
 def login_page(

@@ -53,17 +53,20 @@ class Looks:
         key: object,
         load: Callable[[], Awaitable[T]],
         age_seconds: float = AGE_DEFAULT_SECONDS,
+        *,
+        is_strict: bool = False,
     ) -> T:
-        """Return the value of a key, at most so old, or older where a look is dear.
+        """Return the value of a key, at most `age_seconds` old, or older where loading is slow.
 
-        Raises what `load` raises; who asks a second later tries again.
+        With `is_strict` the value is never older, however slow the database is: permissions.
+        Raises what `load` raises; a failure is cached for a second.
         """
         look = self._looks.setdefault(key, _Look())
-        if not self._is_fresh(look, age_seconds):
-            if look.lock.locked() and look.taken_at is not None:
+        if not self._is_fresh(look, age_seconds, is_strict=is_strict):
+            if not is_strict and look.lock.locked() and look.taken_at is not None:
                 return cast("T", look.value)
             async with look.lock:
-                if not self._is_fresh(look, age_seconds):
+                if not self._is_fresh(look, age_seconds, is_strict=is_strict):
                     await self._take(look, load)
         if len(self._looks) > KEPT_MOST:
             self._forget_oldest()
@@ -87,10 +90,12 @@ class Looks:
         """Look anew next time: somebody has just changed something."""
         self._looks.pop(key, None)
 
-    def _is_fresh(self, look: _Look, age_seconds: float) -> bool:
+    def _is_fresh(self, look: _Look, age_seconds: float, *, is_strict: bool) -> bool:
         if look.taken_at is None:
             return False
         age = self._clock.monotonic() - look.taken_at
+        if is_strict:
+            return age < age_seconds
         # One time alone is no measure yet; the second look is made as soon as it is asked for.
         cost = min(look.costs_seconds) if len(look.costs_seconds) > 1 else 0.0
         return age < max(age_seconds, min(cost / SHARE_MOST, AGE_MOST_SECONDS))

@@ -150,6 +150,7 @@ class View:
         return await self.house.looks.get(
             ("session", token),
             lambda: self.house.accounts.session(token, self.session.address),
+            is_strict=True,
         )
 
     def may(self, role: Role) -> bool:

@@ -30,6 +30,7 @@ from postroad.exchange.routes import Routes
 from postroad.exchange.served_time import ServedTime
 from postroad.exchange.upkeep import Upkeep, recover
 from postroad.service import Service
+from postroad.settings import HttpSettings
 from postroad.settings.exchange import ExchangeSettings
 from postroad.web import WebServer
 
@@ -60,8 +61,10 @@ class ExchangeServer(Service):
         host: str | None = None,
         port: int | None = None,
         is_pooled: bool = False,
+        http: HttpSettings | None = None,
     ) -> None:
         super().__init__("exchange")
+        self._http = http
         self.settings = settings or ExchangeSettings()
         self.web: WebServer | None = None
         self.desk: Desk | None = None
@@ -125,7 +128,9 @@ class ExchangeServer(Service):
             upkeep = Upkeep(desk)
             upkeep.signals = self.signals
             routes = Routes(desk)
-            self.web = WebServer(create_app(desk), host=self._host, port=self._port)
+            self.web = WebServer(
+                create_app(desk), host=self._host, port=self._port, http=self._http
+            )
             async with upkeep, routes, self.web:
                 self.announce_ready()
                 logger.info("exchange_serves", extra={"url": self.web.url, "epoch": epoch})

@@ -55,6 +55,11 @@ class HttpSettings(Section):
     public_url: str | None = None
     """How browsers reach it through a proxy, such as https://road.example. Default: directly."""
 
+    allowed_hosts: tuple[str, ...] = ()
+    """Further names under which clients reach the HTTP services, such as road.example; `*` accepts
+    every name, which is safe only behind a proxy that checks it. Addresses, localhost, the
+    machine's name and the host of `public_url` are always accepted. Default: none."""
+
     trusted_proxies: tuple[Proxy, ...] = ()
     """Addresses or networks of proxies whose X-Forwarded headers are believed. Default: none."""
 

@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from postroad.errors import PostroadError
+from postroad.web.errors import RequestInvalid
 from postroad.web.problems import Problem, problem_of, problem_response
 from postroad.web.tracing import TraceContext
 
@@ -30,6 +31,7 @@ def prepare(app: FastAPI) -> FastAPI:
     app.add_exception_handler(HTTPException, _http)
     for unavailable in (psycopg.OperationalError, PoolTimeout):
         app.add_exception_handler(unavailable, _unavailable)
+    app.add_exception_handler(psycopg.DataError, _invalid_value)
     app.add_exception_handler(Exception, _unforeseen)
     return app
 
@@ -90,6 +92,12 @@ async def _unavailable(_: Request, failure: Exception) -> JSONResponse:
             retryable=True,
         )
     )
+
+
+async def _invalid_value(_: Request, failure: Exception) -> JSONResponse:
+    # Such as text with NUL, or a number out of range: the request is to blame, not the server.
+    logger.info("request_value_invalid", extra={"detail": str(failure).strip()})
+    return problem_response(problem_of(RequestInvalid("the database cannot store a value of it")))
 
 
 async def _unforeseen(request: Request, failure: Exception) -> JSONResponse:

@@ -1,17 +1,22 @@
-"""What can be wrong with a request, whatever room it is for.
+"""Errors of requests that every HTTP service shares.
 
 ```
 WebError
-├── TokenMissing       401  no token, or one that nobody has
+├── HostInvalid        400  not exactly one well-formed header Host
+├── PathInvalid        400
+├── TokenMissing       401  no token, or an unknown one
 ├── Forbidden          403  known, and not allowed to
+├── OriginNotAllowed   403  sent by a page of another site
 ├── ResourceMissing    404
 ├── Conflict           409  contradicts what is already stored
 ├── BodyTooLarge       413
+├── MediaTypeRefused   415
+├── HostNotAllowed     421  the header Host is not a name of this server
 ├── RequestInvalid     422  well-formed, and not acceptable
 └── CursorInvalid      422
 ```
 
-A room derives its own leaves from these where the status is the one that it wants.
+A component derives its own errors from these where the status fits.
 """
 
 from __future__ import annotations
@@ -25,6 +30,11 @@ __all__ = [
     "Conflict",
     "CursorInvalid",
     "Forbidden",
+    "HostInvalid",
+    "HostNotAllowed",
+    "MediaTypeRefused",
+    "OriginNotAllowed",
+    "PathInvalid",
     "RequestInvalid",
     "ResourceMissing",
     "TokenMissing",
@@ -40,8 +50,20 @@ class WebError(PostroadError):
     status: ClassVar[int] = 400
 
 
+class HostInvalid(WebError):
+    """The request has no header Host, several, or one that cannot be parsed."""
+
+    code = "web_host_invalid"
+
+
+class PathInvalid(WebError):
+    """The path contains a character that no resource can have."""
+
+    code = "web_path_invalid"
+
+
 class TokenMissing(WebError):
-    """The request carries no token, or one that nobody has."""
+    """The request carries no token, or an unknown one."""
 
     code = "web_token_missing"
     kind = "refused"
@@ -54,6 +76,29 @@ class Forbidden(WebError):
     code = "web_forbidden"
     kind = "refused"
     status = 403
+
+
+class OriginNotAllowed(WebError):
+    """A page of another site sent the request."""
+
+    code = "web_origin_not_allowed"
+    kind = "refused"
+    status = 403
+
+
+class HostNotAllowed(WebError):
+    """The header Host names a server that this one is not."""
+
+    code = "web_host_not_allowed"
+    kind = "refused"
+    status = 421
+
+
+class MediaTypeRefused(WebError):
+    """The body has a media type that the server does not accept."""
+
+    code = "web_media_type_refused"
+    status = 415
 
 
 class ResourceMissing(WebError):

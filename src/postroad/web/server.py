@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from postroad.errors import PostroadError
 from postroad.service import Service
+from postroad.web.origins import OriginCheck
+
+if TYPE_CHECKING:
+    from postroad.settings import HttpSettings
 
 __all__ = ["AddressInUse", "WebServer"]
 
@@ -29,8 +34,8 @@ class AddressInUse(PostroadError):
 class WebServer(Service):
     """Serves one application until it is stopped; port 0 takes a free one.
 
-    What a request says of its own origin (X-Forwarded-For, X-Forwarded-Proto) is believed only when
-    it comes from one of the trusted proxies.
+    Every request passes the checks of `OriginCheck` first. `http` names the hosts and proxies that
+    are trusted; X-Forwarded headers of other clients are ignored.
     """
 
     def __init__(
@@ -40,13 +45,20 @@ class WebServer(Service):
         host: str = "127.0.0.1",
         port: int = 0,
         name: str = "http",
-        trusted_proxies: Sequence[str] = (),
+        http: HttpSettings | None = None,
+        form_paths: tuple[str, ...] = (),
     ) -> None:
         super().__init__(name)
-        self.app = app
+        self.app = OriginCheck(
+            app,
+            host=host,
+            public_url=http.public_url if http else None,
+            allowed_hosts=http.allowed_hosts if http else (),
+            form_paths=form_paths,
+        )
         self.host = host
         self.port = port
-        self._trusted_proxies = list(trusted_proxies)
+        self._trusted_proxies = list(http.trusted_proxies) if http else []
 
     @property
     def url(self) -> str:

@@ -1,4 +1,4 @@
-"""Which names of ours the gate knows."""
+"""What the gate lets through without a session."""
 
 from __future__ import annotations
 
@@ -8,28 +8,44 @@ import httpx
 import pytest
 from starlette.responses import PlainTextResponse
 
-from postroad.cli.parts import PartContext
-from postroad.cli.web import WebService
 from postroad.console.gate import Gate
+from postroad.console.login import _inside
 from postroad.console.looks import Looks
-from postroad.settings import HttpSettings
 
 
-class Nobody:
-    """Stands for settings and accounts that are not asked."""
+class NoAccounts:
+    """Nobody is signed in."""
 
-    def __init__(self, **given: Any) -> None:
-        self.__dict__.update(given)
+    async def session(self, *_: Any) -> None:
+        return None
 
 
 @pytest.mark.parametrize(
-    ("name", "status"), [("road.example", 200), ("localhost", 200), ("evil.example", 421)]
+    ("path", "status"),
+    [
+        ("/console/login", 200),
+        ("/console/static/a.css", 200),
+        ("/console/loginX", 401),
+        ("/console/login/a", 401),
+        ("/console/bus", 401),
+        ("/consoles", 200),
+    ],
 )
-async def test_the_name_that_the_command_line_gave_is_ours(name: str, status: int) -> None:
-    application = Nobody(settings=Nobody(http=HttpSettings(port=8080)))
-    context = PartContext(application, "", {"host": "road.example", "port": 0})  # type: ignore[arg-type]
-    http = WebService(context)._http()
-    assert (http.host, http.port) == ("road.example", 0)
-    gate = Gate(PlainTextResponse("in"), Nobody(), Looks(), host=http.host)  # type: ignore[arg-type]
+async def test_only_the_login_page_is_open(path: str, status: int) -> None:
+    gate = Gate(PlainTextResponse("in"), NoAccounts(), Looks())  # type: ignore[arg-type]
     async with httpx.AsyncClient(transport=httpx.ASGITransport(gate)) as client:
-        assert (await client.get(f"http://{name}/console/login")).status_code == status
+        assert (await client.get(f"http://localhost{path}")).status_code == status
+
+
+async def test_what_changes_something_must_carry_an_origin() -> None:
+    gate = Gate(PlainTextResponse("in"), NoAccounts(), Looks())  # type: ignore[arg-type]
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(gate)) as client:
+        assert (await client.post("http://localhost/console/login")).status_code == 403
+        own = {"origin": "http://localhost"}
+        assert (await client.post("http://localhost/console/login", headers=own)).status_code == 200
+
+
+@pytest.mark.parametrize("wanted", ["//[", "//evil.example", "/console/\nb", "", "/console/\\a"])
+def test_the_login_leads_only_to_pages_of_the_console(wanted: str) -> None:
+    assert _inside(wanted) == "/console/"
+    assert _inside("/console/bus?state=dead") == "/console/bus?state=dead"

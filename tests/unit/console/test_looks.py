@@ -133,3 +133,31 @@ async def test_only_so_many_looks_are_kept() -> None:
         clock.seconds += 1
         await looks.get(number, load)
     assert len(looks._looks) <= 501
+
+
+async def test_a_session_is_never_older_than_its_age_however_slow_the_database() -> None:
+    clock = HandClock()
+    looks = Looks(clock)
+    loading, release = asyncio.Event(), asyncio.Event()
+    value = "signed in"
+
+    async def slow() -> str:
+        clock.seconds += 5
+        return value
+
+    async def hanging() -> str:
+        loading.set()
+        await release.wait()
+        return value
+
+    for _ in range(3):
+        clock.seconds += 100
+        await looks.get("session", slow, 2, is_strict=True)
+    value = "revoked"
+    clock.seconds += 3
+    first = asyncio.create_task(looks.get("session", hanging, 2, is_strict=True))
+    await loading.wait()
+    second = asyncio.create_task(looks.get("session", hanging, 2, is_strict=True))
+    await asyncio.sleep(0)
+    release.set()
+    assert await asyncio.gather(first, second) == ["revoked", "revoked"]

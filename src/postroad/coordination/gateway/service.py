@@ -26,6 +26,7 @@ from postroad.coordination.gateway.application import (
 from postroad.coordination.gateway.shapes import Shape, read_shapes
 from postroad.postgres.connections import connect_async
 from postroad.service import Service
+from postroad.settings import HttpSettings
 from postroad.web import WebServer
 
 __all__ = ["Gateway"]
@@ -60,8 +61,10 @@ class Gateway(Service):
         port: int = 0,
         after_timeout: timedelta = AFTER_TIMEOUT_DEFAULT,
         token: str | None = None,
+        http: HttpSettings | None = None,
     ) -> None:
         super().__init__("coordination gateway")
+        self._http = http
         self._databases = (writer, coordinator, reader)
         self._after_timeout = after_timeout
         self._token = token
@@ -82,7 +85,9 @@ class Gateway(Service):
         async with open_databases(*self._databases) as databases:
             replicas = await self._look(databases.reader, "replica")
             current = _Current(self._make_application(databases, shapes, replicas))
-            self.server = WebServer(current, host=self._host, port=self._port, name=self.name)
+            self.server = WebServer(
+                current, host=self._host, port=self._port, name=self.name, http=self._http
+            )
             async with self.server:
                 self.announce_ready()
                 while not await self.pause(FOLLOW_SECONDS):
