@@ -33,6 +33,7 @@ BACK = {
         alter table exchange.database drop column is_restore_told;
         alter table exchange.message drop column is_parked_by_file;
         alter table exchange.lane drop column replies;
+        alter table exchange.server drop column root_path;
     """,
     "coordination": """
         alter table coordination."AppEvent" drop column "TraceParent";

@@ -108,19 +108,21 @@ def messages(
 
 
 @click.command()
-@click.argument("message_id", metavar="ID")
+@click.argument("message_id", metavar="[ID]", required=False)
 @click.option("--sender", help="Whose message, where several have used the id.")
 @click.option("--recipient", help="Whose reply, where several have one of this id.")
 @click.option("--database", help="Of which database.")
+@click.option("--by-file", is_flag=True, help="All that were parked because of their files.")
 @dry_run_option
 @json_option
 @pass_application
 def requeue(
     application: Application,
-    message_id: str,
+    message_id: str | None,
     sender: str | None,
     database: str | None,
     recipient: str | None,
+    by_file: bool,
     is_dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -128,7 +130,14 @@ def requeue(
 
     Example: postroad exchange requeue order-17 --sender tablet-3
     """
+    if by_file is (message_id is not None):
+        raise click.UsageError("give the id of a message, or --by-file")
     with exchange_connection(application) as connection:
+        if message_id is None:
+            count = operations.requeue_by_file(connection, database=database)
+            _end(connection, is_dry_run)
+            _say(f"{count} messages", "handed out again", is_dry_run, as_json, count=count)
+            return
         operations.requeue(
             connection, message_id, sender=sender, database=database, recipient=recipient
         )
@@ -213,18 +222,24 @@ def replay(
 
 @click.command()
 @click.option("--fix", "is_fixing", is_flag=True, help="Repair what is found.")
-@click.option("--root", type=click.Path(path_type=Path), help="The root folder.")
+@click.option(
+    "--root",
+    type=click.Path(path_type=Path),
+    help="The root folder. Default: the one that the server used last.",
+)
 @json_option
 @pass_application
 def check(application: Application, is_fixing: bool, root: Path | None, as_json: bool) -> None:
     """Compare rows and folders: missing, changed, misplaced and unlisted files.
 
-    Leaves with 1 if something is wrong and was not repaired.
+    Exits with 1 if a file is missing or changed (`--fix` parks its message), or if something else
+    is wrong and was not repaired. Refuses a folder that is not the journal's root.
 
     Example: postroad exchange check --fix
     """
-    storage = Storage(root or exchange_root(application))
     with exchange_connection(application) as connection, Progress(transient=True) as bar:
+        served = status.server(connection)["root_path"]
+        storage = Storage(root or (Path(served) if served else exchange_root(application)))
         task = bar.add_task("comparing rows and folders", total=None)
         findings = compare(
             connection,
@@ -240,7 +255,7 @@ def check(application: Application, is_fixing: bool, root: Path | None, as_json:
         print_table(columns, rows)
     else:
         click.echo("rows and folders agree")
-    if any(not finding.is_fixed for finding in findings):
+    if any(not one.is_fixed or one.kind in ("missing", "changed") for one in findings):
         raise click.exceptions.Exit(1)
 
 

@@ -3,14 +3,14 @@
 | finding | what it is | repair |
 |---|---|---|
 | moved | a file lies in another folder than its row says | moved there |
-| missing | no file | the administrator is told; the message is parked unless it was processed |
+| missing | no file | an alert; the message is parked unless it was processed |
 | changed | other size or digest than what was taken in | the same, and the file goes to Error |
 | unlisted | a file that no row knows | put aside in Error under `unlisted-…` |
 | temporary | left behind by a crash | removed |
-| unsafe | a link, a pipe, a folder among the files | told, never touched |
+| unsafe | a link, a pipe, a folder among the files | reported, never touched |
 
-Blocking, and on its own: it runs beside a serving exchange, so what is under way is looked at once
-more before it counts as a finding.
+Blocking. It may run beside a serving exchange: a difference is read a second time before it counts.
+It refuses a folder that is not the journal's root, in which every file would be missing.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ from typing import Any, Literal
 
 from psycopg import Connection
 
-from postroad.exchange.errors import ExchangeError, FileUnsafe
+from postroad.exchange import status
+from postroad.exchange.errors import ExchangeError, FileUnsafe, RootForeign
 from postroad.exchange.files import FOLDERS, TEMPORARY_PREFIX, Storage
 from postroad.exchange.placement import Move, redo
+from postroad.exchange.root import is_root_locked, root_name
 
 __all__ = ["Finding", "check"]
 
@@ -68,7 +70,11 @@ def check(
     is_fixing: bool = False,
     progress: Callable[[int], None] = lambda _: None,
 ) -> list[Finding]:
-    """Return every difference; with `is_fixing` repair it. Commits as it goes."""
+    """Return every difference; with `is_fixing` repair it. Commits as it goes.
+
+    Raises RootForeign, before anything is changed.
+    """
+    _refuse_foreign(connection, storage)
     findings: list[Finding] = []
     known = [row[0] for row in connection.execute(DATABASES).fetchall()]
     connection.rollback()
@@ -80,6 +86,20 @@ def check(
         if name not in known
     ]
     return findings
+
+
+def _refuse_foreign(connection: Connection[Any], storage: Storage) -> None:
+    server = status.server(connection)
+    connection.rollback()
+    known, path = server["root_id"], server["root_path"]
+    hint = f"give --root the folder that the server uses: {path}" if path else None
+    if known is not None and root_name(storage.root) != known:
+        raise RootForeign(f"{storage.root} is not the root folder of this journal", hint=hint)
+    if server["is_serving"] and not is_root_locked(storage.root):
+        # The same name and no lock: a copy of the root, or the server runs on another machine.
+        raise RootForeign(
+            f"the server {server['holder']} does not serve from {storage.root}", hint=hint
+        )
 
 
 def _check_database(

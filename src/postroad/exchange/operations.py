@@ -36,6 +36,7 @@ __all__ = [
     "renew_client",
     "replay",
     "requeue",
+    "requeue_by_file",
     "resolve",
     "restored_in",
 ]
@@ -58,6 +59,7 @@ REQUEUE = (
     "select exchange.requeue(p_epoch => null, p_id => %s, p_sender => %s, p_database => %s,"
     " p_recipient => %s) as answer"
 )
+REQUEUE_BY_FILE = "select exchange.requeue_by_file(p_epoch => null, p_database => %s) as count"
 RESTORED_IN = "select exchange.restored_in(p_database => %s) as seconds"
 REPLAY = (
     "select exchange.replay(p_epoch => null, p_database => %s, p_from => %s, p_is_skipped => %s)"
@@ -165,6 +167,15 @@ def requeue(
                 hint="what a restored database lost comes back with: postroad exchange replay",
             )
     return answer
+
+
+def requeue_by_file(connection: Connection[Any], *, database: str | None = None) -> int:
+    """Put back everything that was parked because its file was missing or wrong; return how many.
+
+    The server quarantines again what it still does not find.
+    """
+    count: int = _run(connection, REQUEUE_BY_FILE, (database,))[0]["count"]
+    return count
 
 
 def replay(

@@ -15,9 +15,40 @@ from pathlib import Path
 
 from postroad.exchange.errors import FileUnsafe, RootForeign, RootLocked, storage_failure
 
-__all__ = ["Root"]
+__all__ = ["Root", "is_root_locked", "root_name"]
 
 NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "fuse.sshfs"}
+
+
+def root_name(path: Path) -> uuid.UUID | None:
+    """Return the name of a root folder, None if it has none. Raises FileUnsafe, RootForeign."""
+    marker = path / ".root.json"
+    if marker.is_symlink():
+        raise FileUnsafe(f"{marker} is a link", hint="remove it")
+    try:
+        return uuid.UUID(json.loads(marker.read_text(encoding="utf-8"))["root"])
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as failure:
+        raise RootForeign(
+            f"{marker} cannot be read",
+            hint="restore it from a backup; its name is in exchange.server.root_id",
+        ) from failure
+
+
+def is_root_locked(path: Path) -> bool:
+    """Return whether a server on this machine holds the lock of a root folder."""
+    try:
+        lock = os.open(path / ".lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
 
 
 class Root:
@@ -61,24 +92,16 @@ class Root:
             self._lock = None
 
     def _name(self) -> uuid.UUID:
-        marker = self.path / ".root.json"
-        with contextlib.suppress(FileNotFoundError):
-            if marker.is_symlink():
-                raise FileUnsafe(f"{marker} is a link", hint="remove it")
-            try:
-                return uuid.UUID(json.loads(marker.read_text(encoding="utf-8"))["root"])
-            except (ValueError, KeyError, TypeError) as failure:
-                raise RootForeign(
-                    f"{marker} cannot be read",
-                    hint="restore it from a backup; its name is in exchange.server.root_id",
-                ) from failure
+        found = root_name(self.path)
+        if found is not None:
+            return found
         name = uuid.uuid4()
         temporary = self.path / ".root.json.new"
         with temporary.open("w", encoding="utf-8") as file:
             json.dump({"root": str(name)}, file)
             file.flush()
             os.fsync(file.fileno())
-        temporary.rename(marker)
+        temporary.rename(self.path / ".root.json")
         folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(folder)

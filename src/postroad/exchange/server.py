@@ -42,7 +42,7 @@ LOCK = "select pg_try_advisory_lock(exchange._lock_class(), 1)"
 TAKE_OVER = (
     "select (s).epoch, (s).served_seconds from exchange.take_over(p_root_id => %s, p_holder => %s,"
     " p_started_timeout => %s, p_ready_timeout => %s, p_defer_delay => %s, p_suspect_after => %s,"
-    " p_failed_policy => %s, p_events_kept => %s) s"
+    " p_failed_policy => %s, p_events_kept => %s, p_root_path => %s) s"
 )
 LOCK_PATIENCE_SECONDS = 10.0
 ROOT_PATIENCE_SECONDS = 3.0
@@ -180,6 +180,7 @@ class ExchangeServer(Service):
                     settings.suspect_after,
                     settings.failed_policy,
                     settings.events_kept,
+                    str(self._root.path),
                 ),
             )
         except psycopg.Error as failure:

@@ -6,15 +6,20 @@ import asyncio
 import json
 import os
 import re
+import shutil
+from pathlib import Path
 from typing import Any
 
 import psycopg
+import pytest
 from click.testing import CliRunner
 
 from postroad.cli.exit_codes import exit_code
 from postroad.cli.main import cli
 from postroad.errors import PostroadError
+from postroad.exchange import operations
 from postroad.exchange.check import check
+from postroad.exchange.errors import RootForeign
 from postroad.exchange.files import Storage
 from postroad.testing import wait_until_async
 from tests.fixtures.exchange import Caller, Room
@@ -156,6 +161,59 @@ async def test_check_finds_every_difference_and_repairs_it(exchange: Room) -> No
     assert await _commit(exchange.caller("erp")) == ["moved", "fine"]
 
 
+async def test_check_refuses_a_folder_that_is_not_the_journals_root(
+    exchange: Room, tmp_path: Path
+) -> None:
+    phone = exchange.caller("phone")
+    await phone.send("m1")
+    empty, copied = tmp_path / "empty", tmp_path / "copy"
+    empty.mkdir()
+    copied.mkdir()
+    shutil.copy(exchange.root / ".root.json", copied)
+    for wrong in (empty, copied):
+        with (
+            psycopg.connect(exchange.dsn) as connection,
+            pytest.raises(RootForeign, match=str(wrong)),
+        ):
+            check(connection, Storage(wrong), is_fixing=True)
+        assert not (wrong / "sales").exists()
+    assert exchange.rows("select state from exchange.message") == [{"state": "queued"}]
+    assert exchange.alerts() == []
+
+
+async def test_what_check_parked_for_want_of_its_file_is_requeued_in_bulk(exchange: Room) -> None:
+    phone, erp = exchange.caller("phone"), exchange.caller("erp")
+    await phone.send("done")
+    assert await _commit(erp) == ["done"]
+    for id_ in ("m1", "m2", "gone"):
+        await phone.send(id_)
+    sales = exchange.root / "sales"
+    aside = sales.rename(exchange.root / ".aside")
+    with psycopg.connect(exchange.dsn) as connection:
+        found = check(connection, Storage(exchange.root), is_fixing=True)
+        assert [one.kind for one in found] == ["missing"] * 4
+    shutil.rmtree(sales)
+    aside.rename(sales)
+    (sales / "Messages/4_gone_from_phone_to_any.json").unlink()
+    with psycopg.connect(exchange.dsn) as connection:
+        assert operations.requeue_by_file(connection) == 4
+
+    async def has_followed() -> bool:
+        return not exchange.rows("select from exchange.move")
+
+    await wait_until_async(has_followed, what="every file is in place")
+    assert await _commit(erp) == ["m1", "m2"]
+    states = exchange.rows("select id, state, folder from exchange.message order by number")
+    assert [tuple(row.values()) for row in states] == [
+        ("done", "done", "Log"),
+        ("m1", "done", "Log"),
+        ("m2", "done", "Log"),
+        ("gone", "parked", None),
+    ]
+    (number,) = exchange.rows("select number from exchange.message where id = 'gone'")
+    assert exchange.alerts() == [f"exchange/corrupt/{number['number']}"]
+
+
 async def test_retention_forgets_log_and_never_what_is_unread(exchange: Room) -> None:
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     await phone.send("old")
@@ -267,8 +325,7 @@ async def test_the_command_line_does_what_operators_need(exchange: Room) -> None
 
     async def command(*arguments: str, code: int = 0) -> Any:
         given = ["--database-url", exchange.dsn, "exchange", *arguments, "--json"]
-        environment = {"POSTROAD_EXCHANGE__ROOT": str(exchange.root)}
-        result = await asyncio.to_thread(CliRunner(env=environment).invoke, cli, given)
+        result = await asyncio.to_thread(CliRunner().invoke, cli, given)
         failure = result.exception
         found = exit_code(failure) if isinstance(failure, PostroadError) else result.exit_code
         assert found == code, (arguments, result.output, failure)
@@ -284,7 +341,9 @@ async def test_the_command_line_does_what_operators_need(exchange: Room) -> None
     assert await command("check") == []
     (exchange.root / "sales/Messages/1_bad_from_phone_to_any.json").write_text("x")
     assert [one["kind"] for one in await command("check", code=1)] == ["changed"]
-    assert [one["is_fixed"] for one in await command("check", "--fix")] == [True]
+    assert [one["is_fixed"] for one in await command("check", "--fix", code=1)] == [True]
+    assert await command("check", "--root", str(exchange.root)) == []
+    assert (await command("requeue", "--by-file", "--dry-run"))["count"] == 1
     process = await _in_doubt(exchange, phone, erp)
     assert (await command("resolve", process, "ABORTED"))["status"] == "OK"
     await command("resolve", process, "COMMITTED", code=4)

@@ -20,16 +20,56 @@ begin
   if cardinality(v_numbers) > 1 then return jsonb_build_object('status', 'AMBIGUOUS'); end if;
   select m.* into v_message from exchange.message m where m.number = v_numbers[1] for update;
   if v_message.state in ('parked', 'deferred') then
-    perform alerts.clear(format('exchange/parked/%s', v_message.number)) where v_message.state = 'parked';
-    perform alerts.clear(format('exchange/corrupt/%s', v_message.number)) where v_message.state = 'parked';
-    -- A reply is parked only when its process has committed.
-    update exchange.message m
-    set state = case m.kind when 'reply' then 'waiting' else 'queued' end, folder = 'Messages', failures = 0, expiries = 0,
-        available_at = null, error = null, finished_at = null, is_parked_by_file = false,
-        process_id = case m.kind when 'reply' then m.process_id end
-    where m.number = v_message.number returning m.* into v_message;
+    v_message := exchange._requeue(v_message);
   elsif v_message.state not in ('queued', 'waiting') then
     return jsonb_build_object('status', 'CONFLICT', 'state', v_message.state);
   end if;
   return jsonb_build_object('status', 'OK', 'state', v_message.state, 'moves', exchange._moves_of(v_message.number));
+end $$;
+
+-- Takes back what a check or the server decided because files were missing: every message and reply that was parked because
+-- of its file alone is put back, and one that kept its state belongs into its folder again.  A file that is still missing is
+-- found missing again when the server follows.  Returns how many.  p_database null: of all databases.
+create or replace function exchange.requeue_by_file(p_epoch bigint, p_database text default null) returns bigint
+language plpgsql volatile set search_path from current as $$
+declare
+  v_message exchange.message;
+  v_count   bigint := 0;
+begin
+  perform exchange._enter(p_epoch);
+  for v_message in
+    select m.* from exchange.message m
+    where (p_database is null or m.database_id = p_database)
+      and (m.state = 'parked' and m.is_parked_by_file
+           or m.folder is null and m.state in ('done', 'leased', 'unknown', 'prepared') and m.error like 'found by check:%')
+    order by m.number for update
+  loop
+    if v_message.state = 'parked' then
+      perform exchange._requeue(v_message);
+    else
+      perform alerts.clear(format('exchange/corrupt/%s', v_message.number));
+      update exchange.message m
+      set folder = case m.state when 'done' then 'Log' when 'unknown' then 'Unknown' when 'prepared' then 'Prepared' else 'Messages' end,
+          error = null
+      where m.number = v_message.number;
+    end if;
+    v_count := v_count + 1;
+  end loop;
+  return v_count;
+end $$;
+
+-- Puts one message or reply back.  A reply is parked only when its process has committed.
+create or replace function exchange._requeue(p_message exchange.message) returns exchange.message
+language plpgsql volatile set search_path from current as $$
+declare
+  v_message exchange.message;
+begin
+  perform alerts.clear(format('exchange/parked/%s', p_message.number)) where p_message.state = 'parked';
+  perform alerts.clear(format('exchange/corrupt/%s', p_message.number)) where p_message.state = 'parked';
+  update exchange.message m
+  set state = case m.kind when 'reply' then 'waiting' else 'queued' end, folder = 'Messages', failures = 0, expiries = 0,
+      available_at = null, error = null, finished_at = null, is_parked_by_file = false,
+      process_id = case m.kind when 'reply' then m.process_id end
+  where m.number = p_message.number returning m.* into v_message;
+  return v_message;
 end $$;

@@ -3,7 +3,8 @@
 -- Errors: MX002 the root is another journal's.
 create or replace function exchange.take_over(
   p_root_id uuid, p_holder text, p_started_timeout double precision, p_ready_timeout double precision,
-  p_defer_delay double precision, p_suspect_after integer, p_failed_policy text, p_events_kept interval)
+  p_defer_delay double precision, p_suspect_after integer, p_failed_policy text, p_events_kept interval,
+  p_root_path text default null)
 returns exchange.server
 language plpgsql volatile set search_path from current as $$
 declare
@@ -20,7 +21,7 @@ begin
     perform mbus.create_queue('exchange_events', payload => 'jsonb');
   end if;
   update exchange.server s
-  set root_id = p_root_id, epoch = s.epoch + 1, holder = p_holder, started_at = exchange.now(), seen_at = exchange.now(),
+  set root_id = p_root_id, root_path = p_root_path, epoch = s.epoch + 1, holder = p_holder, started_at = exchange.now(), seen_at = exchange.now(),
       started_timeout = p_started_timeout, ready_timeout = p_ready_timeout, defer_delay = p_defer_delay,
       suspect_after = p_suspect_after, failed_policy = p_failed_policy, events_kept = p_events_kept
   returning s.* into v_server;

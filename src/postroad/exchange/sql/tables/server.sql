@@ -12,6 +12,7 @@ create table exchange.server (
   defer_delay     double precision not null default 60,
   suspect_after   integer not null default 5,
   failed_policy   text not null default 'go_on' constraint policy_is_known check (failed_policy in ('go_on', 'wait')),
-  events_kept     interval not null default '7 days'
+  events_kept     interval not null default '7 days',
+  root_path       text
 );
 insert into exchange.server default values;
