@@ -1,20 +1,20 @@
-"""Secrets at rest: sealed with Fernet, the newest key seals, all keys open.
+"""Secrets at rest: encrypted with Fernet; the newest key encrypts, every key decrypts.
 
 ```
-key file     one key a line, the newest first; made with mode 0600 by `create_key_file`
-environment  POSTROAD_VAULT__KEYS, keys parted by commas, instead of the file
-rotation     put a new key first -> `rotate` every sealed value -> take the old key out
+key file     one key per line, newest first; created with mode 0600 by `create_key_file`
+environment  POSTROAD_VAULT__KEYS, comma-separated keys, instead of the file
+rotation     put a new key first -> `rotate` every sealed value -> remove the old key
 ```
 
-A sealed value is text that begins with `sealed:`; a value that is not sealed is refused when it is
-opened, so that a secret in the clear is found by the first use.
+Running processes read a changed key file again, so a rotation needs no restart. A sealed value
+starts with `sealed:`; any other value is rejected when it is opened, so that a plaintext secret is
+detected on first use.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Self
 
@@ -71,54 +71,77 @@ class Vault:
     """Seals and opens secrets with one or more keys."""
 
     def __init__(self, keys: Iterable[str]) -> None:
-        listed = [key.strip() for key in keys if key.strip()]
-        if not listed:
-            raise KeyMissing("the vault has no key", hint="create one: postroad intake key create")
-        try:
-            self._fernet = MultiFernet([Fernet(key) for key in listed])
-        except ValueError:
-            # The message of the library would repeat the key.
-            raise KeyMissing(
-                "a key of the vault is not one",
-                hint="a key is 32 random bytes in URL-safe base64: postroad intake key create",
-            ) from None
+        self._fernet = _fernet(keys)
+        self._path: Path | None = None
+        self._text: str | None = None
 
     @classmethod
     def from_file(cls, path: Path) -> Self:
-        """Read the keys of a file, the newest first."""
-        try:
-            return cls(path.read_text(encoding="ascii").splitlines())
-        except (OSError, UnicodeDecodeError) as failure:
-            reason = failure.strerror if isinstance(failure, OSError) else "not a key file"
-            raise KeyMissing(f"cannot read the key file {path}: {reason}") from failure
+        """Read the keys of a file, newest first; the file is read again when it changes."""
+        text = _read(path)
+        vault = cls(text.splitlines())
+        vault._path, vault._text = path, text
+        return vault
 
     def seal(self, secret: str) -> str:
-        """Return the secret, sealed with the newest key."""
+        """Return the secret, encrypted with the newest key."""
+        self._reload()
         return MARK + self._fernet.encrypt(secret.encode()).decode()
 
     def open(self, sealed: str) -> str:
-        """Return the secret of a sealed value."""
-        with _broken_seals():
-            return self._fernet.decrypt(self._token(sealed)).decode()
+        """Return the secret of a sealed value. Raises SealBroken when no key decrypts it."""
+        return self._with_newest_keys(lambda: self._fernet.decrypt(_token(sealed))).decode()
 
     def rotate(self, sealed: str) -> str:
-        """Seal a value anew with the newest key; its secret stays as it is."""
-        with _broken_seals():
-            return MARK + self._fernet.rotate(self._token(sealed)).decode()
+        """Encrypt a value again with the newest key; its secret stays the same."""
+        return MARK + self._with_newest_keys(lambda: self._fernet.rotate(_token(sealed))).decode()
 
-    @staticmethod
-    def _token(sealed: str) -> bytes:
-        if not sealed.startswith(MARK):
-            raise SealBroken("the value is not sealed", hint="enter the secret again")
-        return sealed.removeprefix(MARK).encode()
+    def _with_newest_keys(self, use: Callable[[], bytes]) -> bytes:
+        while True:
+            try:
+                return use()
+            except InvalidToken:
+                # Another process may have rotated the keys since this one read them.
+                if not self._reload():
+                    raise SealBroken(
+                        "no key of the vault opens this secret",
+                        hint="restore the key that sealed it, or enter the secret again",
+                    ) from None
+
+    def _reload(self) -> bool:
+        """Read the key file again; returns whether it has changed."""
+        if self._path is None:
+            return False
+        text = _read(self._path)
+        if text == self._text:
+            return False
+        self._fernet, self._text = _fernet(text.splitlines()), text
+        return True
 
 
-@contextlib.contextmanager
-def _broken_seals() -> Iterator[None]:
+def _read(path: Path) -> str:
     try:
-        yield
-    except InvalidToken:
-        raise SealBroken(
-            "no key of the vault opens this secret",
-            hint="bring the key back with which it was sealed, or enter the secret again",
+        return path.read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError) as failure:
+        reason = failure.strerror if isinstance(failure, OSError) else "not a key file"
+        raise KeyMissing(f"cannot read the key file {path}: {reason}") from failure
+
+
+def _fernet(keys: Iterable[str]) -> MultiFernet:
+    listed = [key.strip() for key in keys if key.strip()]
+    if not listed:
+        raise KeyMissing("the vault has no key", hint="create one: postroad intake key create")
+    try:
+        return MultiFernet([Fernet(key) for key in listed])
+    except ValueError:
+        # The library's message would repeat the key.
+        raise KeyMissing(
+            "a key of the vault is invalid",
+            hint="a key is 32 random bytes in URL-safe base64: postroad intake key create",
         ) from None
+
+
+def _token(sealed: str) -> bytes:
+    if not sealed.startswith(MARK):
+        raise SealBroken("the value is not sealed", hint="enter the secret again")
+    return sealed.removeprefix(MARK).encode()

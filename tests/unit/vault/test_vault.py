@@ -48,3 +48,13 @@ def test_a_key_file_is_its_owners_alone_and_is_not_overwritten(tmp_path: Path) -
 def test_a_missing_key_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(KeyMissing, match=r"none\.key"):
         Vault.from_file(tmp_path / "none.key")
+
+
+def test_a_running_vault_follows_a_rotation_of_its_key_file(tmp_path: Path) -> None:
+    path = create_key_file(tmp_path / "vault.key")
+    running = Vault.from_file(path)
+    fresh = new_key()
+    path.write_text(f"{fresh}\n{path.read_text()}")
+    sealed_elsewhere = Vault.from_file(path).seal("geheim")
+    assert running.open(sealed_elsewhere) == "geheim"
+    assert Vault([fresh]).open(running.seal("neu")) == "neu"
