@@ -39,7 +39,10 @@ RABBIT_BATCH_MOST = 1_000
 
 
 class RabbitOut(Pump):
-    """Carries messages to RabbitMQ; `await install()` once, then run it."""
+    """Carries messages to RabbitMQ; `await install()` once, then run it.
+
+    It takes the messages of `consumer`, which must exist; without one, `install` creates its own.
+    """
 
     def __init__(
         self,
@@ -50,6 +53,7 @@ class RabbitOut(Pump):
         queue: str,
         route: RabbitRoute | None = None,
         selector: str | None = None,
+        consumer: str | None = None,
         settings: PumpSettings | None = None,
     ) -> None:
         settings = settings or PumpSettings()
@@ -58,6 +62,7 @@ class RabbitOut(Pump):
         self._url = url
         self.route = route or RabbitRoute(queue=queue)
         self._selector = selector
+        self._consumer = consumer
         self._publisher: RabbitPublisher | None = None
         self._payload: Payload = "hstore"
 
@@ -69,6 +74,7 @@ class RabbitOut(Pump):
             self.queue,
             f"rabbitmq: {self.route.exchange or '-'}/{self.route.key}",
             selector=self._selector,
+            consumer=self._consumer,
         )
 
     @asynccontextmanager

@@ -12,26 +12,18 @@ from postroad.intake.cleaning import clean_up
 from postroad.intake.engine import Engine
 from postroad.intake.holding import claim
 
-__all__ = ["AMQP_QUEUE", "EVENT_QUEUE", "create_queues", "notify"]
+__all__ = ["AMQP_QUEUE", "create_queues", "notify"]
 
-EVENT_QUEUE = "file_events"
 AMQP_QUEUE = "file_events_amqp"
 
 
 async def create_queues(engine: Engine) -> None:
-    """Make the queue of notices, and the outbox, unless they are there."""
-    wanted = [EVENT_QUEUE, *([AMQP_QUEUE] if engine.settings.amqp_url else [])]
-    for queue in wanted:
-        await engine.journal.rows(
-            "select mbus.create_queue(qname => %s, payload => 'jsonb')"
-            " where not exists (select from mbus.queues where queue = %s)",
-            queue,
-            queue,
-        )
+    """Create the queue of notices, and the outbox if RabbitMQ is configured, unless they exist."""
+    await engine.journal.call("create_queues", engine.settings.amqp_url is not None)
 
 
 async def notify(engine: Engine, ids: list[int]) -> list[int]:
-    """Complete files and tell everybody, once; returns those that this call completed."""
+    """Complete files and post one notice for each; returns the ids that this call completed."""
     outbox = AMQP_QUEUE if engine.settings.amqp_url else None
     fields = list(engine.settings.amqp_fields)
     async with claim(engine, ids, "notify") as hold:

@@ -1,13 +1,15 @@
-"""The outbox of RabbitMQ: notices leave the bus for an exchange, each confirmed by the broker.
+"""The outbox of RabbitMQ: notices are published to an exchange, each confirmed by the broker.
 
-A notice is posted to the queue `file_events_amqp` in the transaction of the final status, and taken
-from there by a bridge that waits for the broker's confirm. While RabbitMQ is away notices wait. A
-crash between confirm and commit sends a notice again, under the same `message_id`.
+A notice is posted to the queue `file_events_amqp` in the transaction of the final status. A bridge
+takes it from there and waits for the broker's confirm. Notices wait while RabbitMQ is down, and
+also before the bridge first runs. A crash between confirm and commit publishes a notice again,
+under the same `message_id`.
 """
 
 from __future__ import annotations
 
 from postroad.bridge import RabbitOut, RabbitRoute
+from postroad.intake.journal import Journal
 from postroad.intake.notifying import AMQP_QUEUE
 from postroad.settings.intake import IntakeSettings
 
@@ -17,14 +19,21 @@ BRIDGE = "intake_amqp"
 
 
 async def open_outbox(dsn: str, settings: IntakeSettings) -> RabbitOut | None:
-    """Return the service that publishes, not started; None when nobody is to be told."""
+    """Return the publishing service, not started; None when RabbitMQ is not configured."""
     if settings.amqp_url is None:
         return None
+    journal = Journal(dsn)
+    try:
+        await journal.call("create_queues", True)
+        consumer = await journal.call("outbox_consumer", BRIDGE)
+    finally:
+        await journal.close()
     outbox = RabbitOut(
         BRIDGE,
         source=dsn,
         url=settings.amqp_url.get_secret_value(),
         queue=AMQP_QUEUE,
+        consumer=None if consumer == f"to_{BRIDGE}" else consumer,
         route=RabbitRoute(
             queue=settings.amqp_queue,
             kind="quorum",

@@ -19,6 +19,7 @@ functions/fail.sql
 functions/reconcile.sql
 functions/servers.sql
 functions/operate.sql
+functions/queues.sql
 views/transfers.sql
 views/server_status.sql
 grants.sql
