@@ -8,6 +8,7 @@ anybody is ever opened wider.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import pwd
@@ -87,8 +88,7 @@ def server_user() -> ServerUser:
     try:
         entry = pwd.getpwnam(SYSTEM_USER)
     except KeyError:
-        _create_system_user()
-        entry = pwd.getpwnam(SYSTEM_USER)
+        entry = _created_system_user()
     return ServerUser(entry.pw_name, entry.pw_uid, entry.pw_gid, is_other=True)
 
 
@@ -111,6 +111,21 @@ def _name_of(uid: int) -> str:
         ) from None
 
 
+def _created_system_user() -> pwd.struct_passwd:
+    # One process at a time: of two useradds that run at once the later can replace the user of the
+    # first one, whose server then runs as a user that does not exist.
+    folder = os.open(SYSTEM_FOLDER.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        try:
+            return pwd.getpwnam(SYSTEM_USER)
+        except KeyError:
+            _create_system_user()
+            return pwd.getpwnam(SYSTEM_USER)
+    finally:
+        os.close(folder)
+
+
 def _create_system_user() -> None:
     useradd = shutil.which("useradd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     failure = "there is no useradd"
@@ -122,7 +137,7 @@ def _create_system_user() -> None:
             text=True,
             check=False,
         )
-        # 9: another process made it in the meantime.
+        # 9: another program has created it since the check.
         if made.returncode in (0, 9):
             return
         failure = made.stderr.strip()
