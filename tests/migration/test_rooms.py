@@ -54,6 +54,8 @@ BACK = {
     """,
     "intake": """
         alter table intake.imported_files drop column traceparent, drop column lost_workers;
+        alter table intake.imported_files drop column same_as;
+        alter table intake.sftp_servers drop column trusts_first_key;
     """,
 }
 

@@ -78,6 +78,9 @@ def create_app(context: IntakeContext) -> Celery:
     app.intake = context
     app.set_default()
     app.finalize()
+    # Producers that use the names of the original design find the same tasks.
+    for name in tasks.__all__:
+        app.tasks[name] = getattr(tasks, name)
     worker_process_shutdown.connect(_close, weak=False, dispatch_uid="postroad.intake")
     return app
 

@@ -108,7 +108,13 @@ class Engine:
                 f"the credentials of {server['name']} cannot be used: {broken.message}",
                 hint="enter them again, or bring the vault's key back",
             ) from broken
-        endpoint = Endpoint(server["host"], server["port"], server["username"], server["host_key"])
+        endpoint = Endpoint(
+            server["host"],
+            server["port"],
+            server["username"],
+            server["host_key"],
+            server["trusts_first_key"],
+        )
         source = await connect(endpoint, credentials, timeout=self.settings.connect_timeout)
         if server["host_key"] is None and source.host_key:
             await self.journal.call("pin_host_key", server["id"], source.host_key)
@@ -119,8 +125,8 @@ class Engine:
         return source
 
     async def server_failed(self, server: Row, failure: SourceError) -> None:
-        """Note that a server cannot be used; tell the administrator when it matters."""
-        shown = getattr(failure, "shown", None) if isinstance(failure, HostKeyChanged) else None
+        """Record that a server cannot be used; alert after repeated failures or a changed key."""
+        shown = getattr(failure, "shown", None)
         failures = await self.journal.call(
             "server_failed", server["id"], failure.status, failure.message, shown
         )

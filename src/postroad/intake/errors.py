@@ -6,9 +6,10 @@ IntakeError
 ├── FileNotFound        IN002   │   ├── SourceUnreachable         retryable
 ├── LeaseLost           IN003   │   ├── LoginRefused
 ├── StepUnknown         IN004   │   ├── HostKeyChanged
-├── HostKeyUnknown      IN005   │   ├── SourceForbidden
-├── ServerExists                │   └── MoveFolderInvalid
-├── CredentialsInvalid          ├── RemoteFileError               one file of it
+├── HostKeyUnknown      IN005   │   ├── HostKeyUnpinned
+├── ServerExists                │   ├── SourceForbidden
+├── CredentialsInvalid          │   └── MoveFolderInvalid
+├── CredentialsNeeded           ├── RemoteFileError               one file of it
 │                               │   ├── FileVanished
 ├── TemporaryFolderFull retryable   ├── FileChanged
 └── StoreError                  │   ├── FileForbidden
@@ -35,6 +36,7 @@ from postroad.errors import Kind, PostroadError
 
 __all__ = [
     "CredentialsInvalid",
+    "CredentialsNeeded",
     "FileChanged",
     "FileForbidden",
     "FileNotFound",
@@ -42,6 +44,7 @@ __all__ = [
     "FileVanished",
     "HostKeyChanged",
     "HostKeyUnknown",
+    "HostKeyUnpinned",
     "IntakeError",
     "KeyRefused",
     "LeaseLost",
@@ -120,6 +123,13 @@ class CredentialsInvalid(IntakeError):
     kind = "usage"
 
 
+class CredentialsNeeded(IntakeError):
+    """A change of the login must bring the credentials with it."""
+
+    code = "intake_credentials_needed"
+    kind = "usage"
+
+
 class TemporaryFolderFull(IntakeError):
     """The temporary folder of this machine has no room left; its files wait and lose no try."""
 
@@ -148,6 +158,13 @@ class LoginRefused(SourceError):
     """The SFTP server refuses the credentials."""
 
     code = "intake_login_refused"
+    status = "login_refused"
+
+
+class HostKeyUnpinned(SourceError):
+    """The SFTP server has no pinned host key, and a password is not sent to an unknown host."""
+
+    code = "intake_host_key_unpinned"
     status = "login_refused"
 
 

@@ -45,6 +45,7 @@ class SftpServer(IntakeBase):
     directory: Mapped[str]
     is_active: Mapped[bool]
     host_key: Mapped[str | None]
+    trusts_first_key: Mapped[bool]
     scan_interval: Mapped[timedelta | None]
     include: Mapped[list[str]]
     exclude: Mapped[list[str]]
@@ -111,6 +112,7 @@ class ImportedFile(IntakeBase):
     completed_at: Mapped[datetime | None]
     traceparent: Mapped[str | None]
     lost_workers: Mapped[int]
+    same_as: Mapped[int | None] = mapped_column(BigInteger)
 
     server: Mapped[SftpServer] = relationship(back_populates="files", viewonly=True)
     parts: Mapped[list[FilePart]] = relationship(viewonly=True, order_by="FilePart.number")

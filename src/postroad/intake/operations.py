@@ -20,6 +20,8 @@ from postroad.intake.alert_keys import file_alert, server_alert
 from postroad.intake.credentials import Credentials
 from postroad.intake.errors import (
     CredentialsInvalid,
+    CredentialsNeeded,
+    MoveFolderInvalid,
     ServerExists,
     translate,
 )
@@ -49,6 +51,7 @@ CHANGEABLE = (
     "directory",
     "is_active",
     "host_key",
+    "trusts_first_key",
     "scan_interval",
     "include",
     "exclude",
@@ -65,7 +68,9 @@ CHANGEABLE = (
     "max_connections",
 )
 
-# What makes a server that could not be used worth another try, beside its login.
+# To whom the credentials are sent.
+_LOGIN = ("host", "port", "username", "host_key", "trusts_first_key")
+# What else makes a server that could not be used worth another try.
 _FOLDERS = ("directory", "after_import", "move_to")
 
 
@@ -97,9 +102,19 @@ def change_server(
     values: Mapping[str, Any],
     credentials: Credentials | None = None,
 ) -> dict[str, Any]:
-    """Change a server and return it. A changed login makes it try again at once."""
+    """Change a server and return it; it is scanned again immediately.
+
+    A changed host, port, user name or host key needs the credentials again: stored ones must not be
+    sent to a host for which they were not entered. Raises CredentialsNeeded.
+    """
     found = status.server(connection, name_or_id)
     given = _checked(values)
+    changed = [name for name in _LOGIN if name in given and given[name] != found[name]]
+    if changed and credentials is None:
+        raise CredentialsNeeded(
+            f"changing {', '.join(changed)} of {found['name']} needs its credentials again",
+            hint="give the password or the private key with the change",
+        )
     _check_move({**found, **given})
     if credentials is not None:
         given["credentials"] = credentials.seal(vault)
@@ -107,7 +122,7 @@ def change_server(
         changes: list[sql.Composable] = [
             sql.SQL("{} = %s").format(sql.Identifier(name)) for name in given
         ]
-        if given.keys() & {"host", "port", "username", "credentials", "host_key", *_FOLDERS}:
+        if given.keys() & {"credentials", *_LOGIN, *_FOLDERS}:
             changes.append(sql.SQL("status = 'new', problem = null, failures = 0, retry_at = null"))
             clear_alert(connection, server_alert(found["id"]))
         changes.append(sql.SQL("updated_at = intake.now(), next_scan_at = intake.now()"))
@@ -213,12 +228,19 @@ def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_move(server: Mapping[str, Any]) -> None:
-    """Refuse what is wrong as it is written; the server itself is asked before each look."""
+    """Reject a folder that is wrong as written; real paths are compared before each scan."""
     if server.get("after_import") != "move" or not server.get("move_to"):
         return
-    root = server.get("directory") or "."
-    if posixpath.normpath(posixpath.join(root, server["move_to"])) == posixpath.normpath(root):
+    root = posixpath.normpath(server.get("directory") or ".")
+    wanted = posixpath.normpath(server["move_to"])
+    if posixpath.normpath(posixpath.join(root, wanted)) == root:
         raise move_folder_invalid()
+    if root != "." and not root.startswith("/") and f"{wanted}/".startswith(f"{root}/"):
+        raise MoveFolderInvalid(
+            f"{wanted} below the watched folder would be {posixpath.join(root, wanted)}",
+            hint="move_to is relative to the watched folder: leave its name out, or give a path"
+            " from the root",
+        )
 
 
 def _public_key(text: str) -> str:

@@ -1,4 +1,7 @@
-"""Which files of a server are wanted: ignored endings, include and exclude patterns, done-files."""
+"""Which files of a server are imported: include, exclude and ignore patterns, done-files.
+
+Patterns of half-written files (`ignore`) match in any case: `.TMP` is as temporary as `.tmp`.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,9 @@ from typing import Any
 
 __all__ = ["Rules"]
 
+# Patterns of names, and of paths.
+Patterns = tuple[re.Pattern[str] | None, re.Pattern[str] | None]
+
 
 def _compiled(patterns: Sequence[str], is_case_sensitive: bool) -> re.Pattern[str] | None:
     if not patterns:
@@ -20,18 +26,19 @@ def _compiled(patterns: Sequence[str], is_case_sensitive: bool) -> re.Pattern[st
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The patterns of one server. One with a slash is about the path, others about the name."""
+    """The patterns of one server. One with a slash matches the path, others match the name."""
 
-    include: tuple[re.Pattern[str] | None, re.Pattern[str] | None]
-    exclude: tuple[re.Pattern[str] | None, re.Pattern[str] | None]
+    include: Patterns
+    exclude: Patterns
+    ignore: Patterns
     done_suffix: bytes | None
 
     @classmethod
     def of(cls, server: dict[str, Any]) -> Rules:
         """Read the rules of a server's row."""
-        sensitive = server["is_case_sensitive"]
+        sensitive: bool = server["is_case_sensitive"]
 
-        def pair(patterns: Sequence[str]) -> tuple[re.Pattern[str] | None, re.Pattern[str] | None]:
+        def pair(patterns: Sequence[str], *, sensitive: bool = sensitive) -> Patterns:
             return (
                 _compiled([one for one in patterns if "/" not in one], sensitive),
                 _compiled([one.lstrip("/") for one in patterns if "/" in one], sensitive),
@@ -40,13 +47,16 @@ class Rules:
         suffix = server["done_suffix"]
         return cls(
             pair(server["include"]),
-            pair([*server["exclude"], *server["ignore"]]),
+            pair(server["exclude"]),
+            pair(server["ignore"], sensitive=False),
             suffix.encode() if suffix else None,
         )
 
     def is_wanted(self, path: bytes) -> bool:
-        """Tell whether a file of this path is to be imported."""
-        return self._matches(self.include, path) and not self._matches(self.exclude, path)
+        """Return whether a file of this path is to be imported."""
+        return self._matches(self.include, path) and not (
+            self._matches(self.exclude, path) or self._matches(self.ignore, path)
+        )
 
     def done_for(self, path: bytes) -> bytes | None:
         """Return the path that a done-file speaks for; None for any other file."""
@@ -55,9 +65,7 @@ class Rules:
         return None
 
     @staticmethod
-    def _matches(
-        patterns: tuple[re.Pattern[str] | None, re.Pattern[str] | None], path: bytes
-    ) -> bool:
+    def _matches(patterns: Patterns, path: bytes) -> bool:
         text = path.decode("utf-8", "surrogateescape")
         by_name, by_path = patterns
         return bool(

@@ -1,8 +1,10 @@
 """A connection to an SFTP server, and what can go wrong with it in our own words.
 
 aes128-gcm comes first: it is half again as fast as the library's own first choice. The host key is
-checked against the pinned one before any credential is sent; without a pinned key the first one
-seen is pinned. No exec channel is opened, no file of the user's own SSH configuration is read.
+checked against the pinned one before any credential is sent. Without a pinned key the first one
+seen is pinned, except that a password is not sent to an unknown host unless the operator allowed
+it (`trusts_first_key`): a signature with a private key reveals nothing, a password does. No exec
+channel is opened, no file of the user's own SSH configuration is read.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from postroad.intake.errors import (
     FileUnreadable,
     FileVanished,
     HostKeyChanged,
+    HostKeyUnpinned,
     LoginRefused,
     SourceUnreachable,
 )
@@ -50,6 +53,7 @@ class Endpoint:
     port: int
     username: str
     host_key: str | None
+    trusts_first_key: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,19 +104,20 @@ class Source:
 
 
 class _Client(asyncssh.SSHClient):
-    """Remembers the key that the server shows, and accepts it only if it is pinned or the first."""
+    """Records the key that the server shows; accepts a pinned key, or the first one if allowed."""
 
-    def __init__(self, pinned: list[asyncssh.SSHKey]) -> None:
+    def __init__(self, pinned: list[asyncssh.SSHKey], *, trusts_first_key: bool) -> None:
         self.pinned = pinned
+        self.trusts_first_key = trusts_first_key
         self.shown: asyncssh.SSHKey | None = None
 
     def validate_host_public_key(
         self, host: str, addr: str, port: int, key: asyncssh.SSHKey
     ) -> bool:
-        """Tell whether the shown key is the pinned one."""
+        """Return whether credentials may be sent to the host with this key."""
         del host, addr, port
         self.shown = key
-        return not self.pinned or key in self.pinned
+        return key in self.pinned if self.pinned else self.trusts_first_key
 
 
 def _exported(key: asyncssh.SSHKey) -> str:
@@ -128,14 +133,16 @@ async def connect(
 ) -> Source:
     """Log in and open an SFTP session.
 
-    Raises SourceUnreachable, LoginRefused, HostKeyChanged, CredentialsInvalid.
+    Raises SourceUnreachable, LoginRefused, HostKeyUnpinned, HostKeyChanged, CredentialsInvalid.
     """
     pinned = [
         asyncssh.import_public_key(line)
         for line in (endpoint.host_key or "").splitlines()
         if line.strip()
     ]
-    client = _Client(pinned)
+    client = _Client(
+        pinned, trusts_first_key=endpoint.trusts_first_key or credentials.password is None
+    )
     seconds = timeout.total_seconds()
     options: dict[str, Any] = {}
     if pinned:
@@ -183,6 +190,13 @@ def _login_failure(
         isinstance(failure, asyncssh.KeyExchangeFailed) and client.pinned
     ):
         shown = _exported(client.shown) if client.shown else None
+        if not client.pinned:
+            return HostKeyUnpinned(
+                f"the host key of {where} is not known, so the password was not sent",
+                hint="compare the key with the owner of the server; then run"
+                " `postroad intake servers trust NAME`",
+                shown=shown,
+            )
         kind = f", of kind {shown.split()[0]}" if shown else ""
         return HostKeyChanged(
             f"{where} shows another host key than the pinned one{kind}",

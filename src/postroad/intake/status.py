@@ -41,9 +41,10 @@ FILE_STATUSES = (
 )
 
 _SERVER = """
-select v.*, s.host_key, s.seen_host_key, s.scan_interval, s.include, s.exclude, s.ignore,
-       s.is_case_sensitive, s.max_depth, s.follows_links, s.looks, s.minimum_age, s.done_suffix,
-       s.after_import, s.move_to, s.way, s.max_connections, s.created_at, s.updated_at
+select v.*, s.host_key, s.seen_host_key, s.trusts_first_key, s.scan_interval,
+       s.include, s.exclude, s.ignore, s.is_case_sensitive, s.max_depth, s.follows_links, s.looks,
+       s.minimum_age, s.done_suffix, s.after_import, s.move_to, s.way, s.max_connections,
+       s.created_at, s.updated_at
 from intake.server_status v join intake.sftp_servers s using (id)
 """
 _FILE = """

@@ -55,8 +55,11 @@ class Partner:
         return cls(folder, connection, vault, row["id"])
 
     def change(self, **values: Any) -> None:
-        """Change the server's row."""
-        operations.change_server(self.connection, self.vault, self.server_id, values)
+        """Change the server's row; a change of the login brings the credentials with it."""
+        credentials = None
+        if values.keys() & {"host", "port", "username", "host_key"}:
+            credentials = Credentials.open(self.vault, self.server["credentials"])
+        operations.change_server(self.connection, self.vault, self.server_id, values, credentials)
 
     def write(self, name: str | bytes, data: bytes) -> Path:
         """Put a file into the folder."""

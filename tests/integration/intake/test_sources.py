@@ -5,6 +5,7 @@ import os
 import random
 import signal
 from datetime import timedelta
+from typing import Any
 
 import psycopg
 import pytest
@@ -15,7 +16,9 @@ from postroad.intake.cleaning import clean_up
 from postroad.intake.discovering import discover
 from postroad.intake.engine import FAILURES_UNTIL_ALERT, Engine
 from postroad.intake.errors import (
+    CredentialsNeeded,
     HostKeyChanged,
+    HostKeyUnpinned,
     LoginRefused,
     MoveFolderInvalid,
     SourceForbidden,
@@ -106,6 +109,7 @@ async def test_a_password_lets_in_and_a_wrong_one_is_said_to_be_refused(
                 "username": password_sftp.username,
                 "directory": ".",
                 "looks": 1,
+                "trusts_first_key": True,
             },
         )
         partner = Partner(password_sftp.files, connection, vault, row["id"])
@@ -121,6 +125,49 @@ async def test_a_password_lets_in_and_a_wrong_one_is_said_to_be_refused(
         await run_once(engine, partner)
         assert partner.statuses == {"a.csv": "completed"}
         assert partner.server["status"] == "ok"
+
+
+async def test_a_password_is_not_sent_to_a_host_whose_key_is_not_pinned(
+    engine: Engine, password_sftp: PasswordSftp, database: str, vault: Vault
+) -> None:
+    with psycopg.connect(database, autocommit=True) as connection:
+        row = operations.create_server(
+            connection,
+            vault,
+            Credentials(password=password_sftp.password),
+            {
+                "host": "127.0.0.1",
+                "port": password_sftp.port,
+                "username": password_sftp.username,
+                "directory": ".",
+                "looks": 1,
+            },
+        )
+        partner = Partner(password_sftp.files, connection, vault, row["id"])
+        partner.write("a.csv", b"1")
+        with pytest.raises(HostKeyUnpinned):
+            await discover(engine, partner.server_id)
+        assert partner.server["host_key"] is None
+        assert partner.server["seen_host_key"].startswith("ssh-")
+        operations.trust_host_key(connection, row["id"])
+        await run_once(engine, partner)
+        assert partner.statuses == {"a.csv": "completed"}
+
+
+@pytest.mark.parametrize(
+    "change", [{"host": "localhost"}, {"port": 2}, {"username": "other"}, {"host_key": None}]
+)
+async def test_stored_credentials_are_not_sent_to_another_host(
+    engine: Engine, partner: Partner, change: dict[str, Any]
+) -> None:
+    await probing.try_server(engine, partner.server_id)
+    before = partner.server
+    with pytest.raises(CredentialsNeeded):
+        operations.change_server(partner.connection, partner.vault, partner.server_id, change)
+    assert partner.server == before
+    partner.change(**change)
+    name, value = change.popitem()
+    assert partner.server[name] == value
 
 
 @pytest.mark.parametrize("name", ["userkey", "lockedkey", "sealedkey", "certkey"])
@@ -151,9 +198,7 @@ async def test_a_server_that_is_down_waits_with_growing_pauses_and_blocks_nobody
     engine: Engine, partner: Partner, sshd: SshServer
 ) -> None:
     down = Partner.at(sshd, partner.connection, partner.vault, name="down")
-    operations.change_server(
-        partner.connection, partner.vault, down.server_id, {"port": free_port()}
-    )
+    down.change(port=free_port())
     partner.write("a.csv", b"1")
     with pytest.raises(SourceUnreachable):
         await discover(engine, down.server_id)
@@ -271,6 +316,12 @@ async def test_failed_tries_wait_longer_and_longer(engine: Engine, partner: Part
             )
         ]
     assert pauses[3] > pauses[0] * 2
+
+
+def test_a_folder_to_move_to_that_repeats_the_watched_one_is_rejected(partner: Partner) -> None:
+    with pytest.raises(MoveFolderInvalid, match="in/in/done"):
+        partner.change(directory="in", after_import="move", move_to="in/done")
+    partner.change(directory="in", after_import="move", move_to="done")
 
 
 async def test_after_the_import_files_are_left_deleted_or_moved(

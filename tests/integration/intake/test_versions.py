@@ -7,10 +7,13 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from postroad.intake import discovering
+from postroad.intake import discovering, operations
 from postroad.intake.discovering import discover
 from postroad.intake.engine import Engine
 from postroad.intake.listing import Entry, Listing
+from postroad.intake.notifying import notify
+from postroad.intake.reconciling import dispatch
+from postroad.intake.transferring import transfer
 from postroad.testing import wait_until_async
 from tests.integration.intake.partner import Partner, run_once, sha256, work_off
 
@@ -35,6 +38,63 @@ async def test_a_corrected_file_is_imported_again_and_an_unchanged_one_never(
         "127.0.0.1/a.csv~2",
         "127.0.0.1/same.csv",
     ]
+
+
+async def test_a_touched_file_gets_no_second_notice_and_no_row_per_scan(
+    engine: Engine, partner: Partner
+) -> None:
+    path = partner.write("a.csv", b"first")
+    await run_once(engine, partner)
+    for mtime in (100, 200, 300):
+        os.utime(path, (mtime, mtime))
+        await run_once(engine, partner)
+    first, touched = partner.files
+    assert (touched["same_as"], touched["version"], touched["mtime"]) == (first["id"], 1, 300)
+    assert touched["object_key"] == first["object_key"]
+    assert [one["file_id"] for one in partner.notices()] == [first["id"]]
+    path.write_bytes(b"second")
+    await run_once(engine, partner)
+    assert [row["version"] for row in partner.files] == [1, 1, 2]
+    assert partner.files[-1]["object_key"] == "127.0.0.1/a.csv~2"
+    assert [one["version"] for one in partner.notices()] == [2]
+
+
+async def test_a_touched_file_that_is_imported_again_by_hand_is_announced(
+    engine: Engine, partner: Partner
+) -> None:
+    path = partner.write("a.csv", b"first")
+    await run_once(engine, partner)
+    os.utime(path, (100, 100))
+    await run_once(engine, partner)
+    touched = partner.files[-1]["id"]
+    operations.reimport(partner.connection, [touched])
+    await run_once(engine, partner)
+    assert partner.notices()[-1]["file_id"] == touched
+    assert partner.files[-1]["same_as"] is None
+
+
+async def test_a_file_that_changes_at_each_scan_keeps_one_superseded_row(
+    engine: Engine, partner: Partner
+) -> None:
+    path = partner.write("a.csv", b"1")
+    for mtime in range(100, 600, 100):
+        os.utime(path, (mtime, mtime))
+        await discover(engine, partner.server_id)
+        # Changed between the scan and the transfer.
+        os.utime(path, (mtime + 1, mtime + 1))
+        await work_off(engine, partner)
+    statuses = [row["status"] for row in partner.files]
+    assert statuses.count("superseded") <= 2
+
+
+async def test_a_notice_names_the_path_in_the_bucket(engine: Engine, partner: Partner) -> None:
+    partner.write("a.csv", b"1")
+    await discover(engine, partner.server_id)
+    [ids] = (await dispatch(engine, partner.server_id)).transfers
+    await transfer(engine, ids)
+    partner.rows("update intake.imported_files set store = 's3://in/partners/eu' returning id")
+    await notify(engine, ids)
+    assert [one["minio_path"] for one in partner.notices()] == ["partners/eu/127.0.0.1/a.csv"]
 
 
 async def test_two_equal_looks_are_needed_by_default(engine: Engine, partner: Partner) -> None:

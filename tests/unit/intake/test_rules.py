@@ -20,14 +20,15 @@ def _rules(**given: Any) -> Rules:
 
 @pytest.mark.parametrize(
     ("path", "is_wanted"),
-    [(b"a.csv", True), (b"a.csv.tmp", False), (b"sub/a.part", False), (b"A.TMP", True)],
+    [(b"a.csv", True), (b"a.csv.tmp", False), (b"sub/a.part", False), (b"A.TMP", False)],
 )
 def test_half_written_files_are_ignored_by_their_ending(path: bytes, is_wanted: bool) -> None:
     assert _rules().is_wanted(path) is is_wanted
 
 
 def test_case_can_be_ignored() -> None:
-    assert not _rules(is_case_sensitive=False).is_wanted(b"A.TMP")
+    assert not _rules(exclude=["*.bak"], is_case_sensitive=False).is_wanted(b"A.BAK")
+    assert _rules(exclude=["*.bak"]).is_wanted(b"A.BAK")
 
 
 def test_patterns_without_a_slash_are_about_the_name_others_about_the_path() -> None:

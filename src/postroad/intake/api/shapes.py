@@ -60,6 +60,7 @@ class ServerChange(BaseModel):
     directory: Annotated[Text, Field(min_length=1)] | None = None
     is_active: bool | None = None
     host_key: Text | None = None
+    trusts_first_key: bool | None = None
     scan_interval: Annotated[timedelta, Field(gt=timedelta(0), le=timedelta(days=365))] | None = (
         None
     )
@@ -115,6 +116,7 @@ class ServerOut(BaseModel):
     failed: int
     host_key: str | None
     seen_host_key: str | None
+    trusts_first_key: bool
     scan_interval: timedelta | None
     include: list[str]
     exclude: list[str]

@@ -1,7 +1,7 @@
 -- The end: status completed and the notice, in one transaction, once.  Takes files that were claimed for the step
--- notify.  The notice goes to the bus queue file_events and, where p_amqp_queue names one, to the outbox of
--- RabbitMQ, with the fields that are asked for; both on the
--- trace of the file.  Returns the ids that were completed by this call.
+-- notify.  The notice goes to the bus queue file_events and, where p_amqp_queue names one, to the outbox of RabbitMQ,
+-- with the requested fields; both on the trace of the file.  A file whose content is that of its last version, because only
+-- its mtime has changed, completes without a notice.  Returns the ids that were completed by this call.
 -- Errors: those of mbus.postn.
 create or replace function intake.finish(
   p_ids bigint[], p_token bigint, p_amqp_queue text default null, p_amqp_fields text[] default '{*}')
@@ -20,18 +20,21 @@ begin
         cleanup = case when s.after_import <> 'leave' or s.way = 'temporary_file' then 'pending' end
     from intake.sftp_servers s
     where f.id = any (p_ids) and f.lease_token = p_token and f.status = 'notifying' and s.id = f.server_id
-    returning f.*, s.name as server_name, s.host)
-  select array_agg(d.id order by d.id),
-         array_agg(jsonb_build_object(
-           'file_id', d.id, 'minio_path', d.object_key, 'server', d.server_name, 'host', d.host,
-           'filename', d.filename, 'path_hex', encode(d.path, 'hex'), 'version', d.version, 'size', d.filesize,
-           'mtime', d.mtime, 'sha256', d.file_hash, 'store', d.store) order by d.id),
-         array_agg(d.traceparent order by d.id)
-    into v_ids, v_notices, v_traces
-  from done d;
+    returning f.id)
+  select array_agg(d.id order by d.id) into v_ids from done d;
   if v_ids is null then return '{}'; end if;
   perform intake._note(v_ids, 'completed', null);
   delete from intake.file_parts p where p.file_id = any (v_ids);
+  perform intake._mark_unchanged(v_ids);
+  select array_agg(jsonb_build_object(
+           'file_id', f.id, 'minio_path', intake._path_in_bucket(f.store, f.object_key), 'server', s.name, 'host', s.host,
+           'filename', f.filename, 'path_hex', encode(f.path, 'hex'), 'version', f.version, 'size', f.filesize,
+           'mtime', f.mtime, 'sha256', f.file_hash, 'store', f.store) order by f.id),
+         array_agg(f.traceparent order by f.id)
+    into v_notices, v_traces
+  from intake.imported_files f join intake.sftp_servers s on s.id = f.server_id
+  where f.id = any (v_ids) and f.same_as is null;
+  if v_notices is null then return v_ids; end if;
   execute 'select mbus.postn_file_events(data => $1, headers => mbus.trace_headers_of($2))' using v_notices, v_traces;
   if p_amqp_queue is not null then
     if not '*' = any (p_amqp_fields) then
@@ -44,6 +47,40 @@ begin
   end if;
   return v_ids;
 end $$;
+
+-- Marks those of the given files whose content is that of the last version of the same path.  Such a row takes over version and
+-- object of that version.  Earlier rows of the same kind are deleted, so a source that changes the mtime at each scan does not
+-- add a row per scan.  A file that was imported again by hand is announced again.
+create or replace function intake._mark_unchanged(p_ids bigint[]) returns void
+language plpgsql set search_path from current as $$
+declare
+  v_ids bigint[];
+begin
+  with unchanged as (
+    update intake.imported_files f
+    set same_as = o.id, version = o.version, store = o.store, object_key = o.object_key
+    from intake.imported_files g
+    cross join lateral (
+      select p.* from intake.imported_files p
+      where p.server_id = g.server_id and p.path_digest = g.path_digest and p.version < g.version and p.status = 'completed'
+        and p.same_as is null
+      order by p.version desc limit 1) o
+    where f.id = g.id and g.id = any (p_ids) and o.file_hash = g.file_hash
+      and not exists (select from intake.file_history h where h.file_id = g.id and h.status = 'reimported')
+    returning f.id)
+  select array_agg(u.id) into v_ids from unchanged u;
+  if v_ids is null then return; end if;
+  perform intake._note(v_ids, 'unchanged', 'the content is that of the version before; no notice');
+  delete from intake.imported_files f using intake.imported_files u
+  where u.id = any (v_ids) and f.same_as = u.same_as and f.id <> all (v_ids)
+    and f.cleanup is distinct from 'pending' and f.lease_token is null;
+end $$;
+
+-- Returns the path of an object in its bucket: with the prefix that belongs to the address of an S3 store.
+create or replace function intake._path_in_bucket(p_store text, p_object_key text) returns text
+language sql immutable set search_path from current as $$
+  select coalesce(substring(p_store from '^s3://[^/]+/(.+)$') || '/', '') || p_object_key;
+$$;
 
 -- What is left to do at the source, due now; held for p_lease by moving its next try.
 create or replace function intake.due_cleanups(p_limit integer, p_lease interval default '60 seconds')

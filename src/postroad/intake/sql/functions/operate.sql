@@ -39,7 +39,7 @@ begin
   return coalesce(v_ids, '{}');
 end $$;
 
--- By hand: completed files are fetched and announced anew, over the same object.
+-- By hand: completed files are fetched again into the same object, and a notice is posted again.
 create or replace function intake.reimport(p_ids bigint[]) returns bigint[]
 language plpgsql set search_path from current as $$
 declare
@@ -48,7 +48,7 @@ begin
   with again as (
     update intake.imported_files f
     set status = 'discovered', attempts = 0, lost_workers = 0, next_try_at = intake.now(), error_message = null, bytes_done = 0,
-        bytes_at_claim = 0, completed_at = null, file_hash = null, cleanup = null, updated_at = intake.now(),
+        bytes_at_claim = 0, completed_at = null, file_hash = null, cleanup = null, same_as = null, updated_at = intake.now(),
         traceparent = coalesce(nullif(current_setting('postroad.traceparent', true), ''), f.traceparent)
     where f.id = any (p_ids) and f.status = 'completed' and f.cleanup is distinct from 'pending'
     returning f.id)

@@ -48,7 +48,7 @@ begin
   return v_count + coalesce(cardinality(v_again), 0);
 end $$;
 
--- Turns what is whole by the server's rules into rows of imported_files and returns how many.
+-- Inserts files that are complete by the server's rules into imported_files and returns how many.
 -- Locks: the server's row, so that two discoverers number the versions of a file one after the other.
 create or replace function intake.promote(p_server_id integer) returns integer
 language plpgsql set search_path from current as $$
@@ -75,6 +75,10 @@ begin
     returning id)
   select array_agg(m.id) into v_ids from made m;
   if v_ids is null then return 0; end if;
+  -- Only the last superseded version of a path is kept: a file that changes at each scan must not add a row per scan.
+  delete from intake.imported_files f using intake.imported_files n
+  where n.id = any (v_ids) and f.server_id = n.server_id and f.path_digest = n.path_digest
+    and f.status = 'superseded' and f.upload_id is null and f.version < n.version - 1;
   perform intake._note(v_ids, 'discovered', null);
   return cardinality(v_ids);
 end $$;

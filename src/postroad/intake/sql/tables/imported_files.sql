@@ -36,6 +36,8 @@ create table intake.imported_files (
   traceparent text default nullif(current_setting('postroad.traceparent', true), ''),
   -- Workers that died with it in a row without getting a byte further.  No try of the file: they die of many things.
   lost_workers integer not null default 0,
+  -- The version with the same content, when only the mtime has changed since: this row has no notice and no object of its own.
+  same_as     bigint references intake.imported_files (id) on delete cascade,
   constraint version_is_imported_once unique (server_id, path_digest, filesize, mtime),
   constraint lease_needs_owner check ((lease_token is null) = (lease_until is null)
                                       and (lease_token is null) = (lease_owner is null))
@@ -46,4 +48,5 @@ create index imported_files_leased_idx on intake.imported_files (server_id, leas
 create index imported_files_cleanup_idx on intake.imported_files (next_try_at) where cleanup = 'pending';
 create index imported_files_uploads_idx on intake.imported_files (id)
   where upload_id is not null and status in ('failed', 'vanished', 'superseded', 'skipped', 'completed');
+create index imported_files_same_as_idx on intake.imported_files (same_as) where same_as is not null;
 create index imported_files_by_status_idx on intake.imported_files (status, id);

@@ -10,8 +10,10 @@ create table intake.sftp_servers (
   credentials text not null constraint credentials_are_sealed check (credentials like 'sealed:%'),
   directory   text not null default '.' constraint directory_is_given check (directory <> ''),
   is_active   boolean not null default true,
-  -- Public keys of the host, one a line.  Null: pinned on first use.
+  -- Public keys of the host, one per line.  Null: pinned on first use.
   host_key    text,
+  -- Whether a password is sent to a host whose key is not pinned yet.
+  trusts_first_key boolean not null default false,
   -- What is looked at.
   scan_interval interval constraint scan_interval_is_positive check (scan_interval > '0'),
   include     text[] not null default '{*}',
