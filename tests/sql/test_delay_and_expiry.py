@@ -17,6 +17,7 @@ from tests.sql.calls import (
     one,
     post,
     post_many,
+    refused,
     rows,
     shift_clock,
     take,
@@ -172,3 +173,52 @@ def test_what_is_due_for_others_does_not_hide_what_is_due_for_one(bus: Connectio
     )
     shift_clock(bus, timedelta(seconds=2))
     assert column(bus, "select data->'n' from mbus.consume('q', 'picky')") == ["last"]
+
+
+WAYS_IN = {
+    "post_q": "select mbus.post_q('n=>1', {name} => '{time}')",
+    "post": "select mbus.post('q', 'n=>1', {name} => '{time}')",
+    "post jsonb": "select mbus.post('json', '1'::jsonb, {name} => '{time}')",
+    "postn_q": "select mbus.postn_q(array['n=>1']::hstore[], {name} => '{time}')",
+    "post with headers": "select mbus.post_q('n=>1', 'dedup_key=>a', {name} => '{time}')",
+    "view": "insert into mbus.q_view (data, {name}) values ('n=>1', '{time}')",
+    "temporary queue": (
+        "select mbus.post(mbus.create_temporary_queue(), 'n=>1', {name} => '{time}')"
+    ),
+    "reply": (
+        "select mbus.reply(hstore(array['reply_to', 'reply_by'], array['temp.1', '{time}']), 'a')"
+    ),
+    "saga": (
+        'select mbus.create_saga(\'s\', \'[{{"name": "a", "do": "json"}}]\','
+        " deadline => '{time}')"
+    ),
+}
+OUT_OF_RANGE = [
+    "infinity",
+    "-infinity",
+    "10000-01-01 00:00+00",
+    "9999-12-31 23:59:59+00",
+    "294276-12-31 00:00+00",
+    "0001-01-01 00:00+00",
+    "0002-01-01 00:00+00 BC",
+]
+
+
+@pytest.mark.parametrize("way", WAYS_IN)
+def test_a_time_that_clients_cannot_represent_is_refused(bus: Connection, way: str) -> None:
+    bus.execute("select mbus.create_queue('json', payload => 'jsonb')")
+    bus.execute("select mbus.create_view('q', sname => 'mbus', viewname => 'q_view')")
+    for name in ("expires", "delayed_until"):
+        for time in OUT_OF_RANGE:
+            with refused(bus, "MB012"):
+                bus.execute(WAYS_IN[way].format(name=name, time=time).encode())
+    for table in ("delayed", "blocked", "saga"):
+        assert one(bus, f"select count(*) from mbus.{table}") == 0
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati", "Etc/GMT+12"])
+def test_the_first_and_the_last_time_are_readable_in_every_zone(bus: Connection, zone: str) -> None:
+    bus.execute(f"set local time zone '{zone}'".encode())
+    post(bus, 1, expires="9999-12-30 00:00+00", delayed_until="0001-01-02 00:00+00")
+    ((expires, _),) = rows(bus, "select expires, delayed_until from mbus.consume('q')")
+    assert expires.year == 9999

@@ -95,6 +95,7 @@ begin
     raise exception 'the message asks for no answer'
       using errcode = 'MB012', hint = 'Give the headers of a message that was posted with mbus.request.';
   end if;
+  perform mbus._check_time('header reply_by', (p_request -> 'reply_by')::timestamptz);
   return row(null, mbus.now(), (p_request -> 'reply_by')::timestamptz,
     coalesce(p_headers, '') || hstore('correlation', p_request -> 'correlation'), p_properties, null, null,
     p_hstore, p_jsonb, p_text, p_bytea)::mbus.parcel;

@@ -20,6 +20,7 @@ declare
   v_is_new  boolean := false;
 begin
   perform mbus._check_name('saga', create_saga.name);
+  perform mbus._check_time('deadline', create_saga.deadline);
   if create_saga.deadline <= mbus.now() then
     perform mbus._refuse_saga('the deadline has passed already', 'Let it be in the future.');
   end if;

@@ -3,6 +3,7 @@
 create or replace function mbus._check_expiry(p_delayed_until timestamptz, p_expires timestamptz) returns void
 language plpgsql immutable set search_path from current as $$
 begin
+  perform mbus._check_time('delayed_until', p_delayed_until), mbus._check_time('expires', p_expires);
   if p_expires < p_delayed_until then
     raise exception 'the message would expire at %, before it is due at %', p_expires, p_delayed_until
       using errcode = 'MB012', hint = 'Let expires be later than delayed_until.';

@@ -120,6 +120,17 @@ begin
   end if;
 end $$;
 
+-- Clients represent the years 1 to 9999, in any time zone: hence a day less at both ends.  A message with another time would stop
+-- every client that receives it.
+create or replace function mbus._check_time(p_what text, p_time timestamptz) returns void
+language plpgsql immutable set search_path from current as $$
+begin
+  if p_time < '0001-01-02 00:00+00' or p_time > '9999-12-30 00:00+00' then
+    raise exception 'invalid %: %', p_what, p_time
+      using errcode = 'MB012', hint = 'Use a time between the years 1 and 9999; leave it out for none.';
+  end if;
+end $$;
+
 create or replace function mbus._check_amount(p_amount integer) returns void
 language plpgsql immutable set search_path from current as $$
 begin
