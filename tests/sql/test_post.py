@@ -106,7 +106,9 @@ def test_an_iid_in_use_is_refused(bus: Connection) -> None:
     assert take(bus) == ["1"]
 
 
-def test_a_consumed_message_may_be_posted_again_under_its_iid(bus: Connection) -> None:
+def test_a_message_may_be_posted_again_under_its_iid_by_the_transaction_that_took_it(
+    bus: Connection,
+) -> None:
     iid = post(bus, 1)
     take(bus)
     assert post(bus, 2, iid=iid) == iid

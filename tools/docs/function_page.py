@@ -43,7 +43,7 @@ TOPICS: dict[str, tuple[str, ...]] = {
     ),
     "From queue to queue": ("create_trigger", "drop_trigger"),
     "Ad hoc": ("dyn_consume", "create_run_function", "run_on_<q>"),
-    "Failures": ("reject", "redrive", "dead_reasons"),
+    "Failures": ("reject", "give_back", "redrive", "dead_reasons"),
     "Traces": ("trace_headers", "trace_headers_of", "follow_trace"),
     "Looking and tidying": ("browse", "waits", "move", "purge"),
     "Operating": ("maintain", "after_restore", "clear_queue_<q>", "notify", "positions", "now"),

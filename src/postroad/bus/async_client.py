@@ -244,9 +244,27 @@ class AsyncBus(AsyncFollowing):
         """Count a failed attempt of a message consumed in a transaction that was rolled back.
 
         It is delivered again after `delay` (None: the consumer's backoff), or goes to the dmq.
-        Returns `ready`, `delayed`, `dmq`, or `absent` when it is gone.
+        Returns `ready`, `delayed`, `dmq`, or `absent` when it is gone. Raises TakenInTransaction
+        when the caller's own transaction took the message; `give_back` is for that.
         """
         return await self._run(calls.reject(queue, consumer, iid, delay, error, park))
+
+    async def give_back(
+        self,
+        message: Message,
+        consumer: str = "default",
+        delay: Duration | None = None,
+        error: str | None = None,
+        park: bool = False,
+    ) -> str:
+        """Give a message back that the caller's open transaction consumed or took.
+
+        The attempt counts when that transaction commits: the message is delivered again after
+        `delay` (None: the consumer's backoff), or goes to the dmq. Returns `ready`, `delayed` or
+        `dmq`. Raises NotTaken when the message was not taken in this transaction.
+        """
+        payload = await self._runner.payload(queue_of(message.iid))
+        return await self._run(calls.give_back(message, consumer, payload, delay, error, park))
 
     # Leases.
 

@@ -254,6 +254,37 @@ def reject(
     )
 
 
+def give_back(
+    message: Message,
+    consumer: str,
+    payload: Payload,
+    delay: Duration | None,
+    error: str | None,
+    park: bool,
+) -> Call[str]:
+    """Build the call of mbus.give_back."""
+    model = "qt_model" if payload == "hstore" else f"qt_model_{payload}"
+    return Call(
+        "select mbus.give_back(cname => %s, message => row(%s, %s, %s, %s, %s, null, %s, %s, %s)"
+        f"::mbus.{model}, delay => %s, error => %s, park => %s)",
+        (
+            consumer,
+            message.id,
+            message.added,
+            message.iid,
+            message.delayed_until,
+            message.expires,
+            parameters.hstore("headers", message.headers),
+            parameters.hstore("properties", message.properties or None),
+            payloads.parameter(payload, message.data),
+            length_or_none("delay", delay),
+            error,
+            park,
+        ),
+        rows.value,
+    )
+
+
 # Leases.
 
 

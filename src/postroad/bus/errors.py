@@ -15,6 +15,7 @@ BusError
 ├── TriggerExists      MB030   ├── SagaPastPivot      MB022
 ├── TriggerNotFound    MB031   ├── SagaNotFound       MB023
 ├── SagaFinished       MB024   ├── NotInstalled       bus_not_installed
+├── TakenInTransaction MB025   ├── NotTaken           MB026
 ├── RequestTimedOut    bus_request_timed_out   retryable
 ├── TransactionFailed          └── TransactionOwned
 ```
@@ -45,6 +46,7 @@ __all__ = [
     "NameCollision",
     "NameTooLong",
     "NotInstalled",
+    "NotTaken",
     "OrderCircle",
     "QueueBusy",
     "QueueExists",
@@ -54,6 +56,7 @@ __all__ = [
     "SagaFinished",
     "SagaNotFound",
     "SagaPastPivot",
+    "TakenInTransaction",
     "TransactionFailed",
     "TransactionOwned",
     "TriggerExists",
@@ -231,6 +234,20 @@ class SagaFinished(BusError):
     """The saga is completed and cannot be rolled back any more."""
 
     code = "MB024"
+    kind = "refused"
+
+
+class TakenInTransaction(BusError):
+    """The message was taken by the caller's own transaction, whose commit would consume it."""
+
+    code = "MB025"
+    kind = "refused"
+
+
+class NotTaken(BusError):
+    """The message was not taken by the caller's transaction, or is already given back."""
+
+    code = "MB026"
     kind = "refused"
 
 

@@ -9,7 +9,14 @@ import pytest
 from psycopg.types import TypeInfo
 from psycopg.types.hstore import register_hstore
 
-from postroad.bus import ConsumerNotFound, ForeignIid, QueueNotFound, WrongIsolation
+from postroad.bus import (
+    ConsumerNotFound,
+    ForeignIid,
+    NotTaken,
+    QueueNotFound,
+    TakenInTransaction,
+    WrongIsolation,
+)
 
 
 async def test_messages_come_in_order_of_posting_and_once(bus):
@@ -143,3 +150,22 @@ async def test_a_rejected_message_comes_back_later_and_ends_in_the_dmq(bus, cloc
     [dead] = await bus.dead("orders")
     assert (dead.iid, dead.error, dead.attempts, dead.data) == (iid, "still broken", 2, "x")
     assert [entry["error"] for entry in dead.history] == ["broken", "still broken"]
+
+
+@pytest.mark.parametrize("payload", ["hstore", "jsonb", "text", "bytea"])
+async def test_a_message_is_given_back_in_the_transaction_that_took_it(bus, transaction, payload):
+    data = {"hstore": {"a": None}, "jsonb": [1.5], "text": "x", "bytea": b"\x00"}[payload]
+    await bus.create_queue("orders", payload=payload)
+    iid = await bus.post("orders", data, properties={"colour": "red"})
+    async with transaction() as (_, own):
+        [message] = await own.consume("orders")
+        with pytest.raises(TakenInTransaction):
+            await own.reject("orders", "default", iid)
+    async with transaction() as (_, own):
+        [message] = await own.consume("orders")
+        assert await own.give_back(message, delay=timedelta(0), error="no paper") == "ready"
+    [message] = await bus.consume("orders")
+    assert (message.iid, message.data, message.attempts) == (iid, data, 1)
+    assert message.properties == {"colour": "red"}
+    with pytest.raises(NotTaken):
+        await bus.give_back(message)

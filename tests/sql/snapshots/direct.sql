@@ -220,7 +220,11 @@ begin
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
                (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
                mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail), g.properties, g.data
-        from gone g order by g.id;
+        from gone g where (
+          select set_config('mbus.taken', concat(right(current_setting('mbus.taken', true), 100000), e'\n8000:',
+            array_agg(coalesce(n.origin, n.id)), jsonb_object_agg(n.origin, n.trail) filter (where n.origin is not null)), true)
+          from gone n having count(*) > 0) is not null    -- see mbus._taken_here
+        order by g.id;
 
       when 1 then
         v_hint := pg_sequence_last_value('mbus."qt$sample$1$hint"');
@@ -237,7 +241,11 @@ begin
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
                (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
                mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail), g.properties, g.data
-        from gone g order by g.id;
+        from gone g where (
+          select set_config('mbus.taken', concat(right(current_setting('mbus.taken', true), 100000), e'\n8000:',
+            array_agg(coalesce(n.origin, n.id)), jsonb_object_agg(n.origin, n.trail) filter (where n.origin is not null)), true)
+          from gone n having count(*) > 0) is not null    -- see mbus._taken_here
+        order by g.id;
 
       end case;
       get diagnostics v_found = row_count;
@@ -390,15 +398,18 @@ CREATE OR REPLACE FUNCTION mbus.take_from_sample_by_default(iid text)
  SECURITY DEFINER ROWS 1
  SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
 AS $function$
+declare
+  v_number constant bigint := mbus._number('sample', $1);
+  v_copies constant mbus.parcel[] := array(select p from mbus._take_number(7000, 8000, v_number) p);
 begin
+  if v_copies = '{}' then return; end if;
+  perform mbus._note_taken(v_copies);
+  perform mbus._taken(7000, 8000, v_number);
   return query
   select p.number, p.added, $1, (p.trail ->> 'delayed_until')::timestamptz,
          p.expires, null::integer[], mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, p.added, p.headers, p.trail),
          p.properties, p.data_hstore
-  from mbus._take_number(7000, 8000, mbus._number('sample', $1)) p;
-  if found then
-    perform mbus._taken(7000, 8000, mbus._number('sample', $1));
-  end if;
+  from unnest(v_copies) p;
 end $function$
 
 CREATE OR REPLACE FUNCTION mbus.take_sample(iid text)
@@ -407,16 +418,19 @@ CREATE OR REPLACE FUNCTION mbus.take_sample(iid text)
  SECURITY DEFINER ROWS 1
  SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
 AS $function$
+declare
+  v_number constant bigint := mbus._number('sample', $1);
+  v_copies constant mbus.parcel[] := array(select p from mbus._take_number(7000, null, v_number) p);
 begin
+  if v_copies = '{}' then
+    perform mbus._saga_missed(7000, v_number);
+    return;
+  end if;
+  perform mbus._note_taken(v_copies);
+  perform mbus._taken(7000, null, v_number);
   return query
   select p.number, p.added, $1, (p.trail ->> 'delayed_until')::timestamptz,
          p.expires, null::integer[], mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, p.added, p.headers, p.trail),
          p.properties, p.data_hstore
-  from mbus._take_number(7000, null, mbus._number('sample', $1)) p
-  limit 1;
-  if found then
-    perform mbus._taken(7000, null, mbus._number('sample', $1));
-  else
-    perform mbus._saga_missed(7000, mbus._number('sample', $1));
-  end if;
+  from unnest(v_copies) p limit 1;
 end $function$

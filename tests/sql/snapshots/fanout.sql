@@ -159,7 +159,7 @@ begin
             where r.id >= v_hint and (l.expires is null or l.expires > v_now)
               and l.headers -> 'group' is null    -- see mbus._add_groups
             order by r.id limit v_missing for update of r skip locked))
-          returning s.id)
+          returning s.id, s.origin)
         select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], null::hstore, g.data, null::text, null::bytea
         from gone d join mbus."ql$sample$0" g on g.id = d.id order by g.id;
 
@@ -176,7 +176,7 @@ begin
             where r.id >= v_hint and (l.expires is null or l.expires > v_now)
               and l.headers -> 'group' is null    -- see mbus._add_groups
             order by r.id limit v_missing for update of r skip locked))
-          returning s.id)
+          returning s.id, s.origin)
         select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], null::hstore, g.data, null::text, null::bytea
         from gone d join mbus."ql$sample$1" g on g.id = d.id order by g.id;
 
@@ -233,7 +233,7 @@ begin
             where r.id >= v_hint and (l.expires is null or l.expires > v_now)
               and l.headers -> 'group' is null    -- see mbus._add_groups
             order by r.id limit v_missing for update of r skip locked))
-          returning s.id)
+          returning s.id, s.origin)
         select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], null::hstore, g.data, null::text, null::bytea
         from gone d join mbus."ql$sample$0" g on g.id = d.id order by g.id;
 
@@ -250,7 +250,7 @@ begin
             where r.id >= v_hint and (l.expires is null or l.expires > v_now)
               and l.headers -> 'group' is null    -- see mbus._add_groups
             order by r.id limit v_missing for update of r skip locked))
-          returning s.id)
+          returning s.id, s.origin)
         select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], null::hstore, g.data, null::text, null::bytea
         from gone d join mbus."ql$sample$1" g on g.id = d.id order by g.id;
 
@@ -338,11 +338,15 @@ begin
             where r.id >= v_hint and (l.expires is null or l.expires > v_now)
               and l.headers -> 'group' is null    -- see mbus._add_groups
             order by r.id limit v_missing for update of r skip locked))
-          returning s.id)
+          returning s.id, s.origin)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
                (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
                mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail), g.properties, g.data
-        from gone d join mbus."ql$sample$0" g on g.id = d.id order by g.id;
+        from gone d join mbus."ql$sample$0" g on g.id = d.id where (
+          select set_config('mbus.taken', concat(right(current_setting('mbus.taken', true), 100000), e'\n8000:',
+            array_agg(coalesce(n.origin, n.id)), jsonb_object_agg(n.origin, (select l.trail from mbus."ql$sample$0" l where l.id = n.id)) filter (where n.origin is not null)), true)
+          from gone n having count(*) > 0) is not null    -- see mbus._taken_here
+        order by g.id;
 
       when 1 then
         v_hint := pg_sequence_last_value('mbus."qc$sample$default$1$hint"');
@@ -357,11 +361,15 @@ begin
             where r.id >= v_hint and (l.expires is null or l.expires > v_now)
               and l.headers -> 'group' is null    -- see mbus._add_groups
             order by r.id limit v_missing for update of r skip locked))
-          returning s.id)
+          returning s.id, s.origin)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
                (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
                mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail), g.properties, g.data
-        from gone d join mbus."ql$sample$1" g on g.id = d.id order by g.id;
+        from gone d join mbus."ql$sample$1" g on g.id = d.id where (
+          select set_config('mbus.taken', concat(right(current_setting('mbus.taken', true), 100000), e'\n8000:',
+            array_agg(coalesce(n.origin, n.id)), jsonb_object_agg(n.origin, (select l.trail from mbus."ql$sample$1" l where l.id = n.id)) filter (where n.origin is not null)), true)
+          from gone n having count(*) > 0) is not null    -- see mbus._taken_here
+        order by g.id;
 
       end case;
       get diagnostics v_found = row_count;
@@ -416,11 +424,15 @@ begin
             where r.id >= v_hint and (l.expires is null or l.expires > v_now)
               and l.headers -> 'group' is null    -- see mbus._add_groups
             order by r.id limit v_missing for update of r skip locked))
-          returning s.id)
+          returning s.id, s.origin)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
                (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
                mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail), g.properties, g.data
-        from gone d join mbus."ql$sample$0" g on g.id = d.id order by g.id;
+        from gone d join mbus."ql$sample$0" g on g.id = d.id where (
+          select set_config('mbus.taken', concat(right(current_setting('mbus.taken', true), 100000), e'\n8001:',
+            array_agg(coalesce(n.origin, n.id)), jsonb_object_agg(n.origin, (select l.trail from mbus."ql$sample$0" l where l.id = n.id)) filter (where n.origin is not null)), true)
+          from gone n having count(*) > 0) is not null    -- see mbus._taken_here
+        order by g.id;
 
       when 1 then
         v_hint := pg_sequence_last_value('mbus."qc$sample$done$1$hint"');
@@ -435,11 +447,15 @@ begin
             where r.id >= v_hint and (l.expires is null or l.expires > v_now)
               and l.headers -> 'group' is null    -- see mbus._add_groups
             order by r.id limit v_missing for update of r skip locked))
-          returning s.id)
+          returning s.id, s.origin)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
                (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
                mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail), g.properties, g.data
-        from gone d join mbus."ql$sample$1" g on g.id = d.id order by g.id;
+        from gone d join mbus."ql$sample$1" g on g.id = d.id where (
+          select set_config('mbus.taken', concat(right(current_setting('mbus.taken', true), 100000), e'\n8001:',
+            array_agg(coalesce(n.origin, n.id)), jsonb_object_agg(n.origin, (select l.trail from mbus."ql$sample$1" l where l.id = n.id)) filter (where n.origin is not null)), true)
+          from gone n having count(*) > 0) is not null    -- see mbus._taken_here
+        order by g.id;
 
       end case;
       get diagnostics v_found = row_count;
@@ -631,15 +647,18 @@ CREATE OR REPLACE FUNCTION mbus.take_from_sample_by_default(iid text)
  SECURITY DEFINER ROWS 1
  SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
 AS $function$
+declare
+  v_number constant bigint := mbus._number('sample', $1);
+  v_copies constant mbus.parcel[] := array(select p from mbus._take_number(7000, 8000, v_number) p);
 begin
+  if v_copies = '{}' then return; end if;
+  perform mbus._note_taken(v_copies);
+  perform mbus._taken(7000, 8000, v_number);
   return query
   select p.number, p.added, $1, (p.trail ->> 'delayed_until')::timestamptz,
          p.expires, null::integer[], mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, p.added, p.headers, p.trail),
          p.properties, p.data_jsonb
-  from mbus._take_number(7000, 8000, mbus._number('sample', $1)) p;
-  if found then
-    perform mbus._taken(7000, 8000, mbus._number('sample', $1));
-  end if;
+  from unnest(v_copies) p;
 end $function$
 
 CREATE OR REPLACE FUNCTION mbus.take_from_sample_by_done(iid text)
@@ -648,15 +667,18 @@ CREATE OR REPLACE FUNCTION mbus.take_from_sample_by_done(iid text)
  SECURITY DEFINER ROWS 1
  SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
 AS $function$
+declare
+  v_number constant bigint := mbus._number('sample', $1);
+  v_copies constant mbus.parcel[] := array(select p from mbus._take_number(7000, 8001, v_number) p);
 begin
+  if v_copies = '{}' then return; end if;
+  perform mbus._note_taken(v_copies);
+  perform mbus._taken(7000, 8001, v_number);
   return query
   select p.number, p.added, $1, (p.trail ->> 'delayed_until')::timestamptz,
          p.expires, null::integer[], mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, p.added, p.headers, p.trail),
          p.properties, p.data_jsonb
-  from mbus._take_number(7000, 8001, mbus._number('sample', $1)) p;
-  if found then
-    perform mbus._taken(7000, 8001, mbus._number('sample', $1));
-  end if;
+  from unnest(v_copies) p;
 end $function$
 
 CREATE OR REPLACE FUNCTION mbus.take_sample(iid text)
@@ -665,16 +687,19 @@ CREATE OR REPLACE FUNCTION mbus.take_sample(iid text)
  SECURITY DEFINER ROWS 1
  SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
 AS $function$
+declare
+  v_number constant bigint := mbus._number('sample', $1);
+  v_copies constant mbus.parcel[] := array(select p from mbus._take_number(7000, null, v_number) p);
 begin
+  if v_copies = '{}' then
+    perform mbus._saga_missed(7000, v_number);
+    return;
+  end if;
+  perform mbus._note_taken(v_copies);
+  perform mbus._taken(7000, null, v_number);
   return query
   select p.number, p.added, $1, (p.trail ->> 'delayed_until')::timestamptz,
          p.expires, null::integer[], mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, p.added, p.headers, p.trail),
          p.properties, p.data_jsonb
-  from mbus._take_number(7000, null, mbus._number('sample', $1)) p
-  limit 1;
-  if found then
-    perform mbus._taken(7000, null, mbus._number('sample', $1));
-  else
-    perform mbus._saga_missed(7000, mbus._number('sample', $1));
-  end if;
+  from unnest(v_copies) p limit 1;
 end $function$

@@ -26,6 +26,7 @@ internal/generate.sql
 internal/by_number.sql
 internal/due.sql
 internal/order.sql
+internal/taken.sql
 internal/saga_post.sql
 internal/saga.sql
 internal/saga_back.sql
@@ -69,6 +70,7 @@ templates/follow_trigger.sql
 templates/headers_delivered.sql
 templates/lease.sql
 templates/match.sql
+templates/note_taken.sql
 templates/output_message.sql
 templates/output_parcel.sql
 templates/peek.sql

@@ -137,8 +137,9 @@ begin
   return mbus._unheld(iids, tokens, v_held);
 end $$;
 
--- For a handler that works in its own transaction and failed: after its rollback, takes the message and does
--- what nack does.  Answers 'ready', 'delayed', 'dmq', or 'absent' when the message is gone, or by now leased or dead.
+-- For a handler that failed and rolled its transaction back: takes the message and does what nack does.
+-- Returns 'ready', 'delayed', 'dmq', or 'absent' when the message is gone, leased or dead.
+-- Errors: MB001, MB002, MB009 foreign iid, MB012 delay, MB013 role, MB014 isolation, MB025 taken by this transaction.
 create or replace function mbus.reject(
   qname text, cname text, iid text, delay interval default null, error text default null, park boolean default false)
 returns text
@@ -146,12 +147,77 @@ language plpgsql security definer set search_path from current as $$
 declare
   v_queue    mbus.queue := mbus._queue(qname);
   v_consumer mbus.consumer := mbus._consumer(v_queue, cname);
+  v_number   constant bigint := mbus._number(qname, iid);
   v_parcel   mbus.parcel;
 begin
   perform mbus._check_consume(v_queue, cname);
   perform mbus._check_delay(delay);
-  select * into v_parcel from mbus._take_number(v_queue.id, v_consumer.id, mbus._number(qname, iid), true) limit 1;
-  if not found then return 'absent'; end if;
+  select * into v_parcel from mbus._take_number(v_queue.id, v_consumer.id, v_number, true) limit 1;
+  if not found then
+    if mbus._state(v_queue, v_consumer.id, v_number) = 'gone' then
+      perform mbus._check_not_taken_here(v_consumer.id, v_number, iid);
+    end if;
+    return 'absent';
+  end if;
+  v_parcel.trail := mbus._tried(v_parcel.trail);
+  return mbus._give_back(v_consumer.id, v_parcel, delay, error, park);
+end $$;
+
+-- For a handler that failed and keeps its transaction: gives a message back that this transaction took, as mbus.consume or
+-- another function returned it, and does what nack does.  Returns 'ready', 'delayed' or 'dmq'.
+--   message  the row, of type mbus.qt_model or that of the queue's payload; its data, headers and properties may be changed
+-- Errors: MB001, MB002, MB009 foreign iid, MB011 row type, MB012 argument, MB013 role, MB014 isolation, MB026 not taken by
+-- this transaction.
+create or replace function mbus.give_back(
+  cname text, message anyelement, delay interval default null, error text default null, park boolean default false)
+returns text
+language plpgsql security definer set search_path from current as $$
+declare
+  v_queue    mbus.queue;
+  v_consumer mbus.consumer;
+  v_parcel   mbus.parcel;
+  v_headers  hstore;
+  v_data     text;
+begin
+  if pg_typeof(message) <> all ('{mbus.qt_model,mbus.qt_model_jsonb,mbus.qt_model_text,mbus.qt_model_bytea}'::regtype[]) then
+    raise exception 'type % is not the row type of a message', pg_typeof(message)
+      using errcode = 'MB011', hint = 'Pass the row that mbus.consume returned; give a leased message back with mbus.nack.';
+  elsif message is not distinct from null then
+    raise exception 'there is no message' using errcode = 'MB012', hint = 'Pass the row that mbus.consume returned.';
+  end if;
+  if message.iid is null then perform mbus._number('null', null); end if;
+  v_queue := mbus._queue(split_part(message.iid, '.', 1));
+  v_consumer := mbus._consumer(v_queue, coalesce(cname, 'null'));
+  if pg_typeof(message.data)::text <> v_queue.payload then
+    perform mbus._refuse_payload(v_queue.name, v_queue.payload, pg_typeof(message.data)::text);
+  end if;
+  perform mbus._check_isolation();
+  perform mbus._check_consume(v_queue, cname);
+  perform mbus._check_delay(delay);
+  perform mbus._check_time('added', message.added), mbus._check_time('expires', message.expires);
+  v_parcel.number := mbus._number(v_queue.name, message.iid);
+  select t.trail into v_parcel.trail from mbus._taken_here() t where t.consumer_id = v_consumer.id and t.number = v_parcel.number;
+  if not found or mbus._state(v_queue, v_consumer.id, v_parcel.number) <> 'gone' then
+    raise exception 'message "%" was not taken by this transaction as "%"', message.iid, cname
+      using errcode = 'MB026', hint = 'After a rollback call mbus.reject, after a lease mbus.nack.';
+  end if;
+  -- The headers that delivery adds are left out; see mbus._deliver.
+  v_headers := delete(delete(message.headers, mbus._constants(v_queue)), 'attempts'::text);
+  v_parcel.headers := nullif(delete(v_headers, hstore('enqueue_time', message.added::text)), '');
+  perform mbus._accept_headers(v_queue, delete(v_parcel.headers, 'seenby'::text));
+  v_parcel.added := coalesce(message.added, mbus.now());
+  v_parcel.expires := message.expires;
+  v_parcel.properties := message.properties;
+  v_data := message.data::text;
+  case v_queue.payload
+    when 'hstore' then v_parcel.data_hstore := v_data;
+    when 'jsonb' then v_parcel.data_jsonb := v_data;
+    when 'text' then v_parcel.data_text := v_data;
+    when 'bytea' then v_parcel.data_bytea := v_data;
+  end case;
+  if v_queue.has_waiters then
+    perform mbus._posted(v_queue, v_parcel.number, array[v_consumer.id]);
+  end if;
   v_parcel.trail := mbus._tried(v_parcel.trail);
   return mbus._give_back(v_consumer.id, v_parcel, delay, error, park);
 end $$;

@@ -32,21 +32,34 @@ end $$;
 
 -- Checks headers, reserves the number, and sets delayed messages aside.
 -- parcel is null when nothing is left to put: the message is delayed, or its key was seen before.
+--   is_back  the message was taken by this transaction and returns to the consumers that it was taken from
 -- Locks: with an iid, an advisory lock on it; with a dedup_key, the key's row.
 create or replace function mbus._accept(
   p_queue_id integer, p_parcel mbus.parcel, p_delayed_until timestamptz, p_iid text,
-  out number bigint, out parcel mbus.parcel)
+  out number bigint, out parcel mbus.parcel, out is_back boolean)
 language plpgsql set search_path from current as $$
 declare
   v_queue    mbus.queue;
   v_key      text := p_parcel.headers -> 'dedup_key';
+  v_back     record;
 begin
   select * into v_queue from mbus.queue where id = p_queue_id;
   parcel := p_parcel;
   perform mbus._check_expiry(p_delayed_until, p_parcel.expires);
-  parcel.headers := mbus._accept_headers(v_queue, p_parcel.headers);
   if p_iid is not null then
-    number := mbus._reserved(v_queue, p_iid);
+    select * into v_back from mbus._reserved(v_queue, p_iid);
+    number := v_back.number;
+    parcel.recipients := v_back.recipients;
+    parcel.trail := v_back.trail;
+    is_back := v_back.taken_number is not null;
+  end if;
+  if is_back then
+    -- Its path and its key were recorded when it was first posted.
+    parcel.headers := mbus._accept_headers(v_queue, delete(p_parcel.headers, 'seenby'::text)) || slice(p_parcel.headers, '{seenby}')
+      || case when number is null then hstore('moved_from', v_back.trail ->> 'moved_from') else ''::hstore end;
+    v_key := null;
+  else
+    parcel.headers := mbus._accept_headers(v_queue, p_parcel.headers);
   end if;
   if v_key is not null then
     number := coalesce(number, nextval(v_queue.position));
@@ -66,17 +79,19 @@ begin
     end if;
   end if;
   if p_delayed_until is not null then
-    parcel.trail := jsonb_build_object('delayed_until', p_delayed_until);
+    parcel.trail := coalesce(parcel.trail, '{}') || jsonb_build_object('delayed_until', p_delayed_until);
   end if;
   if p_delayed_until > p_parcel.added or p_parcel.headers -> 'consume_after' is not null
-     or p_iid is not null and v_queue.has_waiters then
+     or p_iid is not null and (is_back or v_queue.has_waiters) then
     number := coalesce(number, nextval(v_queue.position));
-    if v_queue.mode = 'fanout' then
+    if v_queue.mode = 'fanout' and parcel.recipients is null then
       execute format('select mbus.%I($1, $2)', '_match_' || v_queue.name) into parcel.recipients using parcel, number;
     end if;
   end if;
   parcel.number := number;
-  if v_queue.has_waiters and p_iid is not null then
+  if is_back then
+    perform mbus._posted_back(v_back.taken_queue_id, v_back.taken_number, v_back.taken_by, v_queue, number, parcel.recipients);
+  elsif v_queue.has_waiters and p_iid is not null then
     perform mbus._posted(v_queue, number, parcel.recipients);
   end if;
   if p_parcel.headers -> 'consume_after' is not null and mbus._block(v_queue, parcel, p_delayed_until) then
@@ -151,28 +166,56 @@ begin
   return p_headers;
 end $$;
 
--- The number of an iid that was issued by get_iid and is not in use.
-create or replace function mbus._reserved(p_queue mbus.queue, p_iid text) returns bigint
+-- What a post under an iid needs to know.  The iid must be reserved by get_iid, or belong to a message that the current
+-- transaction took: then the post gives the message back to the same consumers, or moves it to a dead message queue of the
+-- user's own, from where it can return under its iid.
+--   number         the message's number in this queue; null for an iid of another queue
+--   recipients     consumers that it returns to; null: not decided
+--   trail          of a moved message: its iid and the consumers to return it to
+--   taken_…        the message that the current transaction took
+-- Errors: MB009 foreign iid, MB010 neither reserved nor taken by this transaction.
+-- Locks: an advisory lock on the iid, so that of two sessions that post under it one is refused.
+create or replace function mbus._reserved(
+  p_queue mbus.queue, p_iid text, out number bigint, out recipients integer[], out trail jsonb,
+  out taken_queue_id integer, out taken_number bigint, out taken_by integer[])
 language plpgsql set search_path from current as $$
 declare
-  v_number bigint := mbus._number(p_queue.name, p_iid);
+  v_is_own constant boolean := split_part(p_iid, '.', 1) = p_queue.name;
+  v_taken  record;
 begin
   perform mbus._check_isolation();
-  perform pg_advisory_xact_lock(hashtextextended(p_iid, 0));
-  -- The service queue's own numbers are bungs and gates: who posted under one could let compensations go.
-  if p_queue.name = 'sagas' and not exists (
-      select from mbus.reserved r where r.queue_id = p_queue.id and r.number = v_number) then
-    raise exception 'iid "%" belongs to a saga', p_iid
-      using errcode = 'MB010', hint = 'Roll a saga back with mbus.cancel_saga or by taking its bung.';
+  if v_is_own then
+    number := mbus._number(p_queue.name, p_iid);
+    perform pg_advisory_xact_lock(hashtextextended(p_iid, 0));
+    delete from mbus.reserved r where r.queue_id = p_queue.id and r.number = _reserved.number;
+    if found then return; end if;
+    -- Numbers of the service queue are bungs and gates: posting under one would release compensations.
+    if p_queue.name = 'sagas' then
+      raise exception 'iid "%" belongs to a saga', p_iid
+        using errcode = 'MB010', hint = 'Roll a saga back with mbus.cancel_saga or by taking its bung.';
+    end if;
   end if;
-  if mbus._has(p_queue.id, v_number)
-     or exists (select from mbus.dmq d where d.queue_id = p_queue.id and d.number = v_number)
-     or exists (select from mbus.blocked b where b.queue_id = p_queue.id and b.number = v_number and b.released_by is null) then
-    raise exception 'a message with iid "%" exists already', p_iid
-      using errcode = 'MB010', hint = 'Give a message back with mbus.nack or mbus.reject, or get a new iid.';
+  select * into v_taken from mbus._taken_under(p_iid);
+  if v_taken.number is null and v_is_own then
+    raise exception 'iid "%" is in use, or was used before', p_iid
+      using errcode = 'MB010',
+            hint = 'Reserve an iid with mbus.get_iid. A failed message goes back with mbus.give_back in the transaction '
+                   'that took it, with mbus.nack after a lease, with mbus.reject after a rollback.';
+  elsif v_taken.number is null then
+    perform mbus._number(p_queue.name, p_iid);    -- raises MB009
   end if;
-  delete from mbus.reserved r where r.queue_id = p_queue.id and r.number = v_number;
-  return v_number;
+  taken_queue_id := v_taken.queue_id;
+  taken_number := v_taken.number;
+  taken_by := v_taken.consumers;
+  if v_is_own then
+    recipients := array(
+      select c.id from mbus.consumer c where c.queue_id = p_queue.id and c.id in (
+        select u.id from unnest(v_taken.consumers) u(id)
+        union all select e::integer from jsonb_array_elements_text(v_taken.moved -> 'consumers') e));
+  else
+    trail := coalesce(v_taken.moved, jsonb_build_object('moved_from', p_iid, 'consumers', v_taken.consumers))
+             - '{attempts,history,delayed_until}'::text[];
+  end if;
 end $$;
 
 -- The first message of another priority, and the first with a group, change the queue's functions.

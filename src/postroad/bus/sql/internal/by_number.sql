@@ -30,7 +30,8 @@ begin
 end $$;
 
 -- Removes a message by its number from wherever it is, for one consumer or (null) for all, and returns
--- each copy.  What has expired is left for mbus._expire, which tells those who wait for it.
+-- each copy; its recipients are the consumers whose copy it was.  Expired messages are left to mbus._expire, which also
+-- handles the messages that wait for them.
 --   p_is_idle  leave it where it is leased or dead
 -- Waits for transactions that hold it.  A copy that moves while we look is caught by the
 -- next round: one consumer has one copy at most, for all of them a round must find nothing.
@@ -50,10 +51,11 @@ begin
   loop
     v_total := 0;
     for v_table in
-      select t.ready_table, t.payload_table from mbus._tables(v_queue) t
+      select t.ready_table, t.payload_table, t.consumer_id from mbus._tables(v_queue) t
       where p_consumer_id is null or t.consumer_id = p_consumer_id
     loop
-      return query execute mbus._take_number_query(v_queue, v_table.ready_table, v_table.payload_table) using p_number;
+      return query execute mbus._take_number_query(v_queue, v_table.ready_table, v_table.payload_table)
+      using p_number, array[v_table.consumer_id];
       get diagnostics v_found = row_count;
       v_total := v_total + v_found;
     end loop;
@@ -73,7 +75,7 @@ language sql stable set search_path from current as $$
       where (s.id = $1 and s.origin is null or s.origin = $1)
         and (select e.expires is null or e.expires > mbus.now() from mbus.%5$I e where e.id = s.id)
       returning %2$s)
-    select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], %3$s
+    select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, $2, %3$s
     from %4$s$query$,
     p_ready,
     case p_queue.mode when 'direct' then 's.*' else 's.id' end,
@@ -88,26 +90,28 @@ create or replace function mbus._take_waiting(
   p_queue_id integer, p_consumer_id integer, p_number bigint, p_is_idle boolean)
 returns setof mbus.parcel
 language plpgsql set search_path from current as $$
+declare
+  v_everybody constant integer[] := array(select c.id from mbus.consumer c where c.queue_id = p_queue_id);
 begin
   if p_consumer_id is not null then
     return query
     update mbus.delayed d
     set recipients = array_remove(
-      coalesce(d.recipients, array(select c.id from mbus.consumer c where c.queue_id = p_queue_id)), p_consumer_id)
+      coalesce(d.recipients, v_everybody), p_consumer_id)
     where d.queue_id = p_queue_id and d.number = p_number and d.consumer_id is null
       and (d.recipients is null or p_consumer_id = any (d.recipients))
       and (d.expires is null or d.expires > mbus.now())
-    returning d.number, d.added, d.expires, d.headers, d.properties, d.trail, null::integer[],
+    returning d.number, d.added, d.expires, d.headers, d.properties, d.trail, array[p_consumer_id],
               d.data_hstore, d.data_jsonb, d.data_text, d.data_bytea;
     delete from mbus.delayed d where d.queue_id = p_queue_id and d.number = p_number and d.recipients = '{}';
     return query
     update mbus.blocked b
     set recipients = array_remove(
-      coalesce(b.recipients, array(select c.id from mbus.consumer c where c.queue_id = p_queue_id)), p_consumer_id)
+      coalesce(b.recipients, v_everybody), p_consumer_id)
     where b.queue_id = p_queue_id and b.number = p_number and b.released_by is null
       and (b.recipients is null or p_consumer_id = any (b.recipients))
       and (b.expires is null or b.expires > mbus.now())
-    returning b.number, b.added, b.expires, b.headers, b.properties, b.trail, null::integer[],
+    returning b.number, b.added, b.expires, b.headers, b.properties, b.trail, array[p_consumer_id],
               b.data_hstore, b.data_jsonb, b.data_text, b.data_bytea;
     delete from mbus.blocked b where b.queue_id = p_queue_id and b.number = p_number and b.recipients = '{}';
   end if;
@@ -115,23 +119,24 @@ begin
   delete from mbus.delayed d
   where d.queue_id = p_queue_id and d.number = p_number and (p_consumer_id is null or d.consumer_id = p_consumer_id)
     and (d.expires is null or d.expires > mbus.now())
-  returning d.number, d.added, d.expires, d.headers, d.properties, d.trail, null::integer[],
+  returning d.number, d.added, d.expires, d.headers, d.properties, d.trail,
+            case when d.consumer_id is null then coalesce(d.recipients, v_everybody) else array[d.consumer_id] end,
             d.data_hstore, d.data_jsonb, d.data_text, d.data_bytea;
   return query
   delete from mbus.blocked b
   where b.queue_id = p_queue_id and b.number = p_number and b.released_by is null and p_consumer_id is null
     and (b.expires is null or b.expires > mbus.now())
-  returning b.number, b.added, b.expires, b.headers, b.properties, b.trail, null::integer[],
+  returning b.number, b.added, b.expires, b.headers, b.properties, b.trail, coalesce(b.recipients, v_everybody),
             b.data_hstore, b.data_jsonb, b.data_text, b.data_bytea;
   if p_is_idle then return; end if;
   return query
   delete from mbus.leased l
   where l.queue_id = p_queue_id and l.number = p_number and (p_consumer_id is null or l.consumer_id = p_consumer_id)
-  returning l.number, l.added, l.expires, l.headers, l.properties, l.trail, null::integer[],
+  returning l.number, l.added, l.expires, l.headers, l.properties, l.trail, array[l.consumer_id],
             l.data_hstore, l.data_jsonb, l.data_text, l.data_bytea;
   return query
   delete from mbus.dmq q
   where q.queue_id = p_queue_id and q.number = p_number and (p_consumer_id is null or q.consumer_id = p_consumer_id)
-  returning q.number, q.added, q.expires, q.headers, q.properties, q.trail, null::integer[],
+  returning q.number, q.added, q.expires, q.headers, q.properties, q.trail, array[q.consumer_id],
             q.data_hstore, q.data_jsonb, q.data_text, q.data_bytea;
 end $$;

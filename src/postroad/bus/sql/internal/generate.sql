@@ -37,6 +37,9 @@ language sql stable set search_path from current as $$
       'log',   quote_ident(mbus._log_name(p_queue, l.lane, s.slot)),
       'ready', quote_ident(mbus._ready_name(p_queue, p_consumer.name, l.lane, s.slot)),
       'hint',  quote_ident(mbus._ready_name(p_queue, p_consumer.name, l.lane, s.slot) || '$hint'),
+      'note_taken', case when p_values ->> 'returns' <> 'parcel' then mbus._fill('note_taken', p_values || jsonb_build_object(
+        'trail', case p_queue.mode when 'direct' then 'n.trail' else format('(select l.trail from mbus.%I l where l.id = n.id)',
+                   mbus._log_name(p_queue, l.lane, s.slot)) end)) end,
       'deliveries', case when p_template = 'put_fanout' then mbus._deliveries('delivery', p_queue, l.lane, s.slot) end,
       'bulk_deliveries', case when p_template = 'postn_fanout' then mbus._deliveries('bulk_delivery', p_queue, l.lane, s.slot) end)),
     e'\n' order by l.lane, s.slot)
@@ -162,6 +165,8 @@ declare
                                                             'output', mbus._fill(p_output, p_values));
 begin
   execute mbus._fill(v_kind, v_values || jsonb_build_object(
+    'note_retries', case when p_output = 'output_message'
+                         then format(e'  perform mbus._note_taken(v_retries, %s);\n', p_consumer.id) end,
     'branches', mbus._branches(v_kind || '_' || p_queue.mode, p_queue, p_consumer, v_values)));
 end $$;
 

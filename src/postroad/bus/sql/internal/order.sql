@@ -334,6 +334,21 @@ begin
   perform mbus._saga_posted(p_queue.id, p_number);
 end $$;
 
+-- A message that this transaction took is posted again, here or on another queue: messages that waited for it go on waiting.
+create or replace function mbus._posted_back(
+  p_taken_queue_id integer, p_taken_number bigint, p_taken_by integer[], p_queue mbus.queue, p_number bigint,
+  p_recipients integer[]) returns void
+language plpgsql set search_path from current set enable_seqscan = off as $$
+begin
+  perform mbus._posted(q, p_taken_number, null) from mbus.queue q where q.id = p_taken_queue_id and q.has_waiters;
+  if not found or (p_taken_queue_id, p_taken_number) = (p_queue.id, p_number) then return; end if;
+  update mbus.wait w set queue_id = p_queue.id, number = p_number, consumer_id = null
+  where w.queue_id = p_taken_queue_id and w.number = p_taken_number and w.consumer_id = any (p_taken_by) and w.done_by is null;
+  if not found then return; end if;
+  if not p_queue.has_waiters then perform mbus._add_waiters(p_queue.id); end if;
+  perform mbus._posted(p_queue, p_number, p_recipients);
+end $$;
+
 -- Messages are gone without having been dealt with: those that wait for them are released or die, as
 -- their header consume_after_lost says.
 create or replace function mbus._lost(p_queue_id integer, p_consumer_id integer, p_numbers bigint[]) returns void

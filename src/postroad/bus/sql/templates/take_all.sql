@@ -2,16 +2,19 @@
 -- transaction holds it; returns nothing when it is not there.
 create or replace function mbus.take_{queue}(iid text) returns setof mbus.{model}
 language plpgsql security definer set search_path from current rows 1 as $function$
+declare
+  v_number constant bigint := mbus._number('{queue}', $1);
+  v_copies constant mbus.parcel[] := array(select p from mbus._take_number({queue_id}, null, v_number) p);
 begin
+  if v_copies = '{}' then
+    perform mbus._saga_missed({queue_id}, v_number);
+    return;
+  end if;
+  perform mbus._note_taken(v_copies);
+  perform mbus._taken({queue_id}, null, v_number);
   return query
   select p.number, p.added, $1, (p.trail ->> 'delayed_until')::timestamptz,
          p.expires, null::integer[], mbus._deliver({constants}::hstore, p.added, p.headers, p.trail),
          p.properties, p.{data}
-  from mbus._take_number({queue_id}, null, mbus._number('{queue}', $1)) p
-  limit 1;
-  if found then
-    perform mbus._taken({queue_id}, null, mbus._number('{queue}', $1));
-  else
-    perform mbus._saga_missed({queue_id}, mbus._number('{queue}', $1));
-  end if;
+  from unnest(v_copies) p limit 1;
 end $function$;

@@ -11,4 +11,4 @@
             order by r.id limit v_missing for update skip locked))
           returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
         select {output}
-        from gone g order by g.id;
+        from gone g {note_taken}order by g.id;

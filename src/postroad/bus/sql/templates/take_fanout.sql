@@ -11,6 +11,6 @@
             where r.id >= v_hint and (l.expires is null or l.expires > v_now)
               and l.headers -> 'group' is null    -- see mbus._add_groups
             order by r.id limit v_missing for update of r skip locked))
-          returning s.id)
+          returning s.id, s.origin)
         select {output}
-        from gone d join mbus.{log} g on g.id = d.id order by g.id;
+        from gone d join mbus.{log} g on g.id = d.id {note_taken}order by g.id;

@@ -33,7 +33,7 @@ begin
   -- Retries of a group come first: they are older than whatever of that group is on the ring.
   v_retries := array(select p from mbus._take_group_retries({queue_id}, {consumer_id}, amt) p);
   v_missing := amt - cardinality(v_retries);
-  v_seen := array(select r.headers -> 'group' from unnest(v_retries) r);
+{note_retries}  v_seen := array(select r.headers -> 'group' from unnest(v_retries) r);
   return query
   select {output}
   from (select r.number as id, null::bigint as origin, r.added, r.expires, r.headers, r.properties, r.trail,

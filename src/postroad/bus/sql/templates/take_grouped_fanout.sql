@@ -28,6 +28,6 @@
                 and (l.headers -> 'group' is null
                      or not mbus._is_group_held({consumer_id}, l.headers -> 'group'))
               order by r.id for update of r skip locked))
-            returning s.id)
+            returning s.id, s.origin)
           select {output}
-          from gone d join mbus.{log} g on g.id = d.id order by g.id;
+          from gone d join mbus.{log} g on g.id = d.id {note_taken}order by g.id;
