@@ -295,3 +295,42 @@ def test_a_right_to_one_queue_is_none_to_another_plain_one(login: Login, owned: 
     member = login("user")
     assert one(member, "select mbus.get_iid('open')").startswith("open.")
     assert one(member, "select mbus.create_temporary_consumer('open')")
+
+
+def test_consume_after_needs_a_right_to_each_queue_that_it_names(login: Login, owned: str) -> None:
+    with psycopg.connect(owned) as owner:
+        iid = post(owner, 1, queue="closed")
+        node = iid.partition("@")[2]
+        owner.execute("select mbus.create_queue('mine', is_roles_security_model => true)")
+    poster = login("post_mine")
+    before = one(poster, "select mbus.post('mine', 'n=>1')")
+    # An existing iid, one that was never issued and an unknown queue get the same answer.
+    for named in (iid, f"closed.999@{node}", f"nowhere.1@{node}"):
+        with refused(poster, "MB013"):
+            post(poster, 2, f'consume_after=>"{{{before},{named}}}"', queue="mine")
+        with refused(poster, "MB013"):
+            poster.execute(
+                "select mbus.postn_mine(array['n=>2'::hstore], array[hstore('consume_after', %s)])",
+                (named,),
+            )
+    with psycopg.connect(owned) as owner:
+        waited = "select has_waiters from mbus.queue where name = 'closed'"
+        assert not one(owner, waited)
+        assert column(owner, "select number from mbus.blocked") == []
+    for role in ("post_closed", "consume_closed_by_second"):
+        entitled = login("post_mine", role)
+        post(entitled, 3, f'consume_after=>"{iid}"', queue="mine")
+    with psycopg.connect(owned) as owner:
+        assert one(owner, "select count(*) from mbus.blocked") == 2
+
+
+def test_answers_to_a_lease_do_not_show_the_iids_of_other_queues(login: Login, owned: str) -> None:
+    with psycopg.connect(owned) as owner:
+        iid = post(owner, 1, queue="open")
+        ((_, iid, token, _),) = lease(owner, whose="open_by_default")
+    session = login("post_closed")
+    unknown = iid.replace("open.1@", "open.999@")
+    for named, number in ((iid, token), (iid, token + 1), (unknown, token)):
+        for call in ("ack(%s, %s)", "nack(%s, %s)", "extend(%s, %s)"):
+            with refused(session, "MB013"):
+                session.execute(f"select mbus.{call}".encode(), (named, number))

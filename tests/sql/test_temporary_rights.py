@@ -115,3 +115,55 @@ def test_nobody_reads_the_tables_behind(login: Login) -> None:
     for table in ("tempq_0", "temporary_queue", "follower", "followers"):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             user.execute(f"select * from mbus.{table}".encode())
+
+
+@pytest.fixture
+def narrow(owner: Connection) -> str:
+    """Let consumer `default` of the closed queue have a selector."""
+    owner.execute("select mbus.drop_consumer('closed', 'default')")
+    owner.execute("select mbus.create_consumer('closed', 'default', $$(t.data->'n')::int < 9$$)")
+    return "consume_closed_by_default"
+
+
+@pytest.mark.parametrize("ends", ["revoked", "dropped"])
+def test_a_temporary_consumer_ends_with_the_right_that_it_was_made_with(
+    owner: Connection, login: Login, ends: str
+) -> None:
+    reader = login("consume_closed_by_default", "post_open")
+    name = one(reader, "select mbus.create_temporary_consumer('closed')")
+    owner.execute("select mbus.post('closed', 'n=>1')")
+    assert column(reader, "select data->'n' from mbus.consume(%s)", name) == ["1"]
+    owner.execute("select mbus.post('closed', 'n=>2')")
+    if ends == "revoked":
+        database = owner.info.dbname
+        user = one(reader, "select session_user::text")
+        owner.execute(f'revoke "mbus_{database}_consume_closed_by_default" from "{user}"'.encode())
+    else:
+        owner.execute("select mbus.drop_consumer('closed', 'default')")
+    owner.execute("select mbus.post('closed', 'n=>3')")
+    for call in ("consume(%s)", "consume_temporary(%s, 10)"):
+        with refused(reader, "MB013"):
+            reader.execute(f"select * from mbus.{call}".encode(), (name,))
+
+
+def test_a_closed_queue_closes_to_open_temporary_consumers(owner: Connection, login: Login) -> None:
+    user = login("user")
+    name = one(user, "select mbus.create_temporary_consumer('open')")
+    owner.execute("select mbus.post('open', 'n=>1')")
+    owner.execute("select mbus.alter_queue('open', is_roles_security_model => true)")
+    with refused(user, "MB013"):
+        user.execute("select * from mbus.consume(%s)", (name,))
+    owner.execute("select mbus.alter_queue('open', is_roles_security_model => false)")
+    assert column(user, "select data->'n' from mbus.consume(%s)", name) == ["1"]
+
+
+def test_a_temporary_consumer_gets_no_more_than_the_consumer_that_it_copies(
+    owner: Connection, login: Login, narrow: str
+) -> None:
+    reader = login(narrow)
+    name = one(reader, "select mbus.create_temporary_consumer('closed')")
+    # A selector that raises keeps the copy back: nobody knows whether it may be seen.
+    for number in ("1", "10", "secret"):
+        owner.execute("select mbus.post('closed', hstore('n', %s))", (number,))
+    got = column(reader, "select data->'n' from mbus.consume_temporary(%s, 10)", name)
+    assert got == ["1"]

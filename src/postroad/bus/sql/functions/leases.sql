@@ -11,20 +11,23 @@ begin
   return p_ttl;
 end $$;
 
--- The lease, locked, if its holder may still answer.
+-- Returns the lease, locked, if its holder may still answer.  Users without any right on the queue get MB013 before anything
+-- is looked up, so that neither iids nor tokens can be probed.
 create or replace function mbus._held(p_iid text, p_token bigint) returns mbus.leased
 language plpgsql set search_path from current as $$
 declare
   v_lease mbus.leased;
-  v_queue mbus.queue;
+  v_queue mbus.queue := mbus._queue(split_part(coalesce(p_iid, ''), '.', 1));
 begin
-  v_queue := mbus._queue(split_part(coalesce(p_iid, ''), '.', 1));
+  if not exists (select from mbus.consumer c where c.queue_id = v_queue.id and mbus._may_consume(v_queue, c.name)) then
+    perform mbus._check_consume(v_queue, 'default');
+  end if;
   select l.* into v_lease from mbus.leased l
   where l.token = p_token and l.queue_id = v_queue.id and l.number = mbus._number(v_queue.name, p_iid)
   for update;
   if not found or v_lease.leased_until <= mbus.now() then
     raise exception 'the lease % of message "%" has ended', p_token, p_iid
-      using errcode = 'MB015', hint = 'Somebody else may have the message now. Drop the work, or extend leases in time.';
+      using errcode = 'MB015', hint = 'Another worker may have the message now. Drop the work, or extend leases in time.';
   end if;
   perform mbus._check_consume(v_queue, (select name from mbus.consumer where id = v_lease.consumer_id));
   return v_lease;

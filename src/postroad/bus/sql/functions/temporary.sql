@@ -12,6 +12,8 @@ end $$;
 
 -- Gives this session a copy of each message that is posted to a queue from now on and passes the selector.
 -- Returns the name of the temporary queue that the copies come to.
+-- The caller needs the right to consume as consumer default, now and whenever it takes copies; messages that do not pass
+-- the selector of that consumer are not copied.
 -- A selector is evaluated in the producer's transaction with the rights of the owner of the bus, so only
 -- members of mbus_<db>_admin may give one.  One that raises does not fail the post: the copy comes, with the error
 -- in header selector_error.
@@ -94,11 +96,15 @@ begin
   return mbus._clear_temporary();
 end $$;
 
+-- Checks that the session may take from the queue, and with the function for this payload.  The right to copies of another
+-- queue may have been revoked since the temporary consumer was created.
 create or replace function mbus._check_temporary(p_name text, p_payload text) returns void
 language plpgsql volatile set search_path from current as $$
 declare
   v_queue mbus.temporary_queue := mbus._own_temporary_queue(p_name);
 begin
+  perform mbus._check_consume(q, 'default')
+  from mbus.follower f join mbus.queue q on q.id = f.queue_id where f.temporary_name = p_name;
   if v_queue.payload is distinct from p_payload then
     raise exception 'temporary queue "%" carries %', p_name, coalesce(v_queue.payload, 'answers')
       using errcode = 'MB019', hint = case v_queue.payload
@@ -113,19 +119,6 @@ language sql stable set search_path from current as $$
                               array[array[current_database()::text]::text, current_database()::text, p_name]),
                        p_parcel.added, p_parcel.headers, null)
 $$;
-
-create or replace function mbus._check_admin(p_what text) returns void
-language plpgsql stable set search_path from current as $$
-begin
-  if not exists (
-    select from pg_roles r
-    where r.rolname in (mbus._role('admin'), (select pg_get_userbyid(nspowner) from pg_namespace where nspname = 'mbus'))
-      and pg_has_role(session_user, r.oid, 'usage'))
-  then
-    raise exception 'user "%" may not %', session_user, p_what
-      using errcode = 'MB013', hint = format('Grant role %I.', mbus._role('admin'));
-  end if;
-end $$;
 
 -- Posts to a temporary queue; called by mbus.post.  Exactly one of the four data is given, a text is read
 -- as what the queue carries.

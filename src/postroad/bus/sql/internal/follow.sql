@@ -31,16 +31,25 @@ begin
     (select nextval(q.position) from mbus.queue q where q.id = p_destination_id), p_error);
 end $$;
 
--- Copies a message to the temporary consumers of its queue.  Their selectors are texts, run as such.
+-- Copies a message to the temporary consumers of its queue.  They may see what consumer default gets, so its selector decides
+-- first, and a copy for which it raises is withheld.
 create or replace function mbus._temporary_follow(
   p_queue_id integer, p_message anyelement, p_parcel mbus.parcel, p_headers hstore) returns void
 language plpgsql set search_path from current as $$
 declare
+  v_limit    constant text := (select c.selector from mbus.consumer c where c.queue_id = p_queue_id and c.name = 'default');
   v_follower mbus.follower;
   v_is_hit   boolean;
   v_error    text;
   v_parcel   mbus.parcel := p_parcel;
 begin
+  if v_limit is not null then
+    begin
+      if not coalesce(mbus._is_selected(p_message, v_limit), false) then return; end if;
+    exception when others or assert_failure then
+      return;
+    end;
+  end if;
   for v_follower in
     select * from mbus.follower f where f.queue_id = p_queue_id and f.temporary_name is not null
   loop
@@ -48,7 +57,7 @@ begin
     v_error := null;
     if v_follower.selector is not null then
       begin
-        execute format(e'select (%s\n) from (select ($1).*) t', v_follower.selector) into v_is_hit using p_message;
+        v_is_hit := mbus._is_selected(p_message, v_follower.selector);
       exception when others or assert_failure then
         v_error := sqlerrm;
       end;
@@ -59,6 +68,16 @@ begin
       perform mbus._temporary_put(array[v_follower.temporary_name], array[v_parcel]);
     end if;
   end loop;
+end $$;
+
+-- Evaluates a selector that is known as a text only.
+create or replace function mbus._is_selected(p_message anyelement, p_selector text) returns boolean
+language plpgsql set search_path from current as $$
+declare
+  v_is_hit boolean;
+begin
+  execute format(e'select (%s\n) from (select ($1).*) t', p_selector) into v_is_hit using p_message;
+  return v_is_hit;
 end $$;
 
 -- True when a post with a dedup_key is the one that the key stands for now, and not a repetition.

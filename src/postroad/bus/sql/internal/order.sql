@@ -85,6 +85,24 @@ exception when invalid_text_representation then
     using errcode = 'MB012', hint = 'It is an iid, or the text of an array of iids, such as {orders.1@k3f9q2,orders.2@k3f9q2}.';
 end $$;
 
+-- Returns a queue named in consume_after, if the session's user may post to it or consume from it.  Waiting for a message
+-- locks it and changes the functions of its queue.  A queue that is unknown gets the same answer as one that is forbidden,
+-- so that the names of closed queues and the iids in them cannot be probed.
+-- Raises MB001 (for administrators only), MB013.
+create or replace function mbus._check_named(p_queue text) returns mbus.queue
+language plpgsql stable set search_path from current as $$
+begin
+  if not mbus._is_admin() and not exists (
+    select from pg_proc p
+    where p.pronamespace = 'mbus'::regnamespace and p.proname in ('post_' || p_queue, 'peek_' || p_queue)
+      and has_function_privilege(session_user, p.oid, 'execute'))
+  then
+    raise exception 'user "%" may not wait for messages of queue "%"', session_user, p_queue
+      using errcode = 'MB013', hint = format('Grant role %I, or the role of one of its consumers.', mbus._post_role(p_queue));
+  end if;
+  return mbus._queue(p_queue);
+end $$;
+
 -- Sets a message aside until its predecessors are done.  False when they are already.
 -- Locks: for a message under a reserved iid that others wait for, one advisory lock for all such posts,
 -- because two of them could close a circle together.
@@ -112,7 +130,7 @@ begin
          p_parcel.data_hstore, p_parcel.data_jsonb, p_parcel.data_text, p_parcel.data_bytea
   returning id into v_blocked;
   foreach v_iid in array v_iids loop
-    v_before := mbus._queue(split_part(v_iid, '.', 1));
+    v_before := mbus._check_named(split_part(v_iid, '.', 1));
     v_number := mbus._number(v_before.name, v_iid);
     if not v_before.has_waiters then
       perform mbus._add_waiters(v_before.id);

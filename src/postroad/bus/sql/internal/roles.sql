@@ -79,15 +79,32 @@ begin
   end loop;
 end $$;
 
--- True when the session's user may use the queue through a shared function such as mbus.ack.  The owner of the
--- schema is asked first: that is who most calls come from, and the look is a cheap one.
-create or replace function mbus._may_consume(p_queue mbus.queue, p_consumer text) returns boolean
+-- True when the session's user is the owner of the schema or has role mbus_<db>_admin.
+create or replace function mbus._is_admin() returns boolean
 language sql stable set search_path from current as $$
   select exists (
            select from pg_namespace n where n.nspname = 'mbus' and pg_has_role(session_user, n.nspowner, 'usage'))
       or exists (
+        select from pg_roles r where r.rolname = mbus._role('admin') and pg_has_role(session_user, r.oid, 'usage'))
+$$;
+
+create or replace function mbus._check_admin(p_what text) returns void
+language plpgsql stable set search_path from current as $$
+begin
+  if not mbus._is_admin() then
+    raise exception 'user "%" may not %', session_user, p_what
+      using errcode = 'MB013', hint = format('Grant role %I.', mbus._role('admin'));
+  end if;
+end $$;
+
+-- True when the session's user may use the queue through a shared function such as mbus.ack.  Administrators
+-- are checked first: most calls come from them, and their check is the cheap one.
+create or replace function mbus._may_consume(p_queue mbus.queue, p_consumer text) returns boolean
+language sql stable set search_path from current as $$
+  select mbus._is_admin()
+      or exists (
         select from pg_roles r
-        where r.rolname in (mbus._consume_role(p_queue.name, p_consumer), mbus._role('admin'),
+        where r.rolname in (mbus._consume_role(p_queue.name, p_consumer),
                             case when not p_queue.is_roles_security_model then mbus._role('user') end)
           and pg_has_role(session_user, r.oid, 'usage'))
 $$;
