@@ -334,3 +334,39 @@ def test_answers_to_a_lease_do_not_show_the_iids_of_other_queues(login: Login, o
         for call in ("ack(%s, %s)", "nack(%s, %s)", "extend(%s, %s)"):
             with refused(session, "MB013"):
                 session.execute(f"select mbus.{call}".encode(), (named, number))
+
+
+@pytest.mark.parametrize(
+    ("definition", "last"),
+    [
+        ("operator public.~~~~ (function = public.mine, rightarg = bigint)", "~~~~ t.id"),
+        ("domain public.odd as text check (public.mine(1))", "(t.data->'n')::odd is not null"),
+    ],
+)
+def test_a_selector_cannot_call_functions_of_users(
+    login: Login, owned: str, definition: str, last: str
+) -> None:
+    """They would run with the rights of the owner of the bus, whatever they are declared to be."""
+    admin = login("admin")
+    with psycopg.connect(owned) as owner:
+        owner.execute("grant create on schema public to public")
+        owner.execute("create sequence public.ran")
+        owner.execute("grant all on sequence public.ran to public")
+    for schema in ("public", "pg_temp"):
+        admin.execute(
+            f"create function {schema}.mine(bigint default 1) returns boolean language plpgsql"
+            " immutable as $$begin perform nextval('public.ran'); return true; end$$".encode()
+        )
+    admin.execute(f"create {definition}".encode())
+    for selector in ("public.mine()", "public.mine(t.id)", "pg_temp.mine(t.id)"):
+        with refused(admin, "MB008"):
+            admin.execute("select mbus.create_consumer('open', 'c', %s)", (selector,))
+    for call in (
+        "create_consumer('open', 'c', %s)",
+        "create_trigger('open', 'closed', %s)",
+        "create_temporary_consumer('open', %s)",
+    ):
+        with refused(admin, "MB008"):
+            admin.execute(f"select mbus.{call}".encode(), (last,))
+    with psycopg.connect(owned) as owner:
+        assert not one(owner, "select is_called from public.ran")

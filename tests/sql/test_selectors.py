@@ -153,6 +153,19 @@ def test_a_copy_whose_selector_raised_can_be_redriven(bus: Connection) -> None:
         "$1",
         "t.data->'n' = $function$x$function$",
         "1/0 = 1",
+        "nowhere.f(t.id)",
+        # What depends on the session, the time or on tables: static values only.
+        "t.properties->'user_posted' = current_user",
+        "t.properties->'user_posted' = session_user",
+        "t.expires > now()",
+        "t.data->'n' = current_setting('application_name')",
+        "random() > 0.5",
+        "pg_read_file('PG_VERSION') <> ''",
+        "pg_sleep(0) is null",
+        "lo_import('PG_VERSION') > 0",
+        "exists (select from mbus.node)",
+        "(select secret from mbus.node) <> ''",
+        "t.data->'n' = any (array(select name from mbus.queue))",
     ],
 )
 def test_a_selector_that_cannot_work_is_refused(bus: Connection, selector: str) -> None:
@@ -194,10 +207,11 @@ def test_arrays_of_any_shape_are_posted_and_selected(bus: Connection) -> None:
 
 def test_a_selector_whose_function_asserts_does_not_fail_the_post(bus: Connection) -> None:
     bus.execute(
-        "create function public.asserts() returns boolean language plpgsql as"
-        " $$begin assert false, 'no'; return true; end$$"
+        "create function public.asserts(bigint) returns boolean language plpgsql"
+        " immutable as $$begin assert false, 'no'; return true; end$$"
     )
-    bus.execute("select mbus.create_consumer('q', 'asserting', 'public.asserts()')")
+    # A function of constants would be evaluated, and refused, when the consumer is created.
+    bus.execute("select mbus.create_consumer('q', 'asserting', 'public.asserts(t.id)')")
     post(bus, 1)
     post_many(bus, 2)
     assert status(bus, "dmq", consumer="asserting") == 3
@@ -208,9 +222,9 @@ def test_a_selector_whose_function_asserts_does_not_fail_the_post(bus: Connectio
     ("selector", "is_hit"),
     [
         ("t.headers->'destination' = 'q'", True),
-        ("t.headers->'source_db' = current_database()", True),
-        ("current_database() = any ((t.headers->'seenby')::text[])", True),
-        ("(t.headers->'enqueue_time')::timestamptz = t.added", True),
+        ("t.headers->'source_db' = 'DATABASE'", True),
+        ("t.headers->'seenby' = '{DATABASE}'", True),
+        ("t.headers->'enqueue_time' like '20%'", True),
         ("hstore(t)->'headers' like '%destination%'", True),
         ("not t.headers ? 'destination'", False),
     ],
@@ -218,6 +232,7 @@ def test_a_selector_whose_function_asserts_does_not_fail_the_post(bus: Connectio
 def test_a_selector_sees_the_headers_that_a_consumer_gets(
     bus: Connection, selector: str, is_hit: bool
 ) -> None:
+    selector = selector.replace("DATABASE", bus.info.dbname)
     add(bus, "second", selector)
     bus.execute("select mbus.create_queue('copies')")
     bus.execute("select mbus.create_trigger('q', 'copies', %s)", (selector,))

@@ -68,27 +68,60 @@ begin
   end if;
 end $$;
 
--- A selector must be one boolean expression over t.  It is parsed and planned as a WHERE, where neither
--- a second statement nor an aggregate is possible, and not run: the cursor is never fetched from.
+-- Refuses a selector that is not one boolean expression over t, that calls anything but immutable functions, or that uses
+-- objects of an owner who is not trusted.  Selectors are evaluated in the producer's transaction with the rights of the owner of
+-- the bus, so nothing in them may read, write or depend on the session.  Nothing of the selector runs before it is known whose
+-- functions it calls: the planner would evaluate immutable functions of constants.
+-- Locks: none that outlive the call; the table is created and rolled back.
 create or replace function mbus._check_selector(p_queue mbus.queue, p_selector text) returns void
 language plpgsql set search_path from current as $$
 declare
-  v_trial refcursor;
+  v_trial   refcursor;
+  v_foreign text;
 begin
   if p_selector is null then return; end if;
   if p_selector like '%$function$%' then
     raise syntax_error using message = 'the quote $function$ is used around the function that it becomes part of';
   end if;
-  -- With a second row in sight a column without t. is ambiguous, as it will be in the functions.
+  execute format('create table mbus.t (like mbus.%I)', mbus._model(p_queue.payload));
+  -- A cursor takes one statement only.  With a second row in scope a column without t. is ambiguous, as it will be in
+  -- the functions.  The planner drops a branch of CASE that is never reached, so nothing is evaluated.
   open v_trial for execute format(
-    'select true from unnest(array[null::mbus.%1$I]) t, unnest(array[null::mbus.%1$I]) other where (%2$s%3$s)',
-    mbus._model(p_queue.payload), p_selector, e'\n');
+    'select true from mbus.t t, mbus.t other where case when false then (%s%s) end', p_selector, e'\n');
   close v_trial;
-exception when syntax_error_or_access_rule_violation or feature_not_supported or data_exception then
-  raise exception 'invalid selector: %', p_selector
-    using errcode = 'MB008', detail = sqlerrm,
-          hint = 'Write a boolean expression over t, such as (t.properties->''STATE'')=''DONE''.';
+  execute format('create view mbus.selector_objects as select true from mbus.t t where (%s%s)', p_selector, e'\n');
+  select pg_describe_object(d.refclassid, d.refobjid, 0) into v_foreign
+  from pg_rewrite r
+  join pg_depend d on d.classid = 'pg_rewrite'::regclass and d.objid = r.oid and d.deptype = 'n'
+  where r.ev_class = 'mbus.selector_objects'::regclass and not mbus._is_trusted(d.refclassid, d.refobjid) limit 1;
+  if found then
+    raise insufficient_privilege using message = v_foreign || ' belongs neither to a superuser nor to the owner of schema mbus';
+  end if;
+  execute format('create index on mbus.t (id) where (%s%s)', p_selector, e'\n');
+  raise triggered_action_exception;    -- undoes the table
+exception
+  when triggered_action_exception then null;
+  when lock_not_available or transaction_rollback or insufficient_resources or operator_intervention then raise;
+  when others or assert_failure then
+    raise exception 'invalid selector: %', p_selector
+      using errcode = 'MB008', detail = sqlerrm,
+            hint = 'Write a boolean expression over t with immutable functions only, such as (t.properties->''STATE'')=''DONE''.';
 end $$;
+
+-- True when an object that a selector uses cannot be changed by users of the bus.
+create or replace function mbus._is_trusted(p_class oid, p_object oid) returns boolean
+language sql stable set search_path from current as $$
+  select bool_and(coalesce(r.rolsuper or r.oid = (select n.nspowner from pg_namespace n where n.nspname = 'mbus'), false))
+  from (select p.proowner from pg_proc p where p_class = 'pg_proc'::regclass and p.oid = p_object
+        union all select o.oprowner from pg_operator o where p_class = 'pg_operator'::regclass and o.oid = p_object
+        union all select p.proowner from pg_operator o join pg_proc p on p.oid = o.oprcode
+                  where p_class = 'pg_operator'::regclass and o.oid = p_object
+        union all select t.typowner from pg_type t where p_class = 'pg_type'::regclass and t.oid = p_object
+        union all select c.relowner from pg_class c where p_class = 'pg_class'::regclass and c.oid = p_object
+        union all select null where p_class not in ('pg_proc'::regclass, 'pg_operator'::regclass, 'pg_type'::regclass,
+                                                    'pg_class'::regclass, 'pg_collation'::regclass)) o(owner)
+  left join pg_roles r on r.oid = o.owner
+$$;
 
 create or replace function mbus._model(p_payload text) returns text
 language sql immutable parallel safe set search_path from current as $$
