@@ -248,8 +248,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
         self._tag_to_queue[consumer_tag] = queue
         self._active_queues.append(queue)
 
-        def deliver(raw_message: dict[str, Any]) -> Any:
-            message = self.Message(raw_message, channel=self)
+        def deliver(message: Any) -> Any:
             if not no_ack:
                 self.qos.append(message, message.delivery_tag)
             else:
@@ -270,10 +269,9 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
 
     def basic_get(self, queue: str, no_ack: bool = False, **_: Any) -> Any:
         """Take one message now, None if there is none."""
-        payload = self.connection.consumption.take_one(queue)
-        if payload is None:
+        message = self.connection.consumption.take_one(self, queue)
+        if message is None:
             return None
-        message = self.Message(payload, channel=self)
         if no_ack:
             self.settle(message.delivery_tag)
         else:
@@ -287,9 +285,10 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
             self.connection.nudge()
 
     def refuse(self, delivery_tag: str, *, requeue: bool) -> None:
-        """Give a message back, or put it with the dead."""
+        """Return a message to its queue, or dead-letter it."""
         if delivery_tag.isdigit():
-            self.connection.consumption.refuse(int(delivery_tag), requeue=requeue)
+            reason = None if requeue else "rejected by the consumer"
+            self.connection.consumption.refuse(int(delivery_tag), reason)
             self.connection.nudge()
 
     def restore(self, delivery_tags: list[str]) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 __all__ = ["Delivery", "decode", "due_at", "encode", "expires_at", "level_of", "moment"]
 
-LEVEL_MOST = 9
+MAX_LEVEL = 9
+MAX_DEPTH = 100
 
 Delivery = dict[str, Any]
 
@@ -25,9 +26,21 @@ def encode(message: Delivery) -> str:
 
 
 def decode(text: str, queue: str, tag: str, is_redelivered: bool) -> Delivery:
-    """Give the message of a text as the consumer gets it."""
+    """Return the message of a text as the consumer gets it.
+
+    Raises for everything that is not a message of Kombu. Headers are checked where a wrong value
+    would pass Celery's own checks and raise later, in the loop of the worker.
+    """
     message: Delivery = json.loads(text)
     properties = message["properties"]
+    headers = message.get("headers")
+    if _depth(properties) > MAX_DEPTH or _depth(headers) > MAX_DEPTH:
+        # The worker pickles them for its pool, which recurses.
+        raise ValueError("headers or properties are nested too deeply")
+    if isinstance(headers, dict) and headers.get("timelimit") is not None:
+        hard, soft = headers["timelimit"]
+        if not all(isinstance(limit, int | float | None) for limit in (hard, soft)):
+            raise TypeError("timelimit is not a pair of numbers")
     properties["delivery_tag"] = tag
     information = properties.setdefault("delivery_info", {})
     information["redelivered"] = is_redelivered
@@ -35,10 +48,18 @@ def decode(text: str, queue: str, tag: str, is_redelivered: bool) -> Delivery:
     return message
 
 
+def _depth(value: Any) -> int:
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, list):
+        return 0
+    return 1 + max(map(_depth, value), default=0)
+
+
 def level_of(message: Delivery) -> int:
     """Give the priority, 0 to 9, of which the highest is served first, as AMQP has it."""
     try:
-        return min(max(int(message["properties"].get("priority") or 0), 0), LEVEL_MOST)
+        return min(max(int(message["properties"].get("priority") or 0), 0), MAX_LEVEL)
     except (TypeError, ValueError):
         return 0
 

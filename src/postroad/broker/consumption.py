@@ -1,8 +1,12 @@
-"""Consuming: looks for messages where it is due, hands them out, answers for them.
+"""Consuming: take messages when they are due, deliver them, acknowledge or reject them.
 
 One object per consuming connection. It listens on the connection's own session; beside it run the
-heartbeat of the leases and a share of the upkeep, each with a session of its own. `look` is called
-by one thread at a time; answers may come from any.
+heartbeat of the leases and the upkeep, each with a session of its own. `look` is called by one
+thread at a time; acknowledgements may come from any.
+
+A message that cannot be decoded is dead-lettered. So is one whose handler raises in the event loop
+of a worker, because there an exception would end the worker, and the next one with it. In
+`drain_events` the exception of a handler belongs to the caller, as with every Kombu transport.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -34,6 +39,7 @@ logger = logging.getLogger(__name__)
 # Nothing depends on it but what a lost notice would leave lying.
 RECHECK_SECONDS = 5.0
 TEMPORARY_PORTION = 100
+MAX_REASON_CHARACTERS = 500
 
 UNAWAIT = "select broker.unawait($1)"
 
@@ -51,7 +57,8 @@ class Consumption:
         self._is_listening = False
         self._watches: dict[str, Watch] = {}
         self._guard = threading.Lock()
-        self._refused: list[tuple[int, bool]] = []
+        # Token, and the reason to dead-letter the message; None returns it to its queue.
+        self._refused: list[tuple[int, str | None]] = []
         self._rechecked = 0.0
 
     # Consumers.
@@ -61,7 +68,7 @@ class Consumption:
         channel: Channel,
         queue: str,
         consumer_tag: str,
-        deliver: Callable[[dict[str, Any]], Any],
+        deliver: Callable[[Any], Any],
     ) -> None:
         """Take messages of this queue from now on."""
         self._link.run("select broker.adopt_queue(%s)", (queue,))
@@ -130,8 +137,12 @@ class Consumption:
         ]
         return max(min(looks) - now, 0.0)
 
-    def look(self) -> bool:
-        """Look wherever it is due and hand out what is there; tell whether anything was."""
+    def look(self, *, is_worker: bool = False) -> bool:
+        """Take and deliver messages wherever it is due; return whether there were any.
+
+        With `is_worker` a message whose handler raises is dead-lettered; otherwise the exception
+        is raised and the remaining messages are delivered by the next call.
+        """
         if self._refused:
             self._refuse_all()
         now = time.monotonic()
@@ -140,13 +151,13 @@ class Consumption:
         has_come = False
         for watch in list(self._watches.values()):
             if watch.taken:
-                self._hand_out(watch)
+                self._hand_out(watch, is_worker)
                 has_come = True
             if watch.is_stale:
                 self._refresh(watch)
             room = self._room(watch)
             if room and (watch.is_due or watch.look_at <= now) and watch.is_worth(room, now):
-                has_come = self._look_into(watch, room) or has_come
+                has_come = self._look_into(watch, room, is_worker) or has_come
             elif watch.is_awaited and not room:
                 self._link.run_prepared(UNAWAIT, str(watch.route.id))
                 watch.rests_not()
@@ -157,33 +168,49 @@ class Consumption:
             return TEMPORARY_PORTION
         return int(watch.channel.qos.room())
 
-    def _look_into(self, watch: Watch, room: int) -> bool:
+    def _look_into(self, watch: Watch, room: int, is_worker: bool) -> bool:
         found = 0
         watch.looks()
         for name in watch.route.bus_names:
             taken = self._take(watch, name, room - found)
             found += len(taken)
             watch.taken.extend(taken)
-            self._hand_out(watch)
+            self._hand_out(watch, is_worker)
             if found >= room:
                 break
         watch.found(found, room)
         return found > 0
 
-    def _hand_out(self, watch: Watch) -> None:
-        """Hand out what was taken. A handler that raises leaves the rest for the next look."""
+    def _hand_out(self, watch: Watch, is_worker: bool) -> None:
         while watch.taken:
-            iid, data, token, is_redelivered = watch.taken.popleft()
-            try:
-                message = codec.decode(
-                    data, watch.queue, str(token) if token else iid, is_redelivered
-                )
-            except (ValueError, TypeError, KeyError, AttributeError) as wrong:
-                # Nobody can read it, now or later: it goes to the dead, and the next one comes.
-                logger.warning("message_unreadable", extra={"iid": iid, "reason": str(wrong)})
-                self.refuse(token, requeue=False)
+            taken = watch.taken.popleft()
+            message = self._read(watch.channel, watch.queue, taken)
+            if message is None:
                 continue
-            watch.deliver(message)
+            try:
+                watch.deliver(message)
+            except Exception as failure:
+                if not is_worker:
+                    raise
+                logger.exception("delivery_failed", extra={"iid": taken[0]})
+                # Absent when the handler has acknowledged or rejected it before it raised.
+                if watch.channel.qos.delivered.pop(message.delivery_tag, None) is not None:
+                    self.refuse(taken[2], _reason(failure))
+                # At once: when the connection is the cause, this raises, and the worker reconnects.
+                self._refuse_all()
+                if _reached_pool(failure):
+                    raise
+
+    def _read(self, channel: Channel, queue: str, taken: Taken) -> Any:
+        """Decode a message; return None for one that is dead-lettered because it cannot be."""
+        iid, data, token, is_redelivered = taken
+        try:
+            raw = codec.decode(data, queue, str(token) if token else iid, is_redelivered)
+            return channel.Message(raw, channel=channel)
+        except Exception as failure:  # noqa: BLE001 - hostile text may raise anything
+            logger.warning("message_unreadable", extra={"iid": iid, "reason": repr(failure)})
+            self.refuse(token, _reason(failure))
+            return None
 
     def _take(self, watch: Watch, name: str, amount: int) -> list[Taken]:
         """Acknowledge, say that we wait, and take, all in one call.
@@ -219,9 +246,9 @@ class Consumption:
         if must_await:
             watch.awaits()
         taken = [
-            (iid, data, int(token or 0), attempt != "1")
+            (iid, data or "", int(token or 0), attempt != "1")
             for iid, data, token, attempt, *_ in rows
-            if iid is not None and data is not None
+            if iid is not None
         ]
         if not watch.route.is_temporary:
             self._leases.hold((iid, token) for iid, _, token, _ in taken)
@@ -233,16 +260,20 @@ class Consumption:
             return text, [name, str(amount)]
         return _leasing(name), [str(amount), self._ttl_text]
 
-    def take_one(self, queue: str) -> dict[str, Any] | None:
-        """Take one message without consuming for good."""
+    def take_one(self, channel: Channel, queue: str) -> Any:
+        """Take one message without consuming for good; None if there is none."""
         route = self._routes.find(queue)
         if route is None or route.is_temporary:
             return None
         for name in route.bus_names:
-            rows = self._link.run_prepared(_leasing(name), "1", self._ttl_text)
-            for iid, data, token, attempt in rows:
-                self._leases.hold([(str(iid), int(token or 0))])
-                return codec.decode(str(data), queue, str(token), attempt != "1")
+            while rows := self._link.run_prepared(_leasing(name), "1", self._ttl_text):
+                [(iid, data, token, attempt)] = rows
+                taken = (str(iid), data or "", int(token or 0), attempt != "1")
+                self._leases.hold([(taken[0], taken[2])])
+                message = self._read(channel, queue, taken)
+                if message is not None:
+                    return message
+                self._refuse_all()
         return None
 
     def _recheck(self, now: float) -> None:
@@ -271,10 +302,10 @@ class Consumption:
         """Take note of an ack; the bus is told with the next look."""
         self._leases.settle(token)
 
-    def refuse(self, token: int, *, requeue: bool) -> None:
-        """Take note of a refusal."""
+    def refuse(self, token: int, reason: str | None) -> None:
+        """Dead-letter a message for this reason, or return it to its queue, with the next look."""
         with self._guard:
-            self._refused.append((token, requeue))
+            self._refused.append((token, reason))
 
     def give_back(self, tokens: Iterable[int]) -> None:
         """Let others have these at once."""
@@ -291,15 +322,15 @@ class Consumption:
     def _refuse_all(self) -> None:
         with self._guard:
             refused, self._refused = self._refused, []
-        for token, requeue in refused:
+        for token, reason in refused:
             iid = self._leases.release(token)
             if iid is None:
                 continue
             try:
-                if requeue:
+                if reason is None:
                     self._link.run(NACK, (iid, token))
                 else:
-                    self._link.run(PARK, (iid, token, "rejected by the consumer"))
+                    self._link.run(PARK, (iid, token, reason))
             except psycopg.DatabaseError as failure:
                 if self._link.is_closed:
                     raise
@@ -308,3 +339,19 @@ class Consumption:
 
 def _leasing(name: str) -> str:
     return f"select iid, data, token, attempt from mbus.lease_{name}_by_default($1, $2)"
+
+
+def _reached_pool(failure: Exception) -> bool:
+    """Return whether a task failed while Celery gave it to the pool.
+
+    Then it keeps its slot of the pool, and a worker that went on would run out of slots: it has to
+    end and be restarted.
+    """
+    frames = traceback.walk_tb(failure.__traceback__)
+    return any(frame.f_code.co_name == "execute_using_pool" for frame, _ in frames)
+
+
+def _reason(failure: Exception) -> str:
+    """Describe a failure by what a column of PostgreSQL can hold, whatever the message contains."""
+    text = repr(failure)[:MAX_REASON_CHARACTERS].replace("\0", "")
+    return text.encode(errors="replace").decode()

@@ -140,7 +140,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # Kombu has no types
             return False
         self._is_looking = True
         try:
-            has_come = self._consumption.look()
+            has_come = self._consumption.look(is_worker=self._loop is not None)
         finally:
             self._is_looking = False
         if self._loop is not None:

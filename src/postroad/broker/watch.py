@@ -43,7 +43,7 @@ class Watch:
     channel: Channel
     queue: str
     route: Route
-    deliver: Callable[[dict[str, Any]], Any]
+    deliver: Callable[[Any], Any]
     is_due: bool = True
     is_short: bool = False
     is_awaited: bool = False

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 from celery import Celery, Task
 from celery.exceptions import Reject
+from celery.signals import worker_ready
 
 import postroad.broker
 
@@ -32,6 +34,17 @@ def make_app(url: str) -> Celery:
 
 
 app = make_app(URL)
+
+
+@worker_ready.connect
+def crash_when_told(sender: Any, **_: object) -> None:
+    """Make the loop of the worker raise once the test has created a file."""
+
+    def crash() -> None:
+        if (FOLDER / "crash").exists():
+            raise RuntimeError("a defect of the worker")
+
+    sender.hub.on_tick.add(crash)
 
 
 def note(name: str, text: str) -> None:

@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.resources import files
 
 import pytest
 from kombu import Connection, Consumer, Message, Producer, Queue
@@ -13,6 +14,17 @@ from kombu.asynchronous import Hub
 
 from postroad.broker.transport import LOOP_SECONDS
 from postroad.testing import wait_until
+
+UNREADABLE = (
+    "no json",
+    "[]",
+    '{"properties": 1}',
+    "[" * 50_000,
+    '{"properties": {"body_encoding": "zlib"}, "body": "x"}',
+    '{"properties": {"body_encoding": [1]}, "body": "x"}',
+    '{"properties": {"body_encoding": "base64"}, "body": "x"}',
+    '{"properties": {"delivery_info": 1}, "body": "x"}',
+)
 
 
 @contextmanager
@@ -297,7 +309,7 @@ def test_what_nobody_can_read_goes_to_the_dead_and_the_rest_comes(
     publish(other, 1)
     link = other.transport.link
     [[name]] = link.run("select bus_name from broker.queue where name = 'jobs'")
-    for text in ("no json", "[]", '{"properties": 1}'):
+    for text in UNREADABLE:
         link.run(f"select mbus.post_{name}(%s)", (text,))
     publish(other, 2)
     with consuming(broker) as got:
@@ -306,8 +318,77 @@ def test_what_nobody_can_read_goes_to_the_dead_and_the_rest_comes(
             broker.drain_events(timeout=0.05)
         for message in got:
             message.ack()
-    assert link.run("select count(*) from mbus.dead") == [(3,)]
+    assert link.run("select count(*) from mbus.dead") == [(len(UNREADABLE),)]
     assert held(broker) == 0
+
+
+def test_getting_one_message_passes_over_what_nobody_can_read(broker: Connection) -> None:
+    publish(broker)
+    link = broker.transport.link
+    [[name]] = link.run("select bus_name from broker.queue where name = 'jobs'")
+    for text in UNREADABLE:
+        link.run(f"select mbus.post_{name}(%s)", (text,))
+    publish(broker, "readable")
+    channel = broker.channel()
+    message = channel.basic_get("jobs")
+    assert message.decode() == "readable"
+    message.ack()
+    assert channel.basic_get("jobs") is None
+    assert link.run("select count(*) from mbus.dead") == [(len(UNREADABLE),)]
+
+
+def test_a_handler_that_raises_in_the_loop_of_a_worker_dead_letters_its_message(
+    broker: Connection, other: Connection
+) -> None:
+    publish(other, *range(3))
+    got: list[object] = []
+
+    def handle(message: Message) -> None:
+        if message.decode() == 1:
+            raise OSError("a handler's own")
+        got.append(message.decode())
+        message.ack()
+
+    hub = Hub()
+    channel = broker.channel()
+    with Consumer(channel, [Queue("jobs")], on_message=handle):
+        broker.transport.register_with_event_loop(broker.connection, hub)
+        loop = hub.create_loop()
+        while len(got) < 2:
+            next(loop)
+        broker.transport.unregister_from_event_loop(broker.connection, hub)
+    channel.close()
+    hub.close()
+    assert got == [0, 2]
+    assert other.transport.link.run("select error like '%%handler''s own%%' from mbus.dead") == [
+        (True,)
+    ]
+    assert held(other) == 0
+
+
+def test_only_administrators_of_the_bus_may_use_the_bus_queues_of_celery(
+    broker: Connection,
+) -> None:
+    broker.connect()
+    link = broker.transport.link
+    [[user]] = link.run("select mbus._role('user')")
+    link.run(f"create role {user}")
+    publish(broker, "urgent", priority=3)
+    may_post = (
+        "select name, has_function_privilege(mbus._role('user'), p.oid, 'execute')"
+        " from mbus.queue q join pg_proc p on p.proname = 'post_' || q.name order by 1"
+    )
+    rows = link.run(may_post)
+    assert [is_allowed for _, is_allowed in rows] == [False, False]
+    # As earlier versions have left them; an upgrade closes them.
+    for name, _ in rows:
+        link.run("select mbus.alter_queue(%s, false)", (name,))
+    assert [is_allowed for _, is_allowed in link.run(may_post)] == [True, True]
+    after = files("postroad.broker").joinpath("sql/after.sql").read_text(encoding="utf-8")
+    link.run(after)
+    assert link.run(may_post) == rows
+    link.run(f"drop owned by {user}")
+    link.run(f"drop role {user}")
 
 
 def test_a_server_that_says_no_goodbye_is_a_lost_connection(broker: Connection) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import json
 from pathlib import Path
 
 import psycopg
@@ -130,6 +132,57 @@ def test_rejected_and_unknown_tasks_are_with_the_dead_and_requeued_ones_run(
     task(app, "refuse", False)
     task(app, "unheard of")
     wait_until(lambda: number(database, "select count(*) from mbus.dead") == 2, what="two dead")
+
+
+DEEP: object = functools.reduce(lambda inner, _: [inner], range(500), "deep")
+HOSTILE: list[dict[str, object]] = [
+    {"body": "x", "properties": {"body_encoding": "zlib"}},
+    {"body": "x", "headers": {"task": []}},
+    {"body": "[[], {}, {}]", "headers": {"task": "add", "id": "1", "stamps": DEEP}},
+    {"body": "[[], {}, {}]", "headers": {"task": "add", "id": "1", "timelimit": ["x", "y"]}},
+    {"body": "x", "headers": {"task": "add", "id": {}, "lang": 1}},
+    {"body": "x", "headers": {"task": "add", "id": "1", "eta": 10**30}},
+    {"body": "[[], {}, {}]", "headers": {"task": "add", "id": [], "expires": "x"}},
+    {"body": "[[], {}, {}]", "headers": {"task": "add", "id": "1", "timelimit": 1}},
+    {"body": "[[], {}, {}]", "headers": {"task": "add", "id": "1", "retries": "x"}},
+    {"body": "[1, 2, 3]", "headers": {"task": "add", "id": "2", "expires": 1e300}},
+    {"body": "[" * 20_000, "headers": {"task": "add", "id": "2"}},
+    {"body": "[" * 20_000},
+    {"body": "{}", "content-type": [], "content-encoding": []},
+    {"body": "\ud800", "headers": {"task": "add", "id": "3"}},
+    {"body": None, "headers": {"task": "add", "id": None}},
+]
+
+
+@pytest.mark.parametrize("pool", ["prefork", "solo"])
+def test_no_task_message_stops_a_worker(app: Celery, hire: Hire, database: str, pool: str) -> None:
+    worker = hire("--concurrency=1", f"--pool={pool}")
+    with psycopg.connect(database, autocommit=True) as connection:
+        [[name]] = connection.execute(
+            "select bus_name from broker.queue where name = 'celery'"
+        ).fetchall()
+        plain = {"content-type": "application/json", "content-encoding": "utf-8"}
+        texts = [json.dumps(plain | {"properties": {}} | each) for each in HOSTILE]
+        for text in ("[" * 50_000, *texts):
+            connection.execute(f"select mbus.post_{name}(%s)", (text,))
+            last = task(app, "add", 2, 3)
+            assert last.get(timeout=SECONDS) == 5
+    # Nothing is left with the worker: each was run, refused or is among the dead.
+    wait_until(lambda: number(database, "select count(*) from mbus.leased") == 0, what="all done")
+    assert worker.process.poll() is None
+
+
+def test_a_worker_that_cannot_go_on_exits_and_reports_a_failure(
+    app: Celery, hire: Hire, tmp_path: Path
+) -> None:
+    worker = hire("--concurrency=2")
+    running = task(app, "linger", "running")
+    wait_until(lambda: lines(tmp_path, "begun"), what="the task begun")
+    (tmp_path / "crash").touch()
+    (tmp_path / "go").touch()
+    assert worker.process.wait(SECONDS) == 1
+    # A task that runs is finished first.
+    assert running.state == "SUCCESS"
 
 
 def test_a_task_for_later_stays_in_the_database(app: Celery, hire: Hire, database: str) -> None:

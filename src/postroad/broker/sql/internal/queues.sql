@@ -20,10 +20,21 @@ create or replace function broker._level_name(p_bus_name text, p_level integer) 
 language sql immutable parallel safe
 return case p_level when 0 then p_bus_name else p_bus_name || '_' || p_level end;
 
+-- Closes a bus queue to mbus_<db>_user, because its messages are run as tasks.  Unlike mbus.alter_queue it does not
+-- require the roles of the queue: declaring a queue is for the owner and mbus_<db>_admin, who need none.
+create or replace function broker._close_bus_queue(p_queue mbus.queue) returns void
+language plpgsql set search_path from current as $$
+begin
+  perform mbus._alter(p_queue.id);
+  update mbus.queue set is_roles_security_model = true where id = p_queue.id;
+  perform mbus._revoke_user(p_queue);
+end $$;
+
 create or replace function broker._create_bus_queue(p_bus_name text) returns void
 language plpgsql set search_path from current set client_min_messages = warning as $$
 begin
   perform mbus.create_queue(qname => p_bus_name, payload => 'text');
+  perform broker._close_bus_queue(mbus._queue(p_bus_name));
   -- Giving back at a shutdown counts as a delivery, so there is no number after which a task is bad.
   perform mbus.alter_consumer(qname => p_bus_name, cname => 'default', max_attempts => 2147483647);
 end $$;
