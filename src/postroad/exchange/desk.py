@@ -139,14 +139,20 @@ class Desk:
         while True:
             rows = await self.journal.rows(PENDING, processes, numbers, after, PENDING_PAGE)
             moves = [Move.of(row["move"]) for row in rows]
-            for database in {move.database for move in moves}:
-                here = [move for move in moves if move.database == database]
-                done += await self._follow_some(here, is_new)
+            done += await self.follow_each(moves, is_new=is_new)
             if len(rows) < PENDING_PAGE:
                 break
             after = moves[-1].number
         if processes:
             await self.marks.place((), processes)
+        return done
+
+    async def follow_each(self, moves: Sequence[Move], *, is_new: bool = False) -> int:
+        """Do moves database by database; one that fails stays pending and stops no other."""
+        done = 0
+        for database in {move.database for move in moves}:
+            here = [move for move in moves if move.database == database]
+            done += await self._follow_some(here, is_new)
         return done
 
     async def _follow_some(self, moves: list[Move], is_new: bool) -> int:

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +33,7 @@ from postroad.exchange.errors import (
     storage_failure,
 )
 from postroad.exchange.files import temporary_name
+from postroad.exchange.journal import was_refused
 from postroad.exchange.placement import Move
 
 __all__ = ["Arrival", "Intake", "Taken"]
@@ -124,9 +127,8 @@ class Intake:
                 written = [piece for piece in pieces if not piece.future.done()]
                 await self._record(written)
                 await asyncio.gather(*(self._place(here) for here in by_database.values()))
-            except Exception as failure:  # noqa: BLE001 - each of those who wait is told
-                for piece in pieces:
-                    piece.fail(failure)
+            except Exception as failure:  # noqa: BLE001 - raised in every request of the batch
+                _fail(pieces, failure)
             finally:
                 await self._drop(pieces)
 
@@ -145,17 +147,24 @@ class Intake:
     async def _write_some(self, desk: Desk, database: str, pieces: list[_Piece]) -> None:
         files = [(piece.temporary, piece.arrival.content.stored) for piece in pieces]
         begun = time.perf_counter()
+        write = functools.partial(desk.in_thread, desk.storage.write_many, database, "Messages")
         try:
-            failures = await desk.in_thread(desk.storage.write_many, database, "Messages", files)
-        except StorageFailed:
-            # Somebody may have removed the folder: made anew, and tried once more.
-            await desk.in_thread(desk.storage.make_database, database)
-            failures = await desk.in_thread(desk.storage.write_many, database, "Messages", files)
+            try:
+                failures = await write(files)
+            except StorageFailed:
+                # The folder may have been removed: created again, and tried once more.
+                await desk.in_thread(desk.storage.make_database, database)
+                failures = await write(files)
+        except ExchangeError as failure:
+            # Of this database only: the messages of the others go on.
+            _fail(pieces, failure)
+            return
         seconds = (time.perf_counter() - begun) / len(files)
         self._write_seconds += (seconds - self._write_seconds) / 8
-        for piece, failure in zip(pieces, failures, strict=True):
-            if failure is not None:
-                piece.fail(storage_failure(failure, "the message cannot be written"))
+        for piece, refused in zip(pieces, failures, strict=True):
+            piece.is_written = refused is None
+            if refused is not None:
+                piece.fail(storage_failure(refused, "the message cannot be written"))
 
     async def _record(self, pieces: list[_Piece]) -> None:
         if not pieces:
@@ -167,7 +176,13 @@ class Intake:
         # Until the answer is there, the journal may name the files: they stay if it fails.
         for piece in pieces:
             piece.is_named = True
-        rows = await self._desk.journal.rows(INTAKE, self._desk.epoch, orjson.dumps(items).decode())
+        desk = self._desk
+        try:
+            rows = await desk.journal.rows(INTAKE, desk.epoch, orjson.dumps(items).decode())
+        except ExchangeError as failure:
+            for piece in pieces:
+                piece.is_named = not was_refused(failure)
+            raise
         for row in rows:
             piece = pieces[row["item"]]
             piece.row = row
@@ -178,6 +193,12 @@ class Intake:
                 piece.fail(refusal)
 
     async def _place(self, pieces: list[_Piece]) -> None:
+        try:
+            await self._place_all(pieces)
+        except Exception as failure:  # noqa: BLE001 - raised in every request for this database
+            _fail(pieces, failure)
+
+    async def _place_all(self, pieces: list[_Piece]) -> None:
         desk = self._desk
         placing = [p for p in pieces if not p.future.done() and p.row["is_pending"]]
         moves = [piece.move() for piece in placing]
@@ -199,7 +220,7 @@ class Intake:
     async def _drop(self, pieces: list[_Piece]) -> None:
         desk = self._desk
         for piece in pieces:
-            if not piece.is_named and not piece.is_lost:
+            if piece.is_written and not piece.is_named:
                 with contextlib.suppress(ExchangeError):
                     await desk.in_thread(
                         desk.storage.unlink, piece.arrival.database, "Messages", piece.temporary
@@ -214,17 +235,16 @@ class _Piece:
     temporary: str
     future: asyncio.Future[Taken]
     row: dict[str, Any] = field(default_factory=dict)
+    is_written: bool = False
     is_named: bool = False
-    is_lost: bool = False
 
     def fail(self, failure: BaseException) -> None:
-        """Tell the sender; its file was never written, or stays for the redo."""
-        self.is_lost = not self.row and not self.is_named
+        """Raise a failure in the request, unless it has its answer."""
         if not self.future.done():
             self.future.set_exception(failure)
 
     def succeed(self) -> None:
-        """Tell the sender that its message is durable."""
+        """Answer the request: its message is durable."""
         if not self.future.done():
             row = self.row
             is_new = row["answer"] == "new"
@@ -244,6 +264,11 @@ class _Piece:
             media_type=content.media_type,
             version=self.row["version"] or 0,
         )
+
+
+def _fail(pieces: Sequence[_Piece], failure: BaseException) -> None:
+    for piece in pieces:
+        piece.fail(failure)
 
 
 def item_of(arrival: Arrival, temporary: str) -> dict[str, Any]:

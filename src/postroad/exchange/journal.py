@@ -20,9 +20,9 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 
 from postroad import trace
-from postroad.exchange.errors import translate
+from postroad.exchange.errors import ExchangeError, TakenOver, translate
 
-__all__ = ["Journal"]
+__all__ = ["Journal", "was_refused"]
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +30,14 @@ PATIENCE_DEFAULT = timedelta(seconds=5)
 PAUSE_SECONDS = 0.1
 # What a second try on another connection may mend.
 _PASSING = (psycopg.OperationalError, psycopg.InterfaceError)
+
+
+def was_refused(failure: BaseException) -> bool:
+    """Return whether a failed call certainly committed nothing.
+
+    TakenOver may answer the repetition of a call whose first COMMIT was done and not heard of.
+    """
+    return isinstance(failure, ExchangeError) and not isinstance(failure, TakenOver)
 
 
 class Journal:

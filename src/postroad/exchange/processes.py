@@ -26,6 +26,7 @@ from postroad.exchange.content import digest_of
 from postroad.exchange.desk import Desk
 from postroad.exchange.errors import ExchangeError, StorageFailed
 from postroad.exchange.files import temporary_name
+from postroad.exchange.journal import was_refused
 from postroad.exchange.placement import Move
 from postroad.exchange.protocol import CANCELLED, Reply, Uploaded, Wish, described, judge
 from postroad.exchange.reading import Wanted, read_inline_many
@@ -232,10 +233,10 @@ class Processes:
                     ),
                     Jsonb(results),
                 )
-            except ExchangeError:
-                # Refused and rolled back. Any other failure may have committed a plan that names
-                # the files, so they stay.
-                used = set()
+            except BaseException as failure:
+                # Unless it was refused, a plan that names the files may be committed: they stay.
+                if was_refused(failure):
+                    used = set()
                 raise
             moves = [Move.of(fact) for fact in answer.get("moves", ())]
             used = {move.temporary for move in moves if move.temporary}
@@ -265,20 +266,25 @@ class Processes:
     ) -> dict[str, Any]:
         """A reply by itself, already written under its temporary name in Prepared."""
         desk = self._desk
-        is_used = False
+        is_used = True
         try:
-            answer = await desk.journal.change(
-                UPLOAD,
-                desk.epoch,
-                client,
-                process,
-                name,
-                recipient,
-                uploaded.size,
-                uploaded.sha256,
-                uploaded.media_type,
-                uploaded.temporary,
-            )
+            try:
+                answer = await desk.journal.change(
+                    UPLOAD,
+                    desk.epoch,
+                    client,
+                    process,
+                    name,
+                    recipient,
+                    uploaded.size,
+                    uploaded.sha256,
+                    uploaded.media_type,
+                    uploaded.temporary,
+                )
+            except BaseException as failure:
+                # Unless it was refused, a plan that names the file may be committed: it stays.
+                is_used = not was_refused(failure)
+                raise
             moves = [Move.of(fact) for fact in answer.get("moves", ())]
             is_used = any(move.temporary == uploaded.temporary for move in moves)
             verdict = judge(answer, process)

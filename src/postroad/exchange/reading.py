@@ -10,7 +10,7 @@ from typing import Any
 
 from postroad.exchange.content import inline
 from postroad.exchange.desk import Desk
-from postroad.exchange.errors import FileCorrupt, FileMissing, FileUnsafe
+from postroad.exchange.errors import FileCorrupt, FileMissing, FileUnsafe, StorageFailed
 from postroad.exchange.files import CHUNK_BYTES, Session, Storage
 from postroad.exchange.placement import Move
 
@@ -52,11 +52,12 @@ async def verified(
 
 
 async def read_inline_many(
-    desk: Desk, files: Sequence[Wanted], *, is_new: bool = False
+    desk: Desk, files: Sequence[Wanted], *, is_new: bool = False, skips_unreadable: bool = False
 ) -> list[dict[str, Any] | None]:
     """Return the contents for an answer, None for what was put in quarantine.
 
-    All are read by one thread; only what it cannot read is looked at again, one by one.
+    All are read by one thread; only what it cannot read is read again, one by one. With
+    `skips_unreadable` a folder that cannot be read leaves out its files instead of failing all.
     """
     found: list[dict[str, Any] | None] = []
     for file, stored in zip(files, await desk.in_thread(_read_many, desk, files), strict=True):
@@ -67,6 +68,10 @@ async def read_inline_many(
             stored = await verified(desk, file.move, limit_bytes=file.limit_bytes, is_new=is_new)
             found.append(_shown(file.move, file.href, stored))
         except FileCorrupt:
+            found.append(None)
+        except StorageFailed:
+            if not skips_unreadable:
+                raise
             found.append(None)
     return found
 

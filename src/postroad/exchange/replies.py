@@ -56,7 +56,8 @@ class Replies:
             )
             for row in rows
         ]
-        contents = await read_inline_many(self._desk, wanted) if wanted else []
+        # They come from several databases; one whose folder cannot be read hides no other's.
+        contents = await read_inline_many(self._desk, wanted, skips_unreadable=True)
         found = [
             {key: row[key] for key in SHOWN} | content
             for row, content in zip(rows, contents, strict=True)

@@ -85,9 +85,7 @@ async def clean(desk: Desk) -> int:
     count = 0
     while rows := await desk.journal.rows(MARK_OUTDATED, desk.epoch, kept, RETENTION_PAGE):
         moves = [Move.of(row["move"]) for row in rows]
-        await desk.place(moves)
-        await desk.marks.place(moves)
-        count += len(moves)
+        count += await desk.follow_each(moves)
     while True:
         (gone,) = await desk.journal.rows(FORGET_OUTDATED, desk.epoch, kept, RETENTION_PAGE)
         if not gone["messages"] and not gone["processes"]:

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import hashlib
 import os
+import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -15,7 +16,8 @@ import pytest
 
 from postroad.exchange import operations
 from postroad.exchange.content import stored_json
-from postroad.exchange.intake import Arrival, Intake
+from postroad.exchange.errors import ExchangeError
+from postroad.exchange.intake import Arrival, Intake, Taken
 from postroad.testing import wait_until_async
 from tests.fixtures.exchange import Room, stored
 
@@ -172,6 +174,52 @@ async def test_planted_links_and_pipes_lead_nowhere(exchange: Room, tmp_path: An
     os.mkfifo(exchange.root / "sales/Messages" / name)
     assert (await exchange.caller("erp").start())["status"] == "IDLE"
     assert [key.rsplit("/", 1)[0] for key in exchange.alerts()] == ["exchange/corrupt"]
+
+
+async def test_an_unusable_folder_of_one_database_fails_its_own_messages_only(
+    exchange: Room,
+) -> None:
+    phone = exchange.caller("phone")
+    await phone.send("first", "good")
+    await phone.send("first.bad", "bad")
+    shutil.rmtree(exchange.root / "bad/Messages")
+    (exchange.root / "bad/Messages").write_text("a file where a folder belongs")
+    assert exchange.server.desk is not None
+    intake = Intake(exchange.server.desk)
+    databases = ["good", "bad"] * 40
+    taken = await asyncio.gather(
+        *(
+            intake.take(Arrival("phone", database, f"m{number}", None, None, stored_json(number)))
+            for number, database in enumerate(databases)
+        ),
+        return_exceptions=True,
+    )
+    by_database = {
+        name: [one for one, of in zip(taken, databases, strict=True) if of == name]
+        for name in databases
+    }
+    assert [one for one in by_database["good"] if not isinstance(one, Taken)] == []
+    assert [one for one in by_database["bad"] if not isinstance(one, ExchangeError)] == []
+    hidden = [one.name for one in (exchange.root / "good/Messages").iterdir() if one.name[0] == "."]
+    assert hidden == []
+
+
+async def test_what_was_written_for_a_refused_batch_is_removed(
+    exchange: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await exchange.caller("phone").send("first")
+    assert exchange.server.desk is not None
+    intake = Intake(exchange.server.desk)
+
+    async def refuse(*_: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(intake, "_record", refuse)
+    arrival = Arrival("phone", "sales", "m1", None, None, stored_json(1))
+    with pytest.raises(MemoryError):
+        await intake.take(arrival)
+    names = [one.name for one in (exchange.root / "sales/Messages").iterdir()]
+    assert names == ["1_first_from_phone_to_any.json"]
 
 
 async def test_who_is_unknown_or_has_no_rights_is_refused(exchange: Room) -> None:

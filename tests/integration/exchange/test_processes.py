@@ -6,6 +6,9 @@ import asyncio
 import hashlib
 from typing import Any
 
+import psycopg
+import pytest
+
 from postroad.testing import wait_until_async
 from tests.fixtures.exchange import Caller, Room
 
@@ -213,7 +216,7 @@ async def test_contradictions_are_409_and_change_nothing(exchange: Room) -> None
 
 async def test_unknown_processes(exchange: Room) -> None:
     erp = exchange.caller("erp")
-    for id_ in ("nonsense", "a%00b", "7b0c7c1e-0000-4000-8000-000000000000"):
+    for id_ in ("nonsense", "a%20b", "7b0c7c1e-0000-4000-8000-000000000000"):
         assert await erp.call("PUT", f"/processes/{id_}/files", json={"files": []}) == (
             200,
             {"status": "CANCELLED"},
@@ -263,6 +266,33 @@ async def test_uploaded_replies_are_named_by_their_digest(exchange: Room) -> Non
         "2_scan_from_erp_to_phone.bin",
         "2_scan_from_erp_to_phone.json",
     ]
+
+
+async def test_an_upload_whose_journal_answer_was_lost_keeps_its_file(
+    exchange: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    phone, erp = exchange.caller("phone"), exchange.caller("erp")
+    await phone.send("m1")
+    process = await erp.begin()
+    path = f"/processes/{process['id']}/replies/scan?recipient=phone"
+    assert exchange.server.desk is not None
+    journal = exchange.server.desk.journal
+    change = journal.change
+
+    async def commit_and_lose_the_answer(*arguments: Any) -> Any:
+        await change(*arguments)
+        raise psycopg.OperationalError("the connection was lost in COMMIT")
+
+    monkeypatch.setattr(journal, "change", commit_and_lose_the_answer)
+    assert (await erp.call("PUT", path, content=b"x" * 1000))[0] == 503
+    monkeypatch.undo()
+    assert (await erp.call("PUT", path, content=b"x" * 1000))[0] == 200
+    digest = hashlib.sha256(b"x" * 1000).hexdigest()
+    reply = {"name": "scan", "recipient": "phone", "sha256": digest}
+    assert await erp.prepare(process["id"], [reply]) == (200, {"status": "OK"})
+    await erp.end(process["id"], "commit")
+    assert [one["sha256"] for one in await phone.replies()] == [digest]
+    assert exchange.alerts() == []
 
 
 async def test_replies_of_one_name_stay_apart(exchange: Room) -> None:
