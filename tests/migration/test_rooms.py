@@ -17,6 +17,15 @@ from tests.migration.catalogue import catalogue
 BACK = {
     "mbus": """
         alter table mbus.nudge drop column holders;
+        alter table mbus.node drop column database_oid, drop column table_oid,
+          drop column system_identifier;
+        drop function mbus._accept(integer, mbus.parcel, timestamptz, text);
+        create function mbus._accept(integer, mbus.parcel, timestamptz, text) returns void
+          language sql as '';
+        drop function mbus._reserved(mbus.queue, text);
+        create function mbus._reserved(mbus.queue, text) returns bigint language sql as 'select 1';
+        drop function mbus.after_restore(boolean);
+        create function mbus.after_restore() returns void language sql as '';
         drop table mbus.dropped_queue;
         create function mbus._take_number(integer, integer, bigint) returns setof mbus.parcel
           language sql as 'select null::mbus.parcel';

@@ -46,7 +46,8 @@ TOPICS: dict[str, tuple[str, ...]] = {
     "Failures": ("reject", "give_back", "redrive", "dead_reasons"),
     "Traces": ("trace_headers", "trace_headers_of", "follow_trace"),
     "Looking and tidying": ("browse", "waits", "move", "purge"),
-    "Operating": ("maintain", "after_restore", "clear_queue_<q>", "notify", "positions", "now"),
+    "Operating": ("maintain", "is_restored", "after_restore", "clear_queue_<q>", "notify",
+                  "positions", "now"),
 }  # fmt: skip
 
 

@@ -192,6 +192,21 @@ def _maintenance(connection: Connection[Any]) -> Iterator[Finding]:
     )
 
 
+def _identity(connection: Connection[Any]) -> Iterator[Finding]:
+    try:
+        with connection.transaction():
+            row = connection.execute("select mbus.is_restored()").fetchone()
+    except psycopg.Error:
+        return
+    if row and row[0]:
+        yield Finding(
+            "bus",
+            "bad",
+            "this database is a restored dump or a copy of another one",
+            "start maintenance, or: select mbus.after_restore()",
+        )
+
+
 def _keys(application: Application) -> Iterator[Finding]:
     if importlib.util.find_spec("cryptography") is None:
         return
@@ -260,6 +275,7 @@ def _schemas(dsn: str) -> Iterator[Finding]:
         yield from _disk(connection)
         yield from _clock(connection)
         yield from _maintenance(connection)
+        yield from _identity(connection)
         for schema in SCHEMAS:
             found = migrator.status(connection, schema)
             if found.is_current:

@@ -116,3 +116,12 @@ def test_config_show_masks_and_names_the_source() -> None:
 
 def test_the_script_is_printed_without_a_database() -> None:
     assert "create table mbus.queue" in _run("db", "sql").stdout
+
+
+def test_doctor_reports_a_restored_bus(database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("update mbus.node set table_oid = 1")
+    findings = json.loads(_run("doctor", "--json", POSTROAD_DATABASE_URL=database).stdout)
+    (found,) = [finding for finding in findings if finding["what"] == "bus"]
+    assert found["state"] == "bad"
+    assert "after_restore" in found["advice"]

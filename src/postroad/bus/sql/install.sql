@@ -19,6 +19,7 @@ internal/names.sql
 internal/roles.sql
 internal/checks.sql
 internal/storage.sql
+internal/identity.sql
 internal/trail.sql
 internal/accept.sql
 internal/groups.sql

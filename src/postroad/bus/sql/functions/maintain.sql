@@ -26,6 +26,10 @@ declare
   v_queue   mbus.queue;
 begin
   perform mbus._check_isolation();
+  if mbus.is_restored() then
+    perform mbus.after_restore();
+    return;
+  end if;
   perform mbus._maintain_temporary();
   if qname is not null then perform mbus._queue(qname); end if;
   perform setval('mbus.attended', extract(epoch from v_now)::bigint);

@@ -1,20 +1,34 @@
--- To be called once after a restore by pg_restore or psql, before anybody takes messages.  A dump reads tables as they were
--- when it began and sequences as they are when it comes to them, so the figures of a bus that was at work are ahead of its
--- messages and would hide some.  Here they are set back to where they hide none; maintenance raises them again.
--- While a dump runs no slot is truncated, so every message lies in one of the newest slots.
-create or replace function mbus.after_restore() returns void
+-- True when this database is a restored dump or a copy by template, and mbus.maintain or mbus.after_restore has not run since.
+-- Until then takes find all messages but are slower, and new messages of a copy get the iids of the original.
+create or replace function mbus.is_restored() returns boolean
+language sql stable security definer set search_path from current as $$
+  select not mbus._is_home() or n.system_identifier <> s.system_identifier
+  from mbus.node n cross join pg_control_system() s
+$$;
+
+-- Repairs the bus of a restored dump or a copy.  mbus.maintain does it without being asked, so call it only to decide
+-- is_copy, or where no maintenance runs.
+--   is_copy  true: the original goes on, so this bus gets a new node name, and all its messages new iids; false: this database
+--            replaces the original and keeps the name; null: a copy if the original is still a database of this server
+create or replace function mbus.after_restore(is_copy boolean default null) returns void
 language plpgsql security definer set search_path from current as $$
 declare
   v_queue mbus.queue;
-  v_table text;
 begin
+  perform from mbus.node for update;
+  if coalesce($1, (select n.database_oid <> c.oid and s.system_identifier = n.system_identifier
+                   from mbus.node n cross join pg_control_system() s
+                   join pg_database d on d.oid = n.database_oid
+                   join pg_database c on c.datname = current_database())) then
+    update mbus.node set name = substr(replace(gen_random_uuid()::text, '-', ''), 1, 6);
+    $1 := true;
+  end if;
+  perform mbus._stay();
   for v_queue in select * from mbus.queue order by id loop
     v_queue := mbus._alter(v_queue.id);
-    for v_table in select t.ready_table from mbus._tables(v_queue) t loop
-      perform setval(format('mbus.%I', v_table || '$hint')::regclass, 0);
-    end loop;
-    perform setval(format('mbus.%I', 'qs$' || v_queue.name || '$head')::regclass,
-                   greatest(0, mbus._figure(v_queue.name, 'tail') - v_queue.slots + 1)),
-            setval(v_queue.swept, 0);
+    perform mbus._reset_hints(v_queue);
+    if $1 then
+      perform mbus._generate(v_queue), mbus._rebuild_views(v_queue);
+    end if;
   end loop;
 end $$;

@@ -139,6 +139,9 @@ declare
   v_queue mbus.queue;
 begin
   if extract(epoch from mbus.now()) - pg_sequence_last_value('mbus.attended') < 2 then return; end if;
+  if not mbus._is_home() and pg_try_advisory_xact_lock(mbus._lock_class(), p_queue_id) then
+    perform mbus._reset_hints(q) from mbus.queue q where q.id = p_queue_id;    -- a restored dump hides messages
+  end if;
   if not exists (select from mbus.delayed d where d.queue_id = p_queue_id and d.due_at <= (select mbus.now()))
      and not exists (select from mbus.leased l where l.queue_id = p_queue_id and l.leased_until <= (select mbus.now()))
      and not exists (select from mbus.nudge) then

@@ -60,6 +60,7 @@ create or replace function mbus._ready(
 language plpgsql security definer set search_path from current set enable_seqscan = off set jit = off as $$
 declare
   v_limit constant bigint := 10000;
+  v_is_home constant boolean := mbus._is_home();
   v_table record;
   v_rows  bigint;
   v_first bigint;
@@ -74,7 +75,7 @@ begin
   loop
     execute format('select count(*), min(w.id), max(w.id) from (
                       select s.id from mbus.%I s where s.id >= $1 order by s.id limit $2) w', v_table.ready_table)
-      into v_rows, v_first, v_last using mbus._hint(v_table.ready_table), v_limit;
+      into v_rows, v_first, v_last using case when v_is_home then mbus._hint(v_table.ready_table) else 0 end, v_limit;
     continue when v_rows = 0;
     if v_rows = v_limit then
       is_estimate := true;

@@ -4,7 +4,12 @@ create table mbus.node (
   is_only boolean primary key default true constraint there_is_one_node check (is_only),
   name    text not null constraint node_name_is_short check (name ~ '^[a-z0-9]{1,12}$'),
   -- Signs what maintenance leaves in its session, which the session's user could write as well.
-  secret  text not null default gen_random_uuid()::text
+  secret  text not null default gen_random_uuid()::text,
+  -- The database that this bus works in; others in a restored dump or a copy, see mbus.is_restored.
+  database_oid      oid,
+  table_oid         oid,
+  system_identifier bigint
 );
-insert into mbus.node (name)
-select substr(replace(gen_random_uuid()::text, '-', ''), 1, 6);
+insert into mbus.node (name, database_oid, table_oid, system_identifier)
+select substr(replace(gen_random_uuid()::text, '-', ''), 1, 6), d.oid, 'mbus.node'::regclass, s.system_identifier
+from pg_database d cross join pg_control_system() s where d.datname = current_database();

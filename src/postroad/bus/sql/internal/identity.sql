@@ -1,0 +1,27 @@
+-- Whether this is still the database that the bus was installed in or last repaired for.  A dump reads tables as of its start
+-- and sequences as of the moment it reaches them, so in a restored dump the control figures are ahead of the messages and hide
+-- some.  A database created from a template has the same node name and would issue the same iids.
+
+-- The check of takes: a restored dump has other oids, a copy by template another database oid.
+create or replace function mbus._is_home() returns boolean
+language sql stable set search_path from current as $$
+  select n.database_oid = d.oid and n.table_oid = 'mbus.node'::regclass
+  from mbus.node n cross join pg_database d where n.is_only and d.datname = current_database()
+$$;
+
+-- Records the current database as the one of this bus.
+create or replace function mbus._stay() returns void
+language sql set search_path from current as $$
+  update mbus.node n set database_oid = d.oid, table_oid = 'mbus.node'::regclass, system_identifier = s.system_identifier
+  from pg_database d cross join pg_control_system() s where d.datname = current_database()
+$$;
+
+-- Sets the figures of a queue back to where they hide no message; maintenance raises them again.
+-- While a dump runs no slot is truncated, so every message lies in one of the newest slots.
+create or replace function mbus._reset_hints(p_queue mbus.queue) returns void
+language sql set search_path from current as $$
+  select setval(format('mbus.%I', t.ready_table || '$hint')::regclass, 0) from mbus._tables(p_queue) t;
+  select setval(format('mbus.%I', 'qs$' || p_queue.name || '$head')::regclass,
+                greatest(0, mbus._figure(p_queue.name, 'tail') - p_queue.slots + 1)),
+         setval(p_queue.swept, 0);
+$$;
