@@ -59,7 +59,8 @@ BACK = {
         alter table coordination.acknowledged drop column purged_to, drop column writer_to;
         alter table coordination.progress drop column generation, drop column needs_snapshot;
         alter table coordination.reader drop column generation;
-        drop table coordination.removed_reader;
+        drop table coordination.removed_reader, coordination.unrestored;
+        alter table coordination.payload drop column changed;
     """,
     "intake": """
         alter table intake.imported_files drop column traceparent, drop column lost_workers;

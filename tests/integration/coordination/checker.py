@@ -35,7 +35,8 @@ class Recorder:
         """Raise AssertionError for anything that must not be."""
         history = self.lab.run(
             "writer",
-            'select e."Id", t."Entity", t."Operation", p.after::text'
+            'select e."Id", t."Entity", t."Operation", p.after::text,'
+            " coalesce(p.changed, coordination._changed(p.before, p.after))"
             ' from coordination."AppEvent" e join coordination.payload p on p.event_id = e."Id"'
             ' join coordination."AppEventType" t on t."Id" = p.type_id'
             ' where e."AppEventStatusId" <> 11 order by e."Position", p.sequence',
@@ -63,12 +64,18 @@ def _follow(seen: list[State], states: list[State], what: str) -> None:
 def _fold(history: list[tuple[Any, ...]]) -> list[State]:
     rows: dict[str, str] = {}
     states: list[State] = [frozenset()]
-    for place, (event, _, operation, after) in enumerate(history):
+    for place, (event, _, operation, after, changed) in enumerate(history):
         row = json.loads(after)
-        if operation == "Delete":
-            rows.pop(str(row["Id"]), None)
+        key = str(row["Id"])
+        if operation == "Update" and changed:
+            # Other columns may hold what a cancelled event wrote, which may also have made the row.
+            row = {column: row[column] for column in changed}
+            if key in rows:
+                rows[key] = json.dumps(json.loads(rows[key]) | row, sort_keys=True)
+        elif operation == "Delete":
+            rows.pop(key, None)
         else:
-            rows[str(row["Id"])] = json.dumps(row, sort_keys=True)
+            rows[key] = json.dumps(row, sort_keys=True)
         if place + 1 == len(history) or history[place + 1][0] != event:
             states.append(frozenset(rows.items()))
     return states

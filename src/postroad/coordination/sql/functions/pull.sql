@@ -30,7 +30,8 @@ begin
       else s.place <= p_limit * 2 and (s.upto <= p_limit or s.place = 1) end),
   rows as (
     select c."Position", p.sequence, json_build_object('e', c."Id", 'p', c."Position", 's', p.sequence, 'v', p.id,
-      'n', t."Entity", 'o', left(t."Operation", 1), 'c', p.after) as row
+      'n', t."Entity", 'o', left(t."Operation", 1), 'c', p.after,
+      'u', case t."Operation" when 'Update' then coalesce(p.changed, coordination._changed(p.before, p.after)) end) as row
     from chosen c
     cross join lateral (
       select * from coordination.payload p
@@ -55,3 +56,9 @@ begin
     coalesce((select p_sequence + p_limit from chosen c where c.size > p_sequence + p_limit), 0)
   into page, events, payloads, more, next_position, next_sequence;
 end $$;
+
+-- The columns in which two images differ.
+create or replace function coordination._changed(p_before json, p_after json) returns text[]
+language sql immutable set search_path from current as $$
+  select array(select a.key from json_each_text(p_after) a where a.value is distinct from (p_before ->> a.key))
+$$;

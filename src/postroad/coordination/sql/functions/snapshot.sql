@@ -72,6 +72,7 @@ begin
   delete from coordination.staging;
   -- Decisions about what the copy holds, too; one about a later event is told again when this Reader reports the event.
   delete from coordination.early_decision;
+  delete from coordination.unrestored;
   update coordination.progress p set position = (p_snapshot ->> 'position')::bigint, sequence = 0, has_snapshot = true,
     generation = p.generation + 1, needs_snapshot = false,
     columns = p_snapshot -> 'columns',

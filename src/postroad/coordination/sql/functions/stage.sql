@@ -76,7 +76,9 @@ begin
           entities text[], date timestamptz, correlation_id uuid, cancels bigint)
         order by e.position) e
       join coordination."AppEventType" t on t."Name" = e.type
-      returning "Id")
+      returning "Id", "Cancels"),
+    restored as (
+      delete from coordination.unrestored u using done d where u.event_id = d."Cancels")
     insert into coordination.history (event_id, reader, states, at, by)
     select d."Id", n.name, '{Preparing,Prepared,Processing,Processed,Committing,Committed}', v_now, 'reader'
     from done d cross join coordination.node n where n.role = 'reader';
@@ -124,9 +126,9 @@ begin
   perform coordination._type(x.n, case x.o when 'I' then 'Insert' when 'U' then 'Update' else 'Delete' end)
   from (select distinct x.n, x.o from jsonb_to_recordset(p_page -> 'payloads') x (n text, o text)) x;
   with come as (
-    insert into coordination.payload (event_id, sequence, id, type_id, after)
-    select x.e, x.s, x.v, t."Id", x.c
-    from jsonb_to_recordset(p_page -> 'payloads') x (e bigint, s integer, v bigint, n text, o text, c json)
+    insert into coordination.payload (event_id, sequence, id, type_id, after, changed)
+    select x.e, x.s, x.v, t."Id", x.c, x.u
+    from jsonb_to_recordset(p_page -> 'payloads') x (e bigint, s integer, v bigint, n text, o text, c json, u text[])
     join coordination.staging g on g.event_id = x.e
     join coordination."AppEventType" t on t."Entity" = x.n and left(t."Operation", 1) = x.o
     on conflict do nothing

@@ -151,6 +151,11 @@ begin
     coordination._status(p_state), p_event.mode, p_event.position, p_event.count, p_event.entities, coordination.now(),
     p_event.cancels, nextval('coordination.number'))
   on conflict ("Id") do nothing;
+  if p_state = 'Canceled' then
+    insert into coordination.unrestored (event_id, entities) values (p_event.event_id, p_event.entities) on conflict do nothing;
+  elsif p_event.cancels is not null then
+    delete from coordination.unrestored u where u.event_id = p_event.cancels;
+  end if;
   insert into coordination.history (event_id, reader, states, by)
   values (p_event.event_id, (select n.name from coordination.node n where n.role = 'reader'), p_states, 'reader');
   -- Parked at some time, perhaps: a retry takes the tries back, but not the reason.

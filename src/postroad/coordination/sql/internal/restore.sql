@@ -50,13 +50,13 @@ end $$;
 
 -- Brings rows back to the before-image where they still equal the after-image, as an event of its own that Readers get
 -- like any other.  Returns null, or what stood in the way; then nothing was changed, unless p_compensate: then
--- the columns that the event set and nobody touched since go back, and every row concerned is told as it is now.
+-- the columns that the event set and nobody touched since go back, and every row concerned is sent to Readers as it is now.
 create or replace function coordination._restore(p_event coordination."AppEvent", p_compensate boolean) returns text
 language plpgsql set search_path from current as $$
 declare
-  v_entity coordination.entity;
-  v_left   text := null;
-  v_found  text;
+  v_step   record;
+  v_rows   record;
+  v_left   text := '';
   v_before text := current_setting('coordination.event', true);
 begin
   -- Not part of whatever else this transaction does: one event for each that is undone.
@@ -65,33 +65,85 @@ begin
     set_config('coordination.correlation_id', p_event."CorrelationId"::text, true);
   begin
     set constraints all deferred;
-    -- Children are erased before their parents, parents written before their children.
-    for v_entity in select e.* from coordination.entity e where e.name = any (p_event."Entities") order by e.level desc, e.name loop
-      v_found := coordination._restore_entity(v_entity, p_event."Id", 'erase', p_compensate);
-      v_left := concat_ws('; ', v_left, v_found);
-    end loop;
-    for v_entity in select e.* from coordination.entity e where e.name = any (p_event."Entities") order by e.level, e.name loop
-      v_found := coordination._restore_entity(v_entity, p_event."Id", 'write', p_compensate);
-      v_left := concat_ws('; ', v_left, v_found);
+    for v_step in select * from coordination._restore_steps(p_event."Entities") loop
+      if v_step.is_gone then
+        v_left := concat_ws('; ', nullif(v_left, ''), format('the table of %s is gone', (v_step.entity).name));
+        continue;
+      end if;
+      v_rows := coordination._restore_entity(v_step.entity, p_event."Id", v_step.step, p_compensate);
+      if v_rows.done < v_rows.wanted then
+        v_left := concat_ws('; ', nullif(v_left, ''), format('%s of %s rows of %s were changed since',
+          v_rows.wanted - v_rows.done, v_rows.wanted, (v_step.entity).name));
+      end if;
     end loop;
     set constraints all immediate;
-    v_left := nullif(v_left, '');
-    if v_left is not null and not p_compensate then
+    if v_left <> '' and not p_compensate then
       raise exception using errcode = 'PC099', message = v_left;
     end if;
-    if v_left is not null then
-      perform coordination._leave_rows(e, p_event) from coordination.entity e where e.name = any (p_event."Entities");
-    end if;
   exception
-    when sqlstate 'PC099' then v_left := sqlerrm;
+    when sqlstate 'PC099' then null;
     when integrity_constraint_violation then
       v_left := sqlerrm;
-      if p_compensate then
-        perform coordination._leave_rows(e, p_event) from coordination.entity e where e.name = any (p_event."Entities");
-      end if;
+      if p_compensate then perform coordination._restore_apart(p_event); end if;
   end;
+  if v_left <> '' and p_compensate then
+    perform coordination._leave_rows(e, p_event) from coordination.entity e where e.name = any (p_event."Entities");
+  end if;
   perform set_config('coordination.event', coalesce(v_before, ''), true), set_config('coordination.mode', '', true),
     set_config('coordination.cancels', '', true), set_config('coordination.correlation_id', '', true);
-  return v_left;
+  return nullif(v_left, '');
 end $$;
 
+-- Children are erased before their parents, parents written before their children.
+create or replace function coordination._restore_steps(
+  p_entities text[], out step text, out entity coordination.entity, out is_gone boolean) returns setof record
+language sql stable set search_path from current as $$
+  select u.step, e, to_regclass(format('%I.%I', e.schema_name, e.table_name)) is null
+  from unnest('{erase,write}'::text[]) with ordinality u (step, place)
+  join coordination.entity e on e.name = any (p_entities)
+  order by u.place, case u.step when 'erase' then -e.level else e.level end, e.name
+$$;
+
+-- Restores what can be restored where rows of others depend on some of the rows: every other row is restored.
+-- Several rounds: a row may be erased once those that refer to it are.  Rows in a circle of references that somebody uses stay.
+create or replace function coordination._restore_apart(p_event coordination."AppEvent") returns void
+language plpgsql set search_path from current as $$
+declare
+  v_step record;
+  v_done integer;
+begin
+  for v_round in 1 .. 3 loop
+    v_done := 0;
+    for v_step in select * from coordination._restore_steps(p_event."Entities") s where not s.is_gone loop
+      v_done := v_done + coordination._restore_range(v_step.entity, p_event."Id", v_step.step, 0, null);
+    end loop;
+    exit when v_done = 0;
+  end loop;
+end $$;
+
+-- Restores the rows of a range of versions, halving the range where a constraint refuses it.  Later rows first: they may refer to earlier
+-- ones.  Returns how many rows were restored.
+create or replace function coordination._restore_range(
+  p_entity coordination.entity, p_event bigint, p_step text, p_from bigint, p_to bigint) returns integer
+language plpgsql set search_path from current as $$
+declare
+  v_done   integer;
+  v_first  bigint;
+  v_last   bigint;
+  v_middle bigint;
+begin
+  begin
+    set constraints all deferred;
+    v_done := (coordination._restore_entity(p_entity, p_event, p_step, true, p_from, p_to)).done;
+    set constraints all immediate;
+    return v_done;
+  exception when integrity_constraint_violation then
+    select min(p.id), max(p.id) into v_first, v_last from coordination.payload p
+    join coordination."AppEventType" t on t."Id" = p.type_id and t."Entity" = (p_entity).name
+    where p.event_id = p_event and p.id between p_from and coalesce(p_to, p.id);
+  end;
+  if v_first is null or v_first = v_last then return 0; end if;
+  v_middle := (v_first + v_last) / 2;
+  return coordination._restore_range(p_entity, p_event, p_step, v_middle + 1, v_last)
+    + coordination._restore_range(p_entity, p_event, p_step, v_first, v_middle);
+end $$;

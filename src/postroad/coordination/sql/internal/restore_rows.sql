@@ -33,52 +33,51 @@ language sql immutable set search_path from current as $$
   from unnest(p_columns) c
 $$;
 
--- One entity of one event: rows that the event made are erased, others written back.
+-- Restores rows of one entity that one event changed: p_step erase deletes those that the event made, p_step write writes others back.  Of the rows
+-- whose versions are in a range, or of all.  Raises an integrity violation where rows of others depend on them.
 create or replace function coordination._restore_entity(
-  p_entity coordination.entity, p_event bigint, p_what text, p_compensate boolean) returns text
+  p_entity coordination.entity, p_event bigint, p_step text, p_compensate boolean, p_from bigint default 0, p_to bigint default null,
+  out wanted integer, out done integer)
 language plpgsql set search_path from current as $$
 declare
-  v_table   regclass := to_regclass(format('%I.%I', (p_entity).schema_name, (p_entity).table_name));
+  v_table   regclass := coordination._table(p_entity);
   v_keys    text[] := (p_entity).key_columns;
   v_columns text[];
   v_others  text[];
-  v_net     text;
+  v_net     text := format('select q.* from (%s) q where q."coordination version" between %s and %s',
+    coordination._net(p_entity), p_from, coalesce(p_to, 9223372036854775807));
   v_key     text := coordination._list(v_keys, 'o.%1$I = n.%1$I', ' and ');
   v_after   text;
-  v_wanted  integer;
-  v_done    integer := 0;
   v_more    integer;
 begin
-  if v_table is null then return format('the table of %s is gone', (p_entity).name); end if;
-  v_net := coordination._net(p_entity);
+  done := 0;
   execute format('select count(*) from (%s) n where case $2 when ''erase'' then n."coordination before" is null and n."coordination after" is not null '
-    'else n."coordination before" is not null end', v_net) into v_wanted using p_event, p_what;
-  if v_wanted = 0 then return null; end if;
+    'else n."coordination before" is not null end', v_net) into wanted using p_event, p_step;
+  if wanted = 0 then return; end if;
   v_columns := coordination._columns_of(p_entity, p_event);
   v_others := array(select c from unnest(v_columns) c where c <> all (v_keys));
   v_after := format('cross join lateral json_to_record(n."coordination after") as a (%s)', coordination._definitions(v_table, v_columns));
-  if p_what = 'erase' then
-    perform coordination._refuse_cascade(p_entity, p_event, v_columns);
+  if p_step = 'erase' then
+    perform coordination._refuse_cascade(p_entity, p_event, v_columns, v_net);
     execute format('delete from %s o using (%s) n %s where n."coordination before" is null and n."coordination after" is not null and %s and %s',
       v_table, v_net, v_after, v_key, coordination._same('o', 'a', v_others)) using p_event;
-    get diagnostics v_done = row_count;
+    get diagnostics done = row_count;
   else
     if v_others <> '{}' then
       execute format('update %s o set (%s) = row(%s) from (%s) n cross join lateral json_to_record(n."coordination before") as r (%s) %s '
         'where n."coordination before" is not null and n."coordination after" is not null and %s and %s',
         v_table, coordination._list(v_others), coordination._values(v_table, 'r', v_others), v_net,
         coordination._definitions(v_table, v_others), v_after, v_key, coordination._same('o', 'a', v_others)) using p_event;
-      get diagnostics v_done = row_count;
+      get diagnostics done = row_count;
     end if;
     execute format('insert into %s (%s) overriding system value select %s from (%s) n '
       'cross join lateral json_to_record(n."coordination before") as r (%s) where n."coordination before" is not null and n."coordination after" is null on conflict do nothing',
       v_table, coordination._list(v_columns), coordination._values(v_table, 'r', v_columns), v_net,
       coordination._definitions(v_table, v_columns)) using p_event;
     get diagnostics v_more = row_count;
-    v_done := v_done + v_more;
+    done := done + v_more;
   end if;
-  if v_done = v_wanted then return null; end if;
-  if p_compensate and p_what = 'write' and v_others <> '{}' then
+  if p_compensate and done < wanted and p_step = 'write' and v_others <> '{}' then
     -- Rows that somebody changed since: of the columns that the event set, those that still hold its value go back.
     execute format('update %s o set (%s) = row(%s) from (%s) n cross join lateral json_to_record(n."coordination before") as r (%s) %s '
       'where n."coordination before" is not null and n."coordination after" is not null and %s and not (%s) and not (%s)',
@@ -90,14 +89,13 @@ begin
       v_net, coordination._definitions(v_table, v_others), v_after, v_key,
       coordination._same('o', 'a', v_others), coordination._same('o', 'r', v_others)) using p_event;
   end if;
-  return format('%s of %s rows of %s were changed since', v_wanted - v_done, v_wanted, (p_entity).name);
 end $$;
 
 -- Raises a foreign key violation where erasing what the event made would take rows of others with it, or change them: a reference that
 -- cascades, or sets null, protects nobody.  Children that the event made are erased already.
 -- Locks the rows first: from then on nobody can hang another child below them.
 create or replace function coordination._refuse_cascade(
-  p_entity coordination.entity, p_event bigint, p_columns text[]) returns void
+  p_entity coordination.entity, p_event bigint, p_columns text[], p_net text) returns void
 language plpgsql set search_path from current as $$
 declare
   v_table  regclass := coordination._table(p_entity);
@@ -108,7 +106,7 @@ declare
 begin
   v_erased := format('exists (select from (%s) n cross join lateral json_to_record(n."coordination after") as a (%s) '
     'where n."coordination before" is null and n."coordination after" is not null and %s and %s)',
-    coordination._net(p_entity), coordination._definitions(v_table, p_columns),
+    p_net, coordination._definitions(v_table, p_columns),
     coordination._list(v_keys, '{row}.%1$I = n.%1$I', ' and '),
     coordination._same('{row}', 'a', array(select c from unnest(p_columns) c where c <> all (v_keys))));
   execute format('select from %s o where %s for update', v_table, replace(v_erased, '{row}', 'o')) using p_event;
@@ -150,7 +148,7 @@ begin
     '  cross join lateral json_to_record(p.after) as o (%3$s) '
     '  where e."Id" is distinct from $2 and e."AppEventStatusId" <> 11 and p.id > n."coordination version" and %4$s '
     '  order by %1$s, p.id) '
-    'update coordination.payload p set before = case when f.earlier is null or p.before is null then f.earlier else ('
+    'update coordination.payload p set changed = coalesce(p.changed, coordination._changed(p.before, p.after)), before = case when f.earlier is null or p.before is null then f.earlier else ('
     '  select json_object_agg(k.key, case when (f.earlier -> k.key)::text is distinct from (f.made -> k.key)::text '
     '    and k.value::text is not distinct from (f.made -> k.key)::text then f.earlier -> k.key else k.value end) '
     '  from json_each(p.before) k) end '

@@ -9,6 +9,8 @@ create table coordination.payload (
   type_id  integer not null,
   after    json,
   before   json,
+  -- The columns that an update changed: at a Reader as the Writer sent them, at the Writer only where `before` was rewritten since.
+  changed  text[],
   constraint payload_is_numbered_in_its_event primary key (event_id, sequence)
 );
 create sequence coordination.payload_id;
