@@ -8,7 +8,7 @@ BIN := .venv/bin
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help up test stress crash-table test-fast images first-run check format bench docs verify constraints servers clean
+.PHONY: help up test stress crash-table test-fast images first-run check generate format bench docs verify constraints servers clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[36mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,9 @@ images: .venv/.installed-dev servers ## write the screenshots of the documentati
 first-run: ## clone this repository afresh, run `make up` there, and time it until the map moves
 	@$(PYTHON) -m tools.first_run
 
+generate: .venv/.installed-dev ## write the blocking modules of the bus from the awaiting ones
+	@$(BIN)/python -m tools.colours
+
 check: .venv/.installed-dev ## lint, formatting, types, layers, SQL syntax, forbidden names
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -58,6 +61,7 @@ check: .venv/.installed-dev ## lint, formatting, types, layers, SQL syntax, forb
 	@$(BIN)/lint-imports
 	@$(BIN)/python tools/check_sql.py
 	@$(BIN)/python tools/check_names.py
+	@$(BIN)/python -m tools.colours --check
 
 format: .venv/.installed-dev ## let ruff format and mend what it can
 	@$(BIN)/ruff check --fix .

@@ -1,14 +1,19 @@
-"""One shape for everything that runs for long: start, ready, stop.
+"""One interface for everything that runs for long: start, ready, stop.
+
+`Service` is a task, `ThreadService` a thread; both have the same methods.
 
 ```
 new ──start()──> starting ──announce_ready()──> running ──stop()──> stopped
                      └────────── run() raised ──────────────────────> failed
 ```
 
-A subclass writes `run()`, calls `announce_ready()` once it does its work, and leaves when
+A subclass writes `run()`, calls `announce_ready()` once it does its work, and returns when
 `self.stopping` is set. `stop()` may be called any number of times, from several tasks, before
 `start()` or after a failure. A service that fails is logged; `ready()`, `join()` and `stop()`
-raise what it failed with.
+raise its error.
+
+A service may supervise others: when one of them fails, or ends without being asked to, the
+supervisor stops and fails with the same error. So no part can die while the whole looks alive.
 """
 
 from __future__ import annotations
@@ -16,9 +21,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import threading
 from typing import Any, Self
 
-__all__ = ["Service", "Signals"]
+__all__ = ["AutoResetEvent", "Service", "Signals", "ThreadAutoResetEvent", "ThreadService"]
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +32,7 @@ logger = logging.getLogger(__name__)
 class Signals:
     """Named events that tests wait for instead of sleeping.
 
-    Nobody listens in production: `emit` is then one look into an empty dictionary.
+    In production nothing listens, and `emit` only reads an empty dictionary.
     """
 
     def __init__(self) -> None:
@@ -38,7 +44,7 @@ class Signals:
             self._listeners.setdefault(name, asyncio.Queue())
 
     def emit(self, name: str, value: Any = None) -> None:
-        """Tell whoever listens; without a listener, do nothing."""
+        """Pass the value to the listener of this name, if there is one."""
         listener = self._listeners.get(name)
         if listener is not None:
             listener.put_nowait(value)
@@ -49,22 +55,99 @@ class Signals:
             return await self._listeners[name].get()
 
 
-class Service:
-    """Something that runs until it is told to stop."""
+class AutoResetEvent:
+    """An event for one waiter, cleared when its `wait` returns.
+
+    The waiter checks its condition after `wait`; others change the state first and then call `set`.
+    """
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def set(self) -> None:
+        """End the current or the next wait."""
+        self._event.set()
+
+    async def wait(self, seconds: float | None = None) -> None:
+        """Wait until the event is set, at most that long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._event.wait()
+        self._event.clear()
+
+
+class ThreadAutoResetEvent:
+    """An event for one waiter, cleared when its `wait` returns.
+
+    The waiter checks its condition after `wait`; others change the state first and then call `set`.
+    """
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def set(self) -> None:
+        """End the current or the next wait."""
+        self._event.set()
+
+    def wait(self, seconds: float | None = None) -> None:
+        """Wait until the event is set, at most that long."""
+        self._event.wait(seconds)
+        self._event.clear()
+
+
+class _Supervised:
+    """What both colours share: the error of a service, and to whom it is reported."""
+
+    name: str
+
+    def __init__(self) -> None:
+        self._failure: BaseException | None = None
+        self._reports_to: _Supervised | None = None
+
+    def request_stop(self) -> None:
+        """Ask the service to return from `run()`, without waiting for it."""
+        raise NotImplementedError
+
+    def fail(self, error: BaseException) -> None:
+        """Stop the service, which then fails with this error; the first one counts."""
+        if self._failure is None:
+            self._failure = error
+        self.request_stop()
+
+    def _check_end(self, *, was_asked: bool) -> None:
+        if self._failure is not None:
+            raise self._failure
+        if self._reports_to is not None and not was_asked:
+            raise RuntimeError(f"{self.name} ended without being stopped")
+
+    def _report_failure(self, failure: BaseException) -> None:
+        if failure is not self._failure:
+            # A supervised service has logged its own error.
+            logger.error("service_failed", extra={"service": self.name}, exc_info=failure)
+        if self._failure is None:
+            self._failure = failure
+        if self._reports_to is not None:
+            self._reports_to.fail(failure)
+
+
+class Service(_Supervised):
+    """A task that runs until it is stopped."""
 
     def __init__(self, name: str | None = None) -> None:
+        super().__init__()
         self.name = name or type(self).__name__
         self.signals = Signals()
         self.stopping = asyncio.Event()
         self._ready = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._supervises: list[Service] = []
 
     async def run(self) -> None:
         """Do the work until `self.stopping` is set. Written by the subclass."""
         raise NotImplementedError
 
     def announce_ready(self) -> None:
-        """Say, from inside `run()`, that the service now does its work."""
+        """Announce, from inside `run()`, that the service now does its work."""
         self._ready.set()
 
     async def start(self) -> None:
@@ -72,8 +155,25 @@ class Service:
         if self._task is None and not self.stopping.is_set():
             self._task = asyncio.create_task(self._guarded(), name=self.name)
 
+    async def supervise(self, *services: Service) -> None:
+        """Start services without which this one cannot work."""
+        for service in services:
+            service._reports_to = self
+            self._supervises.append(service)
+            await service.start()
+
+    async def stop_supervised(self) -> None:
+        """Stop the supervised services, the last one first; their errors are known already."""
+        while self._supervises:
+            service = self._supervises.pop()
+            service.request_stop()
+            if service._task is not None:
+                await asyncio.wait({service._task})
+                # Retrieved, or the event loop would report it once more.
+                _ = service._task.cancelled() or service._task.exception()
+
     async def ready(self) -> None:
-        """Wait until the service does its work; raise what it failed with if it never will."""
+        """Wait until the service does its work; raise its error if it never will."""
         if self._task is None:
             raise RuntimeError(f"{self.name} was not started")
         waiter = asyncio.create_task(self._ready.wait())
@@ -84,16 +184,30 @@ class Service:
         if self._task.done() and not self._task.cancelled():
             self._task.result()
 
-    async def stop(self) -> None:
-        """Ask the service to leave and wait until it has left."""
+    def request_stop(self) -> None:
+        """Ask the service to return from `run()`, without waiting for it."""
         self.stopping.set()
+
+    async def stop(self) -> None:
+        """Ask the service to stop and wait until it has ended."""
+        self.request_stop()
         await self.join()
 
     async def join(self) -> None:
-        """Wait until the service has ended by itself; raise what it failed with."""
+        """Wait until the service has ended; raise its error."""
         if self._task is not None:
-            # Shielded: one waiter that is cancelled must not cut the others off the work.
+            # Shielded: a waiter that is cancelled must not cancel the service for the others.
             await asyncio.shield(self._task)
+
+    def cancel(self) -> None:
+        """End the service without waiting for what it does now."""
+        self.request_stop()
+        if self._task is not None:
+            self._task.cancel()
+
+    def is_cancelled(self) -> bool:
+        """Check whether the task is being cancelled, as opposed to awaiting a cancelled task."""
+        return self._task is not None and self._task.cancelling() > 0
 
     async def pause(self, seconds: float) -> bool:
         """Wait that long or until the service is to stop; return whether it is to stop."""
@@ -110,8 +224,11 @@ class Service:
     async def _guarded(self) -> None:
         try:
             await self.run()
-        except Exception:
-            logger.exception("service_failed", extra={"service": self.name})
+            self._check_end(was_asked=self.stopping.is_set())
+        except BaseException as failure:
+            # A task that is cancelled while it stops, or together with its supervisor, is no news.
+            if not isinstance(failure, asyncio.CancelledError) or not self.stopping.is_set():
+                self._report_failure(failure)
             raise
 
     async def __aenter__(self) -> Self:
@@ -119,9 +236,124 @@ class Service:
         try:
             await self.ready()
         except BaseException:
-            self.stopping.set()
+            # The block is not entered, so nobody else would end the task.
+            self.cancel()
+            if self._task is not None:
+                await asyncio.wait({self._task})
             raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
+
+
+class ThreadService(_Supervised):
+    """A thread that runs until it is stopped."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+        self.stopping = threading.Event()
+        self._is_ready = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._is_detached = False
+        self._supervises: list[ThreadService] = []
+
+    def run(self) -> None:
+        """Do the work until `self.stopping` is set. Written by the subclass."""
+        raise NotImplementedError
+
+    def announce_ready(self) -> None:
+        """Announce, from inside `run()`, that the service now does its work."""
+        self._is_ready.set()
+
+    def start(self) -> None:
+        """Begin to run in the background; a second call does nothing."""
+        if self._thread is None and not self.stopping.is_set():
+            self._thread = threading.Thread(target=self._guarded, name=self.name, daemon=True)
+            self._thread.start()
+
+    def supervise(self, *services: ThreadService) -> None:
+        """Start services without which this one cannot work."""
+        for service in services:
+            service._reports_to = self
+            self._supervises.append(service)
+            service.start()
+
+    def stop_supervised(self) -> None:
+        """Stop the supervised services, the last one first; their errors are known already."""
+        while self._supervises:
+            service = self._supervises.pop()
+            service.request_stop()
+            if not service._is_detached:
+                service.wait_for_end()
+
+    def ready(self) -> None:
+        """Wait until the service does its work; raise its error if it never will."""
+        if self._thread is None:
+            raise RuntimeError(f"{self.name} was not started")
+        self._is_ready.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    def request_stop(self) -> None:
+        """Ask the service to return from `run()`, without waiting for it."""
+        self.stopping.set()
+
+    def stop(self) -> None:
+        """Ask the service to stop and wait until it has ended."""
+        self.request_stop()
+        self.join()
+
+    def join(self, timeout_seconds: float | None = None) -> bool:
+        """Wait until the service has ended; return whether it has. Raises its error."""
+        has_ended = self.wait_for_end(timeout_seconds)
+        if has_ended and self._failure is not None:
+            raise self._failure
+        return has_ended
+
+    def wait_for_end(self, timeout_seconds: float | None = None) -> bool:
+        """Wait until the service has ended; return whether it has, also when it failed."""
+        if self._thread is not None:
+            self._thread.join(timeout_seconds)
+        return not self.is_running
+
+    def cancel(self) -> None:
+        """Ask the service to stop. A thread cannot be interrupted; its supervisor does not wait."""
+        self._is_detached = True
+        self.request_stop()
+
+    def is_cancelled(self) -> bool:
+        """Return False: a thread is not interrupted."""
+        return False
+
+    def pause(self, seconds: float) -> bool:
+        """Wait that long or until the service is to stop; return whether it is to stop."""
+        return self.stopping.wait(seconds)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the service has been started and has not ended."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def _guarded(self) -> None:
+        try:
+            self.run()
+            self._check_end(was_asked=self.stopping.is_set())
+        except BaseException as failure:  # noqa: BLE001 - `join` raises it
+            self._report_failure(failure)
+        finally:
+            # Whoever waits for a service that ended early must not wait for ever.
+            self._is_ready.set()
+
+    def __enter__(self) -> Self:
+        self.start()
+        try:
+            self.ready()
+        except BaseException:
+            self.request_stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()

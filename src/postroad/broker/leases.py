@@ -23,7 +23,7 @@ from datetime import timedelta
 
 from postroad.broker.link import Link
 from postroad.bus.reconnect import SURVIVABLE, Backoff
-from postroad.bus.thread import ThreadService
+from postroad.service import ThreadService
 
 __all__ = ["Lease", "Leases"]
 

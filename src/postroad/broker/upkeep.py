@@ -7,7 +7,7 @@ import time
 
 from postroad.broker.link import Link
 from postroad.bus.reconnect import SURVIVABLE, Backoff
-from postroad.bus.thread import ThreadService
+from postroad.service import ThreadService
 
 __all__ = ["Upkeep"]
 

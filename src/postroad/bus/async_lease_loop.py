@@ -1,23 +1,22 @@
-"""Lease mode in an event loop: lease ahead, handle, ack together; a heartbeat holds the leases."""
+"""Lease mode in an event loop: lease ahead, handle, ack in batches; a holder keeps the leases."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
 
 from postroad import trace
-from postroad.bus.async_acknowledger import AsyncAcknowledger
 from postroad.bus.async_client import AsyncBus
-from postroad.bus.async_heartbeat import AsyncHeartbeat
 from postroad.bus.async_wakeup import AsyncWakeup
 from postroad.bus.errors import InvalidArgument, LeaseLost
-from postroad.bus.message import LeasedMessage
 from postroad.bus.reconnect import SURVIVABLE, Backoff
 from postroad.bus.request import asks
+from postroad.bus.runners import AsyncRunners
 from postroad.bus.worker import (
-    CONFLICTS_MOST,
+    MAX_CONFLICTS,
     Handler,
     HeldMessage,
     Verdict,
@@ -27,15 +26,19 @@ from postroad.bus.worker import (
     judge,
     log_verdict,
 )
-from postroad.service import Service
+from postroad.lease.async_holder import AsyncHolder
+from postroad.lease.keeper import Keeper, lost_tokens
+from postroad.service import AutoResetEvent, Service
 
 __all__ = ["AsyncLeaseLoop"]
 
 logger = logging.getLogger(__name__)
 
+Held = dict[int, HeldMessage]
+
 
 class AsyncLeaseLoop(Service):
-    """Leases for one handler and runs up to its concurrency at once."""
+    """Leases messages for one handler and runs up to its concurrency at once."""
 
     def __init__(
         self, bus: AsyncBus, handler: Handler, wakeup: AsyncWakeup, settings: WorkerSettings
@@ -45,63 +48,61 @@ class AsyncLeaseLoop(Service):
         self._handler = handler
         self._wakeup = wakeup
         self._facts = {"queue": handler.queue, "consumer": handler.consumer}
-        self._waiting: asyncio.Queue[HeldMessage] = asyncio.Queue()
-        self._unfinished: dict[int, HeldMessage] = {}
-        self._room = asyncio.Event()
-        self._heartbeat = AsyncHeartbeat(bus, handler.ttl, self._lost)
-        self._acknowledger = AsyncAcknowledger(
-            bus, settings.ack_delay, settings.ack_batch, self._heartbeat.release
+        self._unfinished: Held = {}
+        self._changed = AutoResetEvent()
+        self._is_abandoned = False
+        keeper: Keeper[int, HeldMessage] = Keeper(
+            handler.ttl, ack_delay=settings.ack_delay, ack_batch=settings.ack_batch
         )
-        self._runners: dict[int, asyncio.Task[None]] = {}
+        self._holder = AsyncHolder(
+            keeper, self._extend, self._lose, transient=SURVIVABLE, ack=self._ack
+        )
+        self._runners = AsyncRunners(self.name, handler.concurrency, self._handle, self._ended)
 
     async def run(self) -> None:
-        """Serve until stopped, then until all that was leased is finished or abandoned."""
-        await self._heartbeat.start()
-        await self._acknowledger.start()
-        runners = [
-            asyncio.create_task(self._work(), name=self.name)
-            for _ in range(self._handler.concurrency)
-        ]
+        """Serve until stopped, then until all leased messages are finished or given back."""
+        await self.supervise(self._holder)
+        self._runners.start()
         self.announce_ready()
         try:
             await self._fetch()
-            await self._waiting.join()
+            while self._unfinished and not self._is_abandoned:
+                await self._changed.wait()
         finally:
-            for runner in runners:
-                runner.cancel()
-            await asyncio.gather(*runners, return_exceptions=True)
             await self._give_back()
-            await self._acknowledger.stop()
-            await self._heartbeat.stop()
+            await self._runners.stop()
+            await self.stop_supervised()
 
-    async def stop(self) -> None:
-        """Lease no more and wait until what was leased is finished."""
-        self.stopping.set()
-        self._room.set()
-        await super().stop()
+    def request_stop(self) -> None:
+        """Ask the loop to lease no more and to finish what is leased, without waiting for it."""
+        super().request_stop()
+        self._changed.set()
+        self._wakeup.wake((self._handler.queue,))
 
     def abandon(self) -> None:
-        """End now: cancel the handlers and give their messages back."""
-        if self._task is not None:
-            self._task.cancel()
+        """Give back what is not finished: its handlers are cancelled or notified."""
+        self._is_abandoned = True
+        self.request_stop()
+
+    def fail(self, error: BaseException) -> None:
+        """End with this error; without its holder the loop cannot finish what is leased."""
+        self._is_abandoned = True
+        super().fail(error)
 
     async def _fetch(self) -> None:
         handler = self._handler
-        most = handler.concurrency + handler.prefetch
         backoff = Backoff()
-        while not self.stopping.is_set():
-            if len(self._unfinished) > handler.concurrency + handler.prefetch // 2:
-                self._room.clear()
-                await self._wait_for_room()
-                continue
+        while True:
             epoch = self._wakeup.epoch(handler.queue)
+            if self.stopping.is_set():
+                return
+            if len(self._unfinished) > handler.concurrency + handler.prefetch // 2:
+                await self._changed.wait()
+                continue
+            amount = handler.concurrency + handler.prefetch - len(self._unfinished)
+            since = self._holder.now()
             try:
-                leased = await self._bus.lease(
-                    handler.queue,
-                    handler.consumer,
-                    most - len(self._unfinished),
-                    handler.ttl,
-                )
+                leased = await self._bus.lease(handler.queue, handler.consumer, amount, handler.ttl)
             except SURVIVABLE as failure:
                 logger.warning(
                     "worker_interrupted", extra={**self._facts, "reason": str(failure).strip()}
@@ -109,54 +110,42 @@ class AsyncLeaseLoop(Service):
                 await self.pause(backoff.next_seconds())
                 continue
             backoff.reset()
-            for message in leased:
-                self._accept(message)
+            held = {message.token: hold(message) for message in leased}
+            self._unfinished.update(held)
+            self._holder.claim(held.items(), since)
+            for message in held.values():
+                self._runners.submit(message)
             if not leased:
                 await self._wakeup.wait(handler.queue, epoch)
 
-    def _accept(self, message: LeasedMessage) -> None:
-        held = hold(message)
-        self._unfinished[held.token] = held
-        self._heartbeat.hold(held)
-        self._waiting.put_nowait(held)
+    def _ended(self, message: HeldMessage, error: BaseException | None) -> None:
+        self._unfinished.pop(message.token, None)
+        self._changed.set()
+        if error is not None:
+            self.fail(error)
 
-    async def _wait_for_room(self) -> None:
-        await self._room.wait()
-
-    async def _work(self) -> None:
-        runner = asyncio.current_task()
-        assert runner is not None  # noqa: S101 - a coroutine always runs in a task
-        while True:
-            message = await self._waiting.get()
-            try:
-                if not message.lost.is_set():
-                    await self._handle(runner, message)
-            except asyncio.CancelledError:
-                if not message.lost.is_set():
-                    raise
-                # The handler was cancelled for its lost lease; the runner goes on.
-                runner.uncancel()
-            finally:
-                self._runners.pop(message.token, None)
-                self._waiting.task_done()
-            self._finished(message)
-
-    async def _handle(self, runner: asyncio.Task[None], message: HeldMessage) -> None:
-        self._runners[message.token] = runner
+    async def _handle(self, message: HeldMessage) -> None:
+        if message.lost.is_set():
+            return
         try:
             answer = await self._answer(message)
             if answer is not None and asks(message):
                 await self._bus.reply(message, answer)
-        except Exception as error:  # noqa: BLE001 - whatever a handler raises is its message's
-            self._runners.pop(message.token, None)
+        except BaseException as error:
+            if message.lost.is_set():
+                return
+            if self._runners.is_cancelled():
+                raise
+            # Also `sys.exit()` and a handler that awaits a cancelled task are failed attempts.
             await self._fail(message, error)
         else:
-            self._acknowledger.finish(message)
+            if not message.lost.is_set():
+                self._holder.finish(message.token)
 
     async def _answer(self, message: HeldMessage) -> object:
-        """Call the handler; again, at once, when it lost a conflict with another transaction."""
+        """Call the handler, again after a deadlock or a serialization failure."""
         trace.follow(message)
-        for _ in range(CONFLICTS_MOST):
+        for _ in range(MAX_CONFLICTS):
             try:
                 return await self._handler.function(message)
             except Exception as error:
@@ -165,11 +154,7 @@ class AsyncLeaseLoop(Service):
                 logger.info("handler_repeated", extra={**self._facts, "iid": message.iid})
         return await self._handler.function(message)
 
-    def _finished(self, message: HeldMessage) -> None:
-        self._unfinished.pop(message.token, None)
-        self._room.set()
-
-    async def _fail(self, message: HeldMessage, error: Exception) -> None:
+    async def _fail(self, message: HeldMessage, error: BaseException) -> None:
         verdict = judge(error)
         log_verdict(logger, self._handler, message, verdict, error)
         await self._nack(message, verdict)
@@ -184,29 +169,34 @@ class AsyncLeaseLoop(Service):
             except SURVIVABLE as failure:
                 logger.warning("nack_failed", extra={"reason": str(failure).strip()})
                 if isinstance(failure, InvalidArgument):
-                    # What the handler asked for is impossible: the usual backoff instead.
+                    # The delay that the handler asked for is impossible: the backoff instead.
                     verdict = replace(verdict, delay=None)
                 await asyncio.sleep(backoff.next_seconds())
                 continue
             break
-        self._heartbeat.release(message)
+        self._holder.release(message.token)
 
     async def _give_back(self) -> None:
-        """Hand back what the grace time did not suffice for; what fails here ends by itself."""
+        """Nack what is not finished; where that fails, the leases expire."""
         for message in list(self._unfinished.values()):
-            self._heartbeat.release(message)
-            if message.lost.is_set():
-                continue
+            is_held = self._holder.release(message.token) is not None
             message.lost.set()
+            self._runners.cancel(message)
+            if not is_held:
+                continue
             try:
                 await self._bus.nack(message, timedelta(0), "the worker was stopped")
             except SURVIVABLE as failure:
                 logger.warning("nack_failed", extra={"reason": str(failure).strip()})
 
-    def _lost(self, message: LeasedMessage) -> None:
-        held = self._unfinished.get(message.token)
-        if held is not None:
-            held.lost.set()
-        runner = self._runners.get(message.token)
-        if runner is not None:
-            runner.cancel()
+    async def _extend(self, held: Held) -> Iterable[int]:
+        lost = await self._bus.extend_many(list(held.values()), self._handler.ttl)
+        return lost_tokens(((each.iid, each.token) for each in held.values()), lost)
+
+    async def _ack(self, held: Held) -> None:
+        for iid in await self._bus.ack_many(list(held.values())):
+            logger.warning("lease_lost", extra={**self._facts, "iid": iid})
+
+    def _lose(self, message: HeldMessage) -> None:
+        message.lost.set()
+        self._runners.cancel(message)

@@ -14,7 +14,7 @@ from postroad import trace
 from postroad.bus import calls, rows
 from postroad.bus.answers import Answers
 from postroad.bus.async_wakeup import AsyncWakeup
-from postroad.bus.batch import AsyncTransactionConnection, Batch, is_open
+from postroad.bus.batch import AsyncTransactionConnection, Batch, cut, is_open
 from postroad.bus.errors import BusError, translate
 from postroad.bus.message import Message
 from postroad.bus.payload import Payload
@@ -49,6 +49,7 @@ class AsyncTransactionLoop(Service):
             is_pooled=not settings.listen, application_name="postroad worker"
         )
         self._facts = {"queue": handler.queue, "consumer": handler.consumer}
+        self._connection: AsyncTransactionConnection | None = None
 
     async def run(self) -> None:
         """Serve until stopped, whatever happens to the database."""
@@ -57,6 +58,7 @@ class AsyncTransactionLoop(Service):
             connection = None
             try:
                 connection = await AsyncTransactionConnection.connect(self._dsn, **self._parameters)
+                self._connection = connection
                 self.announce_ready()
                 await self._serve(connection, backoff)
             except SURVIVABLE as failure:
@@ -115,7 +117,10 @@ class AsyncTransactionLoop(Service):
                 if not is_open(pgconn.transaction_status):
                     logger.error("handler_ended_transaction", extra=self._facts)
                     await connection.execute("begin")
-            except Exception as error:  # noqa: BLE001 - whatever a handler raises is its message's
+            except BaseException as error:
+                if self.is_cancelled():
+                    raise
+                # Also `sys.exit()` and a handler that awaits a cancelled task are failed attempts.
                 await self._undo(connection, batch, message, error)
                 return
         if answers.asked:
@@ -131,7 +136,7 @@ class AsyncTransactionLoop(Service):
         connection: AsyncTransactionConnection,
         batch: Batch,
         message: Message | None,
-        error: Exception,
+        error: BaseException,
     ) -> None:
         """Roll the batch back, and keep the message at fault from coming back at once."""
         if connection.closed:
@@ -158,7 +163,17 @@ class AsyncTransactionLoop(Service):
             ),
         )
 
+    def request_stop(self) -> None:
+        """Ask the loop to commit its batch and end, without waiting for it."""
+        super().request_stop()
+        self._wakeup.wake((self._handler.queue,))
+
     def abandon(self) -> None:
-        """End now: cancel the handler; closing the connection gives the messages back."""
-        if self._task is not None:
-            self._task.cancel()
+        """Give the batch back under a handler that outlived the grace time.
+
+        The server rolls back when the connection is cut; a handler in a thread fails with its next
+        statement, one in a task is cancelled.
+        """
+        if self._connection is not None:
+            cut(self._connection)
+        self.cancel()

@@ -60,11 +60,10 @@ class AsyncWakeup(Service):
                 # Whoever waits now is woken; whoever comes later compares epochs.
                 self._events[queue] = asyncio.Event()
 
-    async def stop(self) -> None:
-        """Stop watching and let everybody go."""
-        self.stopping.set()
+    def request_stop(self) -> None:
+        """Ask the task to end and wake all waiters."""
+        super().request_stop()
         self.wake(self._queues)
-        await super().stop()
 
     async def run(self) -> None:
         """Watch until stopped, whatever happens to the database."""

@@ -92,12 +92,18 @@ class AsyncWorker(Service):
 
         return register
 
+    def request_stop(self) -> None:
+        """Ask the worker to stop gracefully, without waiting for it."""
+        super().request_stop()
+        for loop in self._loops:
+            loop.request_stop()
+
     async def serve(self) -> None:
         """Run until SIGTERM or SIGINT, then stop gracefully; only for the main thread."""
         loop = asyncio.get_running_loop()
         signals = (signal.SIGTERM, signal.SIGINT)
         for number in signals:
-            loop.add_signal_handler(number, self.stopping.set)
+            loop.add_signal_handler(number, self.request_stop)
         try:
             await self.start()
             await self.join()
@@ -127,17 +133,15 @@ class AsyncWorker(Service):
                     )
                 )
             self._loops = self._make_loops(bus, payloads, wakeup)
-            for service in (*services, *self._loops):
-                await service.start()
+            await self.supervise(*services, *self._loops)
             try:
                 for loop in self._loops:
                     await loop.ready()
                 self.announce_ready()
                 await self.stopping.wait()
             finally:
-                await self._drain(wakeup)
-                for service in services:
-                    await service.stop()
+                await self._drain()
+                await self.stop_supervised()
 
     async def _prepare(self, bus: AsyncBus) -> dict[str, Payload] | None:
         """Look the queues up, once the database is there; None when stopped before.
@@ -179,11 +183,8 @@ class AsyncWorker(Service):
             )
         return loops
 
-    async def _drain(self, wakeup: AsyncWakeup) -> None:
+    async def _drain(self) -> None:
         """Stop taking, let handlers finish within the grace time, then give back the rest."""
-        for loop in self._loops:
-            loop.stopping.set()
-        wakeup.wake(self._handlers.queues())
         ends = [asyncio.create_task(loop.stop()) for loop in self._loops]
         if not ends:
             return

@@ -6,6 +6,8 @@ the commit fails the server skips the rest, and the batch is treated like one wh
 
 from __future__ import annotations
 
+import os
+import socket
 from typing import Any
 
 from psycopg import AsyncConnection, Connection
@@ -16,12 +18,13 @@ from postroad.bus.errors import TransactionFailed, TransactionOwned
 from postroad.bus.message import Message
 from postroad.bus.parameters import function
 from postroad.bus.rows import select
-from postroad.bus.worker import CONFLICTS_MOST, Handler
+from postroad.bus.worker import MAX_CONFLICTS, Handler
 
 __all__ = [
     "AsyncTransactionConnection",
     "Batch",
     "TransactionConnection",
+    "cut",
     "is_open",
 ]
 
@@ -69,7 +72,7 @@ class Batch:
         one. A handler that loses every time is a failure after all.
         """
         self._conflicts += 1
-        if self._conflicts > CONFLICTS_MOST:
+        if self._conflicts > MAX_CONFLICTS:
             self._conflicts = 0
             return False
         self._careful = len(self.taken)
@@ -99,6 +102,13 @@ def is_open(status: int) -> bool:
     if status == TransactionStatus.IDLE:
         return False
     raise TransactionFailed("the handler caught a database error; its work cannot be committed")
+
+
+def cut(connection: Connection[Any] | AsyncConnection[Any]) -> None:
+    """Cut a connection under whoever uses it; any thread may do that to a socket."""
+    if not connection.closed:
+        with socket.socket(fileno=os.dup(connection.fileno())) as wire:
+            wire.shutdown(socket.SHUT_RDWR)
 
 
 class TransactionConnection(Connection[Any]):

@@ -1,25 +1,23 @@
-"""Lease mode in a thread: lease ahead, handle, ack together; a heartbeat holds the leases."""
+# Written by `make generate` from bus/async_lease_loop.py; edit that file.
+"""Lease mode in threads: lease ahead, handle, ack in batches; a holder keeps the leases."""
 
 from __future__ import annotations
 
 import logging
-import queue
-import threading
+import time
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
 
 from postroad import trace
-from postroad.bus.acknowledger import Acknowledger
 from postroad.bus.client import Bus
 from postroad.bus.errors import InvalidArgument, LeaseLost
-from postroad.bus.heartbeat import Heartbeat
-from postroad.bus.message import LeasedMessage
 from postroad.bus.reconnect import SURVIVABLE, Backoff
 from postroad.bus.request import asks
-from postroad.bus.thread import ThreadService
+from postroad.bus.runners import Runners
 from postroad.bus.wakeup import Wakeup
 from postroad.bus.worker import (
-    CONFLICTS_MOST,
+    MAX_CONFLICTS,
     Handler,
     HeldMessage,
     Verdict,
@@ -29,16 +27,19 @@ from postroad.bus.worker import (
     judge,
     log_verdict,
 )
+from postroad.lease.holder import Holder
+from postroad.lease.keeper import Keeper, lost_tokens
+from postroad.service import ThreadAutoResetEvent, ThreadService
 
 __all__ = ["LeaseLoop"]
 
 logger = logging.getLogger(__name__)
 
-ROOM_SECONDS = 0.1
+Held = dict[int, HeldMessage]
 
 
 class LeaseLoop(ThreadService):
-    """Leases for one handler and runs up to its concurrency at once."""
+    """Leases messages for one handler and runs up to its concurrency at once."""
 
     def __init__(
         self, bus: Bus, handler: Handler, wakeup: Wakeup, settings: WorkerSettings
@@ -48,67 +49,59 @@ class LeaseLoop(ThreadService):
         self._handler = handler
         self._wakeup = wakeup
         self._facts = {"queue": handler.queue, "consumer": handler.consumer}
-        self._waiting: queue.Queue[HeldMessage | None] = queue.Queue()
-        self._unfinished: dict[int, HeldMessage] = {}
-        self._room = threading.Event()
-        self._heartbeat = Heartbeat(bus, handler.ttl, self._lost)
-        self._acknowledger = Acknowledger(
-            bus, settings.ack_delay, settings.ack_batch, self._heartbeat.release
+        self._unfinished: Held = {}
+        self._changed = ThreadAutoResetEvent()
+        self._is_abandoned = False
+        keeper: Keeper[int, HeldMessage] = Keeper(
+            handler.ttl, ack_delay=settings.ack_delay, ack_batch=settings.ack_batch
         )
-        self._abandoned = threading.Event()
+        self._holder = Holder(keeper, self._extend, self._lose, transient=SURVIVABLE, ack=self._ack)
+        self._runners = Runners(self.name, handler.concurrency, self._handle, self._ended)
 
     def run(self) -> None:
-        """Serve until stopped, then until all that was leased is finished or abandoned."""
-        self._heartbeat.start()
-        self._acknowledger.start()
-        runners = [
-            threading.Thread(target=self._work, name=self.name, daemon=True)
-            for _ in range(self._handler.concurrency)
-        ]
-        for runner in runners:
-            runner.start()
+        """Serve until stopped, then until all leased messages are finished or given back."""
+        self.supervise(self._holder)
+        self._runners.start()
         self.announce_ready()
         try:
             self._fetch()
-            while self._unfinished and not self._abandoned.is_set():
-                self._room.clear()
-                self._wait_for_room()
+            while self._unfinished and not self._is_abandoned:
+                self._changed.wait()
         finally:
-            for _ in runners:
-                self._waiting.put(None)
             self._give_back()
-            self._acknowledger.stop()
-            self._heartbeat.stop()
+            self._runners.stop()
+            self.stop_supervised()
 
-    def stop(self) -> None:
-        """Lease no more and wait until what was leased is finished."""
-        self.stopping.set()
-        self._room.set()
-        super().stop()
+    def request_stop(self) -> None:
+        """Ask the loop to lease no more and to finish what is leased, without waiting for it."""
+        super().request_stop()
+        self._changed.set()
+        self._wakeup.wake((self._handler.queue,))
 
     def abandon(self) -> None:
-        """End now: tell the handlers that their leases are lost and give their messages back."""
-        self._abandoned.set()
-        self._room.set()
-        self.join()
+        """Give back what is not finished: its handlers are cancelled or notified."""
+        self._is_abandoned = True
+        self.request_stop()
+
+    def fail(self, error: BaseException) -> None:
+        """End with this error; without its holder the loop cannot finish what is leased."""
+        self._is_abandoned = True
+        super().fail(error)
 
     def _fetch(self) -> None:
         handler = self._handler
-        most = handler.concurrency + handler.prefetch
         backoff = Backoff()
-        while not self.stopping.is_set():
-            if len(self._unfinished) > handler.concurrency + handler.prefetch // 2:
-                self._room.clear()
-                self._wait_for_room()
-                continue
+        while True:
             epoch = self._wakeup.epoch(handler.queue)
+            if self.stopping.is_set():
+                return
+            if len(self._unfinished) > handler.concurrency + handler.prefetch // 2:
+                self._changed.wait()
+                continue
+            amount = handler.concurrency + handler.prefetch - len(self._unfinished)
+            since = self._holder.now()
             try:
-                leased = self._bus.lease(
-                    handler.queue,
-                    handler.consumer,
-                    most - len(self._unfinished),
-                    handler.ttl,
-                )
+                leased = self._bus.lease(handler.queue, handler.consumer, amount, handler.ttl)
             except SURVIVABLE as failure:
                 logger.warning(
                     "worker_interrupted", extra={**self._facts, "reason": str(failure).strip()}
@@ -116,42 +109,42 @@ class LeaseLoop(ThreadService):
                 self.pause(backoff.next_seconds())
                 continue
             backoff.reset()
-            for message in leased:
-                self._accept(message)
+            held = {message.token: hold(message) for message in leased}
+            self._unfinished.update(held)
+            self._holder.claim(held.items(), since)
+            for message in held.values():
+                self._runners.submit(message)
             if not leased:
                 self._wakeup.wait(handler.queue, epoch)
 
-    def _accept(self, message: LeasedMessage) -> None:
-        held = hold(message)
-        self._unfinished[held.token] = held
-        self._heartbeat.hold(held)
-        self._waiting.put(held)
-
-    def _wait_for_room(self) -> None:
-        # The bound covers the instant between the last look and the clearing of the event.
-        self._room.wait(ROOM_SECONDS)
-
-    def _work(self) -> None:
-        while (message := self._waiting.get()) is not None:
-            if not message.lost.is_set():
-                self._handle(message)
-            self._finished(message)
+    def _ended(self, message: HeldMessage, error: BaseException | None) -> None:
+        self._unfinished.pop(message.token, None)
+        self._changed.set()
+        if error is not None:
+            self.fail(error)
 
     def _handle(self, message: HeldMessage) -> None:
+        if message.lost.is_set():
+            return
         try:
             answer = self._answer(message)
             if answer is not None and asks(message):
                 self._bus.reply(message, answer)
-        except Exception as error:  # noqa: BLE001 - whatever a handler raises is its message's
+        except BaseException as error:
+            if message.lost.is_set():
+                return
+            if self._runners.is_cancelled():
+                raise
+            # Also `sys.exit()` and a handler that awaits a cancelled task are failed attempts.
             self._fail(message, error)
         else:
             if not message.lost.is_set():
-                self._acknowledger.finish(message)
+                self._holder.finish(message.token)
 
     def _answer(self, message: HeldMessage) -> object:
-        """Call the handler; again, at once, when it lost a conflict with another transaction."""
+        """Call the handler, again after a deadlock or a serialization failure."""
         trace.follow(message)
-        for _ in range(CONFLICTS_MOST):
+        for _ in range(MAX_CONFLICTS):
             try:
                 return self._handler.function(message)
             except Exception as error:
@@ -160,11 +153,7 @@ class LeaseLoop(ThreadService):
                 logger.info("handler_repeated", extra={**self._facts, "iid": message.iid})
         return self._handler.function(message)
 
-    def _finished(self, message: HeldMessage) -> None:
-        self._unfinished.pop(message.token, None)
-        self._room.set()
-
-    def _fail(self, message: HeldMessage, error: Exception) -> None:
+    def _fail(self, message: HeldMessage, error: BaseException) -> None:
         verdict = judge(error)
         log_verdict(logger, self._handler, message, verdict, error)
         self._nack(message, verdict)
@@ -179,26 +168,34 @@ class LeaseLoop(ThreadService):
             except SURVIVABLE as failure:
                 logger.warning("nack_failed", extra={"reason": str(failure).strip()})
                 if isinstance(failure, InvalidArgument):
-                    # What the handler asked for is impossible: the usual backoff instead.
+                    # The delay that the handler asked for is impossible: the backoff instead.
                     verdict = replace(verdict, delay=None)
-                message.lost.wait(backoff.next_seconds())
+                time.sleep(backoff.next_seconds())
                 continue
             break
-        self._heartbeat.release(message)
+        self._holder.release(message.token)
 
     def _give_back(self) -> None:
-        """Hand back what the grace time did not suffice for; what fails here ends by itself."""
+        """Nack what is not finished; where that fails, the leases expire."""
         for message in list(self._unfinished.values()):
-            self._heartbeat.release(message)
-            if message.lost.is_set():
-                continue
+            is_held = self._holder.release(message.token) is not None
             message.lost.set()
+            self._runners.cancel(message)
+            if not is_held:
+                continue
             try:
                 self._bus.nack(message, timedelta(0), "the worker was stopped")
             except SURVIVABLE as failure:
                 logger.warning("nack_failed", extra={"reason": str(failure).strip()})
 
-    def _lost(self, message: LeasedMessage) -> None:
-        held = self._unfinished.get(message.token)
-        if held is not None:
-            held.lost.set()
+    def _extend(self, held: Held) -> Iterable[int]:
+        lost = self._bus.extend_many(list(held.values()), self._handler.ttl)
+        return lost_tokens(((each.iid, each.token) for each in held.values()), lost)
+
+    def _ack(self, held: Held) -> None:
+        for iid in self._bus.ack_many(list(held.values())):
+            logger.warning("lease_lost", extra={**self._facts, "iid": iid})
+
+    def _lose(self, message: HeldMessage) -> None:
+        message.lost.set()
+        self._runners.cancel(message)

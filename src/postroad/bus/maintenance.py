@@ -9,8 +9,8 @@ from postroad.bus import calls
 from postroad.bus.pace import maintenance_pause_seconds
 from postroad.bus.reconnect import SURVIVABLE, Backoff
 from postroad.bus.session import run
-from postroad.bus.thread import ThreadService
 from postroad.postgres.connections import connect
+from postroad.service import ThreadService
 
 __all__ = ["Maintenance"]
 

@@ -17,10 +17,10 @@ from postroad.bus.maintenance import Maintenance
 from postroad.bus.parameters import Duration, length
 from postroad.bus.payload import Payload, of_queue
 from postroad.bus.reconnect import TRANSIENT, Backoff
-from postroad.bus.thread import ThreadService
 from postroad.bus.transaction_loop import TransactionLoop
 from postroad.bus.wakeup import Wakeup
 from postroad.bus.worker import PREFETCH_DEFAULT, Handler, Handlers, Mode, WorkerSettings
+from postroad.service import ThreadService
 
 __all__ = ["Worker"]
 
@@ -88,12 +88,18 @@ class Worker(ThreadService):
 
         return register
 
+    def request_stop(self) -> None:
+        """Ask the worker to stop gracefully, without waiting for it."""
+        super().request_stop()
+        for loop in self._loops:
+            loop.request_stop()
+
     def serve(self) -> None:
         """Run until SIGTERM or SIGINT, then stop gracefully; only for the main thread."""
         signals = (signal.SIGTERM, signal.SIGINT)
         before = {number: signal.getsignal(number) for number in signals}
         for number in signals:
-            signal.signal(number, lambda *_: self.stopping.set())
+            signal.signal(number, lambda *_: self.request_stop())
         try:
             self.start()
             self.join()
@@ -118,17 +124,15 @@ class Worker(ThreadService):
                     )
                 )
             self._loops = self._make_loops(bus, payloads, wakeup)
-            for service in (*services, *self._loops):
-                service.start()
+            self.supervise(*services, *self._loops)
             try:
                 for loop in self._loops:
                     loop.ready()
                 self.announce_ready()
                 self.stopping.wait()
             finally:
-                self._drain(wakeup)
-                for service in services:
-                    service.stop()
+                self._drain()
+                self.stop_supervised()
 
     def _prepare(self, bus: Bus) -> dict[str, Payload] | None:
         """Look the queues up, once the database is there; None when stopped before.
@@ -170,15 +174,15 @@ class Worker(ThreadService):
             )
         return loops
 
-    def _drain(self, wakeup: Wakeup) -> None:
+    def _drain(self) -> None:
         """Stop taking, let handlers finish within the grace time, then give back the rest."""
         for loop in self._loops:
-            loop.stopping.set()
-        wakeup.wake(self._handlers.queues())
+            loop.request_stop()
         end = time.monotonic() + self._settings.grace.total_seconds()
-        late = [loop for loop in self._loops if not loop.join(max(0.0, end - time.monotonic()))]
+        late = [
+            loop for loop in self._loops if not loop.wait_for_end(max(0.0, end - time.monotonic()))
+        ]
         if late:
             logger.warning("grace_time_over", extra={"loops": len(late)})
         for loop in late:
-            # Its thread ends with its handler; its messages are back now.
             loop.abandon()

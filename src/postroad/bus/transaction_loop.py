@@ -1,10 +1,9 @@
-"""Transaction mode in a thread: take, handle, and commit together with the next take."""
+# Written by `make generate` from bus/async_transaction_loop.py; edit that file.
+"""Transaction mode in threads: take, handle, and commit together with the next take."""
 
 from __future__ import annotations
 
 import logging
-import os
-import socket
 import time
 from typing import Any
 
@@ -15,15 +14,15 @@ from psycopg.rows import tuple_row
 from postroad import trace
 from postroad.bus import calls, rows
 from postroad.bus.answers import Answers
-from postroad.bus.batch import Batch, TransactionConnection, is_open
+from postroad.bus.batch import Batch, TransactionConnection, cut, is_open
 from postroad.bus.errors import BusError, translate
 from postroad.bus.message import Message
 from postroad.bus.payload import Payload
 from postroad.bus.reconnect import SURVIVABLE, Backoff
 from postroad.bus.session import adapt, parameters, run
-from postroad.bus.thread import ThreadService
 from postroad.bus.wakeup import Wakeup
 from postroad.bus.worker import Handler, WorkerSettings, is_conflict, judge, log_verdict
+from postroad.service import ThreadService
 
 __all__ = ["TransactionLoop"]
 
@@ -117,7 +116,10 @@ class TransactionLoop(ThreadService):
                 if not is_open(pgconn.transaction_status):
                     logger.error("handler_ended_transaction", extra=self._facts)
                     connection.execute("begin")
-            except Exception as error:  # noqa: BLE001 - whatever a handler raises is its message's
+            except BaseException as error:
+                if self.is_cancelled():
+                    raise
+                # Also `sys.exit()` and a handler that awaits a cancelled task are failed attempts.
                 self._undo(connection, batch, message, error)
                 return
         if answers.asked:
@@ -133,7 +135,7 @@ class TransactionLoop(ThreadService):
         connection: TransactionConnection,
         batch: Batch,
         message: Message | None,
-        error: Exception,
+        error: BaseException,
     ) -> None:
         """Roll the batch back, and keep the message at fault from coming back at once."""
         if connection.closed:
@@ -160,13 +162,17 @@ class TransactionLoop(ThreadService):
             ),
         )
 
-    def abandon(self) -> None:
-        """Cut the connection under a handler that outlived the grace time.
+    def request_stop(self) -> None:
+        """Ask the loop to commit its batch and end, without waiting for it."""
+        super().request_stop()
+        self._wakeup.wake((self._handler.queue,))
 
-        The server rolls back and the messages are back at once; the thread notices when its
-        handler comes to an end. Only the socket is touched, which other threads may do.
+    def abandon(self) -> None:
+        """Give the batch back under a handler that outlived the grace time.
+
+        The server rolls back when the connection is cut; a handler in a thread fails with its next
+        statement, one in a task is cancelled.
         """
-        connection = self._connection
-        if connection is not None and not connection.closed:
-            with socket.socket(fileno=os.dup(connection.fileno())) as wire:
-                wire.shutdown(socket.SHUT_RDWR)
+        if self._connection is not None:
+            cut(self._connection)
+        self.cancel()

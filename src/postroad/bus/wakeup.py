@@ -19,8 +19,8 @@ from psycopg import Connection
 
 from postroad.bus.pace import CHANNEL, POLL_INTERVAL_DEFAULT, Pace
 from postroad.bus.reconnect import SURVIVABLE, Backoff
-from postroad.bus.thread import ThreadService
 from postroad.postgres.connections import connect
+from postroad.service import ThreadService
 
 __all__ = ["Wakeup"]
 
@@ -49,11 +49,10 @@ class Wakeup(ThreadService):
         self._changed = threading.Condition()
         self._epochs = dict.fromkeys(self._queues, 0)
 
-    def stop(self) -> None:
-        """Stop watching and let everybody go."""
-        self.stopping.set()
+    def request_stop(self) -> None:
+        """Ask the thread to end and wake all waiters."""
+        super().request_stop()
         self.wake(self._queues)
-        super().stop()
 
     def epoch(self, queue: str) -> int:
         """Remember this before looking into the queue, and hand it to `wait` when it was empty."""

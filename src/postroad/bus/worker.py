@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
@@ -46,7 +45,7 @@ Mode: TypeAlias = Literal["transaction", "lease"]
 
 # Per mode. A transaction takes fewer while its handler is slow; what is leased ahead waits for one.
 PREFETCH_DEFAULT: dict[Mode, int] = {"transaction": 300, "lease": 10}
-CONFLICTS_MOST = 10
+MAX_CONFLICTS = 10
 ERROR_CHARACTERS = 4_000
 
 
@@ -131,21 +130,6 @@ _LEASED_FIELDS = tuple(column.name for column in fields(LeasedMessage))
 def hold(message: LeasedMessage) -> HeldMessage:
     """Put a leased message into a handler's hands."""
     return HeldMessage(*(unread(message, name) for name in _LEASED_FIELDS))
-
-
-def lost_leases(held: Iterable[LeasedMessage], iids: Iterable[str]) -> list[LeasedMessage]:
-    """Tell which leases the database no longer knows, from the iids that it named.
-
-    A message whose lease was lost may have been leased again by the same worker; then the older
-    lease, the one with the smaller token, is the lost one.
-    """
-    missing = Counter(iids)
-    lost = []
-    for message in sorted(held, key=lambda each: each.token):
-        if missing[message.iid]:
-            missing[message.iid] -= 1
-            lost.append(message)
-    return lost
 
 
 class Handlers:

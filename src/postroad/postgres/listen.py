@@ -93,11 +93,10 @@ class ListenHub(Service):
         self._woken.set()
         return subscription
 
-    async def stop(self) -> None:
-        """Close the connection; subscribers are told nothing more."""
-        self.stopping.set()
+    def request_stop(self) -> None:
+        """Ask the hub to close its connection; subscribers get no more notices."""
+        super().request_stop()
         self._woken.set()
-        await super().stop()
 
     async def run(self) -> None:
         """Listen until stopped, whatever happens to the connection."""

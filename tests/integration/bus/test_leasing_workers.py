@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from datetime import timedelta
 
 import psycopg
 import pytest
 
-from postroad.bus import AsyncBus, Park, Retry, WorkerSettings
+from postroad.bus import AsyncBus, Bus, Park, Retry, WorkerSettings
 from postroad.testing import wait_until_async
+from tests.fixtures.holding_proxy import holding_proxy
 from tests.integration.bus.crew import QUICK, Crew
 
 
@@ -217,3 +219,107 @@ async def test_a_deadlock_in_a_handler_is_tried_again_under_the_same_lease(
 
 async def _is(tries, count):
     return len(tries) == count
+
+
+@pytest.mark.parametrize("mode", ["lease", "transaction"])
+async def test_a_handler_that_exits_has_failed_and_the_worker_goes_on(
+    colour, mode, database, orders
+):
+    seen = []
+    crew = Crew(colour, database)
+    if crew.is_blocking:
+
+        def handler(message, connection=None):
+            seen.append(message.data)
+            if message.data == "exit":
+                sys.exit(1)
+    else:
+
+        async def handler(message, connection=None):
+            seen.append(message.data)
+            if message.data == "exit":
+                task = asyncio.create_task(asyncio.Event().wait())
+                task.cancel()
+                await task
+
+    crew.worker.handler("orders", mode=mode)(handler)
+    await orders.alter_consumer("orders", "default", max_attempts=1)
+    await orders.post_many("orders", ["exit", "next"])
+    async with crew:
+        [dead] = await wait_until_async(orders.dead, what="a dead message")
+        await _wait_for_counts(orders, 0, 0, 0, 1)
+        assert crew.worker.is_running
+    assert dead.data == "exit"
+    assert dead.error.startswith(("SystemExit", "CancelledError"))
+    assert "next" in seen
+
+
+@pytest.mark.parametrize("call", ["ack_many", "extend_many", "lease"])
+async def test_a_worker_that_cannot_ack_extend_or_lease_ends_with_the_error(
+    colour, call, database, orders, monkeypatch
+):
+    gate = threading.Event()
+
+    def script(message):
+        if call == "extend_many":
+            yield gate
+
+    def broken(*_, **__):
+        raise TypeError("a defect")
+
+    await orders.post("orders", "a")
+    crew = Crew(colour, database)
+    crew.on("orders", script, mode="lease", ttl=timedelta(milliseconds=300))
+    monkeypatch.setattr(Bus if crew.is_blocking else AsyncBus, call, broken)
+    try:
+        await crew._call("start")
+
+        async def has_ended():
+            return not crew.worker.is_running
+
+        await wait_until_async(has_ended, what="the worker has ended")
+    finally:
+        gate.set()
+        with pytest.raises(TypeError, match="a defect"):
+            await crew.stop()
+
+
+async def test_a_silent_network_does_not_outlive_the_lease(colour, database, orders):
+    started, ended = threading.Event(), threading.Event()
+    host = psycopg.conninfo.conninfo_to_dict(database)
+    target = (
+        f"{host['host']}/.s.PGSQL.{host.get('port', 5432)}"
+        if str(host["host"]).startswith("/")
+        else int(host["port"])
+    )
+    with holding_proxy(target) as proxy:
+        behind = psycopg.conninfo.make_conninfo(database, host="127.0.0.1", port=proxy.port)
+        crew = Crew(colour, behind, WorkerSettings(grace=timedelta(milliseconds=50)))
+        if crew.is_blocking:
+
+            def handler(message):
+                started.set()
+                if message.lost.wait(20):
+                    ended.set()
+        else:
+
+            async def handler(message):
+                started.set()
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    ended.set()
+                    raise
+
+        crew.worker.handler("orders", mode="lease", ttl=timedelta(seconds=1))(handler)
+        await orders.post("orders", "a")
+        async with crew:
+            assert await asyncio.to_thread(started.wait, 20)
+            proxy.holds_requests.set()
+            try:
+                assert await asyncio.to_thread(ended.wait, 15)
+            finally:
+                # The worker's last calls must not wait for the silent network.
+                proxy.close()
+    [again] = await orders.lease("orders")
+    assert again.attempt == 2

@@ -16,7 +16,7 @@ from postroad.bus.batch import Batch, is_open
 from postroad.bus.message import unread
 from postroad.bus.pace import Pace
 from postroad.bus.reconnect import Backoff
-from postroad.bus.worker import CONFLICTS_MOST, Handler, Lost, hold, is_conflict, judge, lost_leases
+from postroad.bus.worker import MAX_CONFLICTS, Handler, Lost, hold, is_conflict, judge
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -103,7 +103,7 @@ def test_quick_handlers_get_more_at_once_and_slow_ones_fewer() -> None:
 
 def test_a_lost_conflict_blames_nobody_until_it_is_enough() -> None:
     batch = _batch()
-    for _ in range(CONFLICTS_MOST):
+    for _ in range(MAX_CONFLICTS):
         batch.took([_message(1), _message(2)])
         assert batch.conflicted()
         assert batch.taken == []
@@ -171,14 +171,3 @@ def test_a_lost_lease_is_told_to_whoever_waits_before_or_after() -> None:
     late = Lost()
     late.set()
     assert late.wait(0)
-
-
-def test_of_two_leases_of_one_message_the_older_is_lost() -> None:
-    def leased(number: int, token: int) -> LeasedMessage:
-        iid = f"q.{number}@x"
-        return LeasedMessage(number, NOW, iid, None, None, (), {}, {}, "data", token, 1, NOW)
-
-    held = [leased(1, 9), leased(1, 4), leased(2, 5)]
-    assert [each.token for each in lost_leases(held, ["q.1@x"])] == [4]
-    assert [each.token for each in lost_leases(held, ["q.1@x", "q.2@x", "q.1@x"])] == [4, 5, 9]
-    assert lost_leases(held, ["q.7@x"]) == []

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from postroad.service import Service
+from postroad.service import Service, ThreadService
 
 
 class Steady(Service):
@@ -67,3 +67,80 @@ async def test_a_pause_ends_at_once_when_the_service_is_to_stop() -> None:
     assert not await service.pause(0)
     service.stopping.set()
     assert await service.pause(3600)
+
+
+class Slow(Service):
+    """Never ready."""
+
+    async def run(self) -> None:
+        self.signals.emit("running")
+        await asyncio.Event().wait()
+
+
+async def test_a_cancelled_waiter_for_the_start_leaves_no_task() -> None:
+    service = Slow()
+    service.signals.listen("running")
+
+    async def enter() -> None:
+        async with service:
+            pass
+
+    waiter = asyncio.create_task(enter())
+    await service.signals.wait("running")
+    waiter.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiter
+    assert not service.is_running
+
+
+class Short(Service):
+    """Ends without being asked to."""
+
+    async def run(self) -> None:
+        self.announce_ready()
+
+
+class ThreadOwner(ThreadService):
+    def __init__(self, part: ThreadService) -> None:
+        super().__init__("owner")
+        self._part = part
+
+    def run(self) -> None:
+        self.supervise(self._part)
+        self.stopping.wait()
+        self.stop_supervised()
+
+
+class Owner(Service):
+    def __init__(self, part: Service) -> None:
+        super().__init__("owner")
+        self._part = part
+
+    async def run(self) -> None:
+        await self.supervise(self._part)
+        await self.stopping.wait()
+        await self.stop_supervised()
+
+
+class Exiting(ThreadService):
+    def run(self) -> None:
+        raise SystemExit(3)
+
+
+def test_a_thread_that_exits_stops_its_supervisor() -> None:
+    owner = ThreadOwner(Exiting("part"))
+    owner.start()
+    with pytest.raises(SystemExit):
+        owner.join(20)
+
+
+@pytest.mark.parametrize(("part", "error"), [(Broken, ValueError), (Short, RuntimeError)])
+async def test_a_part_that_ends_stops_its_supervisor(
+    part: type[Service], error: type[Exception]
+) -> None:
+    owner = Owner(part())
+    await owner.start()
+    with pytest.raises(error):
+        async with asyncio.timeout(20):
+            await owner.join()
+    assert not owner.is_running

@@ -1,0 +1,28 @@
+"""Holding work: claim, extend, acknowledge, release, lost.
+
+A lease is work that belongs to its holder until a deadline. Whoever holds leases (a bus worker, the
+broker, the intake, the client of the exchange) extends them while it works, acknowledges them in
+batches when it has finished, and must stop working when one is lost.
+
+```
+           extend, three times per ttl
+             ┌─────┐
+             ▼     │
+claim ───> held ───┴── finish ──> finished ── ack ──> gone
+             │                        └── ack failed: repeated, acking is idempotent
+             ├── release ──> gone: the holder nacks it or gives it back
+             └── lost: the server does not know it any more, or its deadline has passed
+```
+
+`Keeper` is this state machine: no I/O, no threads, its clock injected. `Holder` runs it in a thread
+and `AsyncHolder` in a task: one loop makes the calls that are due, and a timer of its own watches
+the deadlines, because a call on a silent network may take longer than the lease.
+
+When either of them dies, the service that supervises the holder stops with the error.
+"""
+
+from postroad.lease.async_holder import AsyncHolder
+from postroad.lease.holder import Holder
+from postroad.lease.keeper import Keeper, lost_tokens
+
+__all__ = ["AsyncHolder", "Holder", "Keeper", "lost_tokens"]

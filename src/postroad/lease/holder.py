@@ -1,0 +1,148 @@
+# Written by `make generate` from lease/async_holder.py; edit that file.
+"""A keeper at work: a thread that makes the calls that are due, and a timer for the deadlines."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable, Iterable
+from typing import Generic, TypeVar
+
+from postroad.backoff import Backoff
+from postroad.lease.keeper import Keeper
+from postroad.service import ThreadAutoResetEvent, ThreadService
+
+__all__ = ["Holder"]
+
+logger = logging.getLogger(__name__)
+
+K = TypeVar("K", bound=Hashable)
+L = TypeVar("L")
+
+# Attempts of the last acks after `stop`; then the leases expire and the work is done again.
+MAX_LAST_ACKS = 3
+
+
+class Deadlines(ThreadService, Generic[K, L]):
+    """The timer: reports leases that were not extended in time, whatever the calls wait for."""
+
+    def __init__(self, keeper: Keeper[K, L], on_lost: Callable[[L], None]) -> None:
+        super().__init__("lease deadlines")
+        self._keeper = keeper
+        self._on_lost = on_lost
+        self._changed = ThreadAutoResetEvent()
+
+    def watch(self) -> None:
+        """Look at the deadlines again: there is a new one."""
+        self._changed.set()
+
+    def request_stop(self) -> None:
+        """Ask the timer to end, without waiting for it."""
+        super().request_stop()
+        self._changed.set()
+
+    def run(self) -> None:
+        """Report passed deadlines until stopped."""
+        self.announce_ready()
+        while not self.stopping.is_set():
+            for lease in self._keeper.expire():
+                logger.warning("lease_lost", extra={"reason": "it was not extended in time"})
+                self._on_lost(lease)
+            self._changed.wait(self._keeper.seconds_to_deadline())
+
+
+class Holder(ThreadService, Generic[K, L]):
+    """Extends leases while they are held and acks them in batches once they are finished.
+
+    `extend` is called with leases by key and returns the keys that are lost; `ack` acks the leases
+    and logs those that were lost. Their `transient` errors are logged and the call is repeated;
+    any other error is a defect and ends the holder, and with it the supervisor. `on_lost` is called
+    for each held lease that is lost; it must not block.
+    """
+
+    def __init__(
+        self,
+        keeper: Keeper[K, L],
+        extend: Callable[[dict[K, L]], Iterable[K]],
+        on_lost: Callable[[L], None],
+        *,
+        transient: tuple[type[Exception], ...],
+        ack: Callable[[dict[K, L]], None] | None = None,
+    ) -> None:
+        super().__init__("lease holder")
+        self._keeper = keeper
+        self._extend_call = extend
+        self._ack_call = ack
+        self._on_lost = on_lost
+        self._transient = transient
+        self._changed = ThreadAutoResetEvent()
+        self._deadlines = Deadlines(keeper, on_lost)
+        self._backoff = Backoff()
+
+    def now(self) -> float:
+        """Return the time for `claim`; to be read before the leases are asked for."""
+        return self._keeper.clock()
+
+    def claim(self, leases: Iterable[tuple[K, L]], since: float) -> None:
+        """Hold new leases."""
+        if self._keeper.claim(leases, since):
+            self._deadlines.watch()
+
+    def holds(self, key: K) -> bool:
+        """Check whether a lease is still held."""
+        return self._keeper.holds(key)
+
+    def finish(self, key: K) -> None:
+        """Ack a lease with the next batch; one that was lost is ignored."""
+        if self._keeper.finish(key):
+            self._changed.set()
+
+    def release(self, key: K) -> L | None:
+        """Hold a lease no more; return it, None if it was not held."""
+        return self._keeper.release(key)
+
+    def request_stop(self) -> None:
+        """Ask the holder to ack what is finished and end, without waiting for it."""
+        super().request_stop()
+        self._keeper.flush()
+        self._changed.set()
+
+    def run(self) -> None:
+        """Make the calls that are due until stopped and nothing is left to ack."""
+        self.supervise(self._deadlines)
+        self.announce_ready()
+        last_acks = 0
+        try:
+            while not self.stopping.is_set() or self._keeper.has_finished:
+                if leases := self._keeper.to_extend():
+                    self._extend(leases)
+                elif leases := self._keeper.to_ack():
+                    last_acks += self.stopping.is_set()
+                    if not self._ack(leases) and last_acks >= MAX_LAST_ACKS:
+                        break
+                else:
+                    self._changed.wait(self._keeper.rest_seconds())
+        finally:
+            self.stop_supervised()
+
+    def _extend(self, leases: dict[K, L]) -> None:
+        since = self._keeper.clock()
+        try:
+            lost = self._extend_call(leases)
+        except self._transient as failure:
+            logger.warning("heartbeat_failed", extra={"reason": str(failure).strip()})
+            return
+        for lease in self._keeper.extended(leases, since, lost):
+            logger.warning("lease_lost", extra={"reason": "the server does not know it any more"})
+            self._on_lost(lease)
+
+    def _ack(self, leases: dict[K, L]) -> bool:
+        try:
+            if self._ack_call is not None:
+                self._ack_call(leases)
+        except self._transient as failure:
+            logger.warning("ack_failed", extra={"reason": str(failure).strip()})
+            self._keeper.ack_failed(leases, self._backoff.next_seconds())
+            return False
+        self._backoff.reset()
+        self._keeper.acked(leases)
+        return True
