@@ -25,6 +25,7 @@ import pytest
 
 from postroad.exchange import operations
 from postroad.testing import wait_until
+from tests.fixtures.contract import Contract
 from tools.crash_table.world import Nursery, free_port
 
 pytestmark = pytest.mark.timeout(120)
@@ -62,6 +63,7 @@ class House:
     process: subprocess.Popen[str] | None = None
     pid: int | None = None
     clients: dict[str, httpx2.Client] = field(default_factory=dict)
+    contract: Contract | None = None
 
     def start(self) -> None:
         if self.nursery is not None:
@@ -119,9 +121,27 @@ class House:
 
     def client(self, name: str, *, token: str | None = None, **rights: Any) -> httpx2.Client:
         headers = {"Authorization": f"Bearer {token or self.token(name, **rights)}"}
-        client = httpx2.Client(base_url=f"{self.url}/exchange/v1", headers=headers, timeout=30)
+        client = httpx2.Client(
+            base_url=f"{self.url}/exchange/v1",
+            headers=headers,
+            timeout=30,
+            event_hooks={"response": [self._compare]},
+        )
         self.clients[f"{name}-{len(self.clients)}"] = client
         return client
+
+    def _compare(self, response: httpx2.Response) -> None:
+        """Every JSON answer is the one that OpenAPI describes."""
+        kind = response.headers.get("content-type", "")
+        path = response.request.url.path
+        if not kind.startswith(("application/json", "application/problem+json")):
+            return
+        if path.endswith(("/content", "/openapi.json")) or "/files/" in path:
+            return
+        if self.contract is None:
+            self.contract = Contract(httpx2.get(f"{self.url}/exchange/v1/openapi.json").json())
+        response.read()
+        self.contract.check(response.request.method, path, response.status_code, response.json())
 
     def files(self, database: str, folder: str) -> list[str]:
         path = self.root / database / folder
@@ -474,3 +494,28 @@ def test_release_of_a_ready_process_needs_an_outcome(house: House) -> None:
     assert refused.status_code in (409, 422)
     assert admin.post(f"{at}/release", json={"outcome": "ABORTED"}).status_code == 200
     assert [file["id"] for file in start(erp, "a2")["process"]["files"]] == ["m1"]
+
+
+def test_openapi_describes_the_token_every_field_and_every_answer(house: House) -> None:
+    document = httpx2.get(f"{house.url}/exchange/v1/openapi.json").json()
+    assert document["components"]["securitySchemes"]["HTTPBearer"]["scheme"] == "bearer"
+    for path, described in document["paths"].items():
+        for method, operation in described.items():
+            place = f"{method} {path}"
+            assert path.endswith("/health") or operation["security"], place
+            answers = operation["responses"]
+            assert all("content" in answer for answer in answers.values()), place
+    started = document["components"]["schemas"]["ProcessHanded"]["properties"]
+    assert {"files", "received", "marker_seq"} <= started.keys()
+    assert "description" in started["marker_seq"]
+
+
+def test_a_byte_order_mark_is_ignored(house: House) -> None:
+    phone = house.client("phone", databases=None)
+    text = json.dumps({"id": "m-1", "database": "sales", "body": {"item": "nails"}})
+    answer = phone.post(
+        "/messages",
+        content=b"\xef\xbb\xbf" + text.encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    assert answer.status_code == 201, answer.text

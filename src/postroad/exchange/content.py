@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import codecs
 import hashlib
 import json
 from dataclasses import dataclass
@@ -40,9 +41,12 @@ class Content:
 
 
 def parse(text: bytes) -> Any:
-    """Read JSON strictly: no NaN, no lone surrogates, no precision lost. Raises ContentInvalid."""
+    """Read JSON strictly: no NaN, no lone surrogates, no precision lost. Raises ContentInvalid.
+
+    A UTF-8 byte order mark, which many Windows programs write, is ignored.
+    """
     try:
-        return from_json(text, allow_inf_nan=False)
+        return from_json(text.removeprefix(codecs.BOM_UTF8), allow_inf_nan=False)
     except (ValueError, RecursionError) as failure:
         raise ContentInvalid(f"the body is not JSON: {failure}") from failure
 

@@ -13,7 +13,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from postroad.web.application import prepare
+    from postroad.web.application import BEARER, prepare
     from postroad.web.cursors import Page, decode_cursor, encode_cursor, page_of
     from postroad.web.errors import (
         BodyTooLarge,
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from postroad.web.tracing import given_trace
 
 __all__ = [
+    "BEARER",
     "PROBLEM_MEDIA_TYPE",
     "BodyLimit",
     "BodyTooLarge",
@@ -58,7 +59,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "prepare": "application",
+    **dict.fromkeys(("BEARER", "prepare"), "application"),
     **dict.fromkeys(("Page", "decode_cursor", "encode_cursor", "page_of"), "cursors"),
     "BodyLimit": "limits",
     **dict.fromkeys(("PROBLEM_MEDIA_TYPE", "Problem", "problem_responses"), "problems"),

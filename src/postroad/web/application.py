@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.security import HTTPBearer
 from psycopg_pool import PoolTimeout
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
@@ -18,7 +19,10 @@ from postroad.web.errors import RequestInvalid
 from postroad.web.problems import Problem, problem_of, problem_response
 from postroad.web.tracing import TraceContext
 
-__all__ = ["prepare"]
+__all__ = ["BEARER", "prepare"]
+
+# The security scheme of every service, for OpenAPI.
+BEARER = HTTPBearer(auto_error=False, description="The token that an administrator issued.")
 
 logger = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Security
 from starlette.responses import Response
 
 from postroad import __version__
@@ -11,13 +11,13 @@ from postroad.exchange.intake import Intake
 from postroad.exchange.processes import Processes
 from postroad.exchange.replies import Replies
 from postroad.exchange.web.admin import admin_routes
+from postroad.exchange.web.answers import Health
 from postroad.exchange.web.fast_lane import FastLane, Handler
 from postroad.exchange.web.identity import Identity
 from postroad.exchange.web.messages import message_routes
-from postroad.exchange.web.models import Answer
 from postroad.exchange.web.processes import process_routes
 from postroad.exchange.web.values import answer
-from postroad.web import BodyLimit, prepare, problem_responses
+from postroad.web import BEARER, BodyLimit, prepare, problem_responses
 
 __all__ = ["BASE_PATH", "create_app"]
 
@@ -43,16 +43,16 @@ def create_app(desk: Desk) -> FastLane:
     identity = Identity(desk.journal)
     processes = Processes(desk, BASE_PATH)
     messages = message_routes(identity, Intake(desk), Replies(desk, BASE_PATH))
-    app.include_router(messages.routes, prefix=BASE_PATH)
     process = process_routes(identity, processes, desk)
-    app.include_router(process.routes, prefix=BASE_PATH)
-    app.include_router(admin_routes(identity, processes, desk), prefix=BASE_PATH)
+    for routes in (messages.routes, process.routes, admin_routes(identity, processes, desk)):
+        # Describes the token in OpenAPI; the handlers check it themselves.
+        app.include_router(routes, prefix=BASE_PATH, dependencies=[Security(BEARER)])
 
     @app.get(
         f"{BASE_PATH}/health",
         tags=["administration"],
         response_model=None,
-        responses={200: {"model": Answer}, **problem_responses(503)},
+        responses={200: {"model": Health}, **problem_responses(503)},
     )
     async def health() -> Response:
         """Tell whether the journal answers."""

@@ -12,11 +12,19 @@ from postroad.exchange.errors import MessageConflict, MessageNotFound, ProcessNo
 from postroad.exchange.names import is_id
 from postroad.exchange.placement import Move
 from postroad.exchange.processes import Processes
+from postroad.exchange.web.answers import (
+    ClientShown,
+    DatabaseShown,
+    Prepared,
+    ProcessListed,
+    ProcessShown,
+    Requeued,
+)
 from postroad.exchange.web.identity import Identity
-from postroad.exchange.web.models import Answer, Release, Requeue
+from postroad.exchange.web.models import Release, Requeue
 from postroad.exchange.web.processes import is_process_id
 from postroad.exchange.web.values import Text, answer, body_of, described, parsed
-from postroad.web import decode_cursor, encode_cursor, problem_responses
+from postroad.web import Page, decode_cursor, encode_cursor, problem_responses
 
 __all__ = ["admin_routes"]
 
@@ -32,7 +40,12 @@ REQUEUE = (
 )
 
 Limit = Annotated[int, Query(ge=1, le=1000)]
-LISTED = problem_responses(401, 403, 422, 503)
+
+
+def _listed(model: Any) -> dict[int | str, dict[str, Any]]:
+    return {200: {"model": Page[model]}, **problem_responses(401, 403, 422, 503)}
+
+
 HIDDEN = ("number", "placed", "temporary")
 
 
@@ -40,7 +53,7 @@ def admin_routes(identity: Identity, processes: Processes, desk: Desk) -> APIRou
     """Return the routes of administrators."""
     routes = APIRouter(tags=["administration"])
 
-    @routes.get("/processes", response_model=None, responses=LISTED)
+    @routes.get("/processes", response_model=None, responses=_listed(ProcessListed))
     async def list_processes(
         request: Request,
         limit: Limit = 100,
@@ -59,7 +72,7 @@ def admin_routes(identity: Identity, processes: Processes, desk: Desk) -> APIRou
     @routes.get(
         "/processes/{id}",
         response_model=None,
-        responses=problem_responses(401, 403, 404, 503),
+        responses={200: {"model": ProcessShown}, **problem_responses(401, 403, 404, 503)},
     )
     async def show_process(request: Request, id: str) -> Response:
         """Show a process with its files and its history."""
@@ -78,7 +91,10 @@ def admin_routes(identity: Identity, processes: Processes, desk: Desk) -> APIRou
         "/processes/{id}/release",
         response_model=None,
         openapi_extra={"requestBody": {**described(Release)["requestBody"], "required": False}},
-        responses={200: {"model": Answer}, **problem_responses(401, 403, 404, 409, 422, 503)},
+        responses={
+            200: {"model": Prepared},
+            **problem_responses(401, 403, 404, 409, 413, 415, 422, 503),
+        },
     )
     async def release(request: Request, id: str) -> Response:
         """End a process by hand; one that is ready to commit needs its outcome."""
@@ -91,7 +107,7 @@ def admin_routes(identity: Identity, processes: Processes, desk: Desk) -> APIRou
             await processes.end("release", caller.id, id, outcome=given.outcome, error=given.reason)
         )
 
-    @routes.get("/databases", response_model=None, responses=LISTED)
+    @routes.get("/databases", response_model=None, responses=_listed(DatabaseShown))
     async def list_databases(
         request: Request, limit: Limit = 100, cursor: str | None = None
     ) -> Response:
@@ -100,7 +116,7 @@ def admin_routes(identity: Identity, processes: Processes, desk: Desk) -> APIRou
         rows = await desk.journal.rows(DATABASES, _after(cursor), limit + 1)
         return _page(rows, limit, "id")
 
-    @routes.get("/clients", response_model=None, responses=LISTED)
+    @routes.get("/clients", response_model=None, responses=_listed(ClientShown))
     async def list_clients(
         request: Request, limit: Limit = 100, cursor: str | None = None
     ) -> Response:
@@ -113,7 +129,10 @@ def admin_routes(identity: Identity, processes: Processes, desk: Desk) -> APIRou
         "/messages/{id}/requeue",
         response_model=None,
         openapi_extra={"requestBody": {**described(Requeue)["requestBody"], "required": False}},
-        responses={200: {"model": Answer}, **problem_responses(401, 403, 404, 409, 422, 503)},
+        responses={
+            200: {"model": Requeued},
+            **problem_responses(401, 403, 404, 409, 413, 415, 422, 503),
+        },
     )
     async def requeue(request: Request, id: str) -> Response:
         """Hand a parked or deferred message out again."""

@@ -13,10 +13,11 @@ from postroad.exchange.errors import MessageNotFound
 from postroad.exchange.intake import Arrival, Intake
 from postroad.exchange.names import is_id
 from postroad.exchange.replies import Replies
+from postroad.exchange.web.answers import Accepted, Acknowledged, ReplyWaiting
 from postroad.exchange.web.identity import Identity
-from postroad.exchange.web.models import Answer, Message
-from postroad.exchange.web.values import answer, body_of, described, parsed
-from postroad.web import decode_cursor, encode_cursor, problem_responses
+from postroad.exchange.web.models import Message
+from postroad.exchange.web.values import FILE_CONTENT, answer, body_of, described, parsed
+from postroad.web import Page, decode_cursor, encode_cursor, problem_responses
 
 __all__ = ["message_routes"]
 
@@ -40,9 +41,9 @@ def message_routes(identity: Identity, intake: Intake, replies: Replies) -> Mess
         response_model=None,
         openapi_extra=described(Message),
         responses={
-            201: {"model": Answer},
-            200: {"model": Answer, "description": "It came before; the same answer."},
-            **problem_responses(401, 403, 404, 409, 413, 422, 503, 507),
+            201: {"model": Accepted},
+            200: {"model": Accepted, "description": "A repeated call; the same answer."},
+            **problem_responses(401, 403, 404, 409, 413, 415, 422, 503, 507),
         },
     )
     async def post_message(request: Request) -> Response:
@@ -72,7 +73,11 @@ def message_routes(identity: Identity, intake: Intake, replies: Replies) -> Mess
             201 if taken.is_new else 200,
         )
 
-    @routes.get("/messages", response_model=None, responses=problem_responses(401, 422, 503))
+    @routes.get(
+        "/messages",
+        response_model=None,
+        responses={200: {"model": Page[ReplyWaiting]}, **problem_responses(401, 422, 503)},
+    )
     async def get_messages(
         request: Request,
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
@@ -90,7 +95,7 @@ def message_routes(identity: Identity, intake: Intake, replies: Replies) -> Mess
     @routes.get(
         "/messages/{id}/content",
         response_model=None,
-        responses=problem_responses(401, 404, 503),
+        responses={**FILE_CONTENT, **problem_responses(401, 404, 503)},
     )
     async def get_content(request: Request, id: str) -> Response:
         """Return the bytes of a large reply."""
@@ -106,7 +111,7 @@ def message_routes(identity: Identity, intake: Intake, replies: Replies) -> Mess
     @routes.delete(
         "/messages/{id}",
         response_model=None,
-        responses={200: {"model": Answer}, **problem_responses(401, 404, 503)},
+        responses={200: {"model": Acknowledged}, **problem_responses(401, 404, 503)},
     )
     async def delete_message(request: Request, id: str) -> Response:
         """Acknowledge a reply; it goes to Log. Repeatable."""

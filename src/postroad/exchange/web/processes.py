@@ -22,9 +22,10 @@ from postroad.exchange.placement import Move
 from postroad.exchange.processes import Processes
 from postroad.exchange.protocol import CANCELLED, Reply, Uploaded, Wish
 from postroad.exchange.reading import stream
+from postroad.exchange.web.answers import Prepared, Renewed, Started, Stored
 from postroad.exchange.web.identity import Identity
-from postroad.exchange.web.models import Answer, Choose, Ended, Prepare, Resolve, Start
-from postroad.exchange.web.values import answer, body_of, described, parsed
+from postroad.exchange.web.models import Choose, Ended, Prepare, Resolve, Start
+from postroad.exchange.web.values import FILE_CONTENT, answer, body_of, described, parsed
 from postroad.web import BodyTooLarge, problem_responses
 
 __all__ = ["is_process_id", "process_routes"]
@@ -33,7 +34,9 @@ _PROCESS_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MEDIA_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+")
 WRITE_BYTES = 1 << 20
 
-OK: dict[int | str, dict[str, Any]] = {200: {"model": Answer}}
+
+def _answers(model: Any, *problems: int) -> dict[int | str, dict[str, Any]]:
+    return {200: {"model": model}, **problem_responses(*problems)}
 
 
 def is_process_id(text: str) -> bool:
@@ -58,7 +61,10 @@ def process_routes(identity: Identity, processes: Processes, desk: Desk) -> Proc
         "",
         response_model=None,
         openapi_extra=described(Start),
-        responses={**OK, **problem_responses(401, 403, 404, 409, 413, 422, 503, 507)},
+        responses={
+            **_answers(Started),
+            **problem_responses(401, 403, 404, 409, 413, 415, 422, 503, 507),
+        },
     )
     async def start(request: Request) -> Response:
         """API_1: begin a process, or learn why not."""
@@ -83,7 +89,7 @@ def process_routes(identity: Identity, processes: Processes, desk: Desk) -> Proc
     @routes.get(
         "/{id}/files/{name}",
         response_model=None,
-        responses=problem_responses(401, 403, 404, 503),
+        responses={**FILE_CONTENT, **problem_responses(401, 403, 404, 503)},
     )
     async def get_file(request: Request, id: str, name: str) -> Response:
         """Return the bytes of a large file of a process."""
@@ -107,7 +113,7 @@ def process_routes(identity: Identity, processes: Processes, desk: Desk) -> Proc
         "/{id}/files",
         response_model=None,
         openapi_extra=described(Choose),
-        responses={**OK, **problem_responses(401, 403, 409, 413, 422, 503)},
+        responses=_answers(Prepared, 401, 403, 409, 413, 415, 422, 503),
     )
     async def choose(request: Request, id: str) -> Response:
         """API_2: name the files that will be processed; the others come again later."""
@@ -129,7 +135,7 @@ def process_routes(identity: Identity, processes: Processes, desk: Desk) -> Proc
                 },
             }
         },
-        responses={**OK, **problem_responses(401, 403, 409, 413, 422, 503, 507)},
+        responses=_answers(Stored, 401, 403, 409, 413, 415, 422, 503, 507),
     )
     async def upload(
         request: Request,
@@ -152,7 +158,7 @@ def process_routes(identity: Identity, processes: Processes, desk: Desk) -> Proc
         "/{id}/prepare",
         response_model=None,
         openapi_extra=described(Prepare),
-        responses={**OK, **problem_responses(401, 403, 409, 413, 422, 503, 507)},
+        responses=_answers(Prepared, 401, 403, 409, 413, 415, 422, 503, 507),
     )
     async def prepare(request: Request, id: str) -> Response:
         """API_3: hand in replies and results; OK means that the ERP may commit."""
@@ -178,7 +184,7 @@ def process_routes(identity: Identity, processes: Processes, desk: Desk) -> Proc
     @routes.post(
         "/{id}/commit",
         response_model=None,
-        responses={**OK, **problem_responses(401, 403, 404, 409, 503)},
+        responses=_answers(Prepared, 401, 403, 404, 409, 503),
     )
     async def commit(request: Request, id: str) -> Response:
         """API_4: the ERP has committed."""
@@ -190,7 +196,7 @@ def process_routes(identity: Identity, processes: Processes, desk: Desk) -> Proc
         "/{id}/abort",
         response_model=None,
         openapi_extra=described(Ended),
-        responses={**OK, **problem_responses(401, 403, 404, 409, 413, 422, 503)},
+        responses=_answers(Prepared, 401, 403, 404, 409, 413, 415, 422, 503),
     )
     async def abort(request: Request, id: str) -> Response:
         """API_5: the ERP could not commit."""
@@ -200,7 +206,7 @@ def process_routes(identity: Identity, processes: Processes, desk: Desk) -> Proc
         "/{id}/fail",
         response_model=None,
         openapi_extra=described(Ended),
-        responses={**OK, **problem_responses(401, 403, 404, 409, 413, 422, 503)},
+        responses=_answers(Prepared, 401, 403, 404, 409, 413, 415, 422, 503),
     )
     async def fail(request: Request, id: str) -> Response:
         """API_6: processing failed."""
@@ -209,7 +215,7 @@ def process_routes(identity: Identity, processes: Processes, desk: Desk) -> Proc
     @routes.post(
         "/{id}/renew",
         response_model=None,
-        responses={**OK, **problem_responses(401, 403, 404, 503)},
+        responses=_answers(Renewed, 401, 403, 404, 503),
     )
     async def renew(request: Request, id: str) -> Response:
         """Ask for more time."""
@@ -221,7 +227,7 @@ def process_routes(identity: Identity, processes: Processes, desk: Desk) -> Proc
         "/{id}/resolve",
         response_model=None,
         openapi_extra=described(Resolve),
-        responses={**OK, **problem_responses(401, 403, 404, 409, 413, 422, 503)},
+        responses=_answers(Prepared, 401, 403, 404, 409, 413, 415, 422, 503),
     )
     async def resolve(request: Request, id: str) -> Response:
         """Settle a process in doubt, by any instance on its database."""

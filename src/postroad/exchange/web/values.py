@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from postroad.exchange.content import parse
 
-__all__ = ["BigInteger", "Text", "answer", "body_of", "described", "parsed"]
+__all__ = ["FILE_CONTENT", "BigInteger", "Text", "answer", "body_of", "described", "parsed"]
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -23,7 +23,20 @@ LARGE_BYTES = 1 << 20
 # Reading a large body takes many times its size for a moment, so few are read at once.
 _large = asyncio.Semaphore(2)
 
-ERROR_LENGTH_MOST = 10_000
+MAX_ERROR_LENGTH = 10_000
+
+FILE_CONTENT: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The stored bytes, in their own media type.",
+        "content": {"*/*": {"schema": {"type": "string", "format": "binary"}}},
+        "headers": {
+            "X-Content-SHA256": {
+                "description": "SHA-256 of the bytes, in hexadecimal.",
+                "schema": {"type": "string"},
+            }
+        },
+    }
+}
 
 
 def _storable(text: str) -> str:
@@ -37,7 +50,7 @@ def _storable(text: str) -> str:
     return text
 
 
-Text = Annotated[str, StringConstraints(max_length=ERROR_LENGTH_MOST), AfterValidator(_storable)]
+Text = Annotated[str, StringConstraints(max_length=MAX_ERROR_LENGTH), AfterValidator(_storable)]
 BigInteger = Annotated[int, Field(ge=-(2**63), le=2**63 - 1, strict=True)]
 
 

@@ -1,0 +1,336 @@
+"""The answers of the protocol's calls, as OpenAPI describes them.
+
+Handlers write their answers directly; `tests/acceptance/test_exchange_openapi.py` compares real
+answers with these models.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = [
+    "Accepted",
+    "Acknowledged",
+    "ClientShown",
+    "DatabaseShown",
+    "Health",
+    "Prepared",
+    "ProcessListed",
+    "ProcessShown",
+    "Renewed",
+    "ReplyWaiting",
+    "Requeued",
+    "Started",
+    "Stored",
+]
+
+State = Literal[
+    "STARTED", "READY_TO_COMMIT", "UNKNOWN", "CLEANUP", "FAILED", "DONE", "ABORTED", "CANCELLED"
+]
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+
+class Acknowledged(_Answer):
+    """The call is recorded durably. A repeated call gets the same answer."""
+
+    status: Literal["OK"]
+
+
+class Prepared(_Answer):
+    """The verdict on a call of a process."""
+
+    status: Literal["OK", "CANCELLED"]
+    """`OK`: continue. `CANCELLED`: the process is over; roll back and start a new one."""
+
+
+class Renewed(_Answer):
+    """Whether the process was given more time."""
+
+    status: Literal["OK", "CANCELLED"]
+    """`CANCELLED`: the process is over; roll back."""
+    expires_at: datetime | None = None
+    """When the server cancels the process unless it is renewed again."""
+
+
+class Accepted(_Answer):
+    """The message is stored durably."""
+
+    status: Literal["OK"]
+    id: str
+    """The id that the sender chose; repeating it stores nothing a second time."""
+    database: str
+    recipient: str | None
+    sender: str
+    """The client whose token was used."""
+    sequence: int
+    """Position among the messages of this sender for this database."""
+    name: str
+    """File name in the folder of the database."""
+    size: int
+    """Stored bytes."""
+    sha256: str
+    """SHA-256 of the stored bytes, in hexadecimal."""
+
+
+class Stored(_Answer):
+    """The verdict on an uploaded reply."""
+
+    status: Literal["OK", "CANCELLED"]
+    name: str | None = None
+    size: int | None = None
+    sha256: str | None = None
+    """Give this digest in API_3 to name the reply."""
+
+
+class _Content(_Answer):
+    """Content of a file: `body`, or `content_base64`, or `href` for a large one."""
+
+    body: Any = None
+    """The JSON value that the sender gave."""
+    content_base64: str | None = None
+    """Other content, in base64; `media_type` names its kind."""
+    media_type: str | None = None
+    href: str | None = None
+    """Path of a large content; GET it with the same token."""
+
+
+class FileHanded(_Content):
+    """One file that a process hands over."""
+
+    name: str
+    """File name; API_2 and API_3 refer to the file by it."""
+    id: str
+    """The id that the sender chose."""
+    sender: str
+    sequence: int
+    order: int | None = None
+    """The sender's own order number, if one was given."""
+    is_group: bool = False
+    """Whether `body` is a list of messages that are handled as a whole."""
+    size: int
+    sha256: str
+
+
+class ProcessHanded(_Answer):
+    """A process as its owner gets it."""
+
+    id: str
+    database: str
+    recipient: str
+    owner: str
+    """The client that started it."""
+    state: State
+    outcome: Literal["COMMITTED", "ABORTED"] | None
+    started_at: datetime
+    ready_at: datetime | None
+    """When API_3 was answered with OK."""
+    ended_at: datetime | None
+    expires_at: datetime | None
+    """When the server cancels the process, or regards it as in doubt, unless it is renewed."""
+    error: str | None
+    marker_seq: int
+    """The number to write into the marker table in the transaction that processes the files."""
+    files: list[FileHanded]
+    received: list[str]
+    """Names of the replies that the server already has."""
+
+
+class ProcessStarted(_Answer):
+    """The process is started. Process its files, then call API_3."""
+
+    status: Literal["STARTED"]
+    process: ProcessHanded
+
+
+class Idle(_Answer):
+    """There is nothing to hand over."""
+
+    status: Literal["IDLE"]
+    retry_after: int
+    """Seconds after which to ask again."""
+
+
+class Busy(_Answer):
+    """Another process of this database or recipient is open."""
+
+    status: Literal["BUSY"]
+    holder: str
+    """The recipient that holds it."""
+    since: datetime
+    retry_after: int
+    """Seconds after which to ask again."""
+
+
+class MustResolve(_Answer):
+    """Processes are in doubt. Read the marker table and repeat the call with `resolved`."""
+
+    status: Literal["RESOLVE"]
+    processes: list[str]
+
+
+class Restored(_Answer):
+    """The marker is behind: the database seems to be restored from a backup.
+
+    Nothing is handed over until an administrator decides.
+    """
+
+    status: Literal["RESTORED"]
+    last: int
+    """The highest marker that was committed."""
+    got: int
+    """The marker that the call named."""
+
+
+Started = Annotated[
+    ProcessStarted | Idle | Busy | MustResolve | Restored, Field(discriminator="status")
+]
+
+
+class ReplyWaiting(_Content):
+    """A reply that waits for the caller. DELETE it after it was processed."""
+
+    id: str
+    name: str
+    database: str
+    sender: str
+    recipient: str
+    sequence: int
+    reply_to: str | None
+    """What the ERP gave as the message that it answers."""
+    process: str | None
+    size: int
+    sha256: str
+    created_at: datetime
+
+
+class FileShown(_Answer):
+    """One file of a process, for an administrator."""
+
+    name: str
+    id: str
+    sender: str
+    sequence: int
+    size: int
+    sha256: str
+    media_type: str | None
+    is_group: bool
+    order: int | None
+    result: Literal["PROCESSED", "DEFERRED", "INCORRECT"] | None
+    """What the ERP reported in API_3."""
+    error: str | None
+    database: str
+    folder: str | None
+
+
+class Step(_Answer):
+    """One step in the history of a process."""
+
+    state: str
+    at: datetime
+    actor: str | None
+    """Client, administrator or part of the server that took the step."""
+    note: str | None
+
+
+class ProcessShown(_Answer):
+    """A process with its files and its history."""
+
+    model_config = ConfigDict(extra="allow", use_attribute_docstrings=True)
+
+    id: str
+    database: str
+    recipient: str
+    owner: str
+    state: State
+    outcome: Literal["COMMITTED", "ABORTED"] | None
+    started_at: datetime
+    ready_at: datetime | None
+    ended_at: datetime | None
+    expires_at: datetime | None
+    error: str | None
+    marker_seq: int
+    attempt: str
+    tries: int
+    files: list[FileShown]
+    received: list[str]
+    history: list[Step]
+
+
+class ProcessListed(_Answer):
+    """One process in a list."""
+
+    number: int
+    id: str
+    database: str
+    recipient: str
+    owner: str
+    state: State
+    outcome: Literal["COMMITTED", "ABORTED"] | None
+    started_at: datetime
+    ready_at: datetime | None
+    ended_at: datetime | None
+    expires_at: datetime | None
+    error: str | None
+    tries: int
+    files: int
+    replies: int
+
+
+class DatabaseShown(_Answer):
+    """A database and the number of its messages by state."""
+
+    id: str
+    resolution: Literal["marker", "manual"]
+    """How processes in doubt are resolved."""
+    policy: str | None
+    queued: int
+    leased: int
+    deferred: int
+    parked: int
+    in_doubt: int
+    replies: int
+    oldest_at: datetime | None
+    process: str | None
+    """The open process, if there is one."""
+    process_state: State | None
+    committed_seq: int | None
+    """The highest marker that was committed."""
+    restored_at: datetime | None
+    created_at: datetime
+
+
+class ClientShown(_Answer):
+    """A client without its secret."""
+
+    model_config = ConfigDict(extra="allow", use_attribute_docstrings=True)
+
+    id: str
+    is_admin: bool
+    databases: list[str] | None
+    """Databases that it has rights on; null for all."""
+    recipients: list[str]
+    """Other mailboxes that it may fetch for."""
+    created_at: datetime
+
+
+class Requeued(_Answer):
+    """The message is handed out again."""
+
+    status: Literal["OK"]
+    state: str
+
+
+class Health(_Answer):
+    """The journal answers."""
+
+    status: Literal["OK"]
+    epoch: int
+    """Number of this server's run."""
+    is_full: bool
+    """Whether the disk is too full to accept messages."""
