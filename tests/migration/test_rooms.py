@@ -33,6 +33,11 @@ BACK = {
           language sql as 'select null::mbus.parcel';
         drop function mbus._check_holders(text[], bigint[]);
         create function mbus._check_holders(text[], bigint[]) returns void language sql as '';
+        alter table mbus.sample add column ready bigint not null;
+        drop table mbus.tally;
+        drop function mbus.purge;
+        create function mbus.purge(text, text, text, integer) returns bigint
+          language sql as 'select 0::bigint';
     """,
     "exchange": """
         alter table exchange.message drop column traceparent;

@@ -6,16 +6,18 @@ Each of these is one transaction, or repeats one until nothing is left.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from typing import Literal, TypeAlias
 
 from postroad.bus import rows
 from postroad.bus.async_client import AsyncBus
-from postroad.bus.browse import State
+from postroad.bus.browse import Selection, State, matching
 from postroad.bus.calls import Call
 from postroad.bus.message import Message
 from postroad.bus.saga import AsyncSagas
 
-__all__ = ["cancel_saga", "move", "post", "purge", "redrive", "retry_saga", "take"]
+__all__ = ["Verb", "cancel_saga", "move", "on_matching", "post", "redrive", "retry_saga", "take"]
 
+Verb: TypeAlias = Literal["redrive", "move", "purge"]
 BATCH_DEFAULT = 1_000
 
 
@@ -67,20 +69,39 @@ async def move(
     return moved
 
 
-async def purge(
-    bus: AsyncBus, queue: str, consumer: str = "default", state: State = "ready"
+async def on_matching(
+    bus: AsyncBus, verb: Verb, selection: Selection, destination: str | None = None
 ) -> AsyncIterator[int]:
-    """Remove every message of a consumer in a state, batch by batch; yield how many so far."""
-    text = "select mbus.purge(qname => %s, cname => %s, state => %s, amt => %s)"
-    total = 0
-    while True:
-        removed: int = await bus._run(
-            Call(text, (queue, consumer, state, BATCH_DEFAULT), rows.value, queue, consumer)
-        )
-        total += removed
+    """Redrive, move or purge all messages of a selection in batches; yield how many so far.
+
+    Each batch is one transaction.
+    Raises QueueNotFound, ConsumerNotFound, WrongPayload, InvalidArgument.
+    """
+    given, total = selection, 0
+    if verb == "purge" and given.state == "ready" and given.search is None:
+        # The queue's own consume function removes whole batches without looking up each iid.
+        text = "select mbus.purge(qname => %s, cname => %s, amt => %s)"
+        named = (given.queue, given.consumer, BATCH_DEFAULT)
+        removed = BATCH_DEFAULT
+        while removed == BATCH_DEFAULT:
+            removed = await bus._run(Call(text, named, rows.value, given.queue, given.consumer))
+            total += removed
+            yield total
+        return
+    arguments = {"qname": given.queue, "cname": given.consumer}
+    if verb != "redrive":
+        arguments["state"] = given.state
+    if destination is not None:
+        arguments["destination"] = destination
+    # Verbs and names of parameters are those above, never the caller's.
+    call = f"mbus.{verb}({', '.join(f'{name} => %s' for name in arguments)}, iid => m.iid)"
+    text = f"select coalesce(sum({call}), 0)::bigint from unnest(%s::text[]) m(iid)"  # noqa: S608
+    async for iids in matching(bus, given, BATCH_DEFAULT):
+        if iids:
+            listed = (*arguments.values(), iids)
+            total += await bus._run(Call(text, listed, rows.value, given.queue, given.consumer))
+            bus._runner.announce(destination or given.queue)
         yield total
-        if removed < BATCH_DEFAULT:
-            return
 
 
 async def cancel_saga(bus: AsyncBus, saga_id: int, reason: str | None = None) -> bool:

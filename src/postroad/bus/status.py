@@ -54,6 +54,9 @@ class ConsumerStatus:
     consumed_per_second: float
     is_estimate: bool
     blocked: int
+    died_per_second: float
+    expired_per_second: float
+    rejected_per_second: float
 
 
 @dataclass(frozen=True, slots=True)

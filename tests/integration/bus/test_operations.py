@@ -125,9 +125,28 @@ async def test_purging_leaves_the_other_consumer_and_the_other_states_alone(
         await bus.post("orders", {"n": 1}, headers={"consume_after": f"{{{first}}}"})
     await bus.post_many("orders", [{"n": n} for n in range(1_200)])
     await bus.post("orders", {"n": 1}, delayed_until=datetime.now(UTC) + timedelta(hours=1))
-    totals = [total async for total in operations.purge(bus, "orders")]
+    purged = operations.on_matching(bus, "purge", looking.Selection("orders"))
+    totals = [total async for total in purged]
     assert totals[-1] >= 1_200
     assert await numbers(bus) == []
     assert len(await numbers(bus, state="delayed")) == 1
     second = await looking.browse(bus, "orders", "second", amount=100_000)
     assert len(second.messages) >= 1_200
+
+
+@pytest.mark.parametrize("verb", ["redrive", "move", "purge"])
+async def test_only_the_selected_messages_are_changed_over_many_batches(
+    bus: AsyncBus, verb: operations.Verb
+) -> None:
+    await bus.create_queue("archive", payload="jsonb")
+    await bus.post_many("orders", [{"n": n} for n in range(2_400)])
+    held = await bus.lease("orders", amount=2_400)
+    for number, one in enumerate(held):
+        await bus.nack(one, error=f"error {'odd' if number % 2 else 'even'}", park=True)
+    selection = looking.Selection("orders", state="dead", search="odd")
+    destination = "archive" if verb == "move" else None
+    totals = [total async for total in operations.on_matching(bus, verb, selection, destination)]
+    assert totals[-1] == 1_200
+    assert [iids async for iids in looking.matching(bus, selection) if iids] == []
+    even = looking.Selection("orders", state="dead", search="even")
+    assert sum([len(iids) async for iids in looking.matching(bus, even)]) == 1_200

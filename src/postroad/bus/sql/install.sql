@@ -20,6 +20,7 @@ internal/roles.sql
 internal/checks.sql
 internal/storage.sql
 internal/identity.sql
+internal/tally.sql
 internal/trail.sql
 internal/accept.sql
 internal/groups.sql
@@ -99,6 +100,7 @@ templates/take_from.sql
 templates/take_grouped.sql
 templates/take_grouped_direct.sql
 templates/take_grouped_fanout.sql
+templates/tally.sql
 templates/view_trigger.sql
 views/consumers.sql
 views/dead.sql

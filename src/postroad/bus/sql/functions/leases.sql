@@ -40,6 +40,7 @@ declare
   v_lease mbus.leased := mbus._held(iid, token);
 begin
   delete from mbus.leased l where l.token = v_lease.token;
+  perform mbus._tally(v_lease.consumer_id, 'consumed', 1);
   perform mbus._taken(v_lease.queue_id, v_lease.consumer_id, v_lease.number);
 end $$;
 
@@ -58,7 +59,9 @@ begin
     select mbus._done(w.queue_id, w.consumer_id, w.numbers)
     from (select d.queue_id, d.consumer_id, array_agg(d.number) as numbers
           from done d join mbus.queue q on q.id = d.queue_id and q.has_waiters group by 1, 2) w)
-  select array_agg(d.token), (select count(*) from told) into v_acked, v_told from done d;
+  , counted as (
+    select mbus._tally(d.consumer_id, 'consumed', count(*)) from done d group by d.consumer_id)
+  select array_agg(d.token), (select count(*) from told) + (select count(*) from counted) into v_acked, v_told from done d;
   return mbus._unheld(iids, tokens, v_acked);
 end $$;
 
@@ -222,5 +225,6 @@ begin
     perform mbus._posted(v_queue, v_parcel.number, array[v_consumer.id]);
   end if;
   v_parcel.trail := mbus._tried(v_parcel.trail);
+  perform mbus._tally(v_consumer.id, 'consumed', -1);
   return mbus._give_back(v_consumer.id, v_parcel, delay, error, park);
 end $$;

@@ -36,6 +36,9 @@ begin
   delete from mbus.dedup d where (d.queue_id, d.key) in (
     select k.queue_id, k.key from mbus.dedup k where k.until <= v_now limit 1000 for update skip locked);
 
+  delete from mbus.tally t
+  where t.at > v_since - interval '2 minutes' and t.at <= v_now - interval '1 minute';
+
   for v_queue in select * from unnest(mbus._restless(qname, v_tick, v_since)) loop
     -- Seen again under its lock: it may have been dropped or altered meanwhile.
     select * into v_queue from mbus.queue q where q.id = v_queue.id;

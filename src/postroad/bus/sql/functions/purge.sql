@@ -1,9 +1,10 @@
--- Removes up to amt messages of one consumer in a state, unread, and returns how many; call it again until it
--- returns 0.  For messages that wait they are lost: gone without having been handled.
+-- Removes up to amt messages of one consumer in a state (or the one with the iid), unread, and returns how many; call it
+-- again until it returns 0.  For messages that wait they are lost: gone without having been handled.
 -- Locks: the rows; those that another transaction holds are waited for.
 -- Errors: MB001, MB002, MB012 state or step of a saga, MB014 isolation.
 create or replace function mbus.purge(
-  qname text, cname text default 'default', state text default 'ready', amt integer default 1000)
+  qname text, cname text default 'default', state text default 'ready', amt integer default 1000,
+  iid text default null)
 returns bigint
 language plpgsql security definer set search_path from current as $$
 declare
@@ -14,12 +15,15 @@ declare
   v_count    bigint := 0;
 begin
   perform mbus._check_amount(amt);
-  if purge.state = 'ready' and not v_queue.has_waiters and not v_queue.has_groups then
-    execute format('select count(*) from mbus.%I($1)', 'consumen_' || qname || '_by_' || cname) into v_count using amt;
+  if purge.iid is null and purge.state = 'ready' and not v_queue.has_waiters and not v_queue.has_groups then
+    execute format('select count(*) from mbus.%I($1)', '_take_' || qname || '_by_' || cname) into v_count using amt;
     return v_count;
   end if;
   for v_number in
-    select mbus._number(qname, b.iid) from mbus.browse(qname, cname, purge.state, amt => purge.amt) b where b.is_match
+    select mbus._number(qname, purge.iid) where purge.iid is not null
+    union all
+    select mbus._number(qname, b.iid) from mbus.browse(qname, cname, purge.state, amt => purge.amt) b
+    where purge.iid is null and b.is_match
   loop
     perform mbus._check_no_step(v_queue, v_number);
     select count(*) into v_found from mbus._take_number(v_queue.id, v_consumer.id, v_number);

@@ -20,14 +20,26 @@ begin
   is_estimate := greatest(delayed, blocked, leased, dmq) = 10000;
 end $$;
 
--- Messages per second between the last two samples of a consumer, which are about ten seconds apart.
+-- Messages per second: posted between the last two samples of a consumer, which are about ten seconds apart; the others
+-- over the last 15 seconds.  Null where nothing was ever sampled.
 create or replace function mbus._rates(
-  p_consumer mbus.consumer, out posted_per_second double precision, out consumed_per_second double precision)
+  p_consumer mbus.consumer, out posted_per_second double precision, out consumed_per_second double precision,
+  out died_per_second double precision, out expired_per_second double precision, out rejected_per_second double precision)
 language sql stable security definer set search_path from current as $$
-  select greatest(b.posted - a.posted, 0) / s.seconds,
-         greatest(b.posted - b.ready - a.posted + a.ready, 0) / s.seconds
-  from (select * from mbus.sample where consumer_id = p_consumer.id order by taken_at desc limit 1) b
-  cross join lateral (
-    select * from mbus.sample where consumer_id = p_consumer.id and taken_at < b.taken_at order by taken_at desc limit 1) a
-  cross join lateral (select extract(epoch from b.taken_at - a.taken_at)::double precision as seconds) s
+  select p.posted, coalesce(sum(t.messages) filter (where t.kind = 'consumed'), 0) / 15,
+         coalesce(sum(t.messages) filter (where t.kind = 'died'), 0) / 15,
+         coalesce(sum(t.messages) filter (where t.kind = 'expired'), 0) / 15,
+         coalesce(sum(t.messages) filter (where t.kind = 'rejected'), 0) / 15
+  from (select mbus.now() as now offset 0) c
+  left join mbus.tally t on t.consumer_id = p_consumer.id and t.at > c.now - interval '15 seconds'
+  left join lateral (
+    -- A queue that rests is not sampled any more: nothing was posted since.
+    select case when b.taken_at < c.now - interval '30 seconds' then 0
+                else greatest(b.posted - a.posted, 0) / extract(epoch from b.taken_at - a.taken_at)::double precision
+           end as posted
+    from (select * from mbus.sample where consumer_id = p_consumer.id order by taken_at desc limit 1) b
+    cross join lateral (
+      select * from mbus.sample where consumer_id = p_consumer.id and taken_at < b.taken_at order by taken_at desc limit 1) a
+  ) p on true
+  group by p.posted
 $$;

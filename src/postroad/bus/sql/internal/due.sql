@@ -86,6 +86,7 @@ begin
     into v_numbers using mbus.now(), p_limit;
     continue when v_numbers is null;
     v_count := v_count + cardinality(v_numbers);
+    perform mbus._tally(v_table.consumer_id, 'expired', cardinality(v_numbers));
     if p_queue.has_waiters then
       perform mbus._lost(p_queue.id, v_table.consumer_id, v_numbers);
     end if;
@@ -123,6 +124,8 @@ begin
     group by g.consumer_id
   loop
     v_count := v_count + cardinality(v_gone.numbers);
+    perform mbus._tally(c.id, 'expired', cardinality(v_gone.numbers))
+    from mbus.consumer c where c.queue_id = p_queue.id and c.id = coalesce(v_gone.consumer_id, c.id);
     if p_queue.has_waiters then
       perform mbus._lost(p_queue.id, v_gone.consumer_id, v_gone.numbers);
     end if;

@@ -161,8 +161,11 @@ returns void
 language plpgsql set search_path from current as $$
 declare
   v_kind   constant text := case when p_queue.has_groups then 'take_grouped' else 'take' end;
-  v_values constant jsonb := p_values || jsonb_build_object('function', p_function, 'returns', p_returns,
-                                                            'output', mbus._fill(p_output, p_values));
+  v_values constant jsonb := p_values || jsonb_build_object(
+    'function', p_function, 'returns', p_returns, 'output', mbus._fill(p_output, p_values),
+    -- What is taken as parcels is leased, or counted by the function that takes it.
+    'tally', case when p_returns = 'parcel' then ''
+                  else mbus._fill('tally', p_values) end);
 begin
   execute mbus._fill(v_kind, v_values || jsonb_build_object(
     'note_retries', case when p_output = 'output_message'

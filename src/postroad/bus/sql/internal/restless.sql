@@ -37,13 +37,13 @@ language sql volatile set search_path from current as $$
                                                                  mbus._figure(p_queue.name, 'tail')) g)
 $$;
 
--- Notes the counters of a queue for the rates in mbus.status, every ten seconds at most.
+-- Notes the position of a queue for the posting rate in mbus.status, every ten seconds at most.
 create or replace function mbus._sample(p_queue mbus.queue, p_now timestamptz) returns void
 language plpgsql set search_path from current as $$
 begin
-  insert into mbus.sample (consumer_id, taken_at, posted, ready)
-  select c.id, p_now, pg_sequence_last_value(p_queue.position), r.ready
-  from mbus.consumer c cross join lateral mbus._ready(p_queue, c) r
+  insert into mbus.sample (consumer_id, taken_at, posted)
+  select c.id, p_now, pg_sequence_last_value(p_queue.position)
+  from mbus.consumer c
   where c.queue_id = p_queue.id
     and not exists (select from mbus.sample s where s.consumer_id = c.id and s.taken_at > p_now - interval '10 seconds')
   on conflict do nothing;

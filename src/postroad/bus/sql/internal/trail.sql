@@ -45,7 +45,8 @@ language sql set search_path from current as $$
   select c.queue_id, c.id, mbus.now(), p_error, p_number, p_parcel.added, p_parcel.expires, p_parcel.headers,
          p_parcel.properties, mbus._failed(p_parcel.trail, p_error, mbus.now()),
          p_parcel.data_hstore, p_parcel.data_jsonb, p_parcel.data_text, p_parcel.data_bytea
-  from mbus.consumer c where c.id = p_consumer_id
+  from mbus.consumer c where c.id = p_consumer_id;
+  select mbus._tally(p_consumer_id, 'died', 1)
 $$;
 
 -- What becomes of a message that one consumer could not handle: ready again, delayed, or dead.
@@ -68,6 +69,7 @@ begin
     perform mbus._bury(p_consumer_id, p_parcel, p_parcel.number, coalesce(p_error, 'gave up'));
     return 'dmq';
   end if;
+  perform mbus._tally(p_consumer_id, 'rejected', 1);
   -- In seconds, because an interval of many days doubled many times overflows.  Spread over the upper
   -- half, so that failures that came together do not come back together.
   v_delay := coalesce(p_delay, make_interval(secs => (1 - random() / 2) * least(

@@ -1,12 +1,22 @@
--- Counters noted by maintenance every few seconds for queues that moved: the source of the rates.
+-- The position of a queue, noted by maintenance every few seconds while the queue moves: the source of the posting rate.
 -- Append-only, old rows are deleted by key.
 create table mbus.sample (
   consumer_id integer not null references mbus.consumer (id) on delete cascade,
   taken_at    timestamptz not null,
   posted      bigint not null,
-  ready       bigint not null,
   primary key (consumer_id, taken_at)
 );
+
+-- What happened to a consumer's messages, written by the sessions in which it happened, each every few seconds at most;
+-- see mbus._tally.  Append-only; rows older than a minute are deleted by maintenance.
+create table mbus.tally (
+  consumer_id integer not null,
+  at          timestamptz not null,
+  kind        text not null constraint kind_is_known check (kind in ('consumed', 'died', 'expired', 'rejected')),
+  messages    bigint not null
+);
+create index tally_by_consumer_idx on mbus.tally (consumer_id, at);
+create index tally_by_time_idx on mbus.tally (at);
 
 -- When maintenance last ran, in seconds since 1970.  A sequence, because it changes all the time.
 create sequence mbus.attended minvalue 0 start 0;

@@ -6,6 +6,7 @@ declare
   v_taken constant mbus.parcel[] := array(select p from mbus._take_{queue}_by_{consumer}($1) p);
 begin
   perform mbus._note_taken(v_taken, {consumer_id});
+  perform mbus._tally({consumer_id}, 'consumed', cardinality(v_taken));
   perform mbus._done({queue_id}, {consumer_id}, array(select t.number from unnest(v_taken) t));
   return query
   select {output}

@@ -15,6 +15,8 @@ declare
   v_tail       bigint;
   v_hint       bigint;
   v_found      bigint;
+  v_tally      bigint;
+  v_setting    text;
 begin
   -- The checks are called only to refuse, and the queue is attended only when nobody else does it.
   if amt is null or amt < 0 then
@@ -37,4 +39,4 @@ begin
       v_missing := v_missing - v_found;
     end loop;
   end loop;
-end $function$;
+{tally}end $function$;

@@ -8,6 +8,7 @@ declare
 begin
   if v_copies = '{}' then return; end if;
   perform mbus._note_taken(v_copies);
+  perform mbus._tally({consumer_id}, 'consumed', 1);
   perform mbus._taken({queue_id}, {consumer_id}, v_number);
   return query
   select p.number, p.added, $1, (p.trail ->> 'delayed_until')::timestamptz,

@@ -15,6 +15,8 @@ declare
   v_tail       bigint;
   v_from       bigint;
   v_found      bigint;
+  v_tally      bigint;
+  v_setting    text;
   v_row        record;
   v_ids        bigint[];
   v_seen       text[];
@@ -53,4 +55,4 @@ begin
       end loop;
     end loop;
   end loop;
-end $function$;
+{tally}end $function$;

@@ -1,0 +1,25 @@
+-- Counts messages of one consumer that were consumed, died (into the dmq), expired or were rejected (to be retried).
+-- The count is kept in a setting of the session, which a rollback takes back, and is written to mbus.tally every three
+-- seconds at most, so that a take costs no row.  A call with 0 writes what is left.  What a session has not written when
+-- it ends is lost: at most what it did in its last three seconds.  A negative count corrects an earlier one.
+-- The setting is the second of the last writing * 2^24 + the count since.  templates/tally.sql does the same for
+-- the most frequent case without calling this function.
+create or replace function mbus._tally(p_consumer_id integer, p_kind text, p_count bigint) returns void
+language plpgsql set search_path from current as $$
+declare
+  v_setting constant text := 'mbus.' || p_kind || '_' || p_consumer_id;
+  v_now     constant timestamptz := mbus.now();
+  v_second  constant bigint := extract(epoch from v_now);
+  v_kept    bigint := coalesce(nullif(current_setting(v_setting, true), ''), '0')::bigint + p_count;
+begin
+  if p_count < 0 then
+    insert into mbus.tally (consumer_id, at, kind, messages) values (p_consumer_id, v_now, p_kind, p_count);
+    return;
+  end if;
+  if v_kept % 16777216 = 0 then return; end if;
+  if v_second - v_kept / 16777216 not between 0 and 2 then
+    insert into mbus.tally (consumer_id, at, kind, messages) values (p_consumer_id, v_now, p_kind, v_kept % 16777216);
+    v_kept := v_second * 16777216;
+  end if;
+  perform set_config(v_setting, v_kept::text, false);
+end $$;
