@@ -212,3 +212,31 @@ def test_messages_that_wait_are_a_graph(open_page: OpenPage, bus: Bus, queue: st
     page = open_page("/bus/waiting")
     expect(page.locator(".graph svg .node").first).to_be_visible()
     expect(page.get_by_role("row", name=second)).to_contain_text(first)
+
+
+def dead_messages(bus: Bus, queue: str, errors: list[str]) -> None:
+    bus.post_many(queue, [{"n": n} for n in range(len(errors))])
+    for held, error in zip(bus.lease(queue, amount=len(errors)), errors, strict=True):
+        bus.nack(held, error=error, park=True)
+
+
+@pytest.mark.parametrize("verb", ["redrive", "move", "purge"])
+def test_bulk_actions_change_only_what_the_filter_shows(
+    open_page: OpenPage, bus: Bus, queue: str, verb: str
+) -> None:
+    bus.create_queue("a_destination", payload="jsonb")
+    dead_messages(bus, queue, ["TimeoutError", "ValueError", "TimeoutError", "ValueError"])
+    page = open_page(
+        f"/bus/queues/{queue}/messages?state=dead&search=TimeoutError", role="operator"
+    )
+    expect(page.locator("tbody tr")).to_have_count(2)
+    press(page, verb)
+    expect(page.locator(".dialog")).to_contain_text("TimeoutError")
+    expect(page.locator(".dialog")).to_contain_text("2")
+    press(page, "confirm")
+    expect(page.locator(".dialog")).to_have_count(0)
+    expect(page.locator("tbody tr")).to_have_count(0)
+    assert [one.error for one in bus.dead(queue)] == ["ValueError", "ValueError"]
+    if verb == "redrive":
+        assert sorted(message.data["n"] for message in bus.consume(queue, amount=10)) == [0, 2]
+    bus.drop_queue("a_destination")

@@ -97,6 +97,7 @@ def test_a_server_is_added_and_its_file_arrives(
         ("password", password_sftp.password),
     ):
         page.locator(f'[data-test="server-{field}"]').fill(value)
+    press(page, "server-trusts-first-key")
     press(page, "server-save")
     expect(page.locator("h1")).to_have_text(t("intake.server_title", server=name))
     look(console, "update intake.sftp_servers set scan_interval = '1 s' returning id")

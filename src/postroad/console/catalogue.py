@@ -29,8 +29,18 @@ class Texts:
         text = self.entries[key]
         return text.format(**values) if values else text
 
+    def plural(self, key: str, count: int) -> str:
+        """Return the form of a text for a number: its forms are separated by bars."""
+        forms = self.entries[key].split("|")
+        if self.language == "ru":
+            last, teens = count % 10, 10 < count % 100 < 20
+            form = 0 if last == 1 and not teens else 1 if last in (2, 3, 4) and not teens else 2
+        else:
+            form = 0 if count == 1 else 1
+        return forms[form].format(count=count)
+
     def state(self, name: str) -> str:
-        """Return the word for a state; one that nobody has named yet is shown as it is."""
+        """Return the word for a state; an unknown state is shown by its own name."""
         return self.entries.get(f"state.{name}", name.replace("_", " "))
 
     def age(self, value: timedelta | None) -> str:

@@ -29,13 +29,16 @@ POINTS_MOST, POINTS_LEAST, POINTS_OF_ALL = 450, 30, 90_000
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """How a consumer stood at a moment."""
+    """The figures of a consumer at a moment."""
 
     at: datetime
     depth: int
     dmq: int
     posted_per_second: float
     consumed_per_second: float
+    rejected_per_second: float
+    died_per_second: float
+    expired_per_second: float
     age_seconds: float
 
 
@@ -83,18 +86,21 @@ class History(Service):
         posted: dict[tuple[datetime, str], float] = {}
         for (queue, _), points in self._points.items():
             for point in points:
-                one = sums.setdefault(point.at, [0, 0, 0.0, 0.0])
+                one = sums.setdefault(point.at, [0.0] * 7)
                 one[0] += point.depth
                 one[1] += point.dmq
                 one[2] += point.consumed_per_second
-                one[3] = max(one[3], point.age_seconds)
+                one[3] += point.rejected_per_second
+                one[4] += point.died_per_second
+                one[5] += point.expired_per_second
+                one[6] = max(one[6], point.age_seconds)
                 key = (point.at, queue)
                 posted[key] = max(posted.get(key, 0.0), point.posted_per_second)
         posted_at: dict[datetime, float] = {}
         for (at, _), speed in posted.items():
             posted_at[at] = posted_at.get(at, 0.0) + speed
         return [
-            Point(at, int(one[0]), int(one[1]), posted_at[at], one[2], one[3])
+            Point(at, int(one[0]), int(one[1]), posted_at[at], *one[2:])
             for at, one in sorted(sums.items())
         ]
 
@@ -113,7 +119,10 @@ class History(Service):
                     one.depth,
                     one.dmq,
                     one.posted_per_second or 0.0,
-                    one.consumed_per_second or 0.0,
+                    one.consumed_per_second,
+                    one.rejected_per_second,
+                    one.died_per_second,
+                    one.expired_per_second,
                     one.oldest_age.total_seconds() if one.oldest_age else 0.0,
                 )
             )

@@ -86,8 +86,13 @@ class Looks:
         look.taken_at = self._clock.monotonic()
         look.costs_seconds = (*look.costs_seconds[-1:], look.taken_at - begun)
 
+    def expire(self) -> None:
+        """Load every value again when it is next asked for, because something was changed."""
+        for look in self._looks.values():
+            look.taken_at = None
+
     def forget(self, key: object) -> None:
-        """Look anew next time: somebody has just changed something."""
+        """Load one value again when it is next asked for."""
         self._looks.pop(key, None)
 
     def _is_fresh(self, look: _Look, age_seconds: float, *, is_strict: bool) -> bool:

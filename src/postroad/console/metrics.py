@@ -23,6 +23,15 @@ _CONSUMER_GAUGES = {
     "dmq": ("postroad_queue_dead_messages", "Messages that were given up."),
     "posted_per_second": ("postroad_queue_posted_per_second", "Messages posted per second."),
     "consumed_per_second": ("postroad_queue_consumed_per_second", "Messages consumed per second."),
+    "died_per_second": (
+        "postroad_queue_died_per_second",
+        "Messages moved to the dead message queue per second.",
+    ),
+    "expired_per_second": ("postroad_queue_expired_per_second", "Messages expired per second."),
+    "rejected_per_second": (
+        "postroad_queue_rejected_per_second",
+        "Messages given back to be retried per second.",
+    ),
 }
 
 

@@ -46,7 +46,7 @@ async def troubles(view: View) -> Sequence[Trouble]:
         if status.dmq:
             dead[status.queue] = dead.get(status.queue, 0) + status.dmq
     for queue, count in sorted(dead.items(), key=lambda item: -item[1]):
-        text = t("overview.dead_alert", queue=queue, count=number(count))
+        text = t("overview.dead_alert", queue=queue, consumer="*", count=number(count))
         found.append(
             Trouble(text, address("bus", "queues", queue, "messages", state="dead"), "note")
         )

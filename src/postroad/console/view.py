@@ -16,7 +16,7 @@ from starlette.requests import Request
 
 from postroad.console.accounts import Role, Session
 from postroad.console.catalogue import Texts, choose_language, texts
-from postroad.console.errors import AddressInvalid, NotAllowed
+from postroad.console.errors import AddressInvalid
 from postroad.console.gate import session_of
 from postroad.console.house import House
 from postroad.console.markup import Markup
@@ -33,6 +33,7 @@ T = TypeVar("T")
 AWAY = (psycopg.OperationalError, PoolTimeout, OSError, TimeoutError, DatabaseUnavailable)
 
 
+GOOD, BAD = "positive", "negative"
 # Keys of rows are 64-bit numbers; a little is left for those who count on.
 PLACE_MOST = 2**62
 
@@ -57,6 +58,7 @@ class View:
         self._refreshers: list[Callable[[], Awaitable[None]]] = []
         self._row_actions: dict[str, Callable[[str], Awaitable[None]]] = {}
         self._banner: ui.label | None = None
+        self.open_dialogs = 0
 
     def path(self, name: str) -> str:
         """Return a part of the address."""
@@ -129,21 +131,27 @@ class View:
     async def _refresh(self) -> None:
         try:
             if await self._current() is None:
-                ui.navigate.to("/login")
+                if self.open_dialogs:
+                    # Leaving the page would discard what was typed; the dialog stays to be copied.
+                    self._show_banner("error.ended")
+                else:
+                    ui.navigate.to("/login")
                 return
             for refresh in self._refreshers:
                 await refresh()
         except AWAY as failure:
             logger.info("console_refresh_failed", extra={"reason": str(failure).strip()})
-            self._tell_away(is_away=True)
+            self._show_banner("error.away")
         except PostroadError as failure:
             logger.info("console_refresh_failed", extra={"reason": str(failure)})
         else:
-            self._tell_away(is_away=False)
+            self._show_banner(None)
 
-    def _tell_away(self, *, is_away: bool) -> None:
+    def _show_banner(self, text: str | None) -> None:
         if self._banner is not None:
-            self._banner.set_visibility(is_away)
+            if text is not None:
+                self._banner.set_text(self.t(text))
+            self._banner.set_visibility(text is not None)
 
     async def _current(self) -> Session | None:
         token = self.session.token
@@ -165,10 +173,13 @@ class View:
         *,
         role: Role = "operator",
         detail: Mapping[str, Any] | None = None,
-    ) -> T | None:
-        """Do something in the name of who looks: allowed now, written down before and after.
+        describe: Callable[[T], tuple[str, str]] | None = None,
+    ) -> bool:
+        """Run an operation as the signed-in account and record it in the audit before and after.
 
-        Errors are shown to the person and not raised; the result is None then.
+        The session and its role are read again from the database. Errors are shown and not raised.
+        `describe` turns the result into a notice and its tone. Returns whether it was done; all
+        pages then read fresh values.
         """
         accounts = self.house.accounts
         try:
@@ -177,29 +188,50 @@ class View:
                 await accounts.begin_audit(
                     session or self.session, action, target, detail, outcome="refused"
                 )
-                raise NotAllowed(self.t("error.not_allowed"))
+                self.tell(self.t("error.ended" if session is None else "error.not_allowed"), BAD)
+                return False
             audit = await accounts.begin_audit(session, action, target, detail)
             try:
                 result = await do()
             except Exception as failure:
                 await accounts.end_audit(audit, "failed", str(failure))
                 raise
-            told = {"result": result} if isinstance(result, int | str) else None
-            await accounts.end_audit(audit, "done", detail=told)
-        except DatabaseUnavailable:
-            self.tell(self.t("error.away"), "negative")
-            return None
-        except PostroadError as failure:
-            self.tell(f"{failure} {failure.hint or ''}".strip(), "negative")
-            return None
-        except AWAY:
-            self.tell(self.t("error.away"), "negative")
-            return None
-        except psycopg.Error as failure:
-            self.tell(str(failure.diag.message_primary or failure), "negative")
-            return None
-        self.tell(self.t("common.done"), "positive")
-        return result
+            noted = {"result": result} if isinstance(result, int | str) else None
+            await accounts.end_audit(audit, "done", detail=noted)
+        except (PostroadError, psycopg.Error, *AWAY) as failure:
+            self.tell(self.explain(failure), BAD)
+            return False
+        self.tell(*(describe(result) if describe else (self.t("common.done"), GOOD)))
+        self.house.looks.expire()
+        await self.refresh()
+        return True
+
+    def explain(self, failure: Exception) -> str:
+        """Describe an error in the person's language, with the original text where it has none."""
+        if isinstance(failure, AWAY):
+            return self.t("error.away")
+        code = getattr(failure, "code", "")
+        if (known := f"problem.{code}") in self.t.entries:
+            return self.t(known)
+        if isinstance(failure, psycopg.Error):
+            text, kind = str(failure.diag.message_primary or failure), "error"
+        else:
+            text = f"{failure} {getattr(failure, 'hint', None) or ''}".strip()
+            kind = getattr(failure, "kind", "usage")
+        return self.t(f"problem.kind_{kind}", text=text)
+
+    async def offer(
+        self, button: ui.button | None, is_offered: Callable[[], Awaitable[bool]]
+    ) -> None:
+        """Show a button only while its action is possible; checked with every refresh."""
+        if button is None:
+            return
+
+        async def again() -> None:
+            button.set_visibility(await is_offered())
+
+        await again()
+        self.on_refresh(again)
 
     def tell(self, text: str, tone: str = "info") -> None:
         """Show a passing notice."""

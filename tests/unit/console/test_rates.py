@@ -31,6 +31,9 @@ def standing(queue: str, consumer: str, posted: float, consumed: float) -> Consu
         consumed_per_second=consumed,
         is_estimate=False,
         blocked=0,
+        died_per_second=0.0,
+        expired_per_second=0.0,
+        rejected_per_second=0.0,
     )
 
 

@@ -91,20 +91,21 @@ async def _alerts(view: View) -> None:
         )
 
     async def acknowledge() -> None:
-        if await confirm(view, t("alert.ack"), t("alert.ack_question"), is_danger=False):
-            await view.act(
+        await confirm(
+            view,
+            t("alert.ack"),
+            t("alert.ack_question"),
+            lambda: view.act(
                 "alerts.ack",
                 "*",
                 lambda: doors.ask(operations.ack_async, None, by=view.session.account),
-            )
-            view.house.looks.forget("alerts.open")
-            await view.refresh()
+            ),
+            is_danger=False,
+        )
 
     async def acknowledge_one(key: str) -> None:
         by = view.session.account
         await view.act("alerts.ack", key, lambda: doors.ask(operations.ack_async, key, by=by))
-        view.house.looks.forget("alerts.open")
-        await view.refresh()
 
     view.on_row("ack", acknowledge_one)
     ui.html(

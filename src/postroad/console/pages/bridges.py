@@ -59,8 +59,6 @@ async def _bridges(view: View) -> None:
 
         async def ask(name: str) -> None:
             await view.act(f"bridge.{verb}", name, lambda: do(addresses, name))
-            view.house.looks.forget("bridges")
-            await view.refresh()
 
         return ask
 

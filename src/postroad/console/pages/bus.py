@@ -8,8 +8,9 @@ from datetime import timedelta
 from nicegui import ui
 
 from postroad.bus import Consumer, ConsumerStatus
+from postroad.bus.browse import Selection
 from postroad.console.frame import add_page
-from postroad.console.history import posted_per_second
+from postroad.console.history import Point, posted_per_second
 from postroad.console.house import House
 from postroad.console.markup import (
     NOTHING,
@@ -27,8 +28,8 @@ from postroad.console.markup import (
     rate,
     table,
 )
-from postroad.console.pages.bus_actions import post_button, purge_button, redrive_button
-from postroad.console.parts.charts import line_chart, spark
+from postroad.console.pages.bus_actions import bulk_button, post_button
+from postroad.console.parts.charts import Line, line_chart, spark
 from postroad.console.parts.lists import crumbs, empty, figures, filter_form, pager, tabs
 from postroad.console.view import View
 
@@ -104,10 +105,7 @@ async def _queues(view: View) -> None:
         line_chart(
             view,
             t("bus.rates"),
-            lambda: {
-                t("bus.posted"): [(p.at, p.posted_per_second) for p in history.total()],
-                t("bus.consumed"): [(p.at, p.consumed_per_second) for p in history.total()],
-            },
+            lambda: _rate_lines(view, history.total()),
             unit=t("unit.per_second"),
         )
         line_chart(
@@ -120,13 +118,29 @@ async def _queues(view: View) -> None:
         )
 
 
+def _rate_lines(view: View, points: Sequence[Point]) -> Mapping[str, Line]:
+    """Return what happened per second as lines; those that never happened are left out."""
+    kinds = ("posted", "consumed", "rejected", "died", "expired")
+    lines = {
+        view.t(f"bus.{kind}"): [(p.at, getattr(p, f"{kind}_per_second")) for p in points]
+        for kind in kinds
+    }
+    always = (view.t("bus.posted"), view.t("bus.consumed"))
+    return {
+        name: line
+        for name, line in lines.items()
+        if name in always or any(value for _, value in line)
+    }
+
+
 def _totals(view: View, found: Sequence[ConsumerStatus]) -> Markup:
     t = view.t
+    queues = len({one.queue for one in found})
     dead = sum(one.dmq for one in found)
     oldest = max((one.oldest_age for one in found if one.oldest_age), default=None)
     return figures(
         [
-            (t("bus.queues"), number(len({one.queue for one in found})), ""),
+            (t.plural("bus.queues_n", queues), number(queues), ""),
             (t("bus.depth"), number(sum(one.depth for one in found)), ""),
             (t("bus.posted_per_second"), rate(posted_per_second(found)), ""),
             (
@@ -255,8 +269,8 @@ async def _queue(view: View) -> None:
     await view.live(consumers)
     with ui.element("div").classes("row"):
         post_button(view, shape)
-        redrive_button(view, name, consumer)
-        purge_button(view, name, consumer, "ready")
+        bulk_button(view, "redrive", Selection(name, consumer, "dead"))
+        bulk_button(view, "purge", Selection(name, consumer))
         ui.html(
             link(
                 t("bus.browse"),
@@ -277,12 +291,7 @@ async def _queue(view: View) -> None:
         line_chart(
             view,
             f"{t('bus.rates')} · {consumer}",
-            lambda: {
-                t("bus.posted"): [(p.at, p.posted_per_second) for p in history.of(name, consumer)],
-                t("bus.consumed"): [
-                    (p.at, p.consumed_per_second) for p in history.of(name, consumer)
-                ],
-            },
+            lambda: _rate_lines(view, history.of(name, consumer)),
             unit=t("unit.per_second"),
         )
         line_chart(
@@ -291,7 +300,7 @@ async def _queue(view: View) -> None:
             lambda: {
                 t("bus.oldest"): [(p.at, p.age_seconds) for p in history.of(name, consumer)],
             },
-            unit="s",
+            unit=t("unit.s"),
         )
         ui.html(
             card(

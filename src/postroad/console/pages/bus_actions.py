@@ -1,4 +1,4 @@
-"""What operators do with queues and messages: each asks first and is written down."""
+"""What operators do with queues and messages: each asks first and is recorded in the audit."""
 
 from __future__ import annotations
 
@@ -7,23 +7,17 @@ from typing import Any
 
 from nicegui import ui
 
-from postroad.bus import BusError, Queue, WrongPayload, operations
-from postroad.bus.browse import State
-from postroad.console.markup import address, element
-from postroad.console.parts.dialogs import action_button, buttons, confirm, form_dialog
-from postroad.console.view import View
+from postroad.bus import BusError, Queue, WrongPayload, browse, operations
+from postroad.bus.browse import Selection
+from postroad.console.markup import Markup, element, number
+from postroad.console.parts.dialogs import Tone, action_button, ask, confirm
+from postroad.console.view import BAD, GOOD, View
 
-__all__ = [
-    "move_button",
-    "post_button",
-    "purge_button",
-    "read_payload",
-    "redrive_button",
-    "take_button",
-]
+__all__ = ["bulk_button", "message_buttons", "post_button", "read_payload"]
 
-# The figures in the list are up to two seconds old; what was done is to be seen at once.
-_LOOKS = ("bus.status", "bus.queues")
+# A selection is counted up to this many messages; beyond it the dialog shows "more than".
+MAX_COUNTED = 100_000
+PREVIEW_ROWS = 5
 
 
 def read_payload(payload: str, text: str) -> Any:
@@ -41,161 +35,234 @@ def read_payload(payload: str, text: str) -> Any:
         raise WrongPayload(f"not JSON: {wrong}", hint='write it as {"number": "4711"}') from None
 
 
-async def _changed(view: View) -> None:
-    for key in _LOOKS:
-        view.house.looks.forget(key)
-    await view.refresh()
-
-
 def post_button(view: View, queue: Queue | None) -> None:
     """Offer to post a message, to this queue or to one of all."""
     t = view.t
 
-    async def ask() -> None:
+    async def open_form() -> None:
         queues = {one.queue: one for one in await view.house.bus.queues()}
         if not queues:
             view.tell(t("bus.no_queue"))
             return
-        with form_dialog(t("bus.post")) as dialog, ui.card().classes("dialog"):
-            ui.html(element("h2", t("bus.post")), sanitize=False)
+        fields: dict[str, Any] = {}
+
+        def fill() -> None:
             first = queue.queue if queue else next(iter(queues))
-            chosen = ui.select(list(queues), value=first, label=t("bus.queue"), with_input=True)
-            chosen.props('outlined dense data-test="post-queue"')
-            data = ui.textarea(t("bus.data"), value="{}").props('outlined data-test="post-data"')
-            properties = ui.input(t("bus.properties"), placeholder='{"STATE": "DONE"}')
-            properties.props('outlined dense data-test="post-properties"')
-            buttons(view, dialog, t("bus.post"), test="post-send")
-        dialog.open()
-        if await dialog:
-            await _post(
-                view, queues[str(chosen.value)], str(data.value), str(properties.value or "")
+            fields["queue"] = ui.select(
+                list(queues), value=first, label=t("bus.queue"), with_input=True
+            ).props('outlined dense data-test="post-queue"')
+            fields["data"] = ui.textarea(t("bus.data"), value="{}").props(
+                'outlined data-test="post-data"'
             )
-        dialog.delete()
+            fields["properties"] = ui.input(
+                t("bus.properties"), placeholder='{"STATE": "DONE"}'
+            ).props('outlined dense data-test="post-properties"')
 
-    action_button(view, t("bus.post"), ask, test="post", is_main=True)
+        async def submit() -> bool:
+            chosen = queues[str(fields["queue"].value)]
+            return await _post(
+                view, chosen, str(fields["data"].value), str(fields["properties"].value or "")
+            )
+
+        await ask(view, t("bus.post"), t("bus.post"), submit, fill=fill, test="post-send")
+
+    action_button(view, t("bus.post"), open_form, test="post", is_main=True)
 
 
-async def _post(view: View, queue: Queue, text: str, properties: str) -> None:
+async def _post(view: View, queue: Queue, text: str, properties: str) -> bool:
     try:
         data = read_payload(queue.payload, text)
         given = json.loads(properties) if properties.strip() else None
         if given is not None and not isinstance(given, dict):
             raise WrongPayload("properties are names and texts", hint='{"STATE": "DONE"}')
     except (BusError, ValueError) as wrong:
-        view.tell(f"{wrong} {getattr(wrong, 'hint', '') or ''}", "negative")
-        return
-    iid = await view.act(
+        view.tell(view.explain(wrong), BAD)
+        return False
+    return await view.act(
         "bus.post", queue.queue, lambda: operations.post(view.house.bus, queue.queue, data, given)
     )
-    if iid is not None:
-        await _changed(view)
 
 
-def redrive_button(view: View, queue: str, consumer: str | None, iid: str | None = None) -> None:
-    """Offer to bring dead messages back."""
-    t = view.t
+def bulk_button(view: View, verb: operations.Verb, selection: Selection) -> None:
+    """Offer to redrive, move or purge every message of a selection, after showing what matches."""
+    t, bus = view.t, view.house.bus
 
-    async def ask() -> None:
-        if await confirm(
-            view, t("bus.redrive"), t("bus.redrive_question", queue=iid or queue), is_danger=False
-        ):
-            await view.act(
-                "bus.redrive",
-                iid or queue,
-                lambda: operations.redrive(view.house.bus, queue, consumer, iid),
-                detail={"consumer": consumer},
-            )
-            await _changed(view)
-
-    action_button(view, t("bus.redrive"), ask, test="redrive")
-
-
-def take_button(view: View, iid: str, consumer: str | None) -> None:
-    """Offer to take a message away from where it waits."""
-    t = view.t
-
-    async def ask() -> None:
-        if await confirm(view, t("bus.take"), t("bus.take_question", iid=iid)):
-
-            async def take() -> str:
-                message = await operations.take(view.house.bus, iid, consumer)
-                return "taken" if message is not None else "gone"
-
-            await view.act("bus.take", iid, take, detail={"consumer": consumer})
-            await _changed(view)
-
-    action_button(view, t("bus.take"), ask, test="take", is_danger=True)
-
-
-def move_button(
-    view: View, queue: str, consumer: str, state: State, iid: str | None = None
-) -> None:
-    """Offer to move one message, or all of a state, to another queue."""
-    t = view.t
-
-    async def ask() -> None:
-        bus = view.house.bus
-        listed = await bus.queues()
-        payload = next((one.payload for one in listed if one.queue == queue), "")
-        others = [one.queue for one in listed if one.payload == payload and one.queue != queue]
-        if not others:
+    async def open_dialog() -> None:
+        count, is_complete = await _count(view, selection)
+        if count == 0:
+            view.tell(t("common.nothing_found"))
+            return
+        shown = number(count) if is_complete else t("common.more_than", count=number(count))
+        destinations = await _destinations(view, selection.queue) if verb == "move" else []
+        if verb == "move" and not destinations:
             view.tell(t("bus.no_destination"))
             return
-        with form_dialog(t("bus.move")) as dialog, ui.card().classes("dialog"):
-            ui.html(element("h2", t("bus.move")), sanitize=False)
-            ui.label(t("bus.move_question", what=iid or t.state(state), queue=queue))
-            chosen = ui.select(others, value=others[0], label=t("bus.destination"), with_input=True)
-            chosen.props("outlined dense")
-            buttons(view, dialog, t("bus.move"), tone="danger", test="confirm")
-        dialog.open()
-        if await dialog:
-            destination = str(chosen.value)
+        preview = await _preview(view, selection)
+        fields: dict[str, Any] = {}
 
-            async def move() -> int:
+        def fill() -> None:
+            ui.label(_sentence(view, verb, selection, shown))
+            ui.html(preview, sanitize=False).classes("preview")
+            if destinations:
+                fields["destination"] = ui.select(
+                    destinations, value=destinations[0], label=t("bus.destination"), with_input=True
+                ).props("outlined dense")
+
+        async def submit() -> bool:
+            destination = str(fields["destination"].value) if fields else None
+            progress = ui.notification(
+                t("bus.progress", count=0), spinner=True, timeout=None, position="top"
+            )
+
+            async def run() -> int:
                 total = 0
-                while moved := await operations.move(bus, queue, destination, consumer, state, iid):
-                    total += moved
-                    if iid is not None:
-                        break
+                async for total in operations.on_matching(bus, verb, selection, destination):
+                    progress.message = t("bus.progress", count=number(total))
                 return total
 
-            await view.act(
-                "bus.move",
-                iid or queue,
-                move,
-                detail={"consumer": consumer, "state": state, "destination": destination},
+            try:
+                return await view.act(
+                    f"bus.{verb}",
+                    selection.queue,
+                    run,
+                    detail={
+                        "consumer": selection.consumer,
+                        "state": selection.state,
+                        "search": selection.search,
+                        "destination": destination,
+                    },
+                    describe=lambda total: (t("bus.progress", count=number(total)), GOOD),
+                )
+            finally:
+                progress.dismiss()
+
+        label = t(f"bus.{verb}_count", count=shown)
+        tone: Tone = "main" if verb == "redrive" else "danger"
+        await ask(view, t(f"bus.{verb}"), label, submit, fill=fill, tone=tone)
+
+    action_button(view, t(f"bus.{verb}"), open_dialog, test=verb, is_danger=verb == "purge")
+
+
+async def _count(view: View, selection: Selection) -> tuple[int, bool]:
+    """Count the messages of a selection; return whether that is all of them."""
+    count = 0
+    async for iids in browse.matching(view.house.bus, selection, 10_000):
+        count += len(iids)
+        if count >= MAX_COUNTED:
+            return count, False
+    return count, True
+
+
+async def _preview(view: View, selection: Selection) -> Markup:
+    """Show the first messages that match."""
+    first: list[Markup] = []
+    place = None
+    while len(first) < PREVIEW_ROWS:
+        page = await browse.browse(
+            view.house.bus,
+            selection.queue,
+            selection.consumer,
+            selection.state,
+            place=place,
+            amount=PREVIEW_ROWS - len(first),
+            search=selection.search,
+        )
+        first += [
+            element(
+                "li",
+                element("span", one.iid, class_="mono"),
+                " ",
+                element("span", (one.error or one.data or "")[:100], class_="note"),
             )
-            await _changed(view)
-        dialog.delete()
+            for one in page.messages
+        ]
+        place = page.next_place
+        if place is None:
+            break
+    return element("ul", first)
 
-    action_button(view, t("bus.move"), ask, test="move")
 
-
-def purge_button(view: View, queue: str, consumer: str, state: State) -> None:
-    """Offer to remove every message of a state, unread."""
+def _sentence(view: View, verb: str, selection: Selection, count: str) -> str:
     t = view.t
+    given = {
+        "count": count,
+        "queue": selection.queue,
+        "consumer": selection.consumer,
+        "state": t.state(selection.state),
+    }
+    what = t("bus.bulk_all", **given)
+    if selection.search:
+        what = t("bus.bulk_search", **given, search=selection.search)
+    return f"{what} {t(f'bus.{verb}_question')}"
 
-    async def ask() -> None:
-        question = t("bus.purge_question", state=t.state(state), queue=queue, consumer=consumer)
-        if not await confirm(view, t("bus.purge"), question):
-            return
-        progress = ui.notification(
-            t("bus.purging", count=0), spinner=True, timeout=None, position="top"
+
+async def _destinations(view: View, queue: str) -> list[str]:
+    listed = await view.house.bus.queues()
+    payload = next((one.payload for one in listed if one.queue == queue), "")
+    return [one.queue for one in listed if one.payload == payload and one.queue != queue]
+
+
+async def message_buttons(view: View, queue: str, iid: str) -> None:
+    """Offer to redrive, move or remove one message, each while that is possible."""
+    t, bus = view.t, view.house.bus
+
+    async def copy(state: str | None = None) -> tuple[str, browse.State] | None:
+        found = await view.look(("bus.message", iid), lambda: browse.find(bus, iid))
+        return next((one[:2] for one in found if state in (None, one[1])), None)
+
+    async def redrive() -> None:
+        await confirm(
+            view,
+            t("bus.redrive"),
+            f"{iid}. {t('bus.redrive_question')}",
+            lambda: view.act("bus.redrive", iid, lambda: operations.redrive(bus, queue, None, iid)),
+            is_danger=False,
         )
 
-        async def purge() -> int:
-            total = 0
-            async for total in operations.purge(view.house.bus, queue, consumer, state):
-                progress.message = t("bus.purging", count=total)
-            return total
+    async def take() -> None:
+        async def run() -> str:
+            return "taken" if await operations.take(bus, iid) is not None else "gone"
 
-        await view.act("bus.purge", queue, purge, detail={"consumer": consumer, "state": state})
-        progress.dismiss()
-        await _changed(view)
+        await confirm(
+            view,
+            t("bus.take"),
+            t("bus.take_question", iid=iid),
+            lambda: view.act("bus.take", iid, run),
+        )
 
-    action_button(view, t("bus.purge"), ask, test="purge", is_danger=True)
+    async def move() -> None:
+        destinations, found = await _destinations(view, queue), await copy()
+        if found is None or not destinations:
+            view.tell(t("bus.no_destination" if found else "bus.message_gone"))
+            return
+        fields: dict[str, Any] = {}
 
+        def fill() -> None:
+            ui.label(f"{iid}. {t('bus.move_question')}")
+            fields["destination"] = ui.select(
+                destinations, value=destinations[0], label=t("bus.destination"), with_input=True
+            ).props("outlined dense")
 
-def messages_address(queue: str, consumer: str, state: str) -> str:
-    """Return where the messages of a consumer are listed."""
-    return address("bus", "queues", queue, "messages", consumer=consumer, state=state)
+        async def submit() -> bool:
+            destination = str(fields["destination"].value)
+            return await view.act(
+                "bus.move",
+                iid,
+                lambda: operations.move(bus, queue, destination, found[0], found[1], iid),
+                detail={"consumer": found[0], "state": found[1], "destination": destination},
+            )
+
+        await ask(view, t("bus.move"), t("bus.move"), submit, fill=fill, tone="danger")
+
+    async def is_there() -> bool:
+        return await copy() is not None
+
+    async def is_dead() -> bool:
+        return await copy("dead") is not None
+
+    with ui.element("div").classes("row"):
+        await view.offer(action_button(view, t("bus.redrive"), redrive, test="redrive"), is_dead)
+        await view.offer(action_button(view, t("bus.move"), move, test="move"), is_there)
+        await view.offer(
+            action_button(view, t("bus.take"), take, test="take", is_danger=True), is_there
+        )

@@ -58,12 +58,17 @@ async def _overview(view: View) -> None:
 
     async def head() -> Markup:
         found = await view.look("coordination.summary", lambda: doors.ask(status.summary), 5)
+        events = sum(found.states.values())
         return joined(
             (
                 figures(
                     [
-                        (t("coordination.readers"), number(found.readers), ""),
-                        (t("coordination.events"), number(sum(found.states.values())), ""),
+                        (
+                            t.plural("coordination.readers_n", found.readers),
+                            number(found.readers),
+                            "",
+                        ),
+                        (t.plural("coordination.events_n", events), number(events), ""),
                         (t("coordination.unfinished"), number(found.unfinished), ""),
                         (
                             t("coordination.parked"),
@@ -143,7 +148,7 @@ def _event_table(view: View, found: Sequence[EventStatus]) -> Markup:
     t = view.t
     return table(
         [
-            Column("№", "num"),
+            Column("ID", "num"),
             Column(t("coordination.type")),
             Column(t("coordination.mode")),
             Column(t("common.state")),

@@ -68,29 +68,40 @@ async def event_page(view: View) -> None:
         return card(t("coordination.timeline"), _phases(view, await found() or first))
 
     async def retry() -> None:
-        if await confirm(view, t("coordination.retry"), t("coordination.retry_question"),
-                         is_danger=False):  # fmt: skip
-            await view.act(
+        await confirm(
+            view,
+            t("coordination.retry"),
+            t("coordination.retry_question"),
+            lambda: view.act(
                 "coordination.retry", str(event_id), lambda: doors.ask(operations.retry, event_id)
-            )
-            await view.refresh()
+            ),
+            is_danger=False,
+        )
 
     async def cancel() -> None:
-        if await confirm(view, t("coordination.cancel"), t("coordination.cancel_question")):
-            reason = f"cancelled by {view.session.account}"
-            await view.act(
+        reason = f"cancelled by {view.session.account}"
+        await confirm(
+            view,
+            t("coordination.cancel"),
+            t("coordination.cancel_question"),
+            lambda: view.act(
                 "coordination.cancel",
                 str(event_id),
                 lambda: doors.ask(operations.cancel, event_id, reason),
-            )
-            await view.refresh()
+            ),
+        )
 
-    if first.event.finished_at is None:
-        with ui.element("div").classes("row"):
-            action_button(view, t("coordination.retry"), retry, test="retry-event")
+    async def is_open() -> bool:
+        return (await found() or first).event.finished_at is None
+
+    with ui.element("div").classes("row"):
+        for button in (
+            action_button(view, t("coordination.retry"), retry, test="retry-event"),
             action_button(
                 view, t("coordination.cancel"), cancel, test="cancel-event", is_danger=True
-            )
+            ),
+        ):
+            await view.offer(button, is_open)
     await view.live(head)
     await view.live(phases)
     writer = view.house.rooms.coordination.get("writer")
@@ -137,7 +148,7 @@ def _event_readers(view: View, detail: EventDetail) -> Markup:
                     if one.is_parked
                     else state_badge(view, one.state),
                     _progress(one.staged, one.payloads),
-                    one.vote or NOTHING,
+                    t.state(one.vote) if one.vote else NOTHING,
                     number(one.attempts),
                     one.reason or NOTHING,
                 )

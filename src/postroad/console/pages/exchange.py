@@ -139,7 +139,7 @@ def _databases(view: View, found: Sequence[Mapping[str, Any]]) -> Markup:
     )
     totals = figures(
         [
-            (t("exchange.databases"), number(len(found)), ""),
+            (t.plural("exchange.databases_n", len(found)), number(len(found)), ""),
             (t("exchange.queued"), number(sum(one["queued"] for one in found)), ""),
             (t("exchange.leased"), number(sum(one["leased"] for one in found)), ""),
             (

@@ -125,16 +125,18 @@ async def message_page(view: View) -> None:
         return
 
     async def requeue() -> None:
-        if await confirm(view, t("exchange.requeue"), t("exchange.requeue_question")):
+        async def act() -> str:
+            answer = await doors.ask_blocking(
+                operations.requeue, one["id"], sender=one["sender"], database=one["database"]
+            )
+            return str(answer["status"])
 
-            async def act() -> str:
-                answer = await doors.ask_blocking(
-                    operations.requeue, one["id"], sender=one["sender"], database=one["database"]
-                )
-                return str(answer["status"])
-
-            await view.act("exchange.requeue", str(one["id"]), act)
-            await view.refresh()
+        await confirm(
+            view,
+            t("exchange.requeue"),
+            t("exchange.requeue_question"),
+            lambda: view.act("exchange.requeue", str(one["id"]), act),
+        )
 
     async def shown() -> Markup:
         now = await found() or one
@@ -164,9 +166,12 @@ async def message_page(view: View) -> None:
             class_="columns",
         )
 
-    if one["state"] in ("parked", "deferred"):
-        with ui.element("div").classes("row"):
-            action_button(view, t("exchange.requeue"), requeue, test="requeue")
+    async def can_be_requeued() -> bool:
+        return (await found() or one)["state"] in ("parked", "deferred")
+
+    with ui.element("div").classes("row"):
+        button = action_button(view, t("exchange.requeue"), requeue, test="requeue")
+        await view.offer(button, can_be_requeued)
     await view.live(shown)
 
 

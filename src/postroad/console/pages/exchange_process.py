@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -76,9 +76,10 @@ async def process_page(view: View) -> None:
     async def files() -> Markup:
         return card(t("exchange.files"), _file_table(view, (await again())["files"]))
 
-    if first["state"] not in ENDED:
-        with ui.element("div").classes("row"):
-            _end_buttons(view, process)
+    async def is_open() -> bool:
+        return (await again())["state"] not in ENDED
+
+    await _end_buttons(view, process, is_open)
     with ui.element("section").classes("card"):
         graph = live_graph(_diagram(view, first["state"], _passed(first)), t("exchange.diagram"))
 
@@ -187,43 +188,47 @@ def _file_table(view: View, found: Sequence[Mapping[str, Any]]) -> Markup:
     )
 
 
-def _end_buttons(view: View, process: str) -> None:
-    """Offer to settle a process by hand: committed, aborted, or released as it is."""
+async def _end_buttons(view: View, process: str, is_open: Callable[[], Awaitable[bool]]) -> None:
+    """Offer to end a process by hand while it is open: committed, aborted, or released."""
     t, doors = view.t, view.house.doors
 
     def settle(outcome: str) -> Any:
         async def ask() -> None:
-            question = t("exchange.resolve_question", process=process, outcome=outcome)
-            if not await confirm(view, t("exchange.resolve"), question):
-                return
-
             async def act() -> str:
                 answer = await doors.ask_blocking(operations.resolve, process, outcome)
                 return str(answer["status"])
 
-            await view.act("exchange.resolve", process, act, detail={"outcome": outcome})
-            await _changed(view, process)
+            await confirm(
+                view,
+                t("exchange.resolve"),
+                t("exchange.resolve_question", process=process, outcome=outcome),
+                lambda: view.act("exchange.resolve", process, act, detail={"outcome": outcome}),
+            )
 
         return ask
 
     async def let_go() -> None:
-        if await confirm(view, t("exchange.release"), t("exchange.release_question")):
+        async def act() -> str:
+            return str((await doors.ask_blocking(operations.release, process))["status"])
 
-            async def act() -> str:
-                return str((await doors.ask_blocking(operations.release, process))["status"])
+        await confirm(
+            view,
+            t("exchange.release"),
+            t("exchange.release_question"),
+            lambda: view.act("exchange.release", process, act),
+        )
 
-            await view.act("exchange.release", process, act)
-            await _changed(view, process)
-
-    action_button(view, t("exchange.it_committed"), settle("COMMITTED"), test="resolve-committed")
-    action_button(view, t("exchange.it_aborted"), settle("ABORTED"), test="resolve-aborted")
-    action_button(view, t("exchange.release"), let_go, test="release", is_danger=True)
-
-
-async def _changed(view: View, process: str) -> None:
-    for key in (("exchange.process", process), "exchange.doubts", "exchange.databases"):
-        view.house.looks.forget(key)
-    await view.refresh()
+    with ui.element("div").classes("row"):
+        for button in (
+            action_button(
+                view, t("exchange.it_committed"), settle("COMMITTED"), test="resolve-committed"
+            ),
+            action_button(
+                view, t("exchange.it_aborted"), settle("ABORTED"), test="resolve-aborted"
+            ),
+            action_button(view, t("exchange.release"), let_go, test="release", is_danger=True),
+        ):
+            await view.offer(button, is_open)
 
 
 def _word(view: View, state: str | None) -> str:

@@ -57,8 +57,9 @@ def live_graph(first: str, label: str) -> ui.mermaid:
 
 
 def _saga_graph(view: View, steps: Sequence[SagaStep]) -> str:
-    """Draw a saga, its states in the language of who looks."""
-    return re.sub(r'<br/>(\w+)"', lambda word: f'<br/>{view.t.state(word[1])}"', mermaid(steps))
+    """Draw a saga with its states in the person's language."""
+    text = mermaid(steps).replace("-. undo .->", f"-. {view.t('saga.compensation')} .->")
+    return re.sub(r'<br/>(\w+)"', lambda word: f'<br/>{view.t.state(word[1])}"', text)
 
 
 def _waiting_graph(waits: Sequence[Wait]) -> str:
@@ -154,7 +155,7 @@ async def _sagas(view: View) -> None:
         )
         shown = table(
             [
-                Column("№", "num"),
+                Column("ID", "num"),
                 Column(t("saga.name")),
                 Column(t("common.state")),
                 Column(t("saga.steps"), "num"),
@@ -197,6 +198,16 @@ async def _sagas(view: View) -> None:
     await view.live(listed)
 
 
+def _step_message(one: SagaStep) -> tuple[Markup | str, Markup | str]:
+    """Link the queue and the message that the step is at: its compensation once that was posted."""
+    is_undone = one.step_state in ("compensating", "compensated", "parked") and one.undo_iid
+    queue, iid = (one.undo_queue, one.undo_iid) if is_undone else (one.do_queue, one.do_iid)
+    return (
+        link(queue, address("bus", "queues", queue)) if queue else NOTHING,
+        link(iid, address("bus", "messages", iid), class_="mono") if iid else NOTHING,
+    )
+
+
 async def _saga(view: View) -> None:
     t, bus = view.t, view.house.bus
     saga_id = view.number("saga_id")
@@ -206,7 +217,7 @@ async def _saga(view: View) -> None:
 
     steps = await found()
     ui.html(
-        crumbs((t("saga.title"), address("bus", "sagas")), (f"№ {saga_id}", None)), sanitize=False
+        crumbs((t("saga.title"), address("bus", "sagas")), (str(saga_id), None)), sanitize=False
     )
     if not steps:
         ui.html(
@@ -253,12 +264,7 @@ async def _saga(view: View) -> None:
                 (
                     one.step + (" ◆" if one.is_pivot else ""),
                     badge(t.state(one.step_state), one.step_state),
-                    link(one.do_queue, address("bus", "queues", one.do_queue))
-                    if one.do_queue
-                    else NOTHING,
-                    link(one.do_iid, address("bus", "messages", one.do_iid), class_="mono")
-                    if one.do_iid
-                    else NOTHING,
+                    *_step_message(one),
                     number(one.attempts + one.undo_attempts),
                     one.undo_error or one.step_error or NOTHING,
                     moment(one.done_at),
@@ -271,27 +277,38 @@ async def _saga(view: View) -> None:
         )
 
     async def cancel() -> None:
-        if await confirm(view, t("saga.cancel"), t("saga.cancel_question", saga_id=saga_id)):
-            await view.act(
+        await confirm(
+            view,
+            t("saga.cancel"),
+            t("saga.cancel_question", saga_id=saga_id),
+            lambda: view.act(
                 "saga.cancel",
                 str(saga_id),
                 lambda: operations.cancel_saga(bus, saga_id, view.session.account),
-            )
-            view.house.looks.forget(("bus.saga", saga_id))
-            await view.refresh()
+            ),
+        )
 
     async def retry() -> None:
-        if await confirm(
-            view, t("saga.retry"), t("saga.retry_question", saga_id=saga_id), is_danger=False
-        ):
-            await view.act("saga.retry", str(saga_id), lambda: operations.retry_saga(bus, saga_id))
-            view.house.looks.forget(("bus.saga", saga_id))
-            await view.refresh()
+        await confirm(
+            view,
+            t("saga.retry"),
+            t("saga.retry_question", saga_id=saga_id),
+            lambda: view.act(
+                "saga.retry", str(saga_id), lambda: operations.retry_saga(bus, saga_id)
+            ),
+            is_danger=False,
+        )
 
-    if steps[0].finished_at is None:
-        with ui.element("div").classes("row"):
-            action_button(view, t("saga.cancel"), cancel, test="cancel-saga", is_danger=True)
-            action_button(view, t("saga.retry"), retry, test="retry-saga")
+    async def is_in(*states: str) -> bool:
+        return (await found() or steps)[0].state in states
+
+    with ui.element("div").classes("row"):
+        cancel_button = action_button(
+            view, t("saga.cancel"), cancel, test="cancel-saga", is_danger=True
+        )
+        await view.offer(cancel_button, lambda: is_in("running"))
+        retry_button = action_button(view, t("saga.retry"), retry, test="retry-saga")
+        await view.offer(retry_button, lambda: is_in("stuck"))
     await view.live(head)
     with ui.element("section").classes("card"):
         graph = live_graph(_saga_graph(view, steps), t("saga.graph"))

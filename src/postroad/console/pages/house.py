@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from nicegui import ui
 
-from postroad.console.accounts import ROLES
+from postroad.console.accounts import ROLES, Account
+from postroad.console.errors import NameTaken
 from postroad.console.frame import add_page
 from postroad.console.house import House
 from postroad.console.markup import (
@@ -19,13 +22,7 @@ from postroad.console.markup import (
     table,
 )
 from postroad.console.pages.audit import audit_page
-from postroad.console.parts.dialogs import (
-    buttons,
-    confirm,
-    form_dialog,
-    press_button,
-    row_button,
-)
+from postroad.console.parts.dialogs import ask, confirm, press_button, row_button
 from postroad.console.parts.lists import empty
 from postroad.console.parts.sorting import ranked, search_form, sortable
 from postroad.console.passwords import check_password, new_password
@@ -142,8 +139,6 @@ async def _workers(view: View) -> None:
 
     async def forget(host: str) -> None:
         await view.act("service.forget", host, lambda: view.house.services.forget(host))
-        view.house.looks.forget("services")
-        await view.refresh()
 
     view.on_row("forget", forget)
     ui.html(search_form(view), sanitize=False)
@@ -189,6 +184,7 @@ async def _accounts(view: View) -> None:
                 Column(t("account.sessions"), "num"),
                 Column(t("common.created"), "nowrap"),
                 Column(t("account.changed"), "nowrap"),
+                Column(""),
             ],
             [
                 (
@@ -198,6 +194,7 @@ async def _accounts(view: View) -> None:
                     number(one.sessions),
                     moment(one.created_at),
                     moment(one.changed_at),
+                    _account_buttons(view, one),
                 )
                 for one in await accounts.all()
             ],
@@ -205,44 +202,76 @@ async def _accounts(view: View) -> None:
             empty=empty(t("account.none")),
         )
 
-    async def put() -> None:
-        with form_dialog(t("account.put")) as dialog, ui.card().classes("dialog"):
-            ui.html(element("h2", t("account.put")), sanitize=False)
-            name = ui.input(t("account.name")).props('outlined dense data-test="account-name"')
-            role = ui.select(
-                {each: t(f"role.{each}") for each in ROLES}, value="viewer", label=t("account.role")
-            ).props("outlined dense")
-            password = ui.input(t("account.password"), value=new_password()).props("outlined dense")
-            buttons(view, dialog, t("common.save"), test="account-save")
-        dialog.open()
-        if await dialog:
-            given = str(name.value or ""), str(password.value or "")
+    async def put(existing: str | None) -> None:
+        """Add an account, or change one: what is left as it is stays as it is."""
+        known = {one.name: one for one in await accounts.all()}
+        if existing is not None and existing not in known:
+            view.tell(t("common.nothing_found"))
+            return
+        title = t("account.change", name=existing) if existing else t("account.add")
+        fields: dict[str, Any] = {}
+
+        def fill() -> None:
+            if existing is None:
+                fields["name"] = ui.input(t("account.name")).props(
+                    'outlined dense data-test="account-name"'
+                )
+            fields["role"] = ui.select(
+                {each: t(f"role.{each}") for each in ROLES},
+                value=known[existing].role if existing else "viewer",
+                label=t("account.role"),
+            ).props('outlined dense data-test="account-role"')
+            fields["password"] = ui.input(
+                t("account.new_password") if existing else t("account.password"),
+                value="" if existing else new_password(),
+            ).props('outlined dense autocomplete="off" data-test="account-password"')
+
+        async def submit() -> bool:
+            name = existing or str(fields["name"].value or "")
+            role, password = fields["role"].value, str(fields["password"].value or "")
+            is_new_role = existing is None or role != known[existing].role
 
             async def save() -> str:
-                await accounts.put(given[0], role.value, check_password(given[1]))
-                return given[0]
+                if existing is None and name.lower() in known:
+                    raise NameTaken(f"account {name} exists", hint="change it in its row")
+                hashed = check_password(password) if password or existing is None else None
+                await accounts.put(name, role if is_new_role else None, hashed)
+                return name
 
-            await view.act("account.put", given[0], save, role="admin", detail={"role": role.value})
-            await view.refresh()
-        dialog.delete()
+            if existing and not is_new_role and not password:
+                view.tell(t("account.unchanged"))
+                return True
+            detail = {"role": role, "password": "new" if password else "unchanged"}
+            return await view.act("account.put", name, save, role="admin", detail=detail)
 
-    async def drop() -> None:
-        with form_dialog(t("account.drop")) as dialog, ui.card().classes("dialog"):
-            ui.html(element("h2", t("account.drop")), sanitize=False)
-            names = [one.name for one in await accounts.all() if one.name != view.session.account]
-            chosen = ui.select(names, label=t("account.name")).props("outlined dense")
-            buttons(view, dialog, t("account.drop"), tone="danger", test="account-drop")
-        dialog.open()
-        if await dialog and chosen.value:
-            name = str(chosen.value)
-            if await confirm(view, t("account.drop"), t("account.drop_question", name=name)):
-                await view.act("account.drop", name, lambda: accounts.drop(name), role="admin")
-                await view.refresh()
-        dialog.delete()
+        await ask(view, title, t("common.save"), submit, fill=fill, test="account-save")
 
+    async def drop(name: str) -> None:
+        await confirm(
+            view,
+            t("account.drop"),
+            t("account.drop_question", name=name),
+            lambda: view.act("account.drop", name, lambda: accounts.drop(name), role="admin"),
+        )
+
+    view.on_row("change-account", put)
+    view.on_row("drop-account", drop)
     with ui.element("div").classes("row"):
         ui.html(search_form(view), sanitize=False)
         ui.space()
-        press_button(t("account.put"), put, "main", "account-put")
-        press_button(t("account.drop"), drop, "danger")
+        press_button(t("account.add"), lambda: put(None), "main", "account-put")
     await view.live(listed)
+
+
+def _account_buttons(view: View, one: Account) -> Markup:
+    t = view.t
+    # Accounts of the provider get role and password there; nobody removes their own account.
+    shown = (
+        row_button(view, t("account.change_short"), "change-account", one.name)
+        if one.issuer is None
+        else None,
+        row_button(view, t("account.drop_short"), "drop-account", one.name)
+        if one.name != view.session.account
+        else None,
+    )
+    return element("div", list(shown), class_="acts")

@@ -123,16 +123,21 @@ async def file_page(view: View) -> None:
 
     def act(verb: str, do: Callable[..., Any]) -> Callable[[], Awaitable[None]]:
         async def ask() -> None:
-            if await confirm(view, t(f"intake.{verb}"), t("intake.sure", file=first["filename"]),
-                             is_danger=verb == "skip"):  # fmt: skip
+            async def run() -> int:
+                return len(await doors.ask_blocking(do, [file_id]))
 
-                async def run() -> int:
-                    return len(await doors.ask_blocking(do, [file_id]))
-
-                await view.act(f"intake.{verb}", first["filename"], run)
-                await view.refresh()
+            await confirm(
+                view,
+                t(f"intake.{verb}"),
+                t("intake.sure", file=first["filename"]),
+                lambda: view.act(f"intake.{verb}", first["filename"], run),
+                is_danger=verb == "skip",
+            )
 
         return ask
+
+    async def is_in(*statuses: str, wanted: bool = True) -> bool:
+        return ((await found() or first)["status"] in statuses) is wanted
 
     async def shown() -> Markup:
         one = await found() or first
@@ -180,11 +185,14 @@ async def file_page(view: View) -> None:
 
     if view.may("operator"):
         with ui.element("div").classes("row"):
-            # Only what would change something: who is done has nothing to retry.
-            if first["status"] == "failed":
-                press_button(t("intake.retry"), act("retry", operations.retry), test="retry-file")
-            if first["status"] not in ENDED:
-                press_button(t("intake.skip"), act("skip", operations.skip), "danger", "skip-file")
+            retry = press_button(
+                t("intake.retry"), act("retry", operations.retry), test="retry-file"
+            )
+            skip = press_button(
+                t("intake.skip"), act("skip", operations.skip), "danger", "skip-file"
+            )
+            await view.offer(retry, lambda: is_in("failed"))
+            await view.offer(skip, lambda: is_in(*ENDED, wanted=False))
             press_button(
                 t("intake.reimport"), act("reimport", operations.reimport), test="reimport"
             )

@@ -1,4 +1,4 @@
-"""The servers of the intake: added, tried, paused."""
+"""The servers of the intake: added, changed, tested, paused, deleted."""
 
 from __future__ import annotations
 
@@ -22,16 +22,11 @@ from postroad.console.markup import (
     number,
 )
 from postroad.console.pages.intake_parts import intake_tabs, servers
-from postroad.console.parts.dialogs import (
-    action_button,
-    buttons,
-    form_dialog,
-    press_button,
-)
+from postroad.console.parts.dialogs import action_button, ask, confirm, press_button
 from postroad.console.parts.listing import say_gone
 from postroad.console.parts.lists import crumbs, empty
 from postroad.console.parts.sorting import search_form, sortable
-from postroad.console.view import View
+from postroad.console.view import BAD, GOOD, View
 from postroad.intake import operations, status
 from postroad.intake.credentials import Credentials
 from postroad.intake.errors import ServerNotFound
@@ -81,7 +76,9 @@ async def servers_page(view: View) -> None:
         if await servers(view):
             ui.html(search_form(view), sanitize=False)
         ui.space()
-        action_button(view, t("intake.add"), lambda: _add(view), test="add-server", is_main=True)
+        action_button(
+            view, t("intake.add"), lambda: _edit(view, None), test="add-server", is_main=True
+        )
     await view.live(listed)
 
 
@@ -90,46 +87,77 @@ def _server_state(view: View, one: Mapping[str, Any]) -> Markup:
     return badge(view.t.state(state), "failed" if one["problem"] else state)
 
 
-async def _add(view: View) -> None:
+async def _edit(view: View, existing: Mapping[str, Any] | None) -> None:
+    """Add a server, or change one; empty credentials keep the stored ones."""
     t = view.t
-    with form_dialog(t("intake.add")) as dialog, ui.card().classes("dialog"):
-        ui.html(element("h2", t("intake.add")), sanitize=False)
-        labels = {
-            "name": (t("intake.name"), ""),
-            "host": (t("intake.host"), ""),
-            "port": (t("intake.port"), "22"),
-            "username": (t("intake.username"), ""),
-            "directory": (t("intake.directory"), "/"),
-        }
-        fields = {
-            name: ui.input(label, value=value).props(f'outlined dense data-test="server-{name}"')
-            for name, (label, value) in labels.items()
-        }
-        password = ui.input(t("intake.password"), password=True)
-        password.props('outlined dense autocomplete="new-password" data-test="server-password"')
-        key = ui.textarea(t("intake.private_key")).props("outlined dense")
-        buttons(view, dialog, t("common.save"), test="server-save")
-    dialog.open()
-    if await dialog:
-        values: dict[str, Any] = {name: str(each.value).strip() for name, each in fields.items()}
-        values["port"] = int(values["port"]) if values["port"].isdigit() else 22
+    title = t("intake.change") if existing else t("intake.add")
+    labels = {"name": "", "host": "", "port": "22", "username": "", "directory": "/"}
+    fields: dict[str, Any] = {}
 
-        async def create() -> str:
-            credentials = Credentials(
-                password=str(password.value or "") or None, private_key=str(key.value or "") or None
+    def fill() -> None:
+        for name, default in labels.items():
+            value = str(existing[name]) if existing else default
+            fields[name] = ui.input(t(f"intake.{name}"), value=value).props(
+                f'outlined dense data-test="server-{name}"'
             )
-            made = await view.house.doors.ask_blocking(
-                operations.create_server, view.house.rooms.vault, credentials, values
-            )
-            return str(made["name"])
+        fields["host_key"] = ui.input(
+            t("intake.host_key"), value=existing["host_key"] if existing else ""
+        ).props('outlined dense data-test="server-host-key"')
+        fields["trusts_first_key"] = ui.checkbox(
+            t("intake.trusts_first_key"),
+            value=bool(existing["trusts_first_key"]) if existing else False,
+        ).props('data-test="server-trusts-first-key"')
+        if existing:
+            ui.label(t("intake.keep_credentials")).classes("note")
+        fields["password"] = ui.input(t("intake.password"), password=True).props(
+            'outlined dense autocomplete="new-password" data-test="server-password"'
+        )
+        fields["key"] = ui.textarea(t("intake.private_key")).props("outlined dense")
 
-        shown = {name: value for name, value in values.items() if name != "password"}
-        name = await view.act("intake.add_server", values["host"], create, detail=shown)
-        if name is not None:
-            view.house.looks.forget("intake.servers")
+    async def submit() -> bool:
+        values: dict[str, Any] = {name: str(fields[name].value).strip() for name in labels}
+        if not values["port"].isdigit() or not 0 < int(values["port"]) < 65536:
+            view.tell(t("intake.port_invalid"), BAD)
+            return False
+        values["port"] = int(values["port"])
+        values["host_key"] = str(fields["host_key"].value or "").strip() or None
+        values["trusts_first_key"] = bool(fields["trusts_first_key"].value)
+        password, key = (str(fields[name].value or "") or None for name in ("password", "key"))
+        if existing:
+            values = {name: value for name, value in values.items() if value != existing[name]}
+        vault, saved = view.house.rooms.vault, ""
+
+        async def save() -> str:
+            nonlocal saved
+            doors = view.house.doors
+            if existing:
+                given = Credentials(password=password, private_key=key) if password or key else None
+                made = await doors.ask_blocking(
+                    operations.change_server, vault, existing["id"], values, given
+                )
+            else:
+                made = await doors.ask_blocking(
+                    operations.create_server,
+                    vault,
+                    Credentials(password=password, private_key=key),
+                    values,
+                )
+            saved = str(made["name"])
+            return saved
+
+        verb, target = (
+            ("intake.change_server", existing["name"])
+            if existing
+            else ("intake.add_server", values["host"])
+        )
+        detail = {**values, "credentials": "new" if password or key else "unchanged"}
+        is_done = await view.act(verb, str(target), save, detail=detail)
+        if is_done and (existing is None or saved != existing["name"]):
             # NiceGUI puts its own prefix before the address.
-            ui.navigate.to(address("intake", "servers", name).removeprefix(PREFIX))
-    dialog.delete()
+            ui.navigate.to(address("intake", "servers", saved).removeprefix(PREFIX))
+        return is_done
+
+    await ask(view, title, t("common.save"), submit, fill=fill, test="server-save")
 
 
 async def server_page(view: View) -> None:
@@ -162,10 +190,24 @@ async def server_page(view: View) -> None:
                 return verb
 
             await view.act(f"intake.{verb}", name, run)
-            view.house.looks.forget("intake.servers")
-            await view.refresh()
 
         return ask
+
+    async def edit() -> None:
+        await _edit(view, await found() or first)
+
+    async def delete() -> None:
+        async def run() -> str:
+            await doors.ask_blocking(operations.delete_server, name)
+            ui.navigate.to(address("intake", "servers").removeprefix(PREFIX))
+            return name
+
+        await confirm(
+            view,
+            t("intake.delete"),
+            t("intake.delete_question", server=name, files=number(first["completed"])),
+            lambda: view.act("intake.delete_server", name, run),
+        )
 
     async def test() -> None:
         try_server = view.house.rooms.try_server
@@ -175,12 +217,15 @@ async def server_page(view: View) -> None:
         async def run() -> dict[str, Any]:
             return await try_server(int(first["id"]))
 
-        answer = await view.act("intake.test", name, run)
-        if answer is not None:
-            works = bool(answer["works"])
-            text = t("intake.works") if works else f"{answer['problem']} {answer['hint'] or ''}"
-            view.tell(text, "positive" if works else "negative")
-            await view.refresh()
+        def describe(answer: dict[str, Any]) -> tuple[str, str]:
+            if answer["works"]:
+                return t("intake.works"), GOOD
+            return f"{answer['problem']} {answer['hint'] or ''}".strip(), BAD
+
+        await view.act("intake.test", name, run, describe=describe)
+
+    async def is_active(*, wanted: bool) -> bool:
+        return bool((await found() or first)["is_active"]) is wanted
 
     async def shown() -> Markup:
         one = await found() or first
@@ -223,20 +268,15 @@ async def server_page(view: View) -> None:
     if view.may("operator"):
         with ui.element("div").classes("row"):
             press_button(t("intake.test"), test, "main", "test-server")
-            # Both are there, as the state may change while one looks; one of them is shown.
             pause = press_button(
                 t("intake.pause"), act("pause", operations.pause_server), test="pause"
             )
             resume = press_button(
                 t("intake.resume"), act("resume", operations.resume_server), test="resume"
             )
-
-            async def offer() -> None:
-                one = await found() or first
-                pause.set_visibility(bool(one["is_active"]))
-                resume.set_visibility(not one["is_active"])
-
-            await offer()
-            view.on_refresh(offer)
+            await view.offer(pause, lambda: is_active(wanted=True))
+            await view.offer(resume, lambda: is_active(wanted=False))
             press_button(t("intake.trust"), act("trust", operations.trust_host_key), test="trust")
+            press_button(t("intake.change"), edit, test="change-server")
+            press_button(t("intake.delete"), delete, "danger", "delete-server")
     await view.live(shown)

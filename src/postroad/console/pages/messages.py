@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from nicegui import ui
 
 from postroad.bus import browse as looking
-from postroad.bus.browse import STATES, BrowsedMessage, State
+from postroad.bus.browse import STATES, BrowsedMessage, Selection, State
 from postroad.console.frame import add_page
 from postroad.console.house import House
 from postroad.console.markup import (
@@ -27,12 +27,7 @@ from postroad.console.markup import (
     table,
 )
 from postroad.console.pages.bus import bus_tabs
-from postroad.console.pages.bus_actions import (
-    move_button,
-    purge_button,
-    redrive_button,
-    take_button,
-)
+from postroad.console.pages.bus_actions import bulk_button, message_buttons
 from postroad.console.parts.lists import crumbs, empty, filter_form, pager, tabs
 from postroad.console.parts.sorting import search_form, sortable
 from postroad.console.view import View
@@ -146,17 +141,18 @@ async def _messages(view: View) -> None:
             sanitize=False,
         )
         ui.space()
+        selection = Selection(queue, consumer, state, search or None)
         if state == "dead":
-            redrive_button(view, queue, consumer)
-        move_button(view, queue, consumer, state)
-        purge_button(view, queue, consumer, state)
+            bulk_button(view, "redrive", selection)
+        bulk_button(view, "move", selection)
+        bulk_button(view, "purge", selection)
     await view.live(listed)
 
 
 def _message_table(view: View, messages: Sequence[BrowsedMessage], state: State) -> Markup:
     t = view.t
     has_due = state in ("delayed", "leased", "dead")
-    due = {"delayed": t("bus.due"), "leased": t("bus.leased_until"), "dead": t("bus.died")}
+    due = {"delayed": t("bus.due"), "leased": t("bus.leased_until"), "dead": t("bus.died_at")}
     rows = []
     for one in messages:
         data = one.data or ""
@@ -201,7 +197,7 @@ async def _message(view: View) -> None:
     queue = iid.partition(".")[0]
 
     async def copies() -> Markup:
-        found = await looking.find(view.house.bus, iid)
+        found = await view.look(("bus.message", iid), lambda: looking.find(view.house.bus, iid))
         if not found:
             return card(
                 None,
@@ -280,13 +276,7 @@ async def _message(view: View) -> None:
         ),
         sanitize=False,
     )
-    first = next(iter(await looking.find(view.house.bus, iid)), None)
-    if first is not None:
-        with ui.element("div").classes("row"):
-            if first[1] == "dead":
-                redrive_button(view, queue, first[0], iid)
-            move_button(view, queue, first[0], first[1], iid)
-            take_button(view, iid, None)
+    await message_buttons(view, queue, iid)
     await view.live(copies)
 
 

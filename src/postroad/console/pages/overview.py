@@ -96,10 +96,11 @@ def _totals(view: View, found: Sequence[ConsumerStatus], wrong: Sequence[Trouble
     t = view.t
     oldest = max((one.oldest_age for one in found if one.oldest_age), default=None)
     dead = sum(one.dmq for one in found)
+    queues = len({one.queue for one in found})
     return figures(
         [
             (t("overview.alerts"), number(len(wrong)), "bad" if wrong else "good"),
-            (t("bus.queues"), number(len({one.queue for one in found})), ""),
+            (t.plural("bus.queues_n", queues), number(queues), ""),
             (t("bus.posted_per_second"), rate(posted_per_second(found)), ""),
             (
                 t("bus.consumed_per_second"),

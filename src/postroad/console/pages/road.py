@@ -172,7 +172,9 @@ def _bus(view: View, road: Map, found: Sequence[ConsumerStatus]) -> None:
     )
     shown = sorted(busiest[:QUEUES_MOST])
     road.nodes.append(
-        Node("bus", ROOMS, t("nav.bus"), f"{t('bus.queues')}: {len(queues)}", "", address("bus"))
+        Node(
+            "bus", ROOMS, t("nav.bus"), t.plural("overview.queues", len(queues)), "", address("bus")
+        )
     )
     for name in shown:
         rows = queues[name]
@@ -197,7 +199,7 @@ def _bus(view: View, road: Map, found: Sequence[ConsumerStatus]) -> None:
         )  # fmt: skip
         road.edges.append(Edge(f"q-{name}", f"c-{name}", consumed))
     if len(queues) > len(shown):
-        more = t("overview.more_queues", count=len(queues) - len(shown))
+        more = t.plural("overview.more_queues", len(queues) - len(shown))
         road.nodes.append(Node("q-more", PLACES, more, "", "queue", address("bus")))
         road.edges.append(Edge("bus", "q-more"))
 

@@ -11,9 +11,9 @@ from nicegui import ui
 from postroad.console.markup import NOTHING, Markup, element
 from postroad.console.view import View
 
-__all__ = ["line_chart", "spark"]
+__all__ = ["Line", "line_chart", "spark"]
 
-COLOURS = ("#1098ad", "#e8890c", "#7950f2", "#e03131")
+COLOURS = ("#1098ad", "#2b8a3e", "#e8890c", "#e03131", "#7950f2")
 Line = Sequence[tuple[datetime, float]]
 
 

@@ -1,4 +1,4 @@
-"""Questions before something is done, and the buttons that lead to them."""
+"""Dialogs before something is done, and the buttons that open them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nicegui import ui
 from postroad.console.markup import Markup, element
 from postroad.console.view import View
 
-__all__ = ["action_button", "buttons", "confirm", "form_dialog", "press_button", "row_button"]
+__all__ = ["Tone", "action_button", "ask", "confirm", "press_button", "row_button"]
 
 Tone = Literal["main", "danger", "plain", "quiet"]
 
@@ -25,35 +25,75 @@ def press_button(
 
 
 def row_button(view: View, label: str, verb: str, key: str) -> Markup | None:
-    """Put a button into a row of a table, which is drawn anew all the time; see `View.on_row`."""
+    """Put a button into a row of a table that is refreshed; see `View.on_row`."""
     if not view.may("operator"):
         return None
     return element("button", label, type="button", class_="button plain small", data_verb=verb,
                    data_key=key, data_test=f"{verb}-row")  # fmt: skip
 
 
-def buttons(view: View, dialog: ui.dialog, label: str, *, tone: Tone = "main", test: str) -> None:
-    """Put the two ways out of a dialog under its fields."""
-    with ui.row().classes("row"):
-        press_button(label, lambda: dialog.submit(True), tone, test)
-        press_button(view.t("common.cancel"), dialog.close, "quiet")
+async def ask(
+    view: View,
+    title: str,
+    label: str,
+    submit: Callable[[], Awaitable[bool]],
+    *,
+    fill: Callable[[], object] = lambda: None,
+    tone: Tone = "main",
+    test: str = "confirm",
+    has_fields: bool = True,
+) -> None:
+    """Show a dialog with the fields that `fill` creates, and call `submit` when it is confirmed.
 
+    The dialog closes when `submit` returns True or the person cancels; until then the fields keep
+    what was typed.
+    """
 
-async def confirm(view: View, title: str, text: str, *, is_danger: bool = True) -> bool:
-    """Ask whether to go on."""
-    with form_dialog(title) as dialog, ui.card().classes("dialog"):
+    async def press() -> None:
+        confirmed.disable()
+        try:
+            if await submit():
+                dialog.submit(True)
+        finally:
+            confirmed.enable()
+
+    with ui.dialog() as dialog, ui.card().classes("dialog"):
+        # Neither a click beside it nor Escape may discard what was typed.
+        dialog.props(f'aria-label="{title}"' + (" persistent" if has_fields else ""))
         ui.html(element("h2", title), sanitize=False)
+        fill()
+        with ui.row().classes("row"):
+            confirmed = press_button(label, press, tone, test)
+            press_button(view.t("common.cancel"), dialog.close, "quiet")
+    view.open_dialogs += 1
+    try:
+        await dialog
+    finally:
+        view.open_dialogs -= 1
+        # It is gone already when the page was left while the dialog was open.
+        if not dialog.is_deleted:
+            dialog.delete()
+
+
+async def confirm(
+    view: View,
+    title: str,
+    text: str,
+    do: Callable[[], Awaitable[bool]],
+    *,
+    is_danger: bool = True,
+    label: str | None = None,
+    shown: Markup | None = None,
+) -> None:
+    """Ask whether to do something, and do it; `shown` is what it is about."""
+
+    def fill() -> None:
         ui.label(text)
-        buttons(
-            view,
-            dialog,
-            view.t("common.go_on"),
-            tone="danger" if is_danger else "main",
-            test="confirm",
-        )
-    answer = await dialog
-    dialog.delete()
-    return bool(answer)
+        if shown is not None:
+            ui.html(shown, sanitize=False).classes("preview")
+
+    tone: Tone = "danger" if is_danger else "main"
+    await ask(view, title, label or title, do, fill=fill, tone=tone, has_fields=False)
 
 
 def action_button(
@@ -69,10 +109,3 @@ def action_button(
     if not view.may("operator"):
         return None
     return press_button(label, do, "danger" if is_danger else "main" if is_main else "plain", test)
-
-
-def form_dialog(title: str) -> ui.dialog:
-    """Make a dialog to put fields into."""
-    dialog = ui.dialog()
-    dialog.props(f'aria-label="{title}"')
-    return dialog
