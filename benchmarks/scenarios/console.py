@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import statistics
 import subprocess
@@ -19,7 +20,6 @@ from benchmarks.lab import Lab, open_server
 from benchmarks.result import Figure, Findings, Scenario, at_most
 from postroad.bus import Bus
 from postroad.cli.rooms import SCHEMAS
-from postroad.cli.supervisor import READY_MARK
 from postroad.console.accounts import Accounts
 from postroad.postgres import install
 from postroad.postgres.connections import open_async_pool
@@ -121,19 +121,17 @@ def _fill(dsn: str, queues: int, each: int) -> None:
 @contextmanager
 def _serving(dsn: str) -> Iterator[str]:
     process = subprocess.Popen(
-        [sys.executable, "-c", "from postroad.cli import run; run()", "serve", "web", "--child"],
-        stdin=subprocess.PIPE,
+        [sys.executable, "-c", "from postroad.cli import run; run()", "serve", "web", "--json"],
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,
+        env={**os.environ, "POSTROAD_DATABASE_URL": dsn, "POSTROAD_HTTP__PORT": "0"},
     )
-    assert process.stdin is not None
     assert process.stdout is not None
     try:
-        process.stdin.write(json.dumps({"dsn": dsn, "port": 0}) + "\n")
-        process.stdin.flush()
-        line = next(line for line in process.stdout if line.startswith(READY_MARK))
-        yield json.loads(line.removeprefix(READY_MARK))["url"]
+        yield json.loads(process.stdout.readline())["url"]
     finally:
+        process.terminate()
         process.communicate(timeout=60)
 
 

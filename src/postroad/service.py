@@ -209,6 +209,34 @@ class Service(_Supervised):
         """Check whether the task is being cancelled, as opposed to awaiting a cancelled task."""
         return self._task is not None and self._task.cancelling() > 0
 
+    async def join_or(self, event: asyncio.Event) -> bool:
+        """Wait until the service ends or the event is set; return whether it ended.
+
+        Raises its error.
+        """
+        if self._task is None:
+            raise RuntimeError(f"{self.name} was not started")
+        waiter = asyncio.create_task(event.wait())
+        try:
+            await asyncio.wait({waiter, self._task}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiter.cancel()
+        if self._task.cancelled():
+            raise RuntimeError(f"{self.name} was cancelled")
+        if self._task.done():
+            self._task.result()
+        return self._task.done()
+
+    async def has_ended(self, timeout_seconds: float) -> bool:
+        """Wait that long for the end of the service; return whether it came. Raises nothing."""
+        if self._task is None:
+            return True
+        done, _ = await asyncio.wait({self._task}, timeout=timeout_seconds)
+        for task in done:
+            # Retrieved, or the event loop would report it once more.
+            _ = task.cancelled() or task.exception()
+        return bool(done)
+
     async def pause(self, seconds: float) -> bool:
         """Wait that long or until the service is to stop; return whether it is to stop."""
         with contextlib.suppress(TimeoutError):

@@ -168,7 +168,7 @@ class Stage:
         with psycopg.connect(self._dsn) as connection:
             token = exchange_operations.add_client(connection, "shop-erp").token
         with httpx.Client(
-            base_url=f"{self._console.url}/exchange/v1",
+            base_url=f"{self._console.exchange_url}/exchange/v1",
             headers={"Authorization": f"Bearer {token}"},
         ) as erp:
             for number in range(3):

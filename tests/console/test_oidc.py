@@ -19,9 +19,9 @@ from joserfc import jwt
 from joserfc.jwk import RSAKey
 from starlette.responses import RedirectResponse, Response
 
-from postroad.cli.ports import choose_port
 from postroad.testing import wait_until
-from tests.fixtures.console import RunningConsole, start_part
+from tests.fixtures.console import RunningConsole, end_part, start_part
+from tests.fixtures.processes import free_port
 
 
 @dataclass
@@ -78,7 +78,7 @@ class Provider:
 
 @pytest.fixture(scope="module")
 def provider() -> Iterator[Provider]:
-    port = choose_port("127.0.0.1", 0)
+    port = free_port()
     provider = Provider(f"http://127.0.0.1:{port}")
     server = uvicorn.Server(
         uvicorn.Config(provider.application(), port=port, log_level="error", lifespan="off")
@@ -101,7 +101,7 @@ def url(console: RunningConsole, provider: Provider) -> Iterator[str]:
     }
     process, answer = start_part("web", console.dsn, environment)
     yield answer["url"]
-    process.communicate(timeout=30)
+    end_part(process)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from postroad.console.catalogue import texts
 from postroad.exchange import operations
 from postroad.testing import wait_until
 from tests.console.stage import LANGUAGES, look, press
-from tests.fixtures.console import OpenPage, RunningConsole, start_part
+from tests.fixtures.console import OpenPage, RunningConsole, end_part, start_part
 from tests.fixtures.exchange_server import ExchangeProcess
 from tests.fixtures.sshd import PasswordSftp
 
@@ -29,9 +29,8 @@ def test_a_process_in_doubt_comes_first_and_is_resolved(
     database = f"sales-{language}"
     with psycopg.connect(console.dsn) as connection:
         token = operations.add_client(connection, f"erp-{language}").token
-    # Through the one port of the house, as partners do.
     with httpx.Client(
-        base_url=f"{console.url}/exchange/v1", headers={"Authorization": f"Bearer {token}"}
+        base_url=f"{console.exchange_url}/exchange/v1", headers={"Authorization": f"Bearer {token}"}
     ) as erp:
         message = {"id": f"m-{language}", "database": database, "body": {"number": 4711}}
         assert erp.post("/messages", json=message).status_code in (200, 201)
@@ -70,7 +69,7 @@ def celery(console: RunningConsole) -> Iterator[None]:
     started = [start_part(name, console.dsn, quick) for name in ("celery-worker", "celery-beat")]
     yield
     for process, _ in started:
-        process.communicate(timeout=40)
+        end_part(process)
 
 
 @pytest.mark.slow

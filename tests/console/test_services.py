@@ -10,14 +10,14 @@ from typing import LiteralString
 import httpx
 import psycopg
 
-from postroad.cli.ports import choose_port
-from postroad.cli.spawning import spawn_anew
-from postroad.cli.supervisor import Child, ChildPlan, Supervisor
+from postroad.cli.supervisor import ServicePlan, Supervised, Supervisor
 from postroad.cli.up_report import Reporter
 from postroad.console.services import ServiceReport, report_services
 from postroad.postgres.connections import connect_async
+from postroad.service import Service
 from postroad.testing import wait_until
-from tests.fixtures.console import RunningConsole, start_part
+from tests.fixtures.console import RunningConsole, end_part, start_part
+from tests.fixtures.processes import free_port
 
 STATES: LiteralString = "select host, name, state from console.services()"
 
@@ -64,7 +64,7 @@ async def test_an_operator_forgets_a_host_that_is_silent_and_no_other(database: 
 
 async def test_who_stops_in_order_is_not_lost(database: str) -> None:
     supervisor = Supervisor()
-    supervisor.children = [Child(ChildPlan("web", []), spawn_anew, supervisor.changed.set)]
+    supervisor.children = [Supervised(ServicePlan("web", Service), supervisor.changed.set)]
     async with Reporter(database, supervisor):
         seen = partial(wait_until, lambda: look(database, STATES), what="it is told")
         await asyncio.to_thread(seen)
@@ -73,15 +73,16 @@ async def test_who_stops_in_order_is_not_lost(database: str) -> None:
 
 
 def test_the_gateway_of_up_asks_for_its_token(console: RunningConsole) -> None:
-    port = choose_port("127.0.0.1", 0)
+    port = free_port()
     environment = {
         **console.environment,
         "POSTROAD_COORDINATION__WRITER_URL": console.lab.dsns["writer"],
         "POSTROAD_COORDINATION__COORDINATOR_URL": console.lab.dsns["coordinator"],
         "POSTROAD_COORDINATION__READER_URL": console.lab.dsns["lists"],
         "POSTROAD_COORDINATION__TOKEN": "a token of tests",
+        "POSTROAD_COORDINATION__PORT": str(port),
     }
-    process, _ = start_part("gateway", console.dsn, environment, ports={"coordination": port})
+    process, _ = start_part("gateway", console.dsn, environment)
     try:
         url = f"http://127.0.0.1:{port}/coordination/v1/events"
         assert httpx.get(url).status_code == 401
@@ -90,4 +91,4 @@ def test_the_gateway_of_up_asks_for_its_token(console: RunningConsole) -> None:
         right = {"authorization": "Bearer a token of tests"}
         assert httpx.get(url, headers=right).status_code == 200
     finally:
-        process.communicate(timeout=30)
+        end_part(process)

@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 from psycopg import Connection
 
+from postroad import logs
 from postroad.postgres.connections import connect
 from postroad.postgres.database import use_database
 from postroad.postgres.embedded import EmbeddedServer
@@ -95,6 +96,12 @@ class Application:
             if value is not None:
                 given += [name, str(value)]
         return given
+
+    def set_up_logs(self, stream: TextIO | None = None) -> None:
+        """Log warnings only, unless a level is configured."""
+        is_given = "logs.level" in self.loaded.sources
+        level = self.settings.logs.level if is_given else "warning"
+        logs.set_up(level=level, shape=self.settings.logs.shape, stream=stream)
 
     @contextmanager
     def database(self) -> Iterator[str]:

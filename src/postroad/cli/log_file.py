@@ -1,33 +1,35 @@
-"""The log of a service: what it says on its error stream, in a file that stays small.
+"""The log file of each service, limited in size.
 
 ```
-writing ──larger than LOG_BYTES_MOST──> renamed to .old.log, writing a new one
-   └──error (a full disk)──> dropping, each piece tried anew ──> writing, what was dropped is told
+writing ──larger than MAX_LOG_BYTES──> renamed to .old.log, writing a new one
+   └──error (a full disk)──> dropping, each write retried ──> writing, with a note of what was lost
 ```
 
-Nothing here raises: whoever reads a service's stream must go on reading, or the service would wait
-for its own log.
+Nothing here raises: a log that cannot be written must not stop a service. All services share a
+process; `log_to` names the log of the current task and of the tasks that it starts.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Self
 
-__all__ = ["LogFile"]
+__all__ = ["LogFile", "ServiceLogStream", "current_log", "log_to"]
 
-LOG_BYTES_MOST = 20_000_000
+MAX_LOG_BYTES = 20_000_000
 
 
 class LogFile:
-    """Where the lines of one service go; without a path to our own error stream."""
+    """The log of one service; without a path, the error stream of the process."""
 
-    def __init__(self, path: Path | None, bytes_most: int = LOG_BYTES_MOST) -> None:
+    def __init__(self, path: Path | None, max_bytes: int = MAX_LOG_BYTES) -> None:
         self._path = path
-        self._bytes_most = bytes_most
+        self._max_bytes = max_bytes
         self._descriptor: int | None = None
         self._size = 0
         self._dropped = 0
@@ -42,11 +44,10 @@ class LogFile:
         """Append a piece, or count it as dropped."""
         try:
             self._open()
-            if self._path is not None and self._size + len(piece) > self._bytes_most:
-                self._make_room(self._path)
+            if self._path is not None and self._size + len(piece) > self._max_bytes:
+                self._rotate(self._path)
             if self._dropped:
-                told = f"… {self._dropped} bytes of this log could not be written\n".encode()
-                self._append(told)
+                self._append(f"… {self._dropped} bytes of this log could not be written\n".encode())
                 self._dropped = 0
             self._append(piece)
         except OSError:
@@ -66,11 +67,11 @@ class LogFile:
         if self._descriptor is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-            self._descriptor = os.open(self._path, flags, 0o644)
+            self._descriptor = os.open(self._path, flags, 0o640)
             self._size = os.fstat(self._descriptor).st_size
         return self._descriptor
 
-    def _make_room(self, path: Path) -> None:
+    def _rotate(self, path: Path) -> None:
         self._close()
         path.replace(path.with_suffix(".old.log"))
 
@@ -79,3 +80,25 @@ class LogFile:
             with contextlib.suppress(OSError):
                 os.close(self._descriptor)
             self._descriptor, self._size = None, 0
+
+
+_CURRENT: ContextVar[LogFile | None] = ContextVar("postroad_service_log", default=None)
+
+
+def log_to(log: LogFile) -> None:
+    """Let the current task, and the tasks that it starts from now on, write to a log."""
+    _CURRENT.set(log)
+
+
+def current_log() -> LogFile:
+    """Return the log of the current task; the error stream where none was named."""
+    return _CURRENT.get() or LogFile(None)
+
+
+class ServiceLogStream(io.StringIO):
+    """A text stream for log handlers: each line goes to the log of the task that writes it."""
+
+    def write(self, text: str) -> int:
+        """Write one line."""
+        current_log().write(text.encode(errors="replace"))
+        return len(text)

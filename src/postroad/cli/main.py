@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import click
 import psycopg
 
-from postroad import __version__, logs
+from postroad import __version__
 from postroad.cli.context import Application
 from postroad.cli.exit_codes import EXIT_CODES, INTERRUPTED, exit_code
 from postroad.errors import PostroadError
@@ -109,9 +109,7 @@ def cli(
         is_debug=is_debug,
     )
     ctx.obj = application
-    # Commands are quiet unless something is wrong; services say more when they are asked to.
-    level = application.settings.logs.level if "logs.level" in application.loaded.sources else None
-    logs.set_up(level=level or "warning", shape=application.settings.logs.shape)
+    application.set_up_logs()
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:

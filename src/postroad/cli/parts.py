@@ -1,40 +1,53 @@
-"""The services of `postroad up`, in the order in which they start; a room adds its own by one line.
+"""The services of `postroad up`, in the order in which they start.
 
-Each runs in a process of its own, as `postroad serve NAME` would run it under any other supervisor.
-`make` names a function that gets a `PartContext` and returns a `Service`; it is imported only in
-that process. A part whose package is not installed is left out.
+`postroad up` runs all of them in one process and serves their interfaces on one port; `postroad
+serve NAME` runs one alone, for systemd or containers, where each listens on a port of its own.
+`make` names a function that gets a `PartContext` and returns a `Service`; it is imported when it is
+needed. A service whose package is not installed is left out.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from postroad.cli.context import Application
 from postroad.service import Service
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+    from postroad.web.mounts import Mounts
+
+    Publish = Callable[[ASGIApp], AbstractAsyncContextManager[None]]
 
 __all__ = ["PARTS", "Part", "PartContext", "find_part", "present_parts"]
 
 
 @dataclass(frozen=True, slots=True)
 class PartContext:
-    """What a part is made from."""
+    """What a service is made from."""
 
     application: Application
     dsn: str
-    # What `up` was told on its command line, such as the port.
+    # The options of `up`, such as the port.
     wishes: dict[str, Any] = field(default_factory=dict)
+    # The server of `up`; without one a service listens on a port of its own.
+    mounts: Mounts | None = None
 
-    def port(self, room: str, usual: int) -> int:
-        """Return the port of a room's server: as `up` chose it, else the usual one."""
-        return int(self.wishes.get("ports", {}).get(room, usual))
+    def publish(self, prefix: str) -> Publish | None:
+        """Return how a service puts its application below a prefix of the server of `up`."""
+        return partial(self.mounts.serving, prefix) if self.mounts is not None else None
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One service of the house."""
+    """One service."""
 
     name: str
     make: str
@@ -42,10 +55,12 @@ class Part:
     # The package without which this part cannot run.
     needs: str = "postroad.bus"
     is_sample: bool = False
+    # The first path segment of its HTTP interface.
+    prefix: str | None = None
 
     @property
     def stage(self) -> int:
-        """When it starts: rooms first, then who cannot do without them."""
+        """When it starts: components first, then what needs them."""
         return 1 if self.is_sample or self.name == "gateway" else 0
 
     def is_there(self) -> bool:
@@ -72,8 +87,20 @@ PARTS: tuple[Part, ...] = (
     Part("maintenance", "postroad.cli.parts_bus:maintenance", "housekeeping of the bus"),
     Part("alerts", "postroad.cli.parts_alerts:alerts", "tells people", needs="postroad.alerts"),
     Part("bridges", "postroad.cli.parts_bridge:bridges", "carry", needs="postroad.bridge.house"),
-    Part("exchange", "postroad.cli.parts_exchange:exchange", "files", needs="postroad.exchange"),
-    Part("intake", "postroad.cli.parts_intake:intake", "its web", needs="postroad.intake"),
+    Part(
+        "exchange",
+        "postroad.cli.parts_exchange:exchange",
+        "files",
+        needs="postroad.exchange",
+        prefix="/exchange",
+    ),
+    Part(
+        "intake",
+        "postroad.cli.parts_intake:intake",
+        "its web",
+        needs="postroad.intake",
+        prefix="/intake",
+    ),
     Part("celery-worker", "postroad.cli.parts_intake:worker", "tasks", needs="postroad.intake"),
     Part("celery-beat", "postroad.cli.parts_intake:beat", "schedule", needs="postroad.intake"),
     Part(
@@ -87,6 +114,7 @@ PARTS: tuple[Part, ...] = (
         "postroad.cli.parts_coordination:gateway",
         "coordination's web",
         needs="postroad.coordination",
+        prefix="/coordination",
     ),
     Part("web", "postroad.cli.web:web", "console, interfaces, metrics", needs="nicegui"),
     Part("sample-orders", "postroad.cli.sample:orders", "orders, bills", is_sample=True),

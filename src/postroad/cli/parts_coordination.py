@@ -98,18 +98,19 @@ def coordination(context: PartContext) -> Service:
 
 
 def gateway(context: PartContext) -> Service:
-    """Make the HTTP face; the web part leads to it."""
+    """Make the HTTP interface."""
     databases = find_databases(context)
     settings = context.application.settings.coordination
     return Gateway(
         databases.writer,
         databases.coordinator,
         databases.reader,
-        host="127.0.0.1",
-        port=context.port("coordination", settings.port),
+        host=settings.host,
+        port=settings.port,
         token=settings.token.get_secret_value() if settings.token else None,
         after_timeout=settings.after_timeout,
         http=context.application.settings.http,
+        publish=context.publish("/coordination"),
     )
 
 

@@ -25,23 +25,23 @@ EVENT_QUEUES = ("exchange_events", "file_events")
 
 
 def exchange(context: PartContext) -> Service:
-    """Make the server; the web part leads to it."""
+    """Make the server."""
     settings = context.application.settings
     return ExchangeServer(
         context.dsn,
         exchange_root(context.application),
         settings.exchange,
-        host="127.0.0.1",
-        port=context.port("exchange", settings.exchange.port),
         is_pooled=settings.database.is_pooled,
         http=settings.http,
+        publish=context.publish("/exchange"),
     )
 
 
 def partners(context: PartContext) -> Service:
     """Make a mobile client and ERP instances."""
-    port = context.port("exchange", context.application.settings.exchange.port)
-    url = f"http://127.0.0.1:{port}"
+    url = context.mounts.url if context.mounts is not None else None
+    if url is None:
+        url = f"http://127.0.0.1:{context.application.settings.exchange.port}"
     folder = context.application.data_folder / "sample"
     services: list[Service] = []
     for database, instances in DATABASES.items():

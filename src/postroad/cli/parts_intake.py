@@ -1,6 +1,10 @@
-"""The parts of the intake: its web interface, the Celery worker, the scheduler."""
+"""The services of the intake: its web interface, the Celery worker, the scheduler."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fastapi import FastAPI
 
 from postroad.cli.command_service import CommandService
 from postroad.cli.intake_context import api_token
@@ -9,6 +13,9 @@ from postroad.intake.api import create_api
 from postroad.intake.context import IntakeContext
 from postroad.service import Service
 from postroad.web import WebServer
+
+if TYPE_CHECKING:
+    from postroad.cli.parts import Publish
 
 __all__ = ["beat", "intake", "make_context", "worker"]
 
@@ -24,11 +31,28 @@ def make_context(context: PartContext) -> IntakeContext:
 
 
 def intake(context: PartContext) -> Service:
-    """Make the web interface; the web part leads to it."""
-    port = context.port("intake", context.application.settings.intake.port)
+    """Make the web interface."""
+    settings = context.application.settings
     app = create_api(make_context(context), api_token(context.application))
-    http = context.application.settings.http
-    return WebServer(app, host="127.0.0.1", port=port, name="intake", http=http)
+    if (publish := context.publish("/intake")) is not None:
+        return _Mounted(app, publish)
+    intake = settings.intake
+    return WebServer(app, host=intake.host, port=intake.port, name="intake", http=settings.http)
+
+
+class _Mounted(Service):
+    """The web interface as a part of the server of `up`, with the lifespan of a server."""
+
+    def __init__(self, app: FastAPI, publish: Publish) -> None:
+        super().__init__("intake")
+        self._app = app
+        self._publish = publish
+
+    async def run(self) -> None:
+        """Serve until stopped."""
+        async with self._app.router.lifespan_context(self._app), self._publish(self._app):
+            self.announce_ready()
+            await self.stopping.wait()
 
 
 def worker(context: PartContext) -> Service:
@@ -39,7 +63,7 @@ def worker(context: PartContext) -> Service:
 
 
 def beat(context: PartContext) -> Service:
-    """Make the scheduler; beside sample partners it looks often, so that a file comes soon."""
+    """Make the scheduler; with sample partners it polls often, so that a file arrives soon."""
     environment = {}
     is_default = "intake.discover_interval" not in context.application.loaded.sources
     if is_default and context.wishes.get("has_sample"):

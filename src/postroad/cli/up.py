@@ -1,24 +1,26 @@
-"""`postroad up`: everything there is, on the embedded PostgreSQL unless a database is named."""
+"""`postroad up`: all services in one process, on the embedded PostgreSQL unless one is named."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import signal
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import click
+import uvloop
 
+from postroad import trace
 from postroad.cli.context import Application, pass_application
+from postroad.cli.log_file import ServiceLogStream
 from postroad.cli.output import print_table
-from postroad.cli.parts import Part, find_part, present_parts
-from postroad.cli.ports import check_port, choose_port
+from postroad.cli.parts import Part, PartContext, find_part, present_parts
 from postroad.cli.rooms import SCHEMAS
-from postroad.cli.spawning import NurseryService
-from postroad.cli.supervisor import Child, ChildPlan, Supervisor
+from postroad.cli.supervisor import ServicePlan, Supervisor
 from postroad.cli.up_lock import UpLock
 from postroad.cli.up_report import Reporter
 from postroad.console.accounts import FIRST_ACCOUNT, Accounts
@@ -26,16 +28,15 @@ from postroad.postgres import connect, install
 from postroad.postgres.connections import open_async_pool
 from postroad.postgres.embedded_service import EmbeddedService
 from postroad.settings import masked_database_url
+from postroad.web.mounts import Mounts
+from postroad.web.server import listen
 
 __all__ = ["up"]
-
-# Each service is the command `serve`.
-COMMAND = "postroad.cli.serve"
 
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What the caller asked for."""
+    """The options of the command."""
 
     seconds: float | None
     rate: float
@@ -92,8 +93,11 @@ def up(
     folder = application.data_folder
     with UpLock(folder, application.named_database) as lock:
         wishes = Wishes(seconds, rate, has_sample, host, port, only)
-        check_port(host or http.host, http.port if port is None else port)
-        asyncio.run(_up(application, wishes, lock))
+        # Refused before the database is started.
+        listen(host or http.host, http.port if port is None else port).close()
+        application.set_up_logs(ServiceLogStream())
+        trace.open_telemetry()
+        uvloop.run(_up(application, wishes, lock))
     click.echo("stopped")
 
 
@@ -102,12 +106,11 @@ async def _up(application: Application, wishes: Wishes, lock: UpLock) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
-    # Left in reverse order: who uses the server goes before the server.
+    # Left in reverse order: the services end before the database.
     async with AsyncExitStack() as running:
         parts = _parts(wishes)
-        # It imports what services stand on, while the database starts.
-        nursery = NurseryService([COMMAND, *dict.fromkeys(part.module for part in parts)])
-        await running.enter_async_context(nursery)
+        # The services are imported while the database starts.
+        importing = asyncio.create_task(asyncio.to_thread(_import, parts))
         dsn = application.named_database
         if dsn is None:
             click.echo("starting PostgreSQL …")
@@ -116,11 +119,15 @@ async def _up(application: Application, wishes: Wishes, lock: UpLock) -> None:
             dsn = embedded.dsn()
         await asyncio.to_thread(_install, dsn)
         password = await _first_password(dsn)
-        supervisor = Supervisor(nursery.spawn)
-        # Left after the children have: its last report is that none runs here any more.
+        await importing
+        supervisor = Supervisor()
+        # Left after the services: its last report is that none runs here any more.
         await running.enter_async_context(Reporter(dsn, supervisor))
         running.push_async_callback(supervisor.stop)
-        starting = asyncio.create_task(_start_all(application, wishes, parts, dsn, supervisor))
+        mounts = Mounts(part.prefix for part in parts if part.prefix)
+        context = PartContext(application, dsn, asdict(wishes), mounts)
+        click.echo(f"starting {', '.join(part.name for part in parts)} …")
+        starting = asyncio.create_task(supervisor.start(*(_plan(context, part) for part in parts)))
         asked = asyncio.create_task(stopping.wait())
         await asyncio.wait({starting, asked}, return_when=asyncio.FIRST_COMPLETED)
         asked.cancel()
@@ -128,12 +135,11 @@ async def _up(application: Application, wishes: Wishes, lock: UpLock) -> None:
             starting.cancel()
             return
         starting.result()
-        url = _url(supervisor)
-        lock.tell(url)
-        _print_addresses(application, dsn, url, password)
+        lock.tell(mounts.url)
+        _print_addresses(application, dsn, mounts.url, password)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wishes.seconds):
-                await stopping.wait()
+                await supervisor.join_or(stopping)
         click.echo("stopping …")
 
 
@@ -145,42 +151,21 @@ def _parts(wishes: Wishes) -> list[Part]:
     ]
 
 
-async def _start_all(
-    application: Application,
-    wishes: Wishes,
-    parts: list[Part],
-    dsn: str,
-    supervisor: Supervisor,
-) -> None:
-    told = {
-        "dsn": dsn,
-        "host": wishes.host,
-        "port": wishes.port,
-        "rate": wishes.rate,
-        "has_sample": wishes.has_sample,
-        "ports": _ports(application, wishes),
-    }
-    click.echo(f"starting {', '.join(part.name for part in parts)} …")
-    await supervisor.start(*(_plan(application, part, told) for part in parts))
+def _import(parts: list[Part]) -> None:
+    for module in dict.fromkeys(part.module for part in parts):
+        # A module that cannot be imported fails again, with its reason, when its service starts.
+        with contextlib.suppress(Exception):
+            importlib.import_module(module)
 
 
-def _plan(application: Application, part: Part, told: dict[str, Any]) -> ChildPlan:
-    log_file = _logs(application) / f"{part.name}.log"
-    serve = [*application.child_flags(), "serve", part.name, "--child"]
-    return ChildPlan(part.name, serve, told, part.stage, log_file)
+def _plan(context: PartContext, part: Part) -> ServicePlan:
+    log_file = _logs(context.application) / f"{part.name}.log"
+    make = partial(part.service, context)
+    return ServicePlan(part.name, make, part.stage, log_file, is_vital=part.name == "web")
 
 
 def _logs(application: Application) -> Path:
     return application.data_folder / "logs"
-
-
-def _ports(application: Application, wishes: Wishes) -> dict[str, int]:
-    """Choose the ports of the rooms' own servers; they listen on loopback behind the one port."""
-    return {
-        room: choose_port("127.0.0.1", section.port, is_free_wanted=wishes.port == 0)
-        for room in ("exchange", "intake", "coordination")
-        if (section := getattr(application.settings, room, None)) is not None
-    }
 
 
 def _install(dsn: str) -> None:
@@ -195,11 +180,6 @@ async def _first_password(dsn: str) -> str | None:
         return await Accounts(pool).ensure_first()
     finally:
         await pool.close()
-
-
-def _url(supervisor: Supervisor) -> str | None:
-    web: Child | None = next((one for one in supervisor.children if one.name == "web"), None)
-    return str(web.answer["url"]) if web is not None and "url" in web.answer else None
 
 
 def _print_addresses(

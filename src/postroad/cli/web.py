@@ -1,13 +1,9 @@
-"""The one HTTP application: the console, the interfaces of all rooms, metrics, health.
-
-A room gets its mount by one line in `MOUNTS`.
-"""
+"""The web service: the console, metrics, health, and the interfaces that components mount."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from typing import Any
 
 from fastapi import FastAPI
@@ -15,7 +11,6 @@ from fastapi import FastAPI
 from postroad import __version__
 from postroad.bus import AsyncBus
 from postroad.cli.parts import PartContext
-from postroad.cli.proxy import Proxy
 from postroad.cli.web_rooms import open_rooms
 from postroad.console.accounts import Accounts
 from postroad.console.application import add_console, add_health
@@ -25,33 +20,16 @@ from postroad.console.gate import PREFIX
 from postroad.console.history import History
 from postroad.console.house import House
 from postroad.console.looks import Looks
-from postroad.console.pages import is_there
 from postroad.console.services import ServiceBoard
 from postroad.postgres.connections import open_async_pool, open_pool
 from postroad.service import Service
 from postroad.settings import HttpSettings
 from postroad.web import WebServer, prepare
+from postroad.web.mounts import Mounts
 
-__all__ = ["MOUNTS", "Mount", "WebService", "web"]
+__all__ = ["WebService", "web"]
 
 POOL_SIZE = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Mount:
-    """A room's part of the application: where it is, and the room whose server answers."""
-
-    path: str
-    package: str
-    room: str
-
-
-# Rooms have servers of their own, so that neither a slow upload nor a crash there is felt here.
-MOUNTS: tuple[Mount, ...] = (
-    Mount("/exchange/v1", "postroad.exchange", "exchange"),
-    Mount("/coordination/v1", "postroad.coordination", "coordination"),
-    Mount("/intake/v1", "postroad.intake", "intake"),
-)
 
 
 def web(context: PartContext) -> Service:
@@ -60,7 +38,10 @@ def web(context: PartContext) -> Service:
 
 
 class WebService(Service):
-    """Opens what the pages stand on, serves, closes it."""
+    """Opens the connections of the pages, serves, closes them.
+
+    NiceGUI has one application per process, so this runs once in a process.
+    """
 
     def __init__(self, context: PartContext) -> None:
         super().__init__("web")
@@ -71,19 +52,21 @@ class WebService(Service):
         """Serve until stopped."""
         http = self._http()
         async with self._house(http) as house:
-            app = _application(self._context, house)
+            mounts = self._context.mounts or Mounts()
+            mounts.app = _application(house)
             server = WebServer(
-                app, host=http.host, port=http.port, http=http, form_paths=(f"{PREFIX}/",)
+                mounts, host=http.host, port=http.port, http=http, form_paths=(f"{PREFIX}/",)
             )
             async with server:
+                mounts.url = server.url
                 self.answer = {"url": server.url}
                 self.announce_ready()
                 await self.stopping.wait()
 
     def _http(self) -> HttpSettings:
-        """Return where to listen: as the command line said, else as the settings say."""
-        told = {name: self._context.wishes.get(name) for name in ("host", "port")}
-        given = {name: value for name, value in told.items() if value is not None}
+        """Return where to listen: the options of the command line before the settings."""
+        options = {name: self._context.wishes.get(name) for name in ("host", "port")}
+        given = {name: value for name, value in options.items() if value is not None}
         return self._context.application.settings.http.model_copy(update=given)
 
     @contextlib.asynccontextmanager
@@ -121,14 +104,9 @@ class WebService(Service):
             blocking_pool.close()
 
 
-def _application(context: PartContext, house: House) -> FastAPI:
+def _application(house: House) -> FastAPI:
     app = FastAPI(title="Postroad", version=__version__, redoc_url=None)
     prepare(app)
     add_health(app, house)
-    for mount in MOUNTS:
-        section = getattr(context.application.settings, mount.room, None)
-        if is_there(mount.package) and section is not None:
-            port = context.port(mount.room, section.port)
-            app.mount(mount.path, Proxy(f"http://127.0.0.1:{port}", mount.room))
     add_console(app, house)
     return app

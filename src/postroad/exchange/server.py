@@ -13,9 +13,11 @@ import logging
 import os
 import socket
 import uuid
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 
@@ -34,6 +36,9 @@ from postroad.settings import HttpSettings
 from postroad.settings.exchange import ExchangeSettings
 from postroad.web import WebServer
 
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
 __all__ = ["ExchangeServer"]
 
 logger = logging.getLogger(__name__)
@@ -50,7 +55,7 @@ WATCH_SECONDS = 1.0
 
 
 class ExchangeServer(Service):
-    """Serves the exchange until it is stopped."""
+    """Serves the exchange until it is stopped: on a port of its own, or through `publish`."""
 
     def __init__(
         self,
@@ -62,9 +67,11 @@ class ExchangeServer(Service):
         port: int | None = None,
         is_pooled: bool = False,
         http: HttpSettings | None = None,
+        publish: Callable[[ASGIApp], AbstractAsyncContextManager[None]] | None = None,
     ) -> None:
         super().__init__("exchange")
         self._http = http
+        self._publish = publish
         self.settings = settings or ExchangeSettings()
         self.web: WebServer | None = None
         self.desk: Desk | None = None
@@ -128,12 +135,9 @@ class ExchangeServer(Service):
             upkeep = Upkeep(desk)
             upkeep.signals = self.signals
             routes = Routes(desk)
-            self.web = WebServer(
-                create_app(desk), host=self._host, port=self._port, http=self._http
-            )
-            async with upkeep, routes, self.web:
+            async with upkeep, routes, self._serving(create_app(desk)):
                 self.announce_ready()
-                logger.info("exchange_serves", extra={"url": self.web.url, "epoch": epoch})
+                logger.info("exchange_serves", extra={"epoch": epoch})
                 lock = await self._watch(lock, upkeep)
             await desk.placement.close()
             await desk.marks.close()
@@ -142,6 +146,12 @@ class ExchangeServer(Service):
                 await lock.close()
             await journal.close()
             threads.shutdown(wait=True, cancel_futures=True)
+
+    def _serving(self, app: ASGIApp) -> AbstractAsyncContextManager[Any]:
+        if self._publish is not None:
+            return self._publish(app)
+        self.web = WebServer(app, host=self._host, port=self._port, http=self._http)
+        return self.web
 
     async def _lock(self) -> psycopg.AsyncConnection[Any]:
         """Hold the journal's lock on a connection of its own. Raises RootLocked."""

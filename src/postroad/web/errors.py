@@ -13,7 +13,8 @@ WebError
 ├── MediaTypeRefused   415
 ├── HostNotAllowed     421  the header Host is not a name of this server
 ├── RequestInvalid     422  well-formed, and not acceptable
-└── CursorInvalid      422
+├── CursorInvalid      422
+└── ComponentUnavailable 503  its service does not run at the moment
 ```
 
 A component derives its own errors from these where the status fits.
@@ -27,6 +28,7 @@ from postroad.errors import Kind, PostroadError
 
 __all__ = [
     "BodyTooLarge",
+    "ComponentUnavailable",
     "Conflict",
     "CursorInvalid",
     "Forbidden",
@@ -136,3 +138,11 @@ class CursorInvalid(RequestInvalid):
     """The cursor was not given out by this list."""
 
     code = "web_cursor_invalid"
+
+
+class ComponentUnavailable(WebError):
+    """The service that answers below this path does not run at the moment."""
+
+    code = "web_component_unavailable"
+    kind = "unavailable"
+    status = 503

@@ -18,14 +18,14 @@ from postroad.web.origins import OriginCheck
 if TYPE_CHECKING:
     from postroad.settings import HttpSettings
 
-__all__ = ["AddressInUse", "WebServer"]
+__all__ = ["AddressInUse", "WebServer", "listen"]
 
 BACKLOG = 512
 GRACE_SECONDS = 10
 
 
 class AddressInUse(PostroadError):
-    """The address cannot be listened on: something else has it, or it is not ours."""
+    """The address cannot be listened on: another process has it, or it is not local."""
 
     code = "web_address_in_use"
     kind = "unavailable"
@@ -68,7 +68,7 @@ class WebServer(Service):
 
     async def run(self) -> None:
         """Listen, serve, and let requests in flight end when asked to stop."""
-        with contextlib.closing(self._listen()) as listener:
+        with contextlib.closing(listen(self.host, self.port)) as listener:
             self.port = listener.getsockname()[1]
             server = _QuietServer(
                 uvicorn.Config(
@@ -102,20 +102,22 @@ class WebServer(Service):
             raise RuntimeError("the application did not start; its log says why")
         self.announce_ready()
 
-    def _listen(self) -> socket.socket:
-        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind((self.host, self.port))
-            listener.listen(BACKLOG)
-        except OSError as failure:
-            listener.close()
-            raise AddressInUse(
-                f"cannot listen on {self.host}:{self.port}: {failure.strerror}",
-                hint="choose another --port, or 0 for a free one",
-            ) from failure
-        return listener
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket; the caller closes it. Raises AddressInUse."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except OSError as failure:
+        listener.close()
+        raise AddressInUse(
+            f"cannot listen on {host}:{port}: {failure.strerror}",
+            hint="choose another --port, or 0 for a free one",
+        ) from failure
+    return listener
 
 
 class _QuietServer(uvicorn.Server):

@@ -9,6 +9,8 @@ waiting ──the Writer's schema is there──> serving ──entities were re
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from typing import Any, Literal
 
@@ -49,7 +51,7 @@ class _Current:
 
 
 class Gateway(Service):
-    """Serves the room's HTTP until it is stopped; port 0 takes a free one."""
+    """Serves the entities over HTTP until it is stopped: on a port, or through `publish`."""
 
     def __init__(
         self,
@@ -62,9 +64,11 @@ class Gateway(Service):
         after_timeout: timedelta = AFTER_TIMEOUT_DEFAULT,
         token: str | None = None,
         http: HttpSettings | None = None,
+        publish: Callable[[ASGIApp], AbstractAsyncContextManager[None]] | None = None,
     ) -> None:
         super().__init__("coordination gateway")
         self._http = http
+        self._publish = publish
         self._databases = (writer, coordinator, reader)
         self._after_timeout = after_timeout
         self._token = token
@@ -85,10 +89,7 @@ class Gateway(Service):
         async with open_databases(*self._databases) as databases:
             replicas = await self._look(databases.reader, "replica")
             current = _Current(self._make_application(databases, shapes, replicas))
-            self.server = WebServer(
-                current, host=self._host, port=self._port, name=self.name, http=self._http
-            )
-            async with self.server:
+            async with self._serving(current):
                 self.announce_ready()
                 while not await self.pause(FOLLOW_SECONDS):
                     found = await self._look(databases.writer, "tracked")
@@ -98,6 +99,14 @@ class Gateway(Service):
                         replicas = replicas if copies is None else copies
                         current.app = self._make_application(databases, shapes, replicas)
                         self.signals.emit("followed", [shape.name for shape in shapes])
+
+    def _serving(self, app: ASGIApp) -> AbstractAsyncContextManager[Any]:
+        if self._publish is not None:
+            return self._publish(app)
+        self.server = WebServer(
+            app, host=self._host, port=self._port, name=self.name, http=self._http
+        )
+        return self.server
 
     def _make_application(
         self, databases: GatewayDatabases, shapes: list[Shape], replicas: list[Shape] | None
