@@ -40,6 +40,7 @@ logger = logging.getLogger(__name__)
 RECHECK_SECONDS = 5.0
 TEMPORARY_PORTION = 100
 MAX_REASON_CHARACTERS = 500
+NOT_OURS = "MB013"
 
 UNAWAIT = "select broker.unawait($1)"
 
@@ -238,9 +239,15 @@ class Consumption:
             self._leases.unsettled(settled)
             watch.is_stale = True
             return []
-        except BaseException:
+        except BaseException as failure:
             self._leases.unsettled(settled)
-            raise
+            if not (watch.route.is_temporary and getattr(failure, "sqlstate", None) == NOT_OURS):
+                raise
+            # A consumer with the same queue name, such as a worker with the same node name. The
+            # others of this connection must not fail with it.
+            logger.warning("queue_taken_over", extra={"queue": watch.queue})
+            self._watches = {tag: one for tag, one in self._watches.items() if one is not watch}
+            return []
         if settled:
             self._leases.acknowledged(settled, rows[0][4])
         if must_await:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
-import os
 import signal
+import sys
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -25,7 +24,6 @@ from postroad.settings import HttpSettings
 __all__ = ["intake"]
 
 CONTROL_PROCESSES = 2
-PR_SET_PDEATHSIG = 1
 
 
 @click.group()
@@ -71,25 +69,22 @@ def worker(
     Example: postroad intake worker --concurrency 4 --beat
     """
     # Celery, FastAPI and brokers are slow to import: only the commands that run them pay for it.
-    from postroad.intake.celery_worker import QUEUE, TRANSFER_QUEUE
+    from postroad.intake.celery_worker import QUEUE, TRANSFER_QUEUE, run_workers
 
+    level = application.settings.logs.level
+    workers: dict[str, dict[str, Any]] = {
+        "transfers": {"queues": TRANSFER_QUEUE, "pool_cls": pool, "concurrency": concurrency},
+        "control": {"queues": QUEUE, "concurrency": CONTROL_PROCESSES},
+    }
+    if only is not None:
+        workers = {only: workers[only]}
+    if has_beat:
+        next(iter(workers.values())).update(
+            beat=True, schedule_filename=_schedule_file(application)
+        )
     with intake_context(application) as context:
-        app = _application(application, context)
-        level = f"--loglevel={application.settings.logs.level}"
-        control = ["worker", level, "--without-mingle", f"--queues={QUEUE}"]
-        control += ["--hostname=control@%h", f"--concurrency={CONTROL_PROCESSES}"]
-        if only is None and os.fork() == 0:
-            # The other half, which ends with this process. Nothing is connected yet.
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-            app.worker_main(control)
-            os._exit(0)
-        transfers = ["worker", level, "--without-mingle", f"--queues={TRANSFER_QUEUE}"]
-        transfers += [f"--pool={pool}", f"--concurrency={concurrency or os.cpu_count()}"]
-        transfers += ["--hostname=transfers@%h"]
-        arguments = control if only == "control" else transfers
-        if has_beat:
-            arguments += ["--beat", f"--schedule={_schedule_file(application)}"]
-        app.worker_main(arguments)
+        status = run_workers(_application(application, context), level, workers)
+    sys.exit(status)
 
 
 @intake.command()

@@ -1,4 +1,4 @@
-"""The Celery application of the intake: broker, schedule, and how its workers behave.
+"""The Celery application of the intake: broker, schedule, and the processes of its workers.
 
 `create_app` makes it from settings. For Celery's own command line (`celery -A
 postroad.intake.celery_worker:app worker`) the name `app` is made from the environment when it is
@@ -7,25 +7,36 @@ first asked for, not when the module is imported.
 
 from __future__ import annotations
 
+import ctypes
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
 
+from billiard.process import current_process
 from celery import Celery
-from celery.signals import worker_process_shutdown
+from celery.signals import beat_embedded_init, worker_process_shutdown
 from psycopg.conninfo import conninfo_to_dict
 
 from postroad.broker import register
 from postroad.intake.context import IntakeContext
 from postroad.settings.intake import IntakeSettings
 
-__all__ = ["QUEUE", "TRANSFER_QUEUE", "broker_url", "create_app"]
+__all__ = ["QUEUE", "TRANSFER_QUEUE", "broker_url", "create_app", "run_workers"]
+
+logger = logging.getLogger(__name__)
 
 QUEUE = "intake"
 TRANSFER_QUEUE = "intake_transfers"
 ORPHANS_INTERVAL = timedelta(hours=1)
 # Below RabbitMQ's own limit on unacknowledged messages nothing is lost: the journal decides.
 PREFETCH = 1
+PR_SET_PDEATHSIG = 1
 
 
 def broker_url(settings: IntakeSettings, dsn: str) -> str:
@@ -82,6 +93,7 @@ def create_app(context: IntakeContext) -> Celery:
     for name in tasks.__all__:
         app.tasks[name] = getattr(tasks, name)
     worker_process_shutdown.connect(_close, weak=False, dispatch_uid="postroad.intake")
+    beat_embedded_init.connect(_end_beat_with_worker, weak=False, dispatch_uid="postroad.intake")
     return app
 
 
@@ -100,6 +112,67 @@ def _schedule(settings: IntakeSettings, tasks: Any) -> dict[str, Any]:
         }
         for task, interval in every.items()
     }
+
+
+def run_workers(app: Celery, level: str, workers: Mapping[str, Mapping[str, Any]]) -> int:
+    """Run Celery workers by name until they end; return the exit status.
+
+    The first runs in this process and a second one in a child. They end together, however either
+    of them ends, because a supervisor sees only this process.
+    """
+    (own, *others) = workers.items()
+    if not others:
+        return _run_worker(app, level, *own)
+    parent = os.getpid()
+    child = os.fork()
+    if not child:
+        # Nothing is connected yet.
+        status = 1
+        try:
+            _end_with_parent(parent)
+            status = _run_worker(app, level, *others[0])
+        except BaseException:
+            logger.exception("worker_failed")
+        finally:
+            os._exit(status)
+    is_ending = threading.Event()
+    ended: list[int] = []
+
+    def watch() -> None:
+        ended.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        if not is_ending.is_set():
+            logger.error("worker_ended", extra={"worker": others[0][0], "status": ended[0]})
+            os.kill(parent, signal.SIGTERM)
+
+    watcher = threading.Thread(target=watch, name="other worker", daemon=True)
+    watcher.start()
+    try:
+        status = _run_worker(app, level, *own)
+    finally:
+        is_ending.set()
+        if not ended:
+            os.kill(child, signal.SIGTERM)
+        watcher.join()
+    return status or int(ended[0] != 0)
+
+
+def _run_worker(app: Celery, level: str, name: str, options: Mapping[str, Any]) -> int:
+    # With the process id, because workers of one node name share their queue of remote control.
+    node = f"{name}-{os.getpid()}@{socket.gethostname()}"
+    worker = app.Worker(hostname=node, loglevel=level.upper(), without_mingle=True, **options)
+    worker.start()
+    return int(worker.exitcode or 0)
+
+
+def _end_with_parent(parent: int) -> None:
+    """Have this process terminated when its parent dies, even by `kill -9`."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _end_beat_with_worker(**_: Any) -> None:
+    _end_with_parent(current_process()._parent_pid)
 
 
 def _close(**_: Any) -> None:

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
+from typing import Any
 
 import pytest
 from kombu import Connection, Consumer, Message, Producer, Queue
@@ -15,6 +16,8 @@ from kombu.asynchronous import Hub
 from postroad.broker.transport import LOOP_SECONDS
 from postroad.testing import wait_until
 
+# As Celery declares the queue of a worker's remote control.
+EXCLUSIVE = {"auto_delete": True, "expires": 10.0, "durable": False}
 UNREADABLE = (
     "no json",
     "[]",
@@ -29,11 +32,17 @@ UNREADABLE = (
 
 @contextmanager
 def consuming(
-    connection: Connection, queue: str = "jobs", prefetch: int = 0, **options: object
+    connection: Connection,
+    queue: str = "jobs",
+    prefetch: int = 0,
+    queue_options: dict[str, Any] | None = None,
+    **options: object,
 ) -> Iterator[list[Message]]:
     got: list[Message] = []
     channel = connection.channel()
-    consumer = Consumer(channel, [Queue(queue)], on_message=got.append, **options)
+    consumer = Consumer(
+        channel, [Queue(queue, **(queue_options or {}))], on_message=got.append, **options
+    )
     consumer.qos(prefetch_count=prefetch)
     with consumer:
         yield got
@@ -320,6 +329,21 @@ def test_what_nobody_can_read_goes_to_the_dead_and_the_rest_comes(
             message.ack()
     assert link.run("select count(*) from mbus.dead") == [(len(UNREADABLE),)]
     assert held(broker) == 0
+
+
+def test_a_temporary_queue_goes_to_its_last_consumer_and_the_first_keeps_its_others(
+    broker: Connection, other: Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    publish(other, 1)
+    with consuming(broker) as got, consuming(broker, "control", queue_options=EXCLUSIVE) as first:
+        drain(broker, got, 1)
+        with consuming(other, "control", queue_options=EXCLUSIVE) as second:
+            Producer(broker).publish("ping", routing_key="control")
+            assert drain(other, second, 1) == ["ping"]
+            publish(other, 2)
+            assert drain(broker, got, 2) == [1, 2]
+    assert first == []
+    assert "queue_taken_over" in caplog.text
 
 
 def test_getting_one_message_passes_over_what_nobody_can_read(broker: Connection) -> None:
