@@ -49,7 +49,9 @@ def run(lab: Lab) -> Findings:
 
 def _measure(lab: Lab, root: Path, port: int, pid: int) -> Findings:
     with psycopg.connect(lab.dsn) as connection:
-        tokens = [operations.add_client(connection, f"c{n}").token for n in range(CLIENTS)]
+        tokens = [
+            operations.add_client(connection, f"c{n}", databases=None).token for n in range(CLIENTS)
+        ]
     count = lab.scaled(MESSAGES / CLIENTS, 10)
     _load(lab, port, "intake", 10, tokens)
     ratios, rates = [], []

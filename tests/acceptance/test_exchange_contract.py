@@ -116,6 +116,7 @@ class House:
             self.pid = None
 
     def token(self, name: str, **rights: Any) -> str:
+        rights.setdefault("databases", None)
         with psycopg.connect(self.dsn) as connection:
             return str(operations.add_client(connection, name, **rights).token)
 

@@ -166,7 +166,7 @@ class Stage:
     def _set_exchange(self) -> None:
         """Leave one process in doubt, and messages that wait for another."""
         with psycopg.connect(self._dsn) as connection:
-            token = exchange_operations.add_client(connection, "shop-erp").token
+            token = exchange_operations.add_client(connection, "shop-erp", databases=None).token
         with httpx.Client(
             base_url=f"{self._console.exchange_url}/exchange/v1",
             headers={"Authorization": f"Bearer {token}"},

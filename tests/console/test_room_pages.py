@@ -28,7 +28,7 @@ def test_a_process_in_doubt_comes_first_and_is_resolved(
 ) -> None:
     database = f"sales-{language}"
     with psycopg.connect(console.dsn) as connection:
-        token = operations.add_client(connection, f"erp-{language}").token
+        token = operations.add_client(connection, f"erp-{language}", databases=None).token
     with httpx.Client(
         base_url=f"{console.exchange_url}/exchange/v1", headers={"Authorization": f"Bearer {token}"}
     ) as erp:

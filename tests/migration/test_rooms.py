@@ -48,6 +48,7 @@ BACK = {
         alter table exchange.message drop column is_parked_by_file;
         alter table exchange.lane drop column replies;
         alter table exchange.server drop column root_path;
+        alter table exchange.client drop column may_send, drop column may_take;
     """,
     "coordination": """
         alter table coordination."AppEvent" drop column "TraceParent";

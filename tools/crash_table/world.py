@@ -114,7 +114,9 @@ class World:
         self._lines = threading.local()
         with psycopg.connect(dsn) as connection:
             self.tokens = {
-                name: operations.add_client(connection, name, is_admin=name == "admin").token
+                name: operations.add_client(
+                    connection, name, is_admin=name == "admin", databases=None
+                ).token
                 for name in ("phone", "erp", "other", "admin")
             }
 
@@ -122,7 +124,7 @@ class World:
         """Make clients known and return their tokens."""
         with psycopg.connect(self.dsn) as connection:
             return [
-                operations.add_client(connection, f"{stem}-{number}").token
+                operations.add_client(connection, f"{stem}-{number}", databases=None).token
                 for number in range(count)
             ]
 

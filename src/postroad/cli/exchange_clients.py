@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
+from typing import Any, TypeVar
 
 import click
 
@@ -12,6 +14,35 @@ from postroad.cli.output import dry_run_option, json_option, print_json, print_t
 from postroad.exchange import operations, status
 
 __all__ = ["clients", "databases"]
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def _rights(*, default: bool | None) -> Callable[[Command], Command]:
+    """Add the options of rights; what is not given is None, except `--admin` of a new client."""
+
+    def decorate(command: Command) -> Command:
+        for option in (
+            click.option("--recipient", "recipients", multiple=True, help="May take for it, too."),
+            click.option("--take/--no-take", "may_take", default=None, help="May take messages."),
+            click.option("--send/--no-send", "may_send", default=None, help="May send messages."),
+            click.option("--all-databases", is_flag=True, help="Every database, now and later."),
+            click.option("--database", "databases", multiple=True, help="A database it may use."),
+            click.option("--admin/--no-admin", "is_admin", default=default, help="Administrates."),
+        ):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def _given(rights: dict[str, Any]) -> dict[str, Any]:
+    """Return the rights that were given as options."""
+    has_all = rights.pop("all_databases")
+    if has_all and rights["databases"]:
+        raise click.UsageError("give --database or --all-databases, not both")
+    given = {name: value for name, value in rights.items() if value not in (None, ())}
+    return {**given, "databases": None} if has_all else given
 
 
 @click.group(invoke_without_command=True)
@@ -40,9 +71,17 @@ def list_clients(application: Application, as_json: bool) -> None:
         print_json(found)
         return
     print_table(
-        ("client", "admin", "databases", "recipients", "since"),
+        ("client", "admin", "databases", "sends", "takes", "recipients", "since"),
         [
-            (c["id"], c["is_admin"], c["databases"] or "all", c["recipients"], c["created_at"])
+            (
+                c["id"],
+                c["is_admin"],
+                "all" if c["databases"] is None else c["databases"],
+                c["may_send"],
+                c["may_take"],
+                c["recipients"],
+                c["created_at"],
+            )
             for c in found
         ],
     )
@@ -50,32 +89,46 @@ def list_clients(application: Application, as_json: bool) -> None:
 
 @clients.command("add")
 @click.argument("client_id", metavar="ID")
-@click.option("--admin", "is_admin", is_flag=True, help="May use the administrators' calls.")
-@click.option("--database", "names", multiple=True, help="Only this database; may be repeated.")
-@click.option("--recipient", "recipients", multiple=True, help="May fetch for this recipient, too.")
+@_rights(default=False)
 @json_option
 @pass_application
-def add_client(
-    application: Application,
-    client_id: str,
-    is_admin: bool,
-    names: tuple[str, ...],
-    recipients: tuple[str, ...],
-    as_json: bool,
-) -> None:
-    """Make a client known and print its token, this once.
+def add_client(application: Application, /, client_id: str, as_json: bool, **rights: Any) -> None:
+    """Add a client and print its token, this once.
+
+    Without --database and --all-databases it only receives replies.
 
     Example: postroad exchange clients add erp-1 --database sales --json
     """
     with exchange_connection(application) as connection:
-        made = operations.add_client(
-            connection, client_id, is_admin=is_admin, databases=names, recipients=recipients
-        )
+        made = operations.add_client(connection, client_id, **_given(rights))
     if as_json:
         print_json(asdict(made))
         return
     click.echo(f"client {made.id} may call with this token, which is not shown again:\n")
     click.echo(f"  {made.token}\n")
+
+
+@clients.command("change")
+@click.argument("client_id", metavar="ID")
+@_rights(default=None)
+@json_option
+@pass_application
+def change_client(
+    application: Application, /, client_id: str, as_json: bool, **rights: Any
+) -> None:
+    """Change the rights that are named; the token stays. Applied within two seconds.
+
+    Example: postroad exchange clients change erp-1 --database sales --database stock --no-send
+    """
+    given = _given(rights)
+    if not given:
+        raise click.UsageError("name a right to change")
+    with exchange_connection(application) as connection:
+        operations.change_client(connection, client_id, **given)
+    if as_json:
+        print_json({"id": client_id, "status": "OK"})
+    else:
+        click.echo(f"the rights of client {client_id} are changed")
 
 
 @clients.command("renew")

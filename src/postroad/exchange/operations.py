@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import EllipsisType
 from typing import Any, LiteralString
 
 import psycopg
@@ -30,6 +31,7 @@ __all__ = [
     "add_client",
     "add_database",
     "add_route",
+    "change_client",
     "release",
     "remove_client",
     "remove_route",
@@ -43,7 +45,11 @@ __all__ = [
 
 ADD_CLIENT = (
     "select exchange.add_client(p_id => %s, p_secret_hash => %s, p_is_admin => %s,"
-    " p_databases => %s::text[], p_recipients => %s::text[])"
+    " p_databases => %s::text[], p_recipients => %s::text[], p_may_send => %s, p_may_take => %s)"
+)
+CHANGE_CLIENT = (
+    "select exchange.change_client(p_id => %s, p_is_admin => %s, p_databases => %s::text[],"
+    " p_has_all_databases => %s, p_recipients => %s::text[], p_may_send => %s, p_may_take => %s)"
 )
 RENEW_CLIENT = "select exchange.renew_client(p_id => %s, p_secret_hash => %s)"
 REMOVE_CLIENT = "select exchange.remove_client(p_id => %s)"
@@ -81,6 +87,8 @@ class NewClient:
     is_admin: bool
     databases: list[str] | None
     recipients: list[str]
+    may_send: bool
+    may_take: bool
 
 
 def add_client(
@@ -88,20 +96,44 @@ def add_client(
     id_: str,
     *,
     is_admin: bool = False,
-    databases: Sequence[str] | None = None,
+    databases: Sequence[str] | None = (),
     recipients: Sequence[str] = (),
+    may_send: bool = True,
+    may_take: bool = True,
 ) -> NewClient:
-    """Make a client known and return its token. Raises ClientExists, ContentInvalid."""
+    """Add a client and return its token. Raises ClientExists, ContentInvalid.
+
+    It may send to and take from the `databases`; None: from all. Without one it only receives
+    replies. `recipients` are others for whom it may take.
+    """
     for name in (id_, *(databases or ()), *recipients):
         _refuse_no_id(name)
     token = new_token("px")
-    allowed = list(databases) if databases else None
-    _run(
-        connection,
-        ADD_CLIENT,
-        (id_, hash_token(token), is_admin, allowed, list(recipients)),
-    )
-    return NewClient(id_, token, is_admin, allowed, list(recipients))
+    rights = (None if databases is None else list(databases), list(recipients), may_send, may_take)
+    _run(connection, ADD_CLIENT, (id_, hash_token(token), is_admin, *rights))
+    return NewClient(id_, token, is_admin, *rights)
+
+
+def change_client(
+    connection: Connection[Any],
+    id_: str,
+    *,
+    is_admin: bool | None = None,
+    databases: Sequence[str] | EllipsisType | None = ...,
+    recipients: Sequence[str] | None = None,
+    may_send: bool | None = None,
+    may_take: bool | None = None,
+) -> None:
+    """Change the rights that are given; a server applies it within two seconds.
+
+    `databases` None: all, `...`: as they are. Raises ClientNotFound, ContentInvalid.
+    """
+    names = list(databases) if isinstance(databases, Sequence) else None
+    for name in (*(names or ()), *(recipients or ())):
+        _refuse_no_id(name)
+    others = None if recipients is None else list(recipients)
+    given = (id_, is_admin, names, databases is None, others, may_send, may_take)
+    _run(connection, CHANGE_CLIENT, given)
 
 
 def renew_client(connection: Connection[Any], id_: str) -> str:

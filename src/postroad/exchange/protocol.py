@@ -83,7 +83,8 @@ def judge(answer: dict[str, Any], process: str) -> dict[str, Any]:
             raise ProcessNotFound(f"there is no process {process}", process=process)
         case "FORBIDDEN":
             raise NotAllowed(
-                f"process {process} is another client's", hint="only its owner may do this"
+                f"process {process} is another client's",
+                hint="only its owner may do this; others resolve it once it is in doubt",
             )
         case "NAMES":
             raise FileNotInProcess(

@@ -42,9 +42,11 @@ class RunningExchange:
         return self._server.url
 
     def token(self, client: str, *, is_admin: bool = False) -> str:
-        """Make a client known and return its token."""
+        """Add a client that may send to and take from all databases, and return its token."""
         with psycopg.connect(self._dsn) as connection:
-            return operations.add_client(connection, client, is_admin=is_admin).token
+            return operations.add_client(
+                connection, client, is_admin=is_admin, databases=None
+            ).token
 
     def start(self) -> Self:
         """Start it and wait until it serves; raise what it failed with."""

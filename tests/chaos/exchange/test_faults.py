@@ -338,7 +338,10 @@ async def test_a_clock_that_jumps_and_a_server_that_is_stopped_disturb_nothing(
     from tools.crash_table.world import free_port
 
     with psycopg.connect(database) as connection:
-        tokens = {name: operations.add_client(connection, name).token for name in ("phone", "erp")}
+        tokens = {
+            name: operations.add_client(connection, name, databases=None).token
+            for name in ("phone", "erp")
+        }
     clock = StrangeClock(tmp_path)
     port = free_port()
     server = await asyncio.create_subprocess_exec(

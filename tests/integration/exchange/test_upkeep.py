@@ -332,6 +332,10 @@ async def test_the_command_line_does_what_operators_need(exchange: Room) -> None
         return json.loads(result.stdout) if result.stdout else None
 
     assert (await command("clients", "add", "tablet", "--admin"))["token"]
+    await command("clients", "change", "tablet", code=2)
+    assert (await command("clients", "change", "tablet", "--all-databases", "--no-take"))["id"]
+    (tablet,) = [row for row in await command("clients") if row["id"] == "tablet"]
+    assert (tablet["databases"], tablet["may_send"], tablet["may_take"]) == (None, True, False)
     assert [row["id"] for row in await command("databases")] == ["sales"]
     assert (await command("databases", "add", "stock", "--resolution", "manual"))["id"] == "stock"
     assert len(await command("processes")) == 2

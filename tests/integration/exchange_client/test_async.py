@@ -14,7 +14,13 @@ from typing import Any
 import psycopg
 import pytest
 
-from postroad.exchange.client import AsyncExchange, ConnectionBusy, Exchange, ProcessCancelled
+from postroad.exchange.client import (
+    AsyncExchange,
+    ConnectionBusy,
+    Exchange,
+    ProcessCancelled,
+    Refused,
+)
 from postroad.testing import wait_until_async
 from tests.fixtures.exchange_server import ExchangeProcess, unique
 from tests.integration.exchange_client.erps import Erp
@@ -135,7 +141,7 @@ async def test_a_cancelled_task_ends_its_process_before_its_connection_is_rolled
     await connection.close()
 
 
-async def test_a_process_that_others_settled_does_not_commit(
+async def test_a_process_that_others_marked_as_aborted_does_not_commit(
     served: ExchangeProcess,
     clients: tuple[AsyncExchange, AsyncExchange],
     make_erp: Callable[[str], Erp],
@@ -151,8 +157,9 @@ async def test_a_process_that_others_settled_does_not_commit(
         ):
             await connection.execute(INSERT, ("m1", work.id))
             async with await psycopg.AsyncConnection.connect(erp.dsn) as another:
-                outcomes = await other.settle(database, another, [work.id])
-            assert outcomes == {work.id: "ABORTED"}
+                # The exchange refuses the report about a live process; the marker stays.
+                with pytest.raises(Refused):
+                    await other.settle(database, another, [work.id])
 
     with pytest.raises(ProcessCancelled):
         await settled_midway()

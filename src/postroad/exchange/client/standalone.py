@@ -810,10 +810,11 @@ def started(database: str, request: dict[str, Any], may_create: bool | None) -> 
         if resolved:
             request["resolved"] = resolved
         answer = yield ("http", "start", request)
-        if heard:
+        status = answer["status"]
+        # BUSY: another instance's process may still be ready, and is not settled by this report.
+        if heard and status != "BUSY":
             yield from _acknowledged(heard)
             heard = []
-        status = answer["status"]
         if status == "STARTED" and answer["process"]["state"] != "STARTED":
             # The answer came so late that the process has ended meanwhile.
             request["attempt"] = uuid.uuid4().hex

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import Literal
 
 from fastapi import Request
 
@@ -27,13 +28,16 @@ class Caller:
     is_admin: bool
     databases: frozenset[str] | None
     recipients: frozenset[str]
+    may_send: bool
+    may_take: bool
 
-    def refuse_other_databases(self, database: str) -> None:
-        """Raise NotAllowed unless the client has rights on a database."""
-        if self.databases is not None and database not in self.databases:
+    def require(self, right: Literal["send", "take"], database: str) -> None:
+        """Raise NotAllowed unless the client may send to a database, or take from it."""
+        has_right = self.may_send if right == "send" else self.may_take
+        if not has_right or (self.databases is not None and database not in self.databases):
             raise NotAllowed(
-                f"{self.id} has no rights on database {database}",
-                hint="an administrator grants them with: postroad exchange clients add --database",
+                f"{self.id} has no right to {right} on database {database}",
+                hint="an administrator grants it with: postroad exchange clients change",
             )
 
     def recipient(self, wanted: str | None) -> str:
@@ -43,7 +47,7 @@ class Caller:
         if wanted not in self.recipients:
             raise NotAllowed(
                 f"{self.id} may not fetch for {wanted}",
-                hint="leave recipient out, or have it granted: clients add --recipient",
+                hint="leave recipient out, or have it granted: clients change --recipient",
             )
         return wanted
 
@@ -71,6 +75,8 @@ class Identity:
             is_admin=row["is_admin"],
             databases=None if row["databases"] is None else frozenset(row["databases"]),
             recipients=frozenset(row["recipients"]),
+            may_send=row["may_send"],
+            may_take=row["may_take"],
         )
         if len(self._known) >= REMEMBERED_MOST:
             self._known.clear()
@@ -83,6 +89,6 @@ class Identity:
         if not caller.is_admin:
             raise NotAllowed(
                 f"{caller.id} is not an administrator",
-                hint="use the secret of a client made with: clients add --admin",
+                hint="use the token of a client that was added with: clients add --admin",
             )
         return caller

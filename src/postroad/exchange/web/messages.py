@@ -52,7 +52,7 @@ def message_routes(identity: Identity, intake: Intake, replies: Replies) -> Mess
         async with body_of(request) as body:
             given = parsed(Message, body)
             del body
-            caller.refuse_other_databases(given.database)
+            caller.require("send", given.database)
             content = content_of(given)
         arrival = Arrival(
             caller.id, given.database, given.id, given.recipient, given.order, content

@@ -71,7 +71,7 @@ def process_routes(identity: Identity, processes: Processes, desk: Desk) -> Proc
         caller = await identity.caller(request)
         async with body_of(request) as body:
             given = parsed(Start, body)
-        caller.refuse_other_databases(given.database)
+        caller.require("take", given.database)
         settings = desk.settings
         wish = Wish(
             client=caller.id,
@@ -230,7 +230,7 @@ def process_routes(identity: Identity, processes: Processes, desk: Desk) -> Proc
         responses=_answers(Prepared, 401, 403, 404, 409, 413, 415, 422, 503),
     )
     async def resolve(request: Request, id: str) -> Response:
-        """Settle a process in doubt, by any instance on its database."""
+        """Report the outcome of a process: its owner at any time, another instance in doubt."""
         caller = await identity.caller(request)
         async with body_of(request) as body:
             given = parsed(Resolve, body)
@@ -238,7 +238,7 @@ def process_routes(identity: Identity, processes: Processes, desk: Desk) -> Proc
         database = await processes.database_of(id)
         if database is None:
             raise ProcessNotFound("there is no such process")
-        caller.refuse_other_databases(database)
+        caller.require("take", database)
         return answer(await processes.end("resolve", caller.id, id, outcome=given.outcome))
 
     return ProcessRoutes(routes, start, prepare, commit)

@@ -1,19 +1,45 @@
--- Makes a client known.  Errors: MX010 exists already (also in another case).
+-- Adds a client.  p_databases null: all.  Errors: MX010 exists already (also in another case).
 create or replace function exchange.add_client(
-  p_id text, p_secret_hash text, p_is_admin boolean, p_databases text[], p_recipients text[])
+  p_id text, p_secret_hash text, p_is_admin boolean, p_databases text[], p_recipients text[],
+  p_may_send boolean default true, p_may_take boolean default true)
 returns exchange.client
 language plpgsql volatile set search_path from current as $$
 declare
   v_client exchange.client;
 begin
-  insert into exchange.client (id, secret_hash, is_admin, databases, recipients)
-  values (p_id, p_secret_hash, p_is_admin, p_databases, coalesce(p_recipients, '{}'))
+  insert into exchange.client (id, secret_hash, is_admin, databases, recipients, may_send, may_take)
+  values (p_id, p_secret_hash, p_is_admin, p_databases, coalesce(p_recipients, '{}'), p_may_send, p_may_take)
   on conflict do nothing returning * into v_client;
   if v_client.id is null then
     raise exception 'there is a client % already', quote_literal(p_id)
       using errcode = 'MX010', hint = 'Names that differ only by case are the same. A new secret: postroad exchange clients renew.';
   end if;
   return v_client;
+end $$;
+
+-- Changes the rights of a client; null: stays as it is.  A server applies it within two seconds.  Errors: MX011.
+create or replace function exchange.change_client(
+  p_id text, p_is_admin boolean, p_databases text[], p_has_all_databases boolean, p_recipients text[],
+  p_may_send boolean, p_may_take boolean)
+returns exchange.client
+language plpgsql volatile set search_path from current as $$
+declare
+  v_client exchange.client;
+begin
+  update exchange.client c
+  set is_admin = coalesce(p_is_admin, c.is_admin), recipients = coalesce(p_recipients, c.recipients),
+      databases = case when p_has_all_databases then null else coalesce(p_databases, c.databases) end,
+      may_send = coalesce(p_may_send, c.may_send), may_take = coalesce(p_may_take, c.may_take)
+  where c.id = p_id returning c.* into v_client;
+  if v_client.id is null then perform exchange._refuse_unknown_client(p_id); end if;
+  return v_client;
+end $$;
+
+create or replace function exchange._refuse_unknown_client(p_id text) returns void
+language plpgsql volatile set search_path from current as $$
+begin
+  raise exception 'there is no client %', quote_literal(p_id)
+    using errcode = 'MX011', hint = 'List them: postroad exchange clients list';
 end $$;
 
 -- Gives a client a new secret; a server refuses the old one within two seconds.  Errors: MX011.
@@ -23,10 +49,7 @@ declare
   v_client exchange.client;
 begin
   update exchange.client c set secret_hash = p_secret_hash where c.id = p_id returning c.* into v_client;
-  if v_client.id is null then
-    raise exception 'there is no client %', quote_literal(p_id)
-      using errcode = 'MX011', hint = 'Look at: postroad exchange clients list';
-  end if;
+  if v_client.id is null then perform exchange._refuse_unknown_client(p_id); end if;
   return v_client;
 end $$;
 
@@ -35,10 +58,7 @@ create or replace function exchange.remove_client(p_id text) returns void
 language plpgsql volatile set search_path from current as $$
 begin
   delete from exchange.client c where c.id = p_id;
-  if not found then
-    raise exception 'there is no client %', quote_literal(p_id)
-      using errcode = 'MX011', hint = 'Look at: postroad exchange clients list';
-  end if;
+  if not found then perform exchange._refuse_unknown_client(p_id); end if;
 end $$;
 
 -- The client whose secret this is; no row if nobody's.

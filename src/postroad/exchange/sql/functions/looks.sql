@@ -34,9 +34,9 @@ $$;
 
 -- Clients without their secrets.
 create or replace function exchange.clients_shown(p_after text, p_limit integer)
-returns table (id text, is_admin boolean, databases text[], recipients text[], created_at timestamptz)
+returns table (id text, is_admin boolean, databases text[], recipients text[], created_at timestamptz, may_send boolean, may_take boolean)
 language sql stable set search_path from current as $$
-  select c.id, c.is_admin, c.databases, c.recipients, c.created_at
+  select c.id, c.is_admin, c.databases, c.recipients, c.created_at, c.may_send, c.may_take
   from exchange.client c where p_after is null or c.id > p_after order by c.id limit p_limit
 $$;
 

@@ -1,6 +1,6 @@
--- API_4, API_5, API_6, resolve and release: how a process ends, told by its owner, by another instance on its
+-- API_4, API_5, API_6, resolve and release: how a process ends, reported by its owner, by another instance on its
 -- database, or by an administrator.
---   p_call     commit, abort, fail, resolve or release
+--   p_call     commit, abort, fail, resolve or release; resolve by another client than the owner: only what is in doubt
 --   p_client   null: an administrator's command, which owns everything
 --   p_outcome  of resolve and release: COMMITTED, ABORTED; INFLIGHT and null settle nothing
 -- Answers {status: OK | MISSING | FORBIDDEN | CONFLICT | OUTCOME | CANCELLED, state, moves}.  Ended with the same outcome: OK
@@ -25,6 +25,10 @@ begin
   select p.* into v_process from exchange.process p where p.id = p_process for update;
   if v_process.id is null then return jsonb_build_object('status', 'MISSING'); end if;
   if p_call in ('commit', 'abort', 'fail') and v_process.client_id <> p_client then
+    return jsonb_build_object('status', 'FORBIDDEN');
+  end if;
+  if p_call = 'resolve' and v_wanted in ('COMMITTED', 'ABORTED') and v_process.client_id <> p_client
+     and v_process.state in ('STARTED', 'READY_TO_COMMIT') then
     return jsonb_build_object('status', 'FORBIDDEN');
   end if;
   if v_process.outcome is not null then

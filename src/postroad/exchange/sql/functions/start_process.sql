@@ -99,8 +99,8 @@ begin
     using errcode = 'MX030', hint = 'Give each new process an attempt of its own.';
 end $$;
 
--- The answers that ride on API_1: {process: outcome}.  INFLIGHT settles nothing.  What was settled otherwise before is a
--- contradiction: it is told and changes nothing.
+-- The outcomes that API_1 reports: {process: outcome}.  INFLIGHT settles nothing; nor does a report about another client's
+-- process that is not in doubt.  What was settled otherwise before is a contradiction: an alert, and nothing changes.
 create or replace function exchange._take_answers(
   p_database text, p_resolved jsonb, p_now double precision, p_actor text) returns text[]
 language plpgsql volatile set search_path from current as $$
@@ -112,7 +112,8 @@ begin
   for v_answer in select * from jsonb_each_text(coalesce(p_resolved, '{}')) order by 1 loop
     select p.* into v_process from exchange.process p
     where p.id = v_answer.key and p.database_id = p_database for update;
-    if v_process.state in ('UNKNOWN', 'READY_TO_COMMIT') and v_answer.value in ('COMMITTED', 'ABORTED') then
+    if v_answer.value in ('COMMITTED', 'ABORTED')
+       and (v_process.state = 'UNKNOWN' or v_process.state = 'READY_TO_COMMIT' and v_process.client_id = p_actor) then
       perform exchange._settle(v_process, v_answer.value, p_now, p_actor, 'settled by the marker');
       v_settled := v_settled || v_process.id;
     elsif v_process.outcome <> v_answer.value and v_answer.value in ('COMMITTED', 'ABORTED') then
