@@ -266,6 +266,29 @@ def test_redrive_gives_dead_messages_back_with_fresh_attempts(bus: Connection) -
     assert one(bus, "select jsonb_array_length(history) from mbus.dead") == 2
 
 
+def test_redrive_goes_in_batches_and_leaves_expired_messages_in_the_dmq(bus: Connection) -> None:
+    post(bus, 0, expires="2100-01-01")
+    post_many(bus, 5)
+    for _, iid, token, _ in lease(bus, 6):
+        nack(bus, iid, token, park=True)
+    bus.execute("update mbus.dmq set expires = mbus.now() where expires is not null")
+    redrive = "select mbus.redrive('q', amt => 3)"
+    assert [one(bus, redrive) for _ in range(3)] == [3, 2, 0]
+    assert take(bus) == ["1", "2", "3", "4", "5"]
+    assert status(bus, "dmq") == 1
+
+
+def test_repeated_redrives_end_while_consumers_fail_again(bus: Connection) -> None:
+    post_many(bus, 2)
+    before = "2100-01-01"
+    for amount in (2, 0):
+        for _, iid, token, _ in lease(bus, 2):
+            nack(bus, iid, token, park=True)
+        query = "select mbus.redrive('q', died_before => %s)"
+        assert one(bus, query, before) == amount
+        before = "2000-01-01"
+
+
 def test_reject_does_for_a_transaction_what_nack_does_for_a_lease(bus: Connection) -> None:
     bus.execute("select mbus.alter_consumer('q', 'default', max_attempts => 2)")
     iid = post(bus, 1)

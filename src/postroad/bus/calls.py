@@ -224,7 +224,7 @@ def take(iid: str, consumer: str | None, payload: Payload) -> Call[Message | Non
         else function("take_from", queue, "by", consumer)
     )
     return Call(
-        rows.select(Message, name + "(iid => %s)"),
+        rows.select(Message, name + "(%s)"),
         (iid,),
         rows.message(payload),
         queue,
@@ -349,11 +349,16 @@ def extend_many(messages: Sequence[Leased], ttl: Duration) -> Call[list[str]]:
 # Operating.
 
 
-def redrive(queue: str, consumer: str | None, iid: str | None) -> Call[int]:
+def now() -> Call[datetime]:
+    """Build the call of mbus.now."""
+    return Call("select mbus.now()", (), rows.value)
+
+
+def redrive(queue: str, consumer: str | None, iid: str | None, died_before: datetime) -> Call[int]:
     """Build the call of mbus.redrive."""
     return Call(
-        "select mbus.redrive(qname => %s, cname => %s, iid => %s)",
-        (queue, consumer, iid),
+        "select mbus.redrive(qname => %s, cname => %s, iid => %s, died_before => %s)",
+        (queue, consumer, iid, died_before),
         rows.value,
     )
 

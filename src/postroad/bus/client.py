@@ -330,8 +330,15 @@ class Bus(Following):
     # Operating.
 
     def redrive(self, queue: str, consumer: str | None = None, iid: str | None = None) -> int:
-        """Bring dead messages back, all or some; return how many."""
-        return self._run(calls.redrive(queue, consumer, iid))
+        """Give dead messages back: all of a queue, those of one consumer, or one; return how many.
+
+        In batches of 1,000, each in a transaction of its own unless the bus has the caller's
+        connection. Expired messages stay in the dmq.
+        """
+        died_before, total = self._run(calls.now()), 0
+        while count := self._run(calls.redrive(queue, consumer, iid, died_before)):
+            total += count
+        return total
 
     def maintain(self, queue: str | None = None) -> list[Maintained]:
         """Do the housekeeping that is due, of one queue or all; harmless when done twice at once.

@@ -198,7 +198,8 @@ def redrive(
 
     Example: postroad bus redrive orders --iid orders.4711@k3f9q2
     """
-    with application.connection() as connection:
+    # Each batch in a transaction of its own, unless all of them are rolled back.
+    with application.connection(autocommit=not is_dry_run) as connection:
         count = Bus(connection).redrive(queue, consumer, iid)
         if is_dry_run:
             connection.rollback()

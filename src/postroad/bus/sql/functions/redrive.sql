@@ -1,6 +1,12 @@
--- Gives dead messages back to their consumers with their attempts forgotten and their history kept.
--- Of one queue, of one of its consumers, or one message.  Returns how many.
-create or replace function mbus.redrive(qname text, cname text default null, iid text default null) returns bigint
+-- Gives up to amt dead messages back to their consumers, in order of posting, with their attempts forgotten and their history
+-- kept; returns how many.  Of one queue, of one of its consumers, or one message.  Call it again until it returns 0, each time in a
+-- transaction of its own.  Expired messages would not be delivered: they stay in the dmq, for mbus.take or mbus.purge.
+--   died_before  leaves out messages that died later, so that repeated calls end while consumers fail again
+-- Locks: the rows; rows that another transaction holds are skipped.
+-- Errors: MB001, MB002, MB009 foreign iid, MB012 amt.
+create or replace function mbus.redrive(
+  qname text, cname text default null, iid text default null, amt integer default 1000, died_before timestamptz default null)
+returns bigint
 language plpgsql security definer set search_path from current as $$
 declare
   v_queue    mbus.queue := mbus._queue(qname);
@@ -9,13 +15,20 @@ declare
   v_row      mbus.dmq;
   v_count    bigint := 0;
 begin
+  perform mbus._check_amount(amt);
   if cname is not null then v_consumer := (mbus._consumer(v_queue, cname)).id; end if;
   if iid is not null then v_number := mbus._number(qname, iid); end if;
   for v_row in
-    delete from mbus.dmq d
-    where d.queue_id = v_queue.id and (v_consumer is null or d.consumer_id = v_consumer)
-      and (v_number is null or d.number = v_number)
-    returning d.*
+    with gone as (
+      delete from mbus.dmq d
+      where d.id = any (array(
+        select w.id from mbus.dmq w
+        where w.queue_id = v_queue.id and (v_consumer is null or w.consumer_id = v_consumer)
+          and (v_number is null or w.number = v_number)
+          and (w.expires is null or w.expires > mbus.now()) and (died_before is null or w.died_at <= died_before)
+        order by w.number limit amt for update skip locked))
+      returning d.*)
+    select * from gone g order by g.number
   loop
     perform mbus._put(v_queue.id, row(v_row.number, v_row.added, v_row.expires, v_row.headers, v_row.properties,
       v_row.trail - 'attempts', array[v_row.consumer_id],
