@@ -24,6 +24,8 @@ BACK = {
           language sql as '';
         drop function mbus._reserved(mbus.queue, text);
         create function mbus._reserved(mbus.queue, text) returns bigint language sql as 'select 1';
+        drop function mbus.redrive(text, text, text, integer, timestamptz);
+        create function mbus.redrive(text, text, text) returns bigint language sql as 'select 1';
         drop function mbus.after_restore(boolean);
         create function mbus.after_restore() returns void language sql as '';
         drop table mbus.dropped_queue;

@@ -73,7 +73,6 @@ CASES = [
     ("take('q.1@elsewhere')", "MB009"),
     ("take_q('pair.1@x')", "MB009"),
     ("take_from_q_by_default('nonsense')", "MB009"),
-    ("peek_q('nonsense')", "MB009"),
     ("reject('q', 'default', null)", "MB009"),
     ("redrive('q', iid => 'nonsense')", "MB009"),
     ("ack('q.nonsense', 1)", "MB009"),
@@ -89,8 +88,7 @@ CASES = [
     ("create_queue('c', payload => null)", "MB011"),
     ("consume('json')", "MB019"),
     # arguments
-    ("create_queue('c', 1)", "MB012"),
-    ("create_queue('c', 257)", "MB012"),
+    ("create_queue('c', 0)", "MB012"),
     ("create_queue('c', null)", "MB012"),
     ("create_queue('c', -8)", "MB012"),
     ("consumen_q_by_default(-1)", "MB012"),

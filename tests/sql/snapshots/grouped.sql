@@ -546,6 +546,8 @@ CREATE OR REPLACE FUNCTION mbus.peek_sample(msgid text DEFAULT NULL::text)
 AS $function$
 begin
   return mbus._has(7000, case when $1 is not null then mbus._number('sample', $1) end);
+exception when sqlstate 'MB009' then
+  return false;
 end $function$
 
 CREATE OR REPLACE FUNCTION mbus.post_sample(data hstore, headers hstore DEFAULT NULL::hstore, properties hstore DEFAULT NULL::hstore, delayed_until timestamp with time zone DEFAULT NULL::timestamp with time zone, expires timestamp with time zone DEFAULT NULL::timestamp with time zone, iid text DEFAULT NULL::text)
@@ -672,7 +674,7 @@ begin
   return array(select 'sample.' || id || '@node' from unnest(v_ids) id);
 end $function$
 
-CREATE OR REPLACE FUNCTION mbus.take_from_sample_by_default(iid text)
+CREATE OR REPLACE FUNCTION mbus.take_from_sample_by_default(msgid text)
  RETURNS SETOF mbus.qt_model
  LANGUAGE plpgsql
  SECURITY DEFINER ROWS 1

@@ -34,7 +34,7 @@ begin
     for v_function in
       select p.oid from pg_proc p where p.pronamespace = 'mbus'::regnamespace and p.proname = any (v_for_caller)
          or p.pronamespace = 'mbus'::regnamespace and p.proname in ('_check_post', '_check_dispatch',
-           '_is_temporary', '_post_temporary', '_ask', '_longest', '_show', '_claim', '_claim_ready', '_select', '_check_statement')
+           '_is_temporary', '_check_temporary_consumer', '_post_temporary', '_ask', '_longest', '_show', '_claim', '_claim_ready', '_select', '_check_statement')
          or p.pronamespace = 'mbus'::regnamespace and p.proname like '\_read\_%'
          or p.pronamespace = 'mbus'::regnamespace and p.proname = '_refuse_payload'
     loop

@@ -20,8 +20,18 @@ begin
   end if;
 end $$;
 
--- Takes one message of a consumer in the caller's transaction, or nothing.  A temporary queue has no consumers but the
--- session that made it; see mbus.consume_temporary.
+-- Raises MB002 unless the temporary consumer belongs to the queue.
+create or replace function mbus._check_temporary_consumer(p_queue text, p_name text) returns void
+language plpgsql stable security definer set search_path from current as $$
+begin
+  if not exists (select from mbus.follower f where f.queue_id = (mbus._queue(p_queue)).id and f.temporary_name = p_name) then
+    raise exception 'queue "%" has no temporary consumer "%"', p_queue, p_name
+      using errcode = 'MB002', hint = 'Create it with mbus.create_temporary_consumer; it ends with its session.';
+  end if;
+end $$;
+
+-- Takes one message of a consumer in the caller's transaction, or nothing.  The consumer may be a temporary one of this session.
+-- A temporary queue has no consumers but the session that made it; see mbus.consume_temporary.
 -- Errors: MB001, MB002, MB013 role, MB014 isolation, MB019 payload.
 create or replace function mbus.consume(qname text, cname text default 'default') returns setof mbus.qt_model
 language plpgsql set search_path from current rows 1 as $$
@@ -30,6 +40,11 @@ declare
 begin
   if mbus._is_temporary(qname) then
     return query select * from mbus.consume_temporary(qname);
+    return;
+  end if;
+  if mbus._is_temporary(cname) then
+    perform mbus._check_temporary_consumer(qname, cname);
+    return query select * from mbus.consume_temporary(cname);
     return;
   end if;
   perform mbus._check_dispatch(qname, coalesce(cname, 'null'), v_function);

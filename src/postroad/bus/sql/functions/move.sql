@@ -36,10 +36,11 @@ begin
       -- Its step would count as done, while the message waits elsewhere.
       perform mbus._check_no_step(v_queue, v_number);
       execute format('select mbus.%I(data => $1.%I, headers => $2, properties => $1.properties, expires => $1.expires,
-                             delayed_until => ($1.trail ->> ''delayed_until'')::timestamptz)',
+                             delayed_until => $3)',
                      'post_' || destination, 'data_' || v_queue.payload)
       using v_parcel, coalesce(v_parcel.headers, '') - 'consume_after'::text - 'dedup_key'::text
-            || hstore('moved_from', mbus._iid(qname, v_number));
+            || hstore('moved_from', mbus._iid(qname, v_number)),
+            case when mbus._attempts(v_parcel.trail) = 0 then (v_parcel.trail ->> 'delayed_until')::timestamptz end;
       perform mbus._taken(v_queue.id, v_consumer.id, v_number);
       v_count := v_count + 1;
     end loop;

@@ -1,6 +1,7 @@
 -- Creates a queue with the consumer "default" and the roles to use it.
 --
--- ncons is the number of slots of its ring; each is made when traffic first needs it.  On an existing
+-- ncons is the number of slots of its ring; each is made when traffic first needs it.  1 is taken as 2 and more than 256 as
+-- 256, with a notice: no reader waits for a slot, so more would be of no use.  On an existing
 -- queue the functions are made anew and the messages stay.  It keeps its ncons, with a notice when another is
 -- given; its payload must be the same.  A plain queue can be closed by this, a closed one is not opened:
 -- that would let everybody in by a call with defaults.  See mbus.alter_queue.
@@ -15,9 +16,12 @@ begin
   perform mbus._check_name('queue', qname);
   perform mbus._check_length(qname, 'default');
   perform mbus._check_payload(payload);
-  if ncons is null or ncons not between 2 and 256 then
+  if ncons is null or ncons < 1 then
     raise exception 'invalid ncons: %', coalesce(ncons::text, 'null')
       using errcode = 'MB012', hint = 'Choose between 2 and 256 slots.';
+  elsif ncons not between 2 and 256 then
+    raise notice 'queue "%" gets % slots', qname, greatest(2, least(256, ncons));
+    ncons := greatest(2, least(256, ncons));
   end if;
   perform pg_advisory_xact_lock(mbus._lock_class(), hashtext(qname));
   select * into v_queue from mbus.queue where name = qname;

@@ -16,7 +16,7 @@ begin
   if exists (select from pg_class c where c.oid = to_regclass(v_view) and not exists (
       select from pg_trigger t where t.tgrelid = c.oid and t.tgfoid = to_regproc(format('mbus.%I', '_view_' || qname)))) then
     raise exception '% exists and is no view of queue "%"', v_view, qname
-      using errcode = 'MB012', hint = 'Give the view another name: the fourth argument.';
+      using errcode = 'MB012', hint = 'Drop it, or give the view another name: the fourth argument.';
   end if;
   -- All lanes and slots are made now, so that the view covers those that are used later.
   perform mbus._add_lane(v_queue.id, 'high');
@@ -38,7 +38,7 @@ language plpgsql set search_path from current as $$
 begin
   execute format('create or replace view %s as ', p_view) || (
     select string_agg(format(
-      'select %L || coalesce(l.origin, l.id) || %L as iid, l.added, null::timestamptz as delayed_until, l.expires, '
+      'select %L || coalesce(l.origin, l.id) || %L as iid, l.added, (l.trail ->> ''delayed_until'')::timestamptz as delayed_until, l.expires, '
       || 'l.headers, l.properties, l.data from mbus.%I s join mbus.%I l on l.id = s.id '
       || 'where l.expires is null or l.expires > clock_timestamp()',
       p_queue.name || '.', '@' || n.name, t.ready_table, t.payload_table), ' union all ')

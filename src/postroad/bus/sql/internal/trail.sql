@@ -79,6 +79,9 @@ begin
     p_parcel.trail := mbus._failed(p_parcel.trail, p_error, v_now);
   end if;
   p_parcel.recipients := array[p_consumer_id];
+  if v_delay > '0' then
+    p_parcel.trail := coalesce(p_parcel.trail, '{}') || jsonb_build_object('delayed_until', v_now + v_delay);
+  end if;
   -- A message of a group waits beside the ring even without delay: on the ring it would come after
   -- the younger ones of its group.
   if v_delay > '0' or p_parcel.headers -> 'group' is not null then

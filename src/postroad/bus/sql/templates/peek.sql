@@ -1,7 +1,9 @@
 -- True when the message with this iid, or any message if none is named, is on the queue: ready,
--- delayed or leased.  It does not promise that a consume will get it.
+-- delayed or leased; false for an iid that was never issued.  It does not promise that a consume will get it.
 create or replace function mbus.peek_{queue}(msgid text default null) returns boolean
 language plpgsql security definer set search_path from current as $function$
 begin
   return mbus._has({queue_id}, case when $1 is not null then mbus._number('{queue}', $1) end);
+exception when sqlstate 'MB009' then
+  return false;
 end $function$;
