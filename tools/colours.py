@@ -29,6 +29,7 @@ NAMES = {
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
     "run_async": "run",
+    "fetch_async": "fetch",
 }
 
 TEXTS = {

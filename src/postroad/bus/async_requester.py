@@ -19,6 +19,7 @@ from psycopg import AsyncConnection
 
 from postroad.bus import request
 from postroad.bus.calls import CHUNK_MESSAGES
+from postroad.bus.decoding import Undecodable
 from postroad.bus.errors import BusError
 from postroad.bus.hstore import Hstore
 from postroad.bus.payload import Payload
@@ -101,7 +102,9 @@ class AsyncRequester:
         while self._asked:
             connection: AsyncConnection[Any] | None = None
             try:
-                connection = await AsyncConnection.connect(self._dsn, **parameters(is_pooled=False))
+                connection = await AsyncConnection.connect(
+                    self._dsn, **parameters(self._dsn, is_pooled=False)
+                )
                 await connection.execute(request.PREPARE_SESSION)
                 reply_to = await run_async(connection, request.reply_queue())
                 await self._converse(connection, reply_to)
@@ -175,7 +178,12 @@ class AsyncRequester:
                 self._open[iid] = question
 
     async def _receive(self, connection: AsyncConnection[Any]) -> bool:
-        found = await run_async(connection, request.replies(CHUNK_MESSAGES, timedelta(0)))
+        try:
+            found = await run_async(connection, request.replies(CHUNK_MESSAGES, timedelta(0)))
+        except Undecodable as error:
+            found, undecodable = request.readable(error)
+            questions = (self._open.pop(each or "", None) for each in undecodable)
+            self._fail([each for each in questions if each is not None], error)
         for reply in found:
             question = self._open.pop(reply.correlation, None)
             if question is not None and not question.answer.done():

@@ -2,6 +2,10 @@
 
 A batch is committed and the next one taken in one round trip, as one text of several statements. If
 the commit fails the server skips the rest, and the batch is treated like one whose handler failed.
+
+A handler can end the transaction with a statement of its own. The id of the transaction that took
+the batch tells what became of it: after a rollback the messages are back in the queue, after a
+commit all of them are consumed, the ones not yet handled too.
 """
 
 from __future__ import annotations
@@ -13,7 +17,6 @@ from typing import Any
 from psycopg import AsyncConnection, Connection
 from psycopg.pq import TransactionStatus
 
-from postroad.bus.appetite import Appetite
 from postroad.bus.errors import TransactionFailed, TransactionOwned
 from postroad.bus.message import Message
 from postroad.bus.parameters import function
@@ -23,79 +26,129 @@ from postroad.bus.worker import MAX_CONFLICTS, Handler
 __all__ = [
     "AsyncTransactionConnection",
     "Batch",
+    "BatchSize",
     "TransactionConnection",
     "cut",
     "is_open",
 ]
 
+FIRST_BATCH_SIZE = 10
+BATCH_SECONDS = 0.1
+
+WAS_COMMITTED = "select pg_xact_status(%s::xid8) = 'committed'"
+
 # The take refuses higher levels, whatever the database's default may be.
 _BEGIN = "begin isolation level read committed; "
+_XID = "; select pg_current_xact_id_if_assigned()::text as xid"
+# Fails unless the transaction is the one of the batch, or that one was committed: what a handler
+# did in another transaction must not be committed when the batch was rolled back.
+_CHECK = (
+    "select 1 / (pg_current_xact_id_if_assigned() is not distinct from '{0}'::xid8"
+    " or pg_xact_status('{0}'::xid8) = 'committed')::int as is_checked; "
+)
+
+
+class BatchSize:
+    """How many messages a transaction takes: many while handlers are quick, one while slow.
+
+    What was taken in one transaction commits together, and other workers do not get it meanwhile.
+    So a batch is to last a tenth of a second, whatever the handler does.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self.amount = min(limit, FIRST_BATCH_SIZE)
+
+    def adjust(self, count: int, seconds: float) -> None:
+        """Adjust the size to the duration of the last batch; at most double it."""
+        if count == 0:
+            return
+        fitting = self._limit if seconds <= 0 else int(BATCH_SECONDS * count / seconds)
+        self.amount = max(1, min(self._limit, fitting, 2 * self.amount))
+
+    def halve(self, count: int) -> None:
+        """Take half of a batch that was rolled back; the next success doubles it again."""
+        self.amount = max(1, min(count, self.amount) // 2)
 
 
 class Batch:
-    """How many messages to take next, and with which text."""
+    """The messages of one transaction, and the text that commits them and takes more."""
 
     def __init__(self, handler: Handler) -> None:
         self._source = function("consumen", handler.queue, "by", handler.consumer)
-        self._appetite = Appetite(handler.prefetch)
-        self._careful = 0
+        self._size = BatchSize(handler.prefetch)
         self._conflicts = 0
         self.taken: list[Message] = []
+        self.xid: str | None = None
+        self._is_handled = False
 
     @property
     def amount(self) -> int:
-        """One while messages of a failed batch are redone, otherwise what the appetite says."""
-        return 1 if self._careful else self._appetite.amount
+        """How many messages to take next."""
+        return self._size.amount
 
     def statement(self, *, is_last: bool = False) -> str:
-        """Give the text that commits what was taken, if anything, and takes more."""
+        """Return the text that commits what was taken, if anything, and takes more."""
+        commit = f"{_CHECK.format(self.xid)}commit" if self.taken and self.xid else "commit"
         if is_last:
-            return "commit"
-        commit = "commit; " if self.taken else ""
-        return commit + _BEGIN + select(Message, f"{self._source}({self.amount})")
+            return commit
+        take = _BEGIN + select(Message, f"{self._source}({self.amount})") + _XID
+        return f"{commit}; {take}" if self.taken else take
 
-    def took(self, messages: list[Message]) -> None:
-        """Remember what was taken."""
+    def took(self, messages: list[Message], xid: str | None) -> None:
+        """Note what was taken, by which transaction."""
         self.taken = messages
-        if self._careful:
-            self._careful -= 1
+        self.xid = xid
+        self._is_handled = False
 
     def handled(self, seconds: float) -> None:
-        """Note that the handler is through with all that was taken, and in what time."""
-        self._appetite.fed(len(self.taken), seconds)
+        """Note that the handler has returned for all of them, and after what time."""
+        self._is_handled = True
+        self._size.adjust(len(self.taken), seconds)
         self._conflicts = 0
 
     def conflicted(self) -> bool:
-        """Forget a batch that lost a conflict with another transaction; False when it is enough.
+        """Drop a batch that lost a conflict with another transaction; False after too many.
 
-        Nobody is at fault, so nothing is counted against a message and all are taken again, one by
-        one. A handler that loses every time is a failure after all.
+        It is no message's failure, so nothing is counted and all are taken again, in smaller
+        batches. A handler that loses every time has failed after all.
         """
         self._conflicts += 1
         if self._conflicts > MAX_CONFLICTS:
             self._conflicts = 0
             return False
-        self._careful = len(self.taken)
-        self.taken = []
+        self._drop()
         return True
 
     def failed(self, message: Message | None) -> Message | None:
-        """Forget a batch that was rolled back and tell which message was at fault, if any is known.
+        """Drop a batch that was rolled back and return the message at fault, if it is known.
 
-        The others are taken again one by one, so that each next failure has a name.
+        The others are taken again. Without a message at fault the batch is halved until it is the
+        only one left, so that each failure is somebody's in the end.
         """
         if message is None and len(self.taken) == 1:
             message = self.taken[0]
-        self._careful = len(self.taken) - (message is not None)
-        self.taken = []
+        self._drop()
         return message
+
+    def committed(self, message: Message | None) -> list[Message]:
+        """Drop a batch that was committed; return the messages that are not handled yet.
+
+        `message` is the one whose handler ended the transaction.
+        """
+        rest = self.taken[self.taken.index(message) + 1 :] if message is not None else self.taken
+        self._drop()
+        return [] if self._is_handled else rest
+
+    def _drop(self) -> None:
+        self._size.halve(len(self.taken))
+        self.taken = []
 
 
 def is_open(status: int) -> bool:
-    """Tell, after a handler returned, whether its transaction can be committed.
+    """Check, after a handler returned, whether its transaction can be committed.
 
-    Raises TransactionFailed when it cannot. False means that the handler ended it with a
-    statement of its own, which only its author can mend.
+    Raises TransactionFailed when it cannot. False means that the handler ended it.
     """
     if status == TransactionStatus.INTRANS:
         return True

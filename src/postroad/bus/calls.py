@@ -7,17 +7,19 @@ static and their rights are the queue's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from postroad import trace
 from postroad.bus import parameters, rows
 from postroad.bus import payload as payloads
+from postroad.bus.decoding import BadRow, Undecodable, log_undecodable
 from postroad.bus.errors import InvalidArgument
 from postroad.bus.hstore import Hstore
-from postroad.bus.message import Leased, LeasedMessage, Message
+from postroad.bus.message import Lease, Leased, LeasedMessage, Message
 from postroad.bus.parameters import (
     Duration,
     Hstores,
@@ -32,19 +34,38 @@ from postroad.bus.status import Maintained
 
 T = TypeVar("T")
 
+logger = logging.getLogger(__name__)
+
 CHUNK_MESSAGES = 1_000
 LEASE_DEFAULT = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """One statement; `queue` and `consumer` are whom it is about, for the errors."""
+    """One statement; `queue` and `consumer` are whom it is about, for the errors.
+
+    `remove` builds the call that dead-letters a message which cannot be decoded; None drops it.
+    An atomic call must not be committed before its result could be read.
+    """
 
     text: str
     parameters: Sequence[object]
     read: Callable[[list[Row]], T]
     queue: str | None = None
     consumer: str | None = None
+    remove: Callable[[BadRow], Call[Any] | None] | None = None
+    is_atomic: bool = False
+
+    def removals(self, error: Undecodable) -> Iterator[Call[Any]]:
+        """Build the calls that dead-letter what cannot be decoded; raise the error without one."""
+        if self.remove is None:
+            raise error
+        for bad in error.bad:
+            facts = {"queue": self.queue, "consumer": self.consumer}
+            log_undecodable(logger, bad, facts)
+            removal = self.remove(bad)
+            if removal is not None:
+                yield removal
 
 
 # Queues and consumers.
@@ -212,6 +233,9 @@ def consume(queue: str, consumer: str, amount: int, payload: Payload) -> Call[li
         rows.messages(payload),
         queue,
         consumer,
+        lambda bad: dead_letter(bad, consumer, payload),
+        # A client may be unable to read JSON: too deep, or with a number of thousands of digits.
+        is_atomic=payload == "jsonb",
     )
 
 
@@ -229,6 +253,8 @@ def take(iid: str, consumer: str | None, payload: Payload) -> Call[Message | Non
         rows.message(payload),
         queue,
         consumer,
+        (lambda bad: dead_letter(bad, consumer, payload)) if consumer else None,
+        is_atomic=payload == "jsonb",
     )
 
 
@@ -263,26 +289,50 @@ def give_back(
     park: bool,
 ) -> Call[str]:
     """Build the call of mbus.give_back."""
+    columns = (
+        message.id,
+        message.added,
+        message.iid,
+        message.delayed_until,
+        message.expires,
+        parameters.hstore("headers", message.headers),
+        parameters.hstore("properties", message.properties or None),
+        payloads.parameter(payload, message.data),
+    )
+    return _give_back(consumer, payload, columns, length_or_none("delay", delay), error, park)
+
+
+def _give_back(
+    consumer: str,
+    payload: Payload,
+    columns: Iterable[object],
+    delay: timedelta | None,
+    error: str | None,
+    park: bool,
+) -> Call[str]:
     model = "qt_model" if payload == "hstore" else f"qt_model_{payload}"
     return Call(
         "select mbus.give_back(cname => %s, message => row(%s, %s, %s, %s, %s, null, %s, %s, %s)"
         f"::mbus.{model}, delay => %s, error => %s, park => %s)",
-        (
-            consumer,
-            message.id,
-            message.added,
-            message.iid,
-            message.delayed_until,
-            message.expires,
-            parameters.hstore("headers", message.headers),
-            parameters.hstore("properties", message.properties or None),
-            payloads.parameter(payload, message.data),
-            length_or_none("delay", delay),
-            error,
-            park,
-        ),
+        (consumer, *columns, delay, error, park),
         rows.value,
     )
+
+
+def dead_letter(bad: BadRow, consumer: str, payload: Payload) -> Call[str]:
+    """Build the call of mbus.give_back for a message that cannot be decoded."""
+    columns = ("id", "added", "iid", "delayed_until", "expires", "headers", "properties", "data")
+    texts = [bad.texts[name] for name in columns]
+    return _give_back(consumer, payload, texts, None, bad.reason, True)
+
+
+def post_again(message: Message, payload: Payload) -> Call[str]:
+    """Build the call that posts a copy of a message, without what delivery added to its headers."""
+    added = ("seenby", "source_db", "destination", "enqueue_time", "attempts")
+    headers = {name: value for name, value in message.headers.items() if name not in added}
+    queue = queue_of(message.iid)
+    properties, expires = message.properties, message.expires
+    return post(queue, payload, message.data, headers, properties, None, expires, None)
 
 
 # Leases.
@@ -300,6 +350,7 @@ def lease(
         rows.leased_messages(payload),
         queue,
         consumer,
+        lambda bad: nack(Lease(bad.iid, bad.token), None, bad.reason, True),
     )
 
 

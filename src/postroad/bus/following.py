@@ -72,6 +72,9 @@ def consume_temporary(
         rows.select(Message, f"mbus.{function}(qname => %s, amt => %s, wait => %s)"),
         (name, amount, wait),
         rows.messages(payload),
+        name,
+        # A temporary queue has no dmq.
+        remove=lambda _: None,
     )
 
 

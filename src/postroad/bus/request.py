@@ -18,6 +18,7 @@ from typing import Any
 from postroad.bus import parameters, rows
 from postroad.bus import payload as payloads
 from postroad.bus.calls import Call
+from postroad.bus.decoding import Undecodable
 from postroad.bus.errors import InvalidArgument, RequestTimedOut
 from postroad.bus.hstore import Hstore, array_literal
 from postroad.bus.message import Message
@@ -127,6 +128,11 @@ def replies(amount: int, wait: timedelta) -> Call[list[Reply]]:
     """Build the call of mbus.replies."""
     text = f"select {_REPLY_COLUMNS} from mbus.replies(amt => %s, wait => %s)"  # noqa: S608
     return Call(text, (amount, wait), _read_replies)
+
+
+def readable(error: Undecodable) -> tuple[list[Reply], set[str | None]]:
+    """Return the replies that could be decoded, and the correlations of the others."""
+    return _read_replies(error.rows), {bad.texts["correlation"] for bad in error.bad}
 
 
 def reply_many(

@@ -15,6 +15,7 @@ from typing import Any
 from psycopg import Connection
 
 from postroad.bus import request
+from postroad.bus.decoding import Undecodable
 from postroad.bus.hstore import Hstore
 from postroad.bus.payload import Payload
 from postroad.bus.request import Reply
@@ -85,7 +86,7 @@ class Requester:
                 if not connection.closed and not has_word(connection):
                     return connection
                 connection.close()
-        connection = Connection.connect(self._dsn, **parameters(is_pooled=False))
+        connection = Connection.connect(self._dsn, **parameters(self._dsn, is_pooled=False))
         connection.execute(request.PREPARE_SESSION)
         return connection
 
@@ -100,7 +101,14 @@ class Requester:
     def _wait(self, connection: Connection[Any], iid: str, deadline: float) -> Reply | None:
         while (left := deadline - time.monotonic()) > 0:
             look = timedelta(seconds=min(left, LOOK_SECONDS))
-            for reply in run(connection, request.replies(AMOUNT, look)):
+            try:
+                found = run(connection, request.replies(AMOUNT, look))
+            except Undecodable as error:
+                # It may be the late answer to an earlier request.
+                found, undecodable = request.readable(error)
+                if iid in undecodable:
+                    raise
+            for reply in found:
                 if reply.correlation == iid:
                     return reply
         return None

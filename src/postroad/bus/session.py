@@ -11,68 +11,124 @@ from typing import Any, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
+from psycopg.pq import TransactionStatus
 from psycopg.rows import TupleRow, tuple_row
 from psycopg.types.json import JsonbLoader
 from psycopg.types.string import StrDumperUnknown
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from postroad.bus.calls import Call
+from postroad.bus.decoding import NOT_DECODED, Undecodable, read_rows
 from postroad.bus.errors import translate
+from postroad.postgres.connections import network_parameters
 
-__all__ = ["adapt", "has_word", "make_async_pool", "open_pool", "parameters", "run", "run_async"]
+__all__ = [
+    "adapt",
+    "fetch",
+    "fetch_async",
+    "has_word",
+    "make_async_pool",
+    "open_pool",
+    "parameters",
+    "run",
+    "run_async",
+]
 
 T = TypeVar("T")
 
 POOL_MAX_SIZE_DEFAULT = 10
 POOL_TIMEOUT_SECONDS = 10.0
 
-# Each call is one statement, so autocommit makes it one transaction and one round trip.
-_PARAMETERS: dict[str, Any] = {
-    "autocommit": True,
-    "keepalives_idle": 30,
-    "keepalives_interval": 10,
-    "keepalives_count": 3,
-}
 
-
-def parameters(*, is_pooled: bool, application_name: str = "postroad bus") -> dict[str, Any]:
-    """Give the connection parameters; behind a transaction-mode pooler nothing is prepared."""
-    pooled = {"prepare_threshold": None} if is_pooled else {}
-    return {**_PARAMETERS, "application_name": application_name, **pooled}
+def parameters(
+    dsn: str, *, is_pooled: bool, application_name: str = "postroad bus"
+) -> dict[str, Any]:
+    """Return the connection parameters; behind a transaction-mode pooler nothing is prepared."""
+    return {
+        **network_parameters(dsn),
+        # Each call is one statement, so autocommit makes it one transaction and one round trip.
+        "autocommit": True,
+        "application_name": application_name,
+        **({"prepare_threshold": None} if is_pooled else {}),
+    }
 
 
 def run(connection: Connection[Any], call: Call[T]) -> T:
     """Run a call in whatever transaction the connection is in; raise the bus's errors."""
+    if _needs_transaction(connection, call):
+        with connection.transaction():
+            return run(connection, call)
     cursor: Cursor[TupleRow] = Cursor(connection, row_factory=tuple_row)
     adapt(cursor)
     try:
-        return call.read(cursor.execute(call.text, call.parameters).fetchall())
+        cursor.execute(call.text, call.parameters)
     except psycopg.Error as error:
         translated = translate(error, queue=call.queue, consumer=call.consumer)
         if translated is None:
             raise
         raise translated from error
+    try:
+        found = fetch(cursor)
+    except Undecodable as error:
+        for removal in call.removals(error):
+            run(connection, removal)
+        found = error.rows
+    return call.read(found)
 
 
 async def run_async(connection: AsyncConnection[Any], call: Call[T]) -> T:
     """Run a call in whatever transaction the connection is in; raise the bus's errors."""
+    if _needs_transaction(connection, call):
+        async with connection.transaction():
+            return await run_async(connection, call)
     cursor: AsyncCursor[TupleRow] = AsyncCursor(connection, row_factory=tuple_row)
     adapt(cursor)
     try:
         await cursor.execute(call.text, call.parameters)
-        return call.read(await cursor.fetchall())
     except psycopg.Error as error:
         translated = translate(error, queue=call.queue, consumer=call.consumer)
         if translated is None:
             raise
         raise translated from error
+    try:
+        found = await fetch_async(cursor)
+    except Undecodable as error:
+        for removal in call.removals(error):
+            await run_async(connection, removal)
+        found = error.rows
+    return call.read(found)
+
+
+def _needs_transaction(connection: Connection[Any] | AsyncConnection[Any], call: Call[Any]) -> bool:
+    """Check whether the call would be committed before its result is read."""
+    return (
+        call.is_atomic
+        and connection.autocommit
+        and connection.pgconn.transaction_status == TransactionStatus.IDLE
+    )
+
+
+def fetch(cursor: Cursor[Any]) -> list[Any]:
+    """Read a result. Raises Undecodable if some of its rows cannot be read."""
+    try:
+        return cursor.fetchall()
+    except NOT_DECODED:
+        return read_rows(cursor)
+
+
+async def fetch_async(cursor: AsyncCursor[Any]) -> list[Any]:
+    """Read a result. Raises Undecodable if some of its rows cannot be read."""
+    try:
+        return await cursor.fetchall()
+    except NOT_DECODED:
+        return read_rows(cursor)
 
 
 def open_pool(dsn: str, *, is_pooled: bool = False) -> ConnectionPool:
     """Open a pool whose connections give each call its own transaction."""
     return ConnectionPool(
         dsn,
-        kwargs=parameters(is_pooled=is_pooled),
+        kwargs=parameters(dsn, is_pooled=is_pooled),
         min_size=1,
         max_size=POOL_MAX_SIZE_DEFAULT,
         timeout=POOL_TIMEOUT_SECONDS,
@@ -86,7 +142,7 @@ def make_async_pool(dsn: str, *, is_pooled: bool = False) -> AsyncConnectionPool
     """Make a pool whose connections give each call its own transaction; its user opens it."""
     return AsyncConnectionPool(
         dsn,
-        kwargs=parameters(is_pooled=is_pooled),
+        kwargs=parameters(dsn, is_pooled=is_pooled),
         min_size=1,
         max_size=POOL_MAX_SIZE_DEFAULT,
         timeout=POOL_TIMEOUT_SECONDS,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import time
+from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -14,12 +15,13 @@ from psycopg.rows import tuple_row
 from postroad import trace
 from postroad.bus import calls, rows
 from postroad.bus.answers import Answers
-from postroad.bus.batch import Batch, TransactionConnection, cut, is_open
-from postroad.bus.errors import BusError, translate
+from postroad.bus.batch import WAS_COMMITTED, Batch, TransactionConnection, cut, is_open
+from postroad.bus.decoding import Undecodable, log_undecodable
+from postroad.bus.errors import BusError, TransactionOwned, translate
 from postroad.bus.message import Message
 from postroad.bus.payload import Payload
 from postroad.bus.reconnect import SURVIVABLE, Backoff
-from postroad.bus.session import adapt, parameters, run
+from postroad.bus.session import adapt, fetch, parameters, run
 from postroad.bus.wakeup import Wakeup
 from postroad.bus.worker import Handler, WorkerSettings, is_conflict, judge, log_verdict
 from postroad.service import ThreadService
@@ -47,7 +49,7 @@ class TransactionLoop(ThreadService):
         self._read = rows.messages(payload)
         self._wakeup = wakeup
         self._parameters = parameters(
-            is_pooled=not settings.listen, application_name="postroad worker"
+            dsn, is_pooled=not settings.listen, application_name="postroad worker"
         )
         self._facts = {"queue": handler.queue, "consumer": handler.consumer}
         self._connection: TransactionConnection | None = None
@@ -79,56 +81,77 @@ class TransactionLoop(ThreadService):
         while batch.taken or not self.stopping.is_set():
             epoch = self._wakeup.epoch(self._handler.queue)
             try:
-                messages = self._exchange(cursor, batch.statement(is_last=self.stopping.is_set()))
+                self._exchange(cursor, batch)
+            except Undecodable as error:
+                # The batch before was committed; this one is put back without the bad messages.
+                batch.took([], None)
+                connection.execute("rollback")
+                for bad in error.bad:
+                    log_undecodable(logger, bad, self._facts)
+                    self._reject(connection, bad.iid, None, bad.reason, park=True)
+                continue
             except (psycopg.Error, BusError) as error:
                 if not batch.taken:
                     raise
                 self._undo(connection, batch, None, error)
                 continue
             backoff.reset()
-            batch.took(messages)
-            if messages:
+            if batch.taken:
                 self._handle(connection, batch)
             elif not self.stopping.is_set():
                 cursor.execute("commit")
                 self._wakeup.wait(self._handler.queue, epoch)
 
-    def _exchange(self, cursor: Cursor[Any], statement: str) -> list[Message]:
+    def _exchange(self, cursor: Cursor[Any], batch: Batch) -> None:
+        """Commit the batch and take the next one, except after the last."""
         try:
-            cursor.execute(statement)
+            cursor.execute(batch.statement(is_last=self.stopping.is_set()))
         except psycopg.Error as error:
             translated = translate(error, **self._facts)
             if translated is None:
                 raise
             raise translated from error
-        while cursor.nextset():
-            pass
-        return self._read(cursor.fetchall()) if cursor.description else []
+        messages: list[Message] = []
+        xid = None
+        while True:
+            column = cursor.description[0].name if cursor.description else None
+            if column == "id":
+                messages = self._read(fetch(cursor))
+            elif column == "xid":
+                xid = (cursor.fetchall())[0][0]
+            if not cursor.nextset():
+                break
+        batch.took(messages, xid)
 
     def _handle(self, connection: TransactionConnection, batch: Batch) -> None:
-        function, pgconn = self._handler.function, connection.pgconn
         answers = Answers(self._payload)
         began = time.monotonic()
         for message in batch.taken:
             try:
-                trace.follow(message)
-                answers.add(message, function(message, connection))
-                if not is_open(pgconn.transaction_status):
-                    logger.error("handler_ended_transaction", extra=self._facts)
-                    connection.execute("begin")
+                self._call(connection, message, answers)
             except BaseException as error:
                 if self.is_cancelled():
                     raise
                 # Also `sys.exit()` and a handler that awaits a cancelled task are failed attempts.
                 self._undo(connection, batch, message, error)
                 return
+            if not is_open(connection.pgconn.transaction_status):
+                ended = TransactionOwned("the handler ended the worker's transaction")
+                self._undo(connection, batch, message, ended, answers)
+                return
         if answers.asked:
             try:
                 run(connection, answers.call())
-            except BusError as error:
+            except (psycopg.Error, BusError) as error:
                 self._undo(connection, batch, None, error)
                 return
         batch.handled(time.monotonic() - began)
+
+    def _call(self, connection: TransactionConnection, message: Message, answers: Answers) -> None:
+        trace.follow(message)
+        answers.add(message, self._handler.function(message, connection))
+        # Raises TransactionFailed when the handler hid an error of the database.
+        is_open(connection.pgconn.transaction_status)
 
     def _undo(
         self,
@@ -136,11 +159,15 @@ class TransactionLoop(ThreadService):
         batch: Batch,
         message: Message | None,
         error: BaseException,
+        answers: Answers | None = None,
     ) -> None:
-        """Roll the batch back, and keep the message at fault from coming back at once."""
+        """Roll the batch back, and keep the message at fault from being delivered again at once."""
         if connection.closed:
             raise psycopg.OperationalError("the connection was lost") from error
         connection.execute("rollback")
+        if batch.xid is not None and self._was_committed(connection, batch.xid):
+            self._handle_rest(connection, batch, message, error, answers)
+            return
         if is_conflict(error) and batch.conflicted():
             logger.info("transaction_repeated", extra={**self._facts, "reason": str(error).strip()})
             return
@@ -150,17 +177,59 @@ class TransactionLoop(ThreadService):
             return
         verdict = judge(error)
         log_verdict(logger, self._handler, failed, verdict, error)
-        run(
-            connection,
-            calls.reject(
-                self._handler.queue,
-                self._handler.consumer,
-                failed.iid,
-                verdict.delay,
-                verdict.error,
-                verdict.park,
-            ),
-        )
+        self._reject(connection, failed.iid, verdict.delay, verdict.error, park=verdict.park)
+
+    def _was_committed(self, connection: TransactionConnection, xid: str) -> bool:
+        cursor = Cursor(connection, row_factory=tuple_row)
+        cursor.execute(WAS_COMMITTED, (xid,))
+        return bool((cursor.fetchall())[0][0])
+
+    def _handle_rest(
+        self,
+        connection: TransactionConnection,
+        batch: Batch,
+        message: Message | None,
+        error: BaseException,
+        answers: Answers | None,
+    ) -> None:
+        """Handle, one by one, messages that were consumed by a handler's commit.
+
+        They are in no queue any more, so one that fails is posted again, as a new message.
+        """
+        rest = batch.committed(message)
+        if message is None:
+            logger.warning("take_failed", extra=self._facts, exc_info=error)
+        else:
+            facts = {**self._facts, "iid": message.iid, "unhandled": len(rest)}
+            logger.error("handler_committed", extra=facts, exc_info=error)
+        if answers is not None and answers.asked:
+            run(connection, answers.call())
+        for each in rest:
+            answers = Answers(self._payload)
+            try:
+                connection.execute("begin")
+                self._call(connection, each, answers)
+                if answers.asked:
+                    run(connection, answers.call())
+                connection.execute("commit")
+            except BaseException as failure:
+                if self.is_cancelled() or connection.closed:
+                    raise
+                connection.execute("rollback")
+                log_verdict(logger, self._handler, each, judge(failure), failure)
+                run(connection, calls.post_again(each, self._payload))
+
+    def _reject(
+        self,
+        connection: TransactionConnection,
+        iid: str,
+        delay: timedelta | None,
+        error: str,
+        *,
+        park: bool,
+    ) -> None:
+        handler = self._handler
+        run(connection, calls.reject(handler.queue, handler.consumer, iid, delay, error, park))
 
     def request_stop(self) -> None:
         """Ask the loop to commit its batch and end, without waiting for it."""

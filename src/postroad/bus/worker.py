@@ -3,7 +3,7 @@
 ```
 transaction mode   taken ──handlers return──> committed: consumed together with their work
                      └──a handler raises──> rolled back; the failing message is rejected,
-                                            the others are handled again one by one
+                                            the others are handled again, in smaller batches
 lease mode         leased ──handler returns──> acked        (heartbeat extends meanwhile)
                      ├──handler raises──> nacked: delayed or dmq
                      └──lease lost──> handler cancelled (async) or told (`message.lost`)

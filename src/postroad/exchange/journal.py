@@ -21,6 +21,7 @@ from psycopg.rows import dict_row
 
 from postroad import trace
 from postroad.exchange.errors import ExchangeError, TakenOver, translate
+from postroad.postgres.connections import network_parameters
 
 __all__ = ["Journal", "was_refused"]
 
@@ -54,6 +55,7 @@ class Journal:
         self.dsn = dsn
         self._patience = patience.total_seconds()
         parameters: dict[str, Any] = {
+            **network_parameters(dsn),
             "application_name": "postroad exchange",
             "autocommit": True,
             "connect_timeout": 5,

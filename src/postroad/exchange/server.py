@@ -31,6 +31,7 @@ from postroad.exchange.root import Root
 from postroad.exchange.routes import Routes
 from postroad.exchange.served_time import ServedTime
 from postroad.exchange.upkeep import Upkeep, recover
+from postroad.postgres.connections import network_parameters
 from postroad.service import Service
 from postroad.settings import HttpSettings
 from postroad.settings.exchange import ExchangeSettings
@@ -156,7 +157,9 @@ class ExchangeServer(Service):
     async def _lock(self) -> psycopg.AsyncConnection[Any]:
         """Hold the journal's lock on a connection of its own. Raises RootLocked."""
         connection = await psycopg.AsyncConnection.connect(
-            self._dsn, autocommit=True, application_name="postroad exchange lock"
+            self._dsn,
+            **network_parameters(self._dsn)
+            | {"autocommit": True, "application_name": "postroad exchange lock"},
         )
         deadline = asyncio.get_running_loop().time() + LOCK_PATIENCE_SECONDS
         while True:

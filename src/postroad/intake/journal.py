@@ -20,6 +20,7 @@ from psycopg.rows import dict_row
 from postroad import trace
 from postroad.clock import SYSTEM_CLOCK, Clock
 from postroad.intake.errors import translate
+from postroad.postgres.connections import network_parameters
 
 __all__ = ["Journal", "Row"]
 
@@ -91,10 +92,9 @@ class Journal:
         if self._connection is None or self._connection.closed:
             self._connection = await AsyncConnection.connect(
                 self._dsn,
-                autocommit=True,
                 row_factory=dict_row,
-                application_name="postroad intake",
-                connect_timeout=5,
+                **network_parameters(self._dsn)
+                | {"application_name": "postroad intake", "autocommit": True, "connect_timeout": 5},
             )
         return self._connection
 

@@ -16,25 +16,40 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from postroad.postgres.errors import DatabaseUnavailable
 
-__all__ = ["connect", "connect_async", "open_async_pool", "open_pool"]
+__all__ = ["connect", "connect_async", "network_parameters", "open_async_pool", "open_pool"]
 
 CONNECT_TIMEOUT_DEFAULT = timedelta(seconds=10)
 POOL_MIN_SIZE_DEFAULT = 1
 POOL_MAX_SIZE_DEFAULT = 10
 
-# A peer that vanished without a word is noticed within about a minute instead of two hours.
-_KEEPALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+# A server that vanished without closing the connection is noticed by a waiting call after ten
+# seconds and by an idle connection after half a minute, instead of after two hours.
+_NETWORK: dict[str, Any] = {
+    "connect_timeout": 10,
+    "tcp_user_timeout": 10_000,
+    "keepalives_idle": 15,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    # Every text of a database in UTF-8 can be read, whatever the environment asks for.
+    "client_encoding": "utf8",
+}
+
+
+def network_parameters(dsn: str) -> dict[str, Any]:
+    """Return the timeouts of every connection, without those that the DSN sets itself."""
+    named = psycopg.conninfo.conninfo_to_dict(dsn)
+    return {name: value for name, value in _NETWORK.items() if name not in named}
 
 
 def _parameters(
-    application_name: str, connect_timeout: timedelta, is_pooled: bool, autocommit: bool
+    dsn: str, application_name: str, connect_timeout: timedelta, is_pooled: bool, autocommit: bool
 ) -> dict[str, Any]:
     parameters: dict[str, Any] = {
+        **network_parameters(dsn),
         "application_name": application_name,
         # libpq counts whole seconds and takes 1 for 2.
         "connect_timeout": max(2, round(connect_timeout.total_seconds())),
         "autocommit": autocommit,
-        **_KEEPALIVE,
     }
     if is_pooled:
         parameters["prepare_threshold"] = None
@@ -59,7 +74,7 @@ def connect(
     autocommit: bool = False,
 ) -> Connection:
     """Open one connection. Raises DatabaseUnavailable."""
-    parameters = _parameters(application_name, connect_timeout, is_pooled, autocommit)
+    parameters = _parameters(dsn, application_name, connect_timeout, is_pooled, autocommit)
     try:
         return psycopg.connect(dsn, **parameters)
     except psycopg.OperationalError as failure:
@@ -75,7 +90,7 @@ async def connect_async(
     autocommit: bool = False,
 ) -> AsyncConnection:
     """Open one connection. Raises DatabaseUnavailable."""
-    parameters = _parameters(application_name, connect_timeout, is_pooled, autocommit)
+    parameters = _parameters(dsn, application_name, connect_timeout, is_pooled, autocommit)
     try:
         return await AsyncConnection.connect(dsn, **parameters)
     except psycopg.OperationalError as failure:
@@ -94,7 +109,7 @@ def open_pool(
     """Open a pool; it connects in the background. The caller closes it (or uses `with`)."""
     return ConnectionPool(
         dsn,
-        kwargs=_parameters(application_name, connect_timeout, is_pooled, autocommit=False),
+        kwargs=_parameters(dsn, application_name, connect_timeout, is_pooled, autocommit=False),
         min_size=min_size,
         max_size=max(max_size, min_size),
         check=ConnectionPool.check_connection,
@@ -116,7 +131,7 @@ async def open_async_pool(
     """Open a pool; it connects in the background. The caller closes it (or uses `async with`)."""
     pool = AsyncConnectionPool(
         dsn,
-        kwargs=_parameters(application_name, connect_timeout, is_pooled, autocommit=False),
+        kwargs=_parameters(dsn, application_name, connect_timeout, is_pooled, autocommit=False),
         min_size=min_size,
         max_size=max(max_size, min_size),
         check=AsyncConnectionPool.check_connection,

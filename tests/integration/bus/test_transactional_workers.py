@@ -324,3 +324,86 @@ async def test_a_deadlock_is_nobodys_failed_attempt(colour, database, orders, si
     async with crew:
         await _settled(orders, sight, ["a", "b"])
     assert tries == [0, 0, 0]
+
+
+@pytest.mark.parametrize("statements", [("commit",), ("commit", "begin")])
+async def test_a_handler_that_commits_by_itself_costs_no_other_message(
+    colour, statements, database, orders, sight
+):
+    def script(message):
+        yield from _insert(message)
+        if message.data == "2":
+            yield from statements
+
+    await orders.post_many("orders", [str(n) for n in range(10)])
+    crew = Crew(colour, database)
+    crew.on("orders", script, prefetch=10)
+    async with crew:
+        await _settled(orders, sight, [str(n) for n in range(10)])
+    assert await orders.dead() == []
+
+
+@pytest.mark.parametrize("statements", [("rollback",), ("rollback", "begin")])
+async def test_a_handler_that_rolls_back_by_itself_fails_alone(
+    colour, statements, database, orders, sight
+):
+    def script(message):
+        yield from _insert(message)
+        if message.data == "2":
+            yield from statements
+
+    await orders.alter_consumer("orders", "default", max_attempts=1)
+    await orders.post_many("orders", [str(n) for n in range(10)])
+    crew = Crew(colour, database)
+    crew.on("orders", script, prefetch=10)
+    async with crew:
+        await _settled(orders, sight, [str(n) for n in range(10) if n != 2])
+        [dead] = await wait_until_async(orders.dead, what="a dead message")
+    assert dead.data == "2"
+
+
+async def test_what_fails_after_a_handlers_own_commit_is_delivered_again(
+    colour, database, orders, sight
+):
+    tries = []
+
+    def script(message):
+        yield from _insert(message)
+        if message.data == "2":
+            yield "commit"
+        if message.data == "5":
+            tries.append(message.iid)
+            if len(tries) < 2:
+                raise ZeroDivisionError
+
+    await orders.post_many("orders", [str(n) for n in range(10)])
+    crew = Crew(colour, database)
+    crew.on("orders", script, prefetch=10)
+    async with crew:
+        await _settled(orders, sight, [str(n) for n in range(10)])
+    assert len(set(tries)) == 2
+
+
+async def test_rare_failures_leave_the_batches_large(colour, database, orders, sight):
+    sight("create table transaction (data text, xid xid8)")
+    failed = set()
+
+    def script(message):
+        number = int(message.data)
+        if number % 333 == 1 and number not in failed:
+            failed.add(number)
+            raise ZeroDivisionError
+        yield f"insert into transaction values ('{number}', pg_current_xact_id())"
+
+    await orders.alter_consumer("orders", "default", backoff=timedelta(milliseconds=1))
+    await orders.post_many("orders", [str(n) for n in range(2_000)])
+    crew = Crew(colour, database)
+    crew.on("orders", script)
+    async with crew:
+
+        async def is_done():
+            return sight("select count(*) from transaction") == [(2_000,)]
+
+        await wait_until_async(is_done, what="all are handled")
+    [(transactions,)] = sight("select count(distinct xid) from transaction")
+    assert transactions < 400

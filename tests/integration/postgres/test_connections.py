@@ -3,8 +3,10 @@ from __future__ import annotations
 import psycopg
 import pytest
 
+from postroad.bus import Bus
 from postroad.postgres import connect as open_connection
 from postroad.postgres import connect_async, open_async_pool, open_pool
+from postroad.postgres.connections import network_parameters
 from postroad.postgres.errors import DatabaseUnavailable
 from tests.fixtures.postgres import Connect
 
@@ -53,3 +55,21 @@ def test_a_database_that_is_not_there_is_unavailable_and_no_secret_is_told() -> 
 async def test_an_async_connection_says_the_same() -> None:
     with pytest.raises(DatabaseUnavailable):
         await connect_async(NOWHERE)
+
+
+def test_every_connection_has_timeouts_unless_its_dsn_sets_them(empty_database: str) -> None:
+    with open_connection(empty_database) as connection:
+        parameters = connection.info.get_parameters()
+    assert int(parameters["tcp_user_timeout"]) > 0
+    assert int(parameters["connect_timeout"]) > 0
+    assert "tcp_user_timeout" not in network_parameters(f"{empty_database} tcp_user_timeout=1")
+
+
+def test_a_bus_reads_utf8_whatever_the_environment_asks_for(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    with Bus(database) as bus:
+        bus.create_queue("letters", payload="text")
+        bus.post("letters", "snow: ☃")
+        assert [message.data for message in bus.consume("letters")] == ["snow: ☃"]

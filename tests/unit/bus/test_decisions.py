@@ -11,8 +11,7 @@ import pytest
 from psycopg.pq import TransactionStatus
 
 from postroad.bus import HeldMessage, LeasedMessage, Message, Park, Retry, TransactionFailed
-from postroad.bus.appetite import Appetite
-from postroad.bus.batch import Batch, is_open
+from postroad.bus.batch import Batch, BatchSize, is_open
 from postroad.bus.message import unread
 from postroad.bus.pace import Pace
 from postroad.bus.reconnect import Backoff
@@ -57,58 +56,60 @@ def test_delays_grow_to_their_limit_and_are_spread() -> None:
 def test_a_batch_is_committed_with_the_next_take() -> None:
     batch = _batch()
     assert batch.statement().startswith("begin isolation level read committed; select id,")
-    assert batch.statement().endswith('from mbus."consumen_q_by_c"(10)')
-    batch.took([_message(1)])
-    assert batch.statement().startswith("commit; begin")
-    assert batch.statement(is_last=True) == "commit"
+    assert 'from mbus."consumen_q_by_c"(10); select' in batch.statement()
+    batch.took([_message(1)], "7")
+    assert "; commit; begin" in batch.statement()
+    assert batch.statement(is_last=True).endswith("; commit")
+    assert "'7'::xid8" in batch.statement(is_last=True)
 
 
-def test_after_a_failure_the_others_are_taken_one_by_one() -> None:
-    batch = _batch()
-    messages = [_message(number) for number in range(3)]
-    batch.took(messages)
+def test_a_failure_halves_the_batch_and_the_next_successes_restore_it() -> None:
+    batch = _batch(prefetch=100)
+    messages = [_message(number) for number in range(10)]
+    batch.took(messages, "7")
     assert batch.failed(messages[1]) is messages[1]
-    for _ in range(2):
-        assert batch.amount == 1
-        batch.took([_message(9)])
-    assert batch.amount == 10
+    for amount in (5, 10, 20):
+        assert batch.amount == amount
+        batch.took(messages[:amount], "8")
+        batch.handled(0.001)
 
 
-def test_a_failed_commit_blames_a_message_only_when_it_was_alone() -> None:
+def test_a_batch_without_a_message_at_fault_is_halved_until_one_is_left() -> None:
     batch = _batch()
-    batch.took([_message(1), _message(2)])
-    assert batch.failed(None) is None
+    for amount in (10, 5, 2):
+        batch.took([_message(number) for number in range(amount)], "7")
+        assert batch.failed(None) is None
     assert batch.amount == 1
-    batch.took([_message(1)])
+    batch.took([_message(1)], "7")
     alone = batch.failed(None)
     assert alone is not None
     assert alone.id == 1
 
 
 def test_quick_handlers_get_more_at_once_and_slow_ones_fewer() -> None:
-    appetite = Appetite(100)
-    assert appetite.amount == 10
+    size = BatchSize(100)
+    assert size.amount == 10
     for amount in (20, 40, 80, 100, 100):
-        appetite.fed(appetite.amount, 0.001)
-        assert appetite.amount == amount
-    appetite.fed(100, 2.0)
-    assert appetite.amount == 5
-    appetite.fed(5, 30.0)
-    assert appetite.amount == 1
-    appetite.fed(0, 30.0)
-    appetite.fed(1, 0.0)
-    assert appetite.amount == 2
-    assert Appetite(3).amount == 3
+        size.adjust(size.amount, 0.001)
+        assert size.amount == amount
+    size.adjust(100, 2.0)
+    assert size.amount == 5
+    size.adjust(5, 30.0)
+    assert size.amount == 1
+    size.adjust(0, 30.0)
+    size.adjust(1, 0.0)
+    assert size.amount == 2
+    assert BatchSize(3).amount == 3
 
 
 def test_a_lost_conflict_blames_nobody_until_it_is_enough() -> None:
     batch = _batch()
     for _ in range(MAX_CONFLICTS):
-        batch.took([_message(1), _message(2)])
+        batch.took([_message(1), _message(2)], "7")
         assert batch.conflicted()
         assert batch.taken == []
         assert batch.amount == 1
-    batch.took([_message(1)])
+    batch.took([_message(1)], "7")
     assert not batch.conflicted()
     assert batch.failed(None) is not None
 

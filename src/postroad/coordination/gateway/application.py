@@ -18,6 +18,7 @@ from postroad.coordination.gateway.entity_routes import EntityRoutes
 from postroad.coordination.gateway.event_routes import LARGEST, EventRoutes, known_entity
 from postroad.coordination.gateway.shapes import Shape
 from postroad.coordination.gateway.waiting import wait_for_event
+from postroad.postgres.connections import network_parameters
 from postroad.web import (
     BodyLimit,
     RequestInvalid,
@@ -156,7 +157,7 @@ async def open_databases(
     pools = [
         AsyncConnectionPool(
             dsn,
-            kwargs={"application_name": "postroad gateway"},
+            kwargs={**network_parameters(dsn), "application_name": "postroad gateway"},
             min_size=1,
             max_size=size,
             timeout=10,

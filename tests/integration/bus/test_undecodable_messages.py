@@ -1,0 +1,147 @@
+"""A message that a client cannot decode is dead-lettered; the others are delivered."""
+
+from __future__ import annotations
+
+import asyncio
+
+import psycopg
+import pytest
+
+from postroad.bus import AsyncBus, Bus, rows
+from postroad.bus.calls import Call
+from postroad.bus.decoding import FIRST_MOMENT, LAST_MOMENT, Undecodable
+from postroad.bus.session import run, run_async
+from postroad.testing import wait_until_async
+from tests.integration.bus.crew import Crew
+
+# PostgreSQL stores it; the JSON reader of Python has a limit of its own for each.
+HOSTILE = {
+    "deep": "[" * 5_000 + "]" * 5_000,
+    "digits": "9" * 5_000,
+}
+
+TIMES = ("infinity", "-infinity", "12000-01-01", "0044-03-15 BC")
+
+
+@pytest.fixture
+async def orders(database):
+    async with AsyncBus(database) as bus:
+        await bus.create_queue("orders", payload="jsonb")
+        yield bus
+
+
+def _post(sight, text):
+    sight("set max_stack_depth = '6MB'")
+    [(iid,)] = sight("select mbus.post_orders(data => %s)", (text,))
+    return iid
+
+
+@pytest.mark.parametrize("mode", ["lease", "transaction"])
+@pytest.mark.parametrize("hostile", HOSTILE)
+async def test_a_worker_goes_on_after_a_message_that_it_cannot_decode(
+    colour, mode, hostile, database, orders, sight
+):
+    seen = []
+    iids = [_post(sight, HOSTILE[hostile]) for _ in range(2)]
+    await orders.post_many("orders", [1, 2, 3])
+    crew = Crew(colour, database)
+    crew.on("orders", lambda message: seen.append(message.data), mode=mode)
+    async with crew:
+
+        async def are_dead():
+            return len(sight("select iid from mbus.dead")) == 2
+
+        await wait_until_async(are_dead, what="both are dead-lettered")
+
+        async def are_seen():
+            return sorted(seen) == [1, 2, 3]
+
+        await wait_until_async(are_seen, what="the others are handled")
+        assert crew.worker.is_running
+    dead = sight("select iid, error from mbus.dead")
+    assert sorted(iid for iid, _ in dead) == sorted(iids)
+    assert all("cannot decode" in error for _, error in dead)
+
+
+@pytest.mark.parametrize("verb", ["consume", "lease"])
+async def test_taking_leaves_out_what_cannot_be_decoded(verb, database, orders, sight):
+    iid = _post(sight, HOSTILE["digits"])
+    await orders.post_many("orders", [1, 2])
+    messages = await getattr(orders, verb)("orders", amount=10)
+    assert [message.data for message in messages] == [1, 2]
+    assert sight("select iid from mbus.dead") == [(iid,)]
+
+
+def test_taking_in_the_callers_transaction_dead_letters_with_it(database, sight):
+    with Bus(database) as bus, psycopg.connect(database) as connection:
+        bus.create_queue("orders", payload="jsonb")
+        iid = _post(sight, HOSTILE["digits"])
+        bus.post("orders", 1)
+        [message] = bus.using(connection).consume("orders", amount=10)
+        assert message.data == 1
+        assert sight("select iid from mbus.dead") == []
+        connection.commit()
+    assert sight("select iid from mbus.dead") == [(iid,)]
+
+
+def test_a_message_taken_from_all_consumers_stays_when_it_cannot_be_decoded(database, sight):
+    with Bus(database) as bus:
+        bus.create_queue("orders", payload="jsonb")
+        iid = _post(sight, HOSTILE["digits"])
+        with pytest.raises(Undecodable):
+            bus.take(iid)
+        assert bus.peek("orders", iid)
+        assert bus.take(iid, "default") is None
+    assert sight("select iid from mbus.dead") == [(iid,)]
+
+
+async def test_a_subscription_goes_on_after_a_message_that_it_cannot_decode(orders, sight):
+    _post(sight, HOSTILE["deep"])
+    await orders.post("orders", 1)
+    async with asyncio.timeout(30):
+        async with orders.subscribe("orders") as messages:
+            async for message in messages:
+                assert message.data == 1
+                break
+
+
+@pytest.mark.parametrize("moment", TIMES)
+async def test_a_time_that_python_cannot_represent_is_the_nearest_one(moment, database):
+    call = Call("select %s::timestamptz", (moment,), rows.value)
+    is_past = moment in {"-infinity", "0044-03-15 BC"}
+    nearest = FIRST_MOMENT if is_past else LAST_MOMENT
+    with psycopg.connect(database) as connection:
+        assert run(connection, call) == nearest
+    async with await psycopg.AsyncConnection.connect(database) as connection:
+        assert await run_async(connection, call) == nearest
+
+
+async def test_an_answer_that_cannot_be_decoded_fails_its_request_alone(database, orders, sight):
+    async def answer():
+        async with AsyncBus(database) as bus, bus.subscribe("orders") as messages:
+            async for message in messages:
+                if message.data == "bad":
+                    sight(
+                        "select mbus.replyn_jsonb(requests => array[%s::hstore],"
+                        " data => array[%s::jsonb])",
+                        (
+                            f'reply_to=>"{message.headers["reply_to"]}",'
+                            f'correlation=>"{message.iid}"',
+                            HOSTILE["digits"],
+                        ),
+                    )
+                else:
+                    await bus.reply(message, "fine")
+
+    answering = asyncio.create_task(answer())
+    try:
+        bad, good = await asyncio.gather(
+            orders.request("orders", "bad", timeout=30),
+            orders.request("orders", "good", timeout=30),
+            return_exceptions=True,
+        )
+        assert isinstance(bad, Undecodable)
+        assert good.data == "fine"
+    finally:
+        answering.cancel()
+        await asyncio.gather(answering, return_exceptions=True)
