@@ -13,10 +13,7 @@ same rows once, because a version is unique.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 
 import psycopg
@@ -25,10 +22,10 @@ from postroad import trace
 from postroad.clock import SYSTEM_CLOCK
 from postroad.intake.engine import Engine
 from postroad.intake.errors import SourceError
-from postroad.intake.holding import HEARTBEATS_PER_LEASE
 from postroad.intake.journal import Row
 from postroad.intake.keys import shown_name
 from postroad.intake.listing import Entry, Listing
+from postroad.lease import AsyncHolder, Keeper
 
 __all__ = ["discover"]
 
@@ -49,21 +46,21 @@ async def discover(engine: Engine, server_id: int) -> Row | None:
 
 
 async def _discover(engine: Engine, server_id: int) -> Row | None:
+    began = SYSTEM_CLOCK.monotonic()
     scan = await engine.journal.call("begin_scan", server_id, SCAN_LEASE)
     if scan is None:
         return None
     server = await engine.server(server_id)
-    began = SYSTEM_CLOCK.monotonic()
     report: Row = {"files": 0, "discovered": 0}
     is_whole = False
     try:
-        async with engine.lend(server) as source, _holding(engine, server_id, scan) as is_held:
+        async with engine.lend(server) as source, _hold(engine, server_id, scan, began) as holder:
             listing = Listing(source, server)
             pages = 0
             async for page in listing.pages():
                 await _see(engine, server_id, scan, page)
                 pages += 1
-                if not is_held():
+                if not holder.holds(server_id):
                     break
                 # A done-file may stand on a later page than what it speaks for.
                 if pages % PAGES_PER_PROMOTION == 0 and server["done_suffix"] is None:
@@ -89,27 +86,17 @@ async def _discover(engine: Engine, server_id: int) -> Row | None:
     return report
 
 
-@contextlib.asynccontextmanager
-async def _holding(engine: Engine, server_id: int, scan: int) -> AsyncIterator[Callable[[], bool]]:
-    """Hold the lease of the scan on, however long a page takes; gives whether it is ours."""
-    is_held = True
+def _hold(engine: Engine, server_id: int, scan: int, since: float) -> AsyncHolder[int, int]:
+    """Make the holder of the scan's lease, by the server's id."""
 
-    async def beat() -> None:
-        nonlocal is_held
-        while is_held:
-            await asyncio.sleep(SCAN_LEASE.total_seconds() / HEARTBEATS_PER_LEASE)
-            try:
-                is_held = await engine.journal.call("extend_scan", server_id, scan, SCAN_LEASE)
-            except psycopg.Error as failure:
-                logger.warning("heartbeat_failed", extra={"reason": str(failure).strip()})
+    async def extend(_: dict[int, int]) -> list[int]:
+        is_held = await engine.journal.call("extend_scan", server_id, scan, SCAN_LEASE)
+        return [] if is_held else [server_id]
 
-    beating = asyncio.create_task(beat(), name="scan heartbeat")
-    try:
-        yield lambda: is_held
-    finally:
-        beating.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await beating
+    keeper: Keeper[int, int] = Keeper(SCAN_LEASE)
+    holder = AsyncHolder(keeper, extend, lambda _: None, transient=(psycopg.Error, OSError))
+    holder.claim([(server_id, scan)], since)
+    return holder
 
 
 async def _see(engine: Engine, server_id: int, scan: int, page: list[Entry]) -> None:

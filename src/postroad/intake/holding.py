@@ -1,16 +1,13 @@
-"""Holding files while they are worked on: the heartbeat of their leases.
+"""Holding files while they are worked on.
 
-All files of a claim have one token. The heartbeat extends what is still in hand; a file whose lease
-is gone is marked as lost, and its work is dropped at the next step, which the token refuses anyway.
+All files of a claim have one token. A file whose lease is lost is dropped at the next step of its
+work, which the token refuses anyway.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import logging
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 from datetime import timedelta
 
 import psycopg
@@ -18,69 +15,60 @@ import psycopg
 from postroad.intake.engine import Engine
 from postroad.intake.errors import LeaseLost
 from postroad.intake.journal import Row
+from postroad.lease import AsyncHolder, Keeper
 
 __all__ = ["Hold", "claim"]
 
-logger = logging.getLogger(__name__)
 
-HEARTBEATS_PER_LEASE = 3
-
-
-@dataclass(slots=True)
 class Hold:
-    """The files of one claim, their token, and which of them are still in hand."""
+    """The files of one claim and their token."""
 
-    engine: Engine
-    rows: list[Row]
-    token: int
-    open: set[int] = field(default_factory=set)
+    def __init__(self, engine: Engine) -> None:
+        self.rows: list[Row] = []
+        self.token = 0
+        self.engine = engine
+        keeper: Keeper[int, Row] = Keeper(engine.settings.lease)
+        self.holder = AsyncHolder(
+            keeper, self._extend, lambda _: None, transient=(psycopg.Error, OSError)
+        )
 
     def check(self, file_id: int) -> None:
-        """Raise LeaseLost when the file is not in hand any more."""
-        if file_id not in self.open:
+        """Raise LeaseLost when the file is not held any more."""
+        if not self.holder.holds(file_id):
             raise LeaseLost(f"the lease of file {file_id} has ended")
 
     def let_go(self, file_id: int) -> None:
         """Stop holding a file: its step has ended."""
-        self.open.discard(file_id)
+        self.holder.release(file_id)
 
     async def give_back(self, note: str | None = None, pause: timedelta | None = None) -> None:
-        """Give back what is still in hand, as it is; the stored parts stay."""
-        ids, self.open = sorted(self.open), set()
+        """Give back the files that are still held, as they are; the stored parts stay."""
+        ids = sorted(self.holder.keys())
+        for file_id in ids:
+            self.holder.release(file_id)
         if pause is not None:
             await self.engine.journal.call("postpone", ids, self.token, pause)
         if ids:
             await self.engine.journal.call("release", ids, self.token, note)
 
-    async def _beat(self) -> None:
+    async def _extend(self, files: dict[int, Row]) -> set[int]:
+        asked = sorted(files)
         lease = self.engine.settings.lease
-        while True:
-            await asyncio.sleep(lease.total_seconds() / HEARTBEATS_PER_LEASE)
-            if not self.open:
-                continue
-            asked = sorted(self.open)
-            try:
-                held = await self.engine.journal.call("extend", asked, self.token, lease)
-            except psycopg.Error as failure:
-                logger.warning("heartbeat_failed", extra={"reason": str(failure).strip()})
-                continue
-            lost = set(asked) - set(held)
-            if lost & self.open:
-                logger.warning("leases_lost", extra={"files": sorted(lost)})
-            self.open -= lost
+        return files.keys() - set(
+            await self.engine.journal.call("extend", asked, self.token, lease)
+        )
 
 
 @contextlib.asynccontextmanager
 async def claim(engine: Engine, ids: list[int], step: str) -> AsyncIterator[Hold]:
-    """Take files for a step and hold them while the block runs; the rest is given back."""
-    rows = await engine.journal.select("claim", ids, step, engine.owner, engine.settings.lease)
-    token = rows[0]["lease_token"] if rows else 0
-    hold = Hold(engine, rows, token, {row["id"] for row in rows})
-    beating = asyncio.create_task(hold._beat(), name="heartbeat")
-    try:
-        yield hold
-    finally:
-        beating.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await beating
-        await hold.give_back()
+    """Claim files for a step and hold them while the block runs; the rest is given back."""
+    hold = Hold(engine)
+    since = hold.holder.now()
+    hold.rows = await engine.journal.select("claim", ids, step, engine.owner, engine.settings.lease)
+    hold.token = hold.rows[0]["lease_token"] if hold.rows else 0
+    hold.holder.claim(((row["id"], row) for row in hold.rows), since)
+    async with hold.holder:
+        try:
+            yield hold
+        finally:
+            await hold.give_back()

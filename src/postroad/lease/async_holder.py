@@ -90,6 +90,10 @@ class AsyncHolder(Service, Generic[K, L]):
         """Check whether a lease is still held."""
         return self._keeper.holds(key)
 
+    def keys(self) -> list[K]:
+        """Return the keys of the held leases."""
+        return self._keeper.keys()
+
     def finish(self, key: K) -> None:
         """Ack a lease with the next batch; one that was lost is ignored."""
         if self._keeper.finish(key):

@@ -76,7 +76,13 @@ class Keeper(Generic[K, L]):
 
     def holds(self, key: K) -> bool:
         """Check whether a lease is held: claimed, and neither finished nor released nor lost."""
-        return key in self._held
+        held = self._held.get(key)
+        return held is not None and self.clock() < held[1]
+
+    def keys(self) -> list[K]:
+        """Return the keys of the held leases."""
+        with self._lock:
+            return list(self._held)
 
     def finish(self, key: K) -> bool:
         """Note that the work is done; a lease that is not held is ignored.

@@ -63,6 +63,7 @@ def test_a_lease_that_was_not_extended_is_lost_at_its_deadline(clock: FakeClock)
     clock.now += 29.9
     assert keeper.expire() == []
     clock.now += 0.1
+    assert not keeper.holds(1)
     assert keeper.expire() == ["a"]
     assert keeper.expire() == []
     assert keeper.seconds_to_deadline() is None
