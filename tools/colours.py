@@ -20,6 +20,10 @@ MODULES = {
     "lease/async_holder.py": "lease/holder.py",
     "bus/async_lease_loop.py": "bus/lease_loop.py",
     "bus/async_transaction_loop.py": "bus/transaction_loop.py",
+    "bus/async_client.py": "bus/client.py",
+    "bus/async_following.py": "bus/sync_following.py",
+    "bus/async_maintenance.py": "bus/maintenance.py",
+    "bus/async_subscription.py": "bus/subscription.py",
 }
 
 NAMES = {
@@ -28,11 +32,23 @@ NAMES = {
     "asyncio": "time",
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
+    "__aiter__": "__iter__",
+    "__anext__": "__next__",
+    "StopAsyncIteration": "StopIteration",
+    "async_following": "sync_following",
+    "connect_async": "connect",
     "run_async": "run",
     "fetch_async": "fetch",
 }
 
+# In strings; the first that fits.
 TEXTS = {
+    "`AsyncBus`: the calls of the bus for code that awaits. `Bus`": (
+        "`Bus`: the calls of the bus for code that blocks. `AsyncBus`"
+    ),
+    "code that awaits": "code that blocks",
+    "from an event loop": "from a thread",
+    "`async for ": "`for ",
     "a task that": "a thread that",
     "in an event loop": "in threads",
 }
@@ -61,9 +77,8 @@ def convert(source: str, path: str) -> str:
             else:
                 new = _name(new)
         elif token.type == tokenize.STRING:
-            for awaiting, blocking in TEXTS.items():
-                new = new.replace(awaiting, blocking)
-            new = new.replace("Async", "")
+            fitting = [each for each in TEXTS.items() if each[0] in new]
+            new = new.replace(*fitting[0]) if fitting else new.replace("Async", "")
         if new != token.string or end != place(token.end):
             result += [source[done : place(token.start)], new]
             done = end

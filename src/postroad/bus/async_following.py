@@ -1,4 +1,4 @@
-"""Triggers and temporary queues for code that awaits: a part of `AsyncBus`."""
+"""Triggers and temporary queues for code that awaits: a part of the client."""
 
 from __future__ import annotations
 

@@ -1,9 +1,14 @@
-"""`async for message in bus.subscribe("orders")`: the other colour of `Subscription`."""
+"""`async for message in bus.subscribe("orders")`: messages as they come, none lost in a crash.
+
+```
+waiting ──lease──> handed out ──next message asked for, or block left──> acked
+                       ├──block left by an exception──> nacked, delivered again
+                       └──process died──> lease ends, delivered again
+```
+"""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
@@ -14,6 +19,7 @@ from postroad.bus.async_wakeup import AsyncWakeup
 from postroad.bus.errors import LeaseLost
 from postroad.bus.message import LeasedMessage
 from postroad.bus.reconnect import TRANSIENT, Backoff
+from postroad.service import AutoResetEvent
 
 if TYPE_CHECKING:
     from postroad.bus.async_client import AsyncBus
@@ -42,7 +48,8 @@ class AsyncSubscription:
         self._ttl = ttl
         self._wakeup = wakeup
         self._current: LeasedMessage | None = None
-        self._closed = asyncio.Event()
+        self._is_closed = False
+        self._closing = AutoResetEvent()
 
     def __aiter__(self) -> AsyncIterator[LeasedMessage]:
         return self
@@ -51,7 +58,7 @@ class AsyncSubscription:
         """Ack the message handed out before, and wait for the next one."""
         await self._ack()
         await self._wakeup.start()
-        while not self._closed.is_set():
+        while not self._is_closed:
             epoch = self._wakeup.epoch(self._queue)
             leased = await self._persist(
                 lambda: self._bus.lease(self._queue, self._consumer, ttl=self._ttl)
@@ -64,7 +71,8 @@ class AsyncSubscription:
 
     async def close(self) -> None:
         """End the iteration, also from elsewhere; a message in hand stays leased."""
-        self._closed.set()
+        self._is_closed = True
+        self._closing.set()
         await self._wakeup.stop()
 
     async def __aenter__(self) -> Self:
@@ -111,8 +119,6 @@ class AsyncSubscription:
                 return await attempt()
             except TRANSIENT as failure:
                 logger.warning("database_unavailable", extra={"reason": str(failure).strip()})
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(backoff.next_seconds()):
-                        await self._closed.wait()
-                if self._closed.is_set():
+                await self._closing.wait(backoff.next_seconds())
+                if self._is_closed:
                     raise

@@ -1,3 +1,4 @@
+# Written by `make generate` from bus/async_client.py; edit that file.
 """`Bus`: the calls of the bus for code that blocks. `AsyncBus` has the same names."""
 
 from __future__ import annotations

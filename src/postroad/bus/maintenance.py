@@ -1,3 +1,4 @@
+# Written by `make generate` from bus/async_maintenance.py; edit that file.
 """Maintenance from a thread: any number of processes may do it, the SQL sees to the rest."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# Written by `make generate` from bus/async_subscription.py; edit that file.
 """`for message in bus.subscribe("orders")`: messages as they come, none lost in a crash.
 
 ```
@@ -10,7 +11,6 @@ waiting ──lease──> handed out ──next message asked for, or block lef
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from types import TracebackType
@@ -20,6 +20,7 @@ from postroad.bus.errors import LeaseLost
 from postroad.bus.message import LeasedMessage
 from postroad.bus.reconnect import TRANSIENT, Backoff
 from postroad.bus.wakeup import Wakeup
+from postroad.service import ThreadAutoResetEvent
 
 if TYPE_CHECKING:
     from postroad.bus.client import Bus
@@ -34,14 +35,22 @@ logger = logging.getLogger(__name__)
 class Subscription:
     """An endless iterator of leased messages; leave it by `break`, or `close` it from elsewhere."""
 
-    def __init__(self, bus: Bus, queue: str, consumer: str, ttl: timedelta, wakeup: Wakeup) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        queue: str,
+        consumer: str,
+        ttl: timedelta,
+        wakeup: Wakeup,
+    ) -> None:
         self._bus = bus
         self._queue = queue
         self._consumer = consumer
         self._ttl = ttl
         self._wakeup = wakeup
         self._current: LeasedMessage | None = None
-        self._closed = threading.Event()
+        self._is_closed = False
+        self._closing = ThreadAutoResetEvent()
 
     def __iter__(self) -> Iterator[LeasedMessage]:
         return self
@@ -50,7 +59,7 @@ class Subscription:
         """Ack the message handed out before, and wait for the next one."""
         self._ack()
         self._wakeup.start()
-        while not self._closed.is_set():
+        while not self._is_closed:
             epoch = self._wakeup.epoch(self._queue)
             leased = self._persist(
                 lambda: self._bus.lease(self._queue, self._consumer, ttl=self._ttl)
@@ -63,7 +72,8 @@ class Subscription:
 
     def close(self) -> None:
         """End the iteration, also from elsewhere; a message in hand stays leased."""
-        self._closed.set()
+        self._is_closed = True
+        self._closing.set()
         self._wakeup.stop()
 
     def __enter__(self) -> Self:
@@ -110,5 +120,6 @@ class Subscription:
                 return attempt()
             except TRANSIENT as failure:
                 logger.warning("database_unavailable", extra={"reason": str(failure).strip()})
-                if self._closed.wait(backoff.next_seconds()):
+                self._closing.wait(backoff.next_seconds())
+                if self._is_closed:
                     raise

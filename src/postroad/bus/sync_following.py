@@ -1,4 +1,5 @@
-"""Triggers and temporary queues for code that blocks: a part of `Bus`."""
+# Written by `make generate` from bus/async_following.py; edit that file.
+"""Triggers and temporary queues for code that blocks: a part of the client."""
 
 from __future__ import annotations
 
