@@ -126,6 +126,8 @@ class _Supervised:
             logger.error("service_failed", extra={"service": self.name}, exc_info=failure)
         if self._failure is None:
             self._failure = failure
+        # Whoever waits for the service must not wait for ever.
+        self.request_stop()
         if self._reports_to is not None:
             self._reports_to.fail(failure)
 

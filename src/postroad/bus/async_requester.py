@@ -108,10 +108,12 @@ class AsyncRequester:
                 await connection.execute(request.PREPARE_SESSION)
                 reply_to = await run_async(connection, request.reply_queue())
                 await self._converse(connection, reply_to)
-            except SURVIVABLE as failure:
-                # The answers would come to a queue that is gone; the next request begins anew.
+            except Exception as failure:
+                # The answers would come to a queue that is gone; the next request opens another.
                 logger.warning("requester_interrupted", extra={"reason": str(failure).strip()})
                 self._fail(self._give_up(), failure)
+                if not isinstance(failure, SURVIVABLE):
+                    raise
             finally:
                 if connection is not None:
                     await connection.close()

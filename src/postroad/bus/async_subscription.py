@@ -67,6 +67,9 @@ class AsyncSubscription:
                 self._current = leased[0]
                 return leased[0]
             await self._wakeup.wait(self._queue, epoch)
+            if not self._wakeup.is_running:
+                # Raises the error if it failed.
+                await self._wakeup.join()
         raise StopAsyncIteration
 
     async def close(self) -> None:

@@ -176,17 +176,16 @@ class LeaseLoop(ThreadService):
         self._holder.release(message.token)
 
     def _give_back(self) -> None:
-        """Nack what is not finished; where that fails, the leases expire."""
-        for message in list(self._unfinished.values()):
-            is_held = self._holder.release(message.token) is not None
-            message.lost.set()
-            self._runners.cancel(message)
-            if not is_held:
-                continue
-            try:
+        """Nack what is not finished; without a database the leases expire."""
+        unfinished = list(self._unfinished.values())
+        held = [each for each in unfinished if self._holder.release(each.token) is not None]
+        for message in unfinished:
+            self._lose(message)
+        try:
+            for message in held:
                 self._bus.nack(message, timedelta(0), "the worker was stopped")
-            except SURVIVABLE as failure:
-                logger.warning("nack_failed", extra={"reason": str(failure).strip()})
+        except SURVIVABLE as failure:
+            logger.warning("nack_failed", extra={"reason": str(failure).strip()})
 
     def _extend(self, held: Held) -> Iterable[int]:
         lost = self._bus.extend_many(list(held.values()), self._handler.ttl)

@@ -68,6 +68,9 @@ class Subscription:
                 self._current = leased[0]
                 return leased[0]
             self._wakeup.wait(self._queue, epoch)
+            if not self._wakeup.is_running:
+                # Raises the error if it failed.
+                self._wakeup.join()
         raise StopIteration
 
     def close(self) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import psycopg
 import pytest
 
-from postroad.bus import AsyncBus, Bus, rows
+from postroad.bus import AsyncBus, Bus, BusError, rows
 from postroad.bus.calls import Call
 from postroad.bus.decoding import FIRST_MOMENT, LAST_MOMENT, Undecodable
 from postroad.bus.hstore import dump
@@ -145,3 +146,75 @@ async def test_an_answer_that_cannot_be_decoded_fails_its_request_alone(database
     finally:
         answering.cancel()
         await asyncio.gather(answering, return_exceptions=True)
+
+
+HOSTILE_HEADERS = [
+    {"reply_to": "temp.nobody", "reply_by": "garbage", "correlation": "x"},
+    {"reply_to": "temp.nobody", "reply_by": "infinity", "correlation": "\\"},
+    {"reply_to": "temp.", "correlation": "'\"=>,"},
+    {"traceparent": "zz", "attempts": "many", "last_error": "\\x00"},
+]
+
+
+@pytest.mark.parametrize("mode", ["lease", "transaction"])
+async def test_hostile_headers_cost_at_most_their_own_message(
+    colour, mode, database, orders, sight
+):
+    seen = []
+    crew = Crew(colour, database)
+    if crew.is_blocking:
+
+        def handler(message, connection=None):
+            seen.append(message.data)
+            return [message.attempts, 1]
+    else:
+
+        async def handler(message, connection=None):
+            seen.append(message.data)
+            return [message.attempts, 1]
+
+    crew.worker.handler("orders", mode=mode)(handler)
+    await orders.alter_consumer("orders", "default", max_attempts=1)
+    for headers in HOSTILE_HEADERS:
+        with contextlib.suppress(BusError):
+            await orders.post("orders", "hostile", headers=headers)
+    await orders.post("orders", "last")
+    async with crew:
+
+        async def is_done():
+            [status] = await orders.status("orders")
+            return "last" in seen and status.ready + status.leased + status.delayed == 0
+
+        await wait_until_async(is_done, what="every message is handled or dead")
+        assert crew.worker.is_running
+
+
+@pytest.mark.parametrize("payload", ["hstore", "jsonb", "text", "bytea"])
+@pytest.mark.parametrize("mode", ["lease", "transaction"])
+async def test_hostile_values_of_every_payload_are_handled(colour, mode, payload, database, sight):
+    values = {
+        "hstore": [
+            "",
+            '""=>NULL',
+            '"a\\"b"=>"c\\\\d"',
+            '"\n"=>"\u2028"',
+            '"a"=>"' + "x" * 200_000 + '"',
+        ],
+        "jsonb": ["null", "[]", '""', "1e400", "-0.0", '{"":{"":[]}}', '"' + "x" * 200_000 + '"'],
+        "text": ["", "\u2028\ufeff", "\\N", "\U0010ffff", "x" * 200_000],
+        "bytea": ["\\x", "\\x00", "\\xff" + "00" * 100_000],
+    }[payload]
+    async with AsyncBus(database) as bus:
+        await bus.create_queue("odd", payload=payload)
+        for value in values:
+            sight(f"select mbus.post_odd(data => %s::{payload})", value)
+        seen = []
+        crew = Crew(colour, database)
+        crew.on("odd", lambda message: seen.append(message.data), mode=mode)
+        async with crew:
+
+            async def are_seen():
+                return len(seen) == len(values)
+
+            await wait_until_async(are_seen, what="all values are handled")
+        assert await bus.dead() == []
