@@ -321,5 +321,5 @@ async def test_a_silent_network_does_not_outlive_the_lease(colour, database, ord
             finally:
                 # The worker's last calls must not wait for the silent network.
                 proxy.close()
-    [again] = await orders.lease("orders")
+    [again] = await wait_until_async(lambda: orders.lease("orders"), what="another may have it")
     assert again.attempt == 2
