@@ -144,6 +144,7 @@ class Consumption:
         With `is_worker` a message whose handler raises is dead-lettered; otherwise the exception
         is raised and the remaining messages are delivered by the next call.
         """
+        self._leases.check()
         if self._refused:
             self._refuse_all()
         now = time.monotonic()
@@ -219,6 +220,7 @@ class Consumption:
         Its commit does not wait for the disk: a lease or an ack that a crash of the server forgets
         is done again.
         """
+        since = self._leases.now()
         settled = self._leases.take_settled()
         must_await = watch.is_short and not watch.is_awaited
         text, parameters = self._taking(watch, name, amount)
@@ -258,7 +260,7 @@ class Consumption:
             if iid is not None
         ]
         if not watch.route.is_temporary:
-            self._leases.hold((iid, token) for iid, _, token, _ in taken)
+            self._leases.hold(((iid, token) for iid, _, token, _ in taken), since)
         return taken
 
     def _taking(self, watch: Watch, name: str, amount: int) -> tuple[str, list[str]]:
@@ -273,10 +275,11 @@ class Consumption:
         if route is None or route.is_temporary:
             return None
         for name in route.bus_names:
+            since = self._leases.now()
             while rows := self._link.run_prepared(_leasing(name), "1", self._ttl_text):
                 [(iid, data, token, attempt)] = rows
                 taken = (str(iid), data or "", int(token or 0), attempt != "1")
-                self._leases.hold([(taken[0], taken[2])])
+                self._leases.hold([(taken[0], taken[2])], since)
                 message = self._read(channel, queue, taken)
                 if message is not None:
                     return message
@@ -330,14 +333,14 @@ class Consumption:
         with self._guard:
             refused, self._refused = self._refused, []
         for token, reason in refused:
-            iid = self._leases.release(token)
-            if iid is None:
+            lease = self._leases.release(token)
+            if lease is None:
                 continue
             try:
                 if reason is None:
-                    self._link.run(NACK, (iid, token))
+                    self._link.run(NACK, lease)
                 else:
-                    self._link.run(PARK, (iid, token, reason))
+                    self._link.run(PARK, (*lease, reason))
             except psycopg.DatabaseError as failure:
                 if self._link.is_closed:
                     raise

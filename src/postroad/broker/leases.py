@@ -1,98 +1,81 @@
-"""The leases that a consuming connection holds: extended by a heartbeat, acknowledged together.
+"""The leases of one consuming connection, kept by `postroad.lease`.
 
-```
-leased ──ack──> settled ──flush──> gone
-   │
-   ├──give back──> ready for anybody, at once
-   └──no heartbeat for a lease's time (kill -9)──> ready for anybody
-```
-
-The heartbeat has a thread and a session of its own, because the loop of a worker may be busy with a
-task (pool `solo`) for as long as it likes. It also flushes acknowledgements that nobody else did.
-Acks may come from any thread.
+The holder has a thread and a session of its own, because the loop of a worker may be busy with a
+task (pool `solo`) for as long as the task takes. Acks travel with the next look of the loop; the
+holder sends those that wait longer than the ack delay. Acks may come from any thread.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import threading
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from datetime import timedelta
 
 from postroad.broker.link import Link
-from postroad.bus.reconnect import SURVIVABLE, Backoff
-from postroad.service import ThreadService
+from postroad.bus.reconnect import SURVIVABLE
+from postroad.lease.holder import Holder
+from postroad.lease.keeper import Keeper, lost_tokens
 
 __all__ = ["Lease", "Leases"]
 
 logger = logging.getLogger(__name__)
 
 LEASE_DEFAULT = timedelta(seconds=7)
-BEATS_PER_LEASE = 4
-# An acknowledgement waits this long for company.
-ACK_DELAY_SECONDS = 0.1
+ACK_DELAY = timedelta(milliseconds=100)
+ACK_BATCH = 1000
+# The daemon thread may wait for a database that does not answer.
+END_TIMEOUT_SECONDS = 1.0
 
-Statement = tuple[str, Sequence[object]]
 Lease = tuple[str, int]  # iid, token
+Held = dict[int, Lease]
 
 EXTEND = "select mbus.extendn(iids => %s, tokens => %s, ttl => %s)"
 NACK = "select mbus.nack(iid => %s, token => %s, delay => '0')"
 PARK = "select mbus.nack(iid => %s, token => %s, error => %s, park => true)"
 
 
-class Leases(ThreadService):
-    """Everything that one consuming connection has in its hands."""
+class Leases:
+    """Leases by token: held while the task runs, acked in batches."""
 
     def __init__(self, dsn: str, ttl: timedelta = LEASE_DEFAULT) -> None:
-        super().__init__("broker heartbeat")
-        self.ttl = ttl
+        self._ttl = ttl
         self._dsn = dsn
         self._owner = os.getpid()
-        self._guard = threading.Lock()
-        self._held: dict[int, str] = {}
-        self._settled: list[Lease] = []
-        self._settled_since = 0.0
+        self._link: Link | None = None
+        self._keeper: Keeper[int, Lease] = Keeper(ttl, ack_delay=ACK_DELAY, ack_batch=ACK_BATCH)
+        self._holder: Holder[int, Lease] = Holder(
+            self._keeper, self._extend, self._lose, transient=SURVIVABLE, ack=self._ack
+        )
+        self.now = self._holder.now
+        self.settle = self._holder.finish
+        self.release = self._holder.release
 
     # What the loop of the worker does.
 
-    def hold(self, leases: Iterable[Lease]) -> None:
-        """Keep extending these."""
-        with self._guard:
-            for iid, token in leases:
-                self._held[token] = iid
-        if not self.is_running:
-            self.start()
+    def hold(self, leases: Iterable[Lease], since: float) -> None:
+        """Extend these from now on; `since` is the time before they were asked for."""
+        self._holder.claim(((lease[1], lease) for lease in leases), since)
+        self._holder.start()
 
-    def settle(self, token: int) -> None:
-        """Take note that the work is done; `flush` tells the bus."""
-        with self._guard:
-            iid = self._held.get(token)
-            if iid is None:
-                return
-            if not self._settled:
-                self._settled_since = time.monotonic()
-            self._settled.append((iid, token))
+    def check(self) -> None:
+        """Raise the error of a holder that has failed: its leases are no longer extended."""
+        if not self._holder.is_running:
+            self._holder.join()
 
-    def take_settled(self) -> list[Lease]:
-        """Give what is to be acknowledged now; give it to `acknowledged` or to `unsettled`."""
-        with self._guard:
-            settled, self._settled = self._settled, []
-        return settled
+    def take_settled(self) -> Held:
+        """Return what is to be acked now; `acknowledged` or `unsettled` takes it back."""
+        return self._keeper.to_ack(is_due=True)
 
-    def acknowledged(self, settled: list[Lease], late: str | None) -> None:
-        """Forget what the bus has heard; some may have been too late, an array as text."""
-        with self._guard:
-            for _, token in settled:
-                self._held.pop(token, None)
+    def acknowledged(self, settled: Held, late: str | None) -> None:
+        """Forget acked leases; `late` is the array of the iids whose lease had ended, as text."""
+        self._keeper.acked(settled)
         if late not in (None, "{}"):
             logger.warning("acknowledged_too_late", extra={"iids": late})
 
-    def unsettled(self, settled: list[Lease]) -> None:
-        """Take back what the bus could not be told."""
-        with self._guard:
-            self._settled[:0] = settled
+    def unsettled(self, settled: Held) -> None:
+        """Ack these again: the call has failed."""
+        self._keeper.ack_failed(settled)
 
     def flush(self, link: Link) -> None:
         """Acknowledge what is settled."""
@@ -106,81 +89,47 @@ class Leases(ThreadService):
             raise
         self.acknowledged(settled, late)
 
-    def release(self, token: int) -> str | None:
-        """Stop extending this one and give its iid, None if it is not held."""
-        with self._guard:
-            return self._held.pop(token, None)
-
     def give_back(self, link: Link, tokens: Iterable[int]) -> None:
-        """Let others have these at once; those that are gone already are left alone."""
-        statements: list[Statement] = []
-        for token in tokens:
-            iid = self.release(token)
-            if iid is not None:
-                statements.append((NACK, (iid, token)))
-        for statement in statements:
+        """Make these ready for others without delay; those that are not held are ignored."""
+        for lease in [each for token in tokens if (each := self.release(token)) is not None]:
             try:
-                link.run(*statement)
+                link.run(NACK, lease)
             except SURVIVABLE as failure:
                 if link.is_closed:
                     raise
                 logger.warning("give_back_failed", extra={"reason": str(failure).strip()})
 
     def close(self) -> None:
-        """End the heartbeat; what is still held goes back when its time is over."""
-        with self._guard:
-            self._held.clear()
+        """Extend no more; leases that are still held expire."""
         if self._owner == os.getpid():
-            self.stop()
+            self._holder.request_stop()
+            if self._holder.wait_for_end(END_TIMEOUT_SECONDS) and self._link is not None:
+                self._link.close()
 
-    # What the thread does.
+    # The calls of the holder, in its thread.
 
-    def run(self) -> None:
-        """Beat until stopped, whatever happens to the database."""
-        backoff = Backoff()
-        while not self.stopping.is_set():
-            try:
-                link = Link(self._dsn, "broker heartbeat")
-                try:
-                    self._beat(link, backoff)
-                finally:
-                    link.close()
-            except SURVIVABLE as failure:
-                logger.warning("heartbeat_failed", extra={"reason": str(failure).strip()})
-                self.pause(min(backoff.next_seconds(), 1.0))
+    def _session(self) -> Link:
+        if self._link is None or self._link.is_closed:
+            self._link = Link(self._dsn, "broker heartbeat")
+            self._link.run("set synchronous_commit = off")
+        return self._link
 
-    def _beat(self, link: Link, backoff: Backoff) -> None:
-        self.announce_ready()
-        link.run("set synchronous_commit = off")
-        interval = self.ttl.total_seconds() / BEATS_PER_LEASE
-        beaten = time.monotonic()
-        while not self.pause(ACK_DELAY_SECONDS):
-            now = time.monotonic()
-            if self._settled and now - self._settled_since > ACK_DELAY_SECONDS:
-                self.flush(link)
-            if now - beaten >= interval:
-                beaten = now
-                self._extend(link)
-            backoff.reset()
+    def _extend(self, leases: Held) -> Collection[int]:
+        if not leases:
+            return ()
+        iids, tokens = zip(*leases.values(), strict=True)
+        [[lost]] = self._session().run(EXTEND, (list(iids), list(tokens), self._ttl))
+        return lost_tokens(leases.values(), lost or ())
 
-    def _extend(self, link: Link) -> None:
-        with self._guard:
-            held = [(iid, token) for token, iid in self._held.items()]
-        if not held:
-            return
-        [[lost]] = link.run(EXTEND, (*columns(held), self.ttl))
-        gone = set(lost or ())
-        for iid, token in held:
-            if iid in gone and self.release(token) is not None:
-                logger.warning("lease_lost", extra={"iid": iid})
+    def _ack(self, leases: Held) -> None:
+        [[late]] = self._session().run_prepared("select mbus.ackn($1, $2)", *arrays(leases))
+        self.acknowledged({}, late)
+
+    def _lose(self, lease: Lease) -> None:
+        """Leave the task alone: Celery has no call to cancel it from here; its ack is dropped."""
 
 
-def arrays(leases: Sequence[Lease]) -> tuple[str, str]:
-    """Give the same as the texts of arrays; nothing in an iid needs quotes."""
-    iids, tokens = columns(leases)
+def arrays(leases: Held) -> tuple[str, str]:
+    """Return iids and tokens as the texts of arrays; nothing in an iid needs quotes."""
+    iids, tokens = zip(*leases.values(), strict=True)
     return "{" + ",".join(iids) + "}", "{" + ",".join(map(str, tokens)) + "}"
-
-
-def columns(leases: Sequence[Lease]) -> tuple[list[str], list[int]]:
-    """Give the two arrays that the bus asks for."""
-    return [iid for iid, _ in leases], [token for _, token in leases]

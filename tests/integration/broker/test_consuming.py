@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
@@ -13,7 +14,9 @@ import pytest
 from kombu import Connection, Consumer, Message, Producer, Queue
 from kombu.asynchronous import Hub
 
+from postroad.broker.link import Link
 from postroad.broker.transport import LOOP_SECONDS
+from postroad.postgres.errors import DatabaseUnavailable
 from postroad.testing import wait_until
 
 # As Celery declares the queue of a worker's remote control.
@@ -219,11 +222,58 @@ def test_a_lease_that_is_not_extended_ends_and_one_that_is_does_not(url: str) ->
                 what="the lease extended",
             )
             # As if the process had been killed: no more heartbeat.
-            alive.transport.consumption._leases.stop()
+            alive.transport.consumption._leases.close()
             with consuming(watcher) as taken_over:
                 drain(watcher, taken_over, 1)
                 assert taken_over[0].delivery_info["redelivered"] is True
                 taken_over[0].ack()
+
+
+def test_a_message_leased_again_by_the_same_connection_is_acknowledged(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_refused = threading.Event()
+
+    class RefusedLink(Link):
+        def __init__(self, *arguments: str) -> None:
+            if is_refused.is_set():
+                raise DatabaseUnavailable("too many connections")
+            super().__init__(*arguments)
+
+    monkeypatch.setattr("postroad.broker.leases.Link", RefusedLink)
+    is_refused.set()
+    with Connection(url, transport_options={"lease_seconds": 2}) as alone, Connection(url) as other:
+        publish(other, "task")
+        with consuming(alone) as got:
+            # Without a heartbeat the first lease ends, and the message comes again.
+            drain(alone, got, 2)
+            link = other.transport.link
+            [[first]] = link.run("select leased_until from mbus.leased")
+            is_refused.clear()
+            wait_until(
+                lambda: (
+                    link.run("select leased_until > %s from mbus.leased", (first,)) != [(False,)]
+                ),
+                what="the second lease extended",
+            )
+            got[1].ack()
+            wait_until(lambda: held(other) == 0, what="acknowledged")
+            assert link.run("select broker.size('jobs')") == [(0,)]
+
+
+def test_a_consumer_whose_heartbeat_has_failed_fails_too(
+    broker: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("a defect of the heartbeat")
+
+    monkeypatch.setattr("postroad.broker.leases.lost_tokens", fail)
+    broker.transport_options = {"lease_seconds": 1}
+    publish(broker, "task")
+    with consuming(broker) as got:
+        drain(broker, got, 1)
+        with pytest.raises(RuntimeError, match="a defect of the heartbeat"):
+            drain(broker, got, 2)
 
 
 def test_a_forked_child_leaves_the_sessions_of_its_parent_alone(
