@@ -45,11 +45,18 @@ def _entry(name: str, value: Any) -> str:
 
 
 def _methods(value: type) -> list[tuple[str, Any]]:
-    return [
-        (name, function)
-        for name, function in vars(value).items()
+    # Parts of one class that both colours share are bases in the same package.
+    package = value.__module__.rpartition(".")[0]
+    classes = [value]
+    if not issubclass(value, Exception):
+        classes = [each for each in value.__mro__ if each.__module__.rpartition(".")[0] == package]
+    found = {
+        name: function
+        for each in reversed(classes)
+        for name, function in vars(each).items()
         if inspect.isfunction(function) and not name.startswith("_") and function.__doc__
-    ]
+    }
+    return list(found.items())
 
 
 def _declaration(name: str, value: Any) -> str:

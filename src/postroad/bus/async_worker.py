@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import signal
-from collections.abc import Callable
-from typing import Any, TypeVar
 
 from postroad.bus.async_client import AsyncBus
 from postroad.bus.async_lease_loop import AsyncLeaseLoop
 from postroad.bus.async_maintenance import AsyncMaintenance
 from postroad.bus.async_transaction_loop import AsyncTransactionLoop
 from postroad.bus.async_wakeup import AsyncWakeup
-from postroad.bus.calls import LEASE_DEFAULT
-from postroad.bus.errors import InvalidArgument
-from postroad.bus.parameters import Duration, length
 from postroad.bus.payload import Payload, of_queue
 from postroad.bus.reconnect import TRANSIENT, Backoff
-from postroad.bus.worker import PREFETCH_DEFAULT, Handler, Handlers, Mode, WorkerSettings
+from postroad.bus.worker import HandlerRegistry, Handlers, WorkerSettings
 from postroad.postgres.listen import ListenHub
 from postroad.service import Service
 
@@ -27,10 +21,8 @@ __all__ = ["AsyncWorker"]
 
 logger = logging.getLogger(__name__)
 
-F = TypeVar("F", bound=Callable[..., Any])
 
-
-class AsyncWorker(Service):
+class AsyncWorker(HandlerRegistry, Service):
     """Runs handlers for messages until it is stopped.
 
     ```python
@@ -44,53 +36,17 @@ class AsyncWorker(Service):
     It owns its connections, reconnects by itself, and does the bus's maintenance besides.
     """
 
+    awaits = True
+
     def __init__(
         self, dsn: str, settings: WorkerSettings | None = None, hub: ListenHub | None = None
     ) -> None:
-        super().__init__("worker")
+        Service.__init__(self, "worker")
         self._dsn = dsn
         self._settings = settings or WorkerSettings()
         self._handlers = Handlers()
         self._loops: list[AsyncTransactionLoop | AsyncLeaseLoop] = []
         self._hub = hub
-
-    def handler(
-        self,
-        queue: str,
-        consumer: str = "default",
-        mode: Mode = "transaction",
-        concurrency: int = 1,
-        prefetch: int | None = None,
-        ttl: Duration = LEASE_DEFAULT,
-    ) -> Callable[[F], F]:
-        """Register a function for the messages of a consumer.
-
-        In mode `transaction` it is called with the message and the connection whose commit
-        consumes it; up to `prefetch` messages (default 300) share a transaction, fewer while the
-        function is slow: a transaction is to last a tenth of a second. In mode `lease` it is called
-        with the message, which is leased for `ttl` and extended while the function runs;
-        `prefetch` more (default 10) wait leased. `concurrency` of them run at once.
-
-        What the function raises counts as a failed attempt; `Retry` and `Park` say more; after a
-        deadlock it is called again. What it returns, unless None, answers a message that was
-        posted with `request`: in its transaction, or before its ack.
-        Raises InvalidArgument.
-        """
-
-        def register(function: F) -> F:
-            if not inspect.iscoroutinefunction(function):
-                raise InvalidArgument(
-                    f"{function!r} is not a coroutine function",
-                    hint="write `async def`, or use Worker for functions that block",
-                    queue=queue,
-                )
-            most = PREFETCH_DEFAULT.get(mode, 1) if prefetch is None else prefetch
-            self._handlers.add(
-                Handler(queue, consumer, function, mode, concurrency, most, length("ttl", ttl))
-            )
-            return function
-
-        return register
 
     def request_stop(self) -> None:
         """Ask the worker to stop gracefully, without waiting for it."""

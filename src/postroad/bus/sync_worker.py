@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import signal
 import time
-from collections.abc import Callable
-from typing import Any, TypeVar
 
-from postroad.bus.calls import LEASE_DEFAULT
 from postroad.bus.client import Bus
-from postroad.bus.errors import InvalidArgument
 from postroad.bus.lease_loop import LeaseLoop
 from postroad.bus.maintenance import Maintenance
-from postroad.bus.parameters import Duration, length
 from postroad.bus.payload import Payload, of_queue
 from postroad.bus.reconnect import TRANSIENT, Backoff
 from postroad.bus.transaction_loop import TransactionLoop
 from postroad.bus.wakeup import Wakeup
-from postroad.bus.worker import PREFETCH_DEFAULT, Handler, Handlers, Mode, WorkerSettings
+from postroad.bus.worker import HandlerRegistry, Handlers, WorkerSettings
 from postroad.service import ThreadService
 
 __all__ = ["Worker"]
 
 logger = logging.getLogger(__name__)
 
-F = TypeVar("F", bound=Callable[..., Any])
 
-
-class Worker(ThreadService):
+class Worker(HandlerRegistry, ThreadService):
     """Runs handlers for messages until it is stopped.
 
     ```python
@@ -43,50 +35,14 @@ class Worker(ThreadService):
     It owns its connections, reconnects by itself, and does the bus's maintenance besides.
     """
 
+    awaits = False
+
     def __init__(self, dsn: str, settings: WorkerSettings | None = None) -> None:
-        super().__init__("worker")
+        ThreadService.__init__(self, "worker")
         self._dsn = dsn
         self._settings = settings or WorkerSettings()
         self._handlers = Handlers()
         self._loops: list[TransactionLoop | LeaseLoop] = []
-
-    def handler(
-        self,
-        queue: str,
-        consumer: str = "default",
-        mode: Mode = "transaction",
-        concurrency: int = 1,
-        prefetch: int | None = None,
-        ttl: Duration = LEASE_DEFAULT,
-    ) -> Callable[[F], F]:
-        """Register a function for the messages of a consumer.
-
-        In mode `transaction` it is called with the message and the connection whose commit
-        consumes it; up to `prefetch` messages (default 300) share a transaction, fewer while the
-        function is slow: a transaction is to last a tenth of a second. In mode `lease` it is called
-        with the message, which is leased for `ttl` and extended while the function runs;
-        `prefetch` more (default 10) wait leased. `concurrency` of them run at once.
-
-        What the function raises counts as a failed attempt; `Retry` and `Park` say more; after a
-        deadlock it is called again. What it returns, unless None, answers a message that was
-        posted with `request`: in its transaction, or before its ack.
-        Raises InvalidArgument.
-        """
-
-        def register(function: F) -> F:
-            if inspect.iscoroutinefunction(function):
-                raise InvalidArgument(
-                    f"{function!r} is a coroutine function",
-                    hint="write `def`, or use AsyncWorker for functions that await",
-                    queue=queue,
-                )
-            most = PREFETCH_DEFAULT.get(mode, 1) if prefetch is None else prefetch
-            self._handlers.add(
-                Handler(queue, consumer, function, mode, concurrency, most, length("ttl", ttl))
-            )
-            return function
-
-        return register
 
     def request_stop(self) -> None:
         """Ask the worker to stop gracefully, without waiting for it."""

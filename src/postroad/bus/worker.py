@@ -15,23 +15,27 @@ leases end. So a handler may see a message twice, and its work in the database o
 
 from __future__ import annotations
 
+import inspect
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import psycopg
 
+from postroad.bus.calls import LEASE_DEFAULT
 from postroad.bus.errors import ConsumerNotFound, InvalidArgument
 from postroad.bus.message import LeasedMessage, Message, unread
 from postroad.bus.outcome import Park, Retry
 from postroad.bus.pace import POLL_INTERVAL_DEFAULT
+from postroad.bus.parameters import Duration, length
 from postroad.bus.status import Consumer
 
 __all__ = [
     "Handler",
+    "HandlerRegistry",
     "Handlers",
     "HeldMessage",
     "Mode",
@@ -41,6 +45,7 @@ __all__ = [
     "log_verdict",
 ]
 
+F = TypeVar("F", bound=Callable[..., Any])
 Mode: TypeAlias = Literal["transaction", "lease"]
 
 # Per mode. A transaction takes fewer while its handler is slow; what is leased ahead waits for one.
@@ -167,6 +172,51 @@ class Handlers:
                     queue=handler.queue,
                     consumer=handler.consumer,
                 )
+
+
+class HandlerRegistry:
+    """The part of a worker where handlers are registered."""
+
+    awaits: ClassVar[bool]
+    _handlers: Handlers
+
+    def handler(
+        self,
+        queue: str,
+        consumer: str = "default",
+        mode: Mode = "transaction",
+        concurrency: int = 1,
+        prefetch: int | None = None,
+        ttl: Duration = LEASE_DEFAULT,
+    ) -> Callable[[F], F]:
+        """Register a function for the messages of a consumer.
+
+        In mode `transaction` it is called with the message and the connection whose commit
+        consumes it; up to `prefetch` messages (default 300) share a transaction, fewer while the
+        function is slow: a transaction is to last a tenth of a second. In mode `lease` it is called
+        with the message, which is leased for `ttl` and extended while the function runs;
+        `prefetch` more (default 10) wait leased. `concurrency` of them run at once.
+
+        What the function raises counts as a failed attempt; `Retry` and `Park` say more; after a
+        deadlock it is called again. What it returns, unless None, answers a message that was
+        posted with `request`: in its transaction, or before its ack.
+        Raises InvalidArgument.
+        """
+
+        def register(function: F) -> F:
+            if inspect.iscoroutinefunction(function) != self.awaits:
+                raise InvalidArgument(
+                    f"{function!r} is {'not ' if self.awaits else ''}a coroutine function",
+                    hint="write `async def` for AsyncWorker and `def` for Worker",
+                    queue=queue,
+                )
+            limit = PREFETCH_DEFAULT.get(mode, 1) if prefetch is None else prefetch
+            self._handlers.add(
+                Handler(queue, consumer, function, mode, concurrency, limit, length("ttl", ttl))
+            )
+            return function
+
+        return register
 
 
 @dataclass(frozen=True, slots=True)
