@@ -255,10 +255,15 @@ class Service(_Supervised):
         try:
             await self.run()
             self._check_end(was_asked=self.stopping.is_set())
+        except asyncio.CancelledError as cancelled:
+            if self.is_cancelled() and (self._reports_to is None or self.stopping.is_set()):
+                raise
+            # Cancelled by its own code, or it awaited a task that was cancelled.
+            failure = RuntimeError(f"{self.name} was cancelled")
+            self._report_failure(failure)
+            raise failure from cancelled
         except BaseException as failure:
-            # A task that is cancelled while it stops, or together with its supervisor, is no news.
-            if not isinstance(failure, asyncio.CancelledError) or not self.stopping.is_set():
-                self._report_failure(failure)
+            self._report_failure(failure)
             raise
 
     async def __aenter__(self) -> Self:

@@ -131,13 +131,11 @@ class AsyncLeaseLoop(Service):
             answer = await self._answer(message)
             if answer is not None and asks(message):
                 await self._bus.reply(message, answer)
-        except BaseException as error:
-            if message.lost.is_set():
-                return
-            if self._runners.is_cancelled():
-                raise
-            # Also `sys.exit()` and a handler that awaits a cancelled task are failed attempts.
-            await self._fail(message, error)
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the message has failed
+            # Also `sys.exit()` and a handler that awaits a cancelled task are failed attempts; this
+            # loop cancels handlers of lost messages only.
+            if not message.lost.is_set():
+                await self._fail(message, error)
         else:
             if not message.lost.is_set():
                 self._holder.finish(message.token)

@@ -52,11 +52,6 @@ class AsyncRunners:
         if task is not None:
             task.cancel()
 
-    def is_cancelled(self) -> bool:
-        """Check, inside a handler's task, whether someone cancelled the task."""
-        task = asyncio.current_task()
-        return task is not None and task.cancelling() > 0
-
     async def stop(self) -> None:
         """Cancel all handlers and wait until they have ended."""
         self._waiting.clear()
@@ -106,10 +101,6 @@ class Runners:
 
     def cancel(self, message: HeldMessage) -> None:
         """Do nothing: a handler in a thread reads `message.lost`."""
-
-    def is_cancelled(self) -> bool:
-        """Return False: a thread is not cancelled."""
-        return False
 
     def stop(self) -> None:
         """Let each thread end after its current handler, which may take any time."""

@@ -144,3 +144,31 @@ async def test_a_part_that_ends_stops_its_supervisor(
         async with asyncio.timeout(20):
             await owner.join()
     assert not owner.is_running
+
+
+class Orphan(Service):
+    """Awaits a task that somebody cancelled."""
+
+    async def run(self) -> None:
+        task = asyncio.create_task(asyncio.Event().wait())
+        task.cancel()
+        await task
+
+
+async def test_a_part_that_awaits_a_cancelled_task_stops_its_supervisor() -> None:
+    owner = Owner(Orphan())
+    await owner.start()
+    with pytest.raises(RuntimeError, match="was cancelled"):
+        await asyncio.wait_for(owner.join(), 20)
+    assert not owner.is_running
+
+
+async def test_a_service_that_is_cancelled_has_not_failed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    service = Slow()
+    await service.start()
+    service.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await service.join()
+    assert "service_failed" not in caplog.text
