@@ -56,7 +56,8 @@ class Desk:
     epoch: int
     is_full: bool = False
     databases: set[str] = field(default_factory=set)
-    database_of: dict[str, str] = field(default_factory=dict)
+    # The database and the owner of processes.
+    processes: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     async def in_thread(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Run what blocks on the disk; its failures become the room's."""

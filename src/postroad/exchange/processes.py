@@ -56,7 +56,7 @@ UPLOAD = (
     " p_recipient => %s, p_size => %s, p_sha256 => %s, p_media_type => %s, p_temporary => %s)"
 )
 END_EMPTY = "select exchange.end_empty(p_epoch => %s, p_now => %s, p_process => %s)"
-DATABASE_OF = "select p.database_id from exchange.process p where p.id = %s"
+FIND = "select p.database_id, p.client_id from exchange.process p where p.id = %s"
 SHOWN = "select exchange.process_shown(p_process => %s)"
 
 SHOWN_OF_A_FILE = ("name", "id", "sender", "sequence", "size", "sha256")
@@ -115,7 +115,8 @@ class Processes:
         if settled:
             await desk.follow_pending(settled)
         if answer["status"] == "STARTED":
-            self._remember(answer["process"]["id"], answer["process"]["database"])
+            started = answer["process"]
+            self._remember(started["id"], started["database"], started["owner"])
             count = len(answer["process"]["files"])
             is_new = answer.get("is_new", False)
             answer["process"] = await self._handed(answer["process"], is_new=is_new)
@@ -191,9 +192,10 @@ class Processes:
     ) -> dict[str, Any]:
         """API_3. Returns OK or CANCELLED; replies are durable before it does."""
         desk = self._desk
-        database = await self.database_of(process)
-        if database is None:
+        found = await self.find(process)
+        if found is None:
             return dict(CANCELLED)
+        database, _ = found
         manifest = digest_of(
             sorted(
                 (reply.name, reply.recipient, reply.reply_to, reply.sha256) for reply in replies
@@ -325,18 +327,20 @@ class Processes:
         found: dict[str, Any] | None = await self._desk.journal.call(SHOWN, process)
         return found
 
-    async def database_of(self, process: str) -> str | None:
-        """Return the database of a process, None if there is no such process."""
-        found = self._desk.database_of.get(process)
+    async def find(self, process: str) -> tuple[str, str] | None:
+        """Return the database and the owner of a process, None if there is no such process."""
+        found = self._desk.processes.get(process)
         if found is None:
-            found = await self._desk.journal.call(DATABASE_OF, process)
-            if found is not None:
-                self._remember(process, found)
+            rows = await self._desk.journal.rows(FIND, process)
+            if not rows:
+                return None
+            found = rows[0]["database_id"], rows[0]["client_id"]
+            self._remember(process, *found)
         return found
 
-    def _remember(self, process: str, database: str) -> None:
-        known = self._desk.database_of
-        known[process] = database
+    def _remember(self, process: str, database: str, owner: str) -> None:
+        known = self._desk.processes
+        known[process] = database, owner
         while len(known) > REMEMBERED_MOST:
             del known[next(iter(known))]
 

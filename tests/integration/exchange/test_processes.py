@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from postroad.testing import wait_until_async
-from tests.fixtures.exchange import Caller, Room
+from tests.fixtures.exchange import BASE, Caller, Room
 
 
 async def _ready(room: Room, *ids: str) -> tuple[Caller, Caller, dict[str, Any]]:
@@ -266,6 +266,43 @@ async def test_uploaded_replies_are_named_by_their_digest(exchange: Room) -> Non
         "2_scan_from_erp_to_phone.bin",
         "2_scan_from_erp_to_phone.json",
     ]
+
+
+async def _unfinished(caller: Caller, method: str, path: str) -> asyncio.StreamReader:
+    """Send the head of a request and one byte of its large body; return where the answer comes."""
+    url = caller.room.server.url.removeprefix("http://")
+    host, _, port = url.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    head = (
+        f"{method} {BASE}{path} HTTP/1.1",
+        f"Host: {url}",
+        f"Authorization: Bearer {caller.token}",
+        "Content-Type: application/json",
+        f"Content-Length: {4 << 20}",
+    )
+    writer.write("\r\n".join([*head, "", "{"]).encode())
+    await writer.drain()
+    caller.room.unfinished.append(writer)
+    return reader
+
+
+async def test_bodies_that_never_end_hold_up_nobody(exchange: Room) -> None:
+    slow, phone = exchange.caller("slow"), exchange.caller("phone")
+    await slow.send("small")
+    for _ in range(3):
+        await _unfinished(slow, "POST", "/messages")
+    assert (await slow.call("GET", "/messages"))[0] == 200
+    async with asyncio.timeout(20):
+        await phone.send("large", body="x" * (2 << 20))
+
+
+async def test_an_upload_to_another_clients_process_is_refused_unread(exchange: Room) -> None:
+    _, _, process = await _ready(exchange, "m1")
+    answer = await _unfinished(
+        exchange.caller("thief"), "PUT", f"/processes/{process['id']}/replies/r?recipient=x"
+    )
+    async with asyncio.timeout(20):
+        assert (await answer.readline()).startswith(b"HTTP/1.1 403 ")
 
 
 async def test_an_upload_whose_journal_answer_was_lost_keeps_its_file(

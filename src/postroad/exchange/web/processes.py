@@ -145,9 +145,13 @@ def process_routes(identity: Identity, processes: Processes, desk: Desk) -> Proc
     ) -> Response:
         """API_3, large replies: raw bytes, one by one, repeatable; then prepare names them."""
         caller = await identity.caller(request)
-        database = await processes.database_of(id) if is_process_id(id) else None
-        if database is None:
+        found = await processes.find(id) if is_process_id(id) else None
+        if found is None:
             return answer(CANCELLED)
+        database, owner = found
+        if owner != caller.id:
+            # Before the body is received, and again in the journal.
+            raise NotAllowed("the process is another client's")
         uploaded = await _receive(request, desk, database)
         verdict = await processes.upload(caller.id, id, name, recipient, uploaded)
         if verdict["status"] == "OK":
@@ -235,10 +239,10 @@ def process_routes(identity: Identity, processes: Processes, desk: Desk) -> Proc
         async with body_of(request) as body:
             given = parsed(Resolve, body)
         _refuse_no_process(id)
-        database = await processes.database_of(id)
-        if database is None:
+        found = await processes.find(id)
+        if found is None:
             raise ProcessNotFound("there is no such process")
-        caller.require("take", database)
+        caller.require("take", found[0])
         return answer(await processes.end("resolve", caller.id, id, outcome=given.outcome))
 
     return ProcessRoutes(routes, start, prepare, commit)

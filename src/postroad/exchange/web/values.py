@@ -11,16 +11,18 @@ import orjson
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints, ValidationError
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from postroad.exchange.content import parse
+from postroad.exchange.errors import ContentInvalid
 
 __all__ = ["FILE_CONTENT", "BigInteger", "Text", "answer", "body_of", "described", "parsed"]
 
 Model = TypeVar("Model", bound=BaseModel)
 
 LARGE_BYTES = 1 << 20
-# Reading a large body takes many times its size for a moment, so few are read at once.
+# Parsing a large body takes many times its size for a moment, so few are parsed at once.
 _large = asyncio.Semaphore(2)
 
 MAX_ERROR_LENGTH = 10_000
@@ -56,13 +58,19 @@ BigInteger = Annotated[int, Field(ge=-(2**63), le=2**63 - 1, strict=True)]
 
 @contextlib.asynccontextmanager
 async def body_of(request: Request) -> AsyncIterator[bytes]:
-    """Give the body; a large one holds its turn until the caller is done with it."""
-    declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) <= LARGE_BYTES:
-        yield await request.body()
+    """Give the body; few large ones are in use at once.
+
+    It is received before it waits: a client that sends slowly holds up nobody.
+    """
+    try:
+        body = await request.body()
+    except ClientDisconnect as cut:
+        raise ContentInvalid("the connection was closed before the body was complete") from cut
+    if len(body) <= LARGE_BYTES:
+        yield body
         return
     async with _large:
-        yield await request.body()
+        yield body
 
 
 def parsed(model: type[Model], text: bytes) -> Model:
