@@ -38,6 +38,7 @@ from postroad.exchange.placement import Move
 
 __all__ = ["Arrival", "Intake", "Taken"]
 
+KNOWN_ID = "select exchange.known_id(p_database => %s, p_sender => %s, p_id => %s)"
 INTAKE = "select * from exchange.intake(p_epoch => %s, p_items => %s::jsonb)"
 BATCH_MOST = 64
 # Two: while the files of one are written, the other is in the journal. More would only be smaller.
@@ -96,6 +97,10 @@ class Intake:
         if desk.is_full:
             desk.refuse_when_full()
         if arrival.database not in desk.databases:
+            # A message that is refused must not leave a database behind that a typing error named.
+            known = await desk.journal.call(KNOWN_ID, arrival.database, arrival.sender, arrival.id)
+            if refusal := _refusal(known, arrival):
+                raise refusal
             await desk.know_database(arrival.database)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Taken] = loop.create_future()
@@ -290,7 +295,7 @@ def item_of(arrival: Arrival, temporary: str) -> dict[str, Any]:
     }
 
 
-def _refusal(answer: str, arrival: Arrival) -> ExchangeError | None:
+def _refusal(answer: str | None, arrival: Arrival) -> ExchangeError | None:
     if answer == "other":
         return MessageConflict(
             f"{arrival.sender} has used the id {arrival.id} for other content",

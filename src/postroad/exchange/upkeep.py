@@ -34,6 +34,7 @@ DATABASES = "select d.id from exchange.database d order by d.id"
 TEMPORARIES = "select v.temporary from exchange.move v where v.temporary is not null"
 RAISE = "select alerts.raise(%s, 'exchange', %s, %s, %s)"
 CLEAR = "select alerts.clear(%s)"
+UNSERVED = "select database, recipient from exchange.unserved(p_after => %s)"
 
 # Plans of calls that are under way are theirs; an older one has lost its call.
 HAS_OPERATED = (
@@ -42,6 +43,8 @@ HAS_OPERATED = (
 STALE = timedelta(seconds=0.5)
 
 RETENTION_PAGE = 500
+UNSERVED_AFTER = timedelta(minutes=5)
+MAX_UNSERVED_NAMED = 10
 JUMP_SECONDS = 60.0
 NEARLY_FULL_BYTES, NEARLY_FULL_PART = 1 << 30, 0.05
 FULL_BYTES, FULL_PART = 16 << 20, 0.01
@@ -142,6 +145,7 @@ class Upkeep(Service):
         await desk.follow_pending()
         await self._watch_disk()
         await self._watch_clock()
+        await self._watch_mailboxes()
         if desk.time.now() - self._cleaned_at >= desk.settings.retention_interval.total_seconds():
             self._cleaned_at = desk.time.now()
             await clean(desk)
@@ -170,6 +174,23 @@ class Upkeep(Service):
             "warning",
             f"the clock of the server jumped by {jump:+.0f} seconds",
             "Time-outs are not disturbed; stamps in histories and files may look odd.",
+        )
+
+    async def _watch_mailboxes(self) -> None:
+        """Alert on messages that no client can fetch: a mistyped recipient or database."""
+        rows = await self._desk.journal.rows(UNSERVED, UNSERVED_AFTER)
+        named = [
+            f"{row['database']} for {row['recipient']}" if row["recipient"] else row["database"]
+            for row in rows[:MAX_UNSERVED_NAMED]
+        ]
+        more = f" and {len(rows) - len(named)} more" if len(rows) > len(named) else ""
+        await self._tell(
+            "exchange/unserved",
+            bool(rows),
+            "warning",
+            "messages wait for a recipient or database that no client serves",
+            f"{', '.join(named)}{more}. Correct the sender, or grant the right: postroad exchange"
+            " clients add --recipient / --database.",
         )
 
     async def _tell(self, key: str, is_wrong: bool, severity: str, title: str, text: str) -> None:

@@ -50,6 +50,8 @@ async def test_the_same_again_is_200_and_the_same_answer_other_content_409(excha
         status, problem = await phone.call("POST", "/messages", json={**message, **change})
         assert (status, problem["code"]) == (409, "exchange_message_conflict")
     assert exchange.files() == {"Messages": ["1_m1_from_phone_to_any.json"]}
+    assert [path.name for path in exchange.root.iterdir() if path.is_dir()] == ["sales"]
+    assert exchange.rows("select id from exchange.database") == [{"id": "sales"}]
 
 
 async def test_a_message_id_is_unique_per_sender_only(exchange: Room) -> None:
@@ -218,8 +220,12 @@ async def test_what_was_written_for_a_refused_batch_is_removed(
     arrival = Arrival("phone", "sales", "m1", None, None, stored_json(1))
     with pytest.raises(MemoryError):
         await intake.take(arrival)
-    names = [one.name for one in (exchange.root / "sales/Messages").iterdir()]
-    assert names == ["1_first_from_phone_to_any.json"]
+
+    async def is_removed() -> bool:
+        names = [one.name for one in (exchange.root / "sales/Messages").iterdir()]
+        return names == ["1_first_from_phone_to_any.json"]
+
+    await wait_until_async(is_removed, what="the temporary file is removed")
 
 
 async def test_who_is_unknown_or_has_no_rights_is_refused(exchange: Room) -> None:

@@ -97,6 +97,36 @@ async def test_an_alert_of_before_a_restart_is_cleared_after_it(exchange: Room) 
     await wait_until_async(is_clear, what="the all-clear")
 
 
+async def test_messages_that_no_client_can_fetch_raise_an_alert_until_one_can(
+    exchange: Room,
+) -> None:
+    phone = exchange.caller("phone")
+    await phone.send("m1", recipient="erp-typo")
+    await phone.send("m2", database="slaes")
+    await phone.send("m3", recipient="erp")
+    exchange.caller("erp")
+    exchange.rows(
+        "update exchange.message set created_at = created_at - interval '10 minutes' returning id"
+    )
+    rows = exchange.rows("select database, recipient from exchange.unserved('5 minutes')")
+    assert rows == [
+        {"database": "sales", "recipient": "erp-typo"},
+        {"database": "slaes", "recipient": None},
+    ]
+
+    async def is_raised() -> bool:
+        return exchange.alerts() == ["exchange/unserved"]
+
+    await wait_until_async(is_raised, what="the alert")
+    other = exchange.caller("other", recipients=["erp-typo"])
+    await other.begin(database="slaes")
+
+    async def is_clear() -> bool:
+        return exchange.alerts() == []
+
+    await wait_until_async(is_clear, what="the all-clear")
+
+
 async def test_by_policy_what_follows_a_parked_message_waits(exchange: Room) -> None:
     exchange.rows("select exchange.add_database('sales', null, 'wait')")
     await exchange.restart(suspect_after=1)

@@ -107,3 +107,10 @@ language sql immutable set search_path from current as $$
          || case when p_media_type is null then '.json' else '.bin' end
   from (select format('_%s_from_%s_to_%s', p_id, p_sender, coalesce(nullif(p_recipient, ''), 'any'))) n (name)
 $$;
+
+-- Whether a sender has used an id before: null for a new one, otherwise same, other or case as above.
+create or replace function exchange.known_id(p_database text, p_sender text, p_id text) returns text
+language sql stable set search_path from current as $$
+  select case when m.id <> p_id then 'case' when m.database_id <> p_database then 'other' else 'same' end
+  from exchange.message m where m.sender = p_sender and lower(m.id) = lower(p_id) and m.kind = 'message'
+$$;

@@ -81,3 +81,34 @@ language sql stable set search_path from current as $$
   where m.database_id = p_database and (m.folder is not null or v.number is not null) and m.number > p_after
   order by m.number limit p_limit
 $$;
+
+-- Mailboxes with messages older than p_after that no client fetches: addressed to a recipient for which no client may
+-- fetch, or in a database that no client names and from which nothing was ever taken, such as one that a typing error made.
+-- Visits each mailbox once, however many messages it has.
+create or replace function exchange.unserved(p_after interval)
+returns table (database text, recipient text, oldest_at timestamptz)
+language sql stable set search_path from current as $$
+  with recursive mailbox as (
+    (select m.database_id, m.recipient from exchange.message m
+     where m.state = 'queued' order by m.database_id, m.recipient limit 1)
+    union all
+    select n.* from mailbox b cross join lateral (
+      select m.database_id, m.recipient from exchange.message m
+      where m.state = 'queued' and (m.database_id, m.recipient) > (b.database_id, b.recipient)
+      order by m.database_id, m.recipient limit 1) n)
+  select b.database_id, nullif(b.recipient, ''), o.created_at
+  from mailbox b cross join lateral (
+    select m.created_at from exchange.message m
+    where m.state = 'queued' and m.database_id = b.database_id and m.recipient = b.recipient
+    order by coalesce(m.turn, m.number) limit 1) o
+  where o.created_at < exchange.now() - p_after
+    and case when b.recipient = '' then
+          not exists (select from exchange.process p where p.database_id = b.database_id)
+          and not exists (select from exchange.client c where c.may_take and b.database_id = any (c.databases))
+        else
+          not exists (select from exchange.client c
+                      where c.may_take and (c.id = b.recipient or b.recipient = any (c.recipients))
+                        and (c.databases is null or b.database_id = any (c.databases)))
+        end
+  order by b.database_id, b.recipient
+$$;
