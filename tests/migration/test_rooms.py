@@ -41,6 +41,7 @@ BACK = {
         create function mbus.purge(text, text, text, integer) returns bigint
           language sql as 'select 0::bigint';
     """,
+    "broker": "drop sequence broker.maintained",
     "exchange": """
         alter table exchange.message drop column traceparent;
         alter table exchange.process drop column traceparent;

@@ -1,4 +1,4 @@
-"""The upkeep that every consuming process does its share of: due messages, ended leases, expiry."""
+"""The upkeep: due messages, ended leases, expiry. Any consuming process may do it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ SWEEP_SECONDS = 10.0
 
 
 class Upkeep(ThreadService):
-    """Calls broker.maintain from one session for as long as somebody consumes."""
+    """Calls broker.maintain as long as the connection consumes.
+
+    One process at a time does the work; the calls of the others return without it. A leader for
+    longer than one call would leave the upkeep undone when its network becomes silent.
+    """
 
     def __init__(self, dsn: str) -> None:
         super().__init__("broker upkeep")

@@ -180,6 +180,24 @@ def test_a_message_with_an_eta_is_with_nobody_until_it_is_due(
         assert drain(broker, got, 2) == ["long ago", "later"]
 
 
+def test_upkeep_is_done_by_one_session_at_a_time_and_not_more_often_for_more_workers(
+    broker: Connection, other: Connection
+) -> None:
+    publish(other, "later", headers={"eta": "2100-01-01T00:00:00+00:00"})
+    broker.connect()
+    link = broker.transport.link
+    link.run("update mbus.delayed set due_at = mbus.now()")
+    # Somebody else has done it just now.
+    now = "setval('broker.maintained', (extract(epoch from clock_timestamp()) * 1000)::bigint)"
+    assert link.run(f"select broker.maintain() from (select {now}) done")[0][0] == 0
+    with other.transport.link.connection.transaction():
+        # Somebody else is doing it.
+        other.transport.link.run("select pg_advisory_xact_lock(hashtext('broker.maintain'), 0)")
+        link.run("select setval('broker.maintained', 1)")
+        assert link.run("select broker.maintain()") == [(0,)]
+    assert link.run("select broker.maintain()") == [(1,)]
+
+
 def test_an_expired_message_is_never_delivered(broker: Connection, other: Connection) -> None:
     publish(other, "short", expiration=0.001)
     publish(other, "long", expiration=3600)

@@ -2,6 +2,7 @@
 tables/queue.sql
 tables/exchange.sql
 tables/result.sql
+tables/maintained.sql
 internal/queues.sql
 internal/wake.sql
 functions/queues.sql

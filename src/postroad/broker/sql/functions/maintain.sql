@@ -1,15 +1,22 @@
--- A worker's share of the upkeep: that of the bus, and waking whoever waits for what it has moved on.
--- Returns how many messages came due or were given back.  Any number of sessions may call it, each about
--- twice a second, in a transaction of its own.
+-- The upkeep of the bus, with a notice to the consumers of every queue that got messages by it.  Returns how many
+-- messages came due or were given back.  Any number of sessions may call it, each in a transaction of its own: one at a time
+-- does the work, at most five times a second together, so that its cost does not grow with the number of workers.
+-- Locks: an advisory lock to the end of the transaction, without waiting.
 create or replace function broker.maintain() returns bigint
 language plpgsql security definer set search_path from current as $$
 declare
+  v_now   constant bigint := extract(epoch from clock_timestamp()) * 1000;
   v_moved bigint;
 begin
+  if not pg_try_advisory_xact_lock(hashtext('broker.maintain'), 0)
+     or pg_sequence_last_value('broker.maintained') between v_now - 199 and v_now then
+    return 0;
+  end if;
+  perform setval('broker.maintained', v_now);
   with moved as (
     select m.queue, m.released + m.ended as amount from mbus.maintain() m where m.released + m.ended > 0)
   , told as (
-    -- Without asking who waits: the messages are not there for others before this commits.
+    -- Without checking who waits: the messages are not visible to others before this commits.
     select pg_notify('mbus', coalesce(q.bus_name, m.queue))
     from moved m left join broker.queue q on m.queue in (q.bus_name, q.bus_name || substring(m.queue from '_[1-9]$')))
   select coalesce(sum(m.amount), 0) into v_moved from moved m where (select count(*) from told) >= 0;

@@ -1,0 +1,2 @@
+-- When broker.maintain last ran, in milliseconds since 1970.
+create sequence broker.maintained;
