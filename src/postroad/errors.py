@@ -3,20 +3,22 @@
 ```
 PostroadError
 ├── ConfigurationError        settings: unknown keys, values that do not parse
-├── DatabaseError             room postgres (postroad.postgres.errors)
-├── BusError                  room bus (postroad.bus.errors)
-├── AlertsError               room alerts (postroad.alerts.errors)
-└── ExchangeError             room exchange (postroad.exchange.errors)
+├── DatabaseError             postroad.postgres.errors
+├── BusError                  postroad.bus.errors
+└── …                         one family per component
 ```
 
-A family ends in `Error`; a leaf is the fact that it states. A leaf has a stable `code`, says
-whether trying again can help (`retryable`) and to which `kind` of answer it belongs, from which the
-command line takes its exit code and HTTP its status. This module needs the standard library only,
-because the bus client is installed without anything but the driver.
+A family ends in `Error`; a leaf is the fact that it states. Each is declared in one line:
+`class QueueBusy(BusError, code="MB017", kind="unavailable", retryable=True)`. `code` is stable: the
+SQLSTATE that the database raises, or by default family and name (`bus_queue_busy`). `kind` decides
+the exit code of the command line and the status of HTTP, `retryable` whether repeating the call can
+help. This module needs the standard library only, because the bus client is installed with the
+driver alone.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any, ClassVar, Literal
 
 __all__ = ["ConfigurationError", "Kind", "PostroadError"]
@@ -38,6 +40,23 @@ class PostroadError(Exception):
     message: str
     hint: str | None
     facts: dict[str, Any]
+
+    def __init_subclass__(
+        cls,
+        *,
+        code: str | None = None,
+        kind: Kind | None = None,
+        retryable: bool | None = None,
+        **rest: Any,
+    ) -> None:
+        super().__init_subclass__(**rest)
+        if code is None and "code" not in cls.__dict__:
+            families = [one for one in cls.__mro__ if issubclass(one, PostroadError)]
+            code = f"{families[-2].code}_{re.sub('(?<=[a-z])(?=[A-Z])', '_', cls.__name__).lower()}"
+        given = {"code": code, "kind": kind, "retryable": retryable}
+        for name, value in given.items():
+            if value is not None:
+                setattr(cls, name, value)
 
     def __init__(self, message: str, *, hint: str | None = None, **facts: Any) -> None:
         super().__init__(message)
@@ -70,8 +89,5 @@ def _restore(
     return error
 
 
-class ConfigurationError(PostroadError):
+class ConfigurationError(PostroadError, code="configuration", kind="usage"):
     """The configuration cannot be used: an unknown key, or a value that does not parse."""
-
-    code = "configuration"
-    kind = "usage"

@@ -15,6 +15,7 @@ from __future__ import annotations
 import psycopg
 
 from postroad.errors import PostroadError
+from postroad.postgres.errors import raised_by
 
 __all__ = [
     "AlertNotFound",
@@ -27,56 +28,30 @@ __all__ = [
 ]
 
 
-class AlertsError(PostroadError):
+class AlertsError(PostroadError, code="alerts"):
     """Something about alerts and their delivery."""
 
-    code = "alerts"
 
-
-class InvalidAlert(AlertsError):
+class InvalidAlert(AlertsError, code="MA001", kind="usage"):
     """An alert without a key or a title, or with a severity that does not exist."""
 
-    code = "MA001"
-    kind = "usage"
 
-
-class AlertNotFound(AlertsError):
+class AlertNotFound(AlertsError, code="MA002", kind="not_found"):
     """Nothing was raised under this key."""
 
-    code = "MA002"
-    kind = "not_found"
 
-
-class ChannelNotFound(AlertsError):
+class ChannelNotFound(AlertsError, code="MA003", kind="not_found"):
     """The settings name no channel like this."""
 
-    code = "MA003"
-    kind = "not_found"
 
-
-class ChannelRefused(AlertsError):
+class ChannelRefused(AlertsError, kind="usage"):
     """The address of a channel cannot be used."""
 
-    code = "alerts_channel_refused"
-    kind = "usage"
 
-
-class DeliveryFailed(AlertsError):
+class DeliveryFailed(AlertsError, kind="unavailable", retryable=True):
     """A notice was not taken by the other side; it is tried again."""
-
-    code = "alerts_delivery_failed"
-    kind = "unavailable"
-    retryable = True
-
-
-_BY_CODE = {leaf.code: leaf for leaf in (InvalidAlert, AlertNotFound, ChannelNotFound)}
 
 
 def translate(error: psycopg.Error) -> AlertsError | None:
-    """Return the room's error for one that schema alerts raised, else None."""
-    leaf = _BY_CODE.get(error.sqlstate or "")
-    if leaf is None:
-        return None
-    return leaf(
-        error.diag.message_primary or leaf.__doc__ or leaf.code, hint=error.diag.message_hint
-    )
+    """Return the component's error for one that schema alerts raised, else None."""
+    return raised_by(AlertsError, error)

@@ -24,7 +24,7 @@ import psycopg
 
 from postroad.bus.errors import translate as translate_bus
 from postroad.errors import PostroadError
-from postroad.postgres.errors import SchemaMissing
+from postroad.postgres.errors import SchemaMissing, raised_by
 
 __all__ = [
     "AddressUnknown",
@@ -43,105 +43,62 @@ __all__ = [
 ]
 
 
-class BridgeError(PostroadError):
+class BridgeError(PostroadError, code="bridge"):
     """Something about a bridge went wrong."""
 
-    code = "bridge"
 
-
-class BridgeNotFound(BridgeError):
+class BridgeNotFound(BridgeError, code="MR001", kind="not_found"):
     """There is no bridge, outlet, inlet or shard of that name."""
 
-    code = "MR001"
-    kind = "not_found"
 
-
-class BridgeExists(BridgeError):
+class BridgeExists(BridgeError, code="MR002", kind="refused"):
     """The name belongs to another bridge."""
 
-    code = "MR002"
-    kind = "refused"
 
-
-class InvalidState(BridgeError):
+class InvalidState(BridgeError, code="MR003", kind="usage"):
     """A bridge has no such state."""
 
-    code = "MR003"
-    kind = "usage"
 
-
-class PayloadMismatch(BridgeError):
+class PayloadMismatch(BridgeError, code="MR004", kind="refused"):
     """The queue at the source and the queue at the target carry different payloads."""
 
-    code = "MR004"
-    kind = "refused"
 
-
-class AddressUnknown(BridgeError):
+class AddressUnknown(BridgeError, kind="usage"):
     """The settings name no such database or broker, and it is no address either."""
 
-    code = "bridge_address_unknown"
-    kind = "usage"
 
-
-class SecretInAddress(BridgeError):
+class SecretInAddress(BridgeError, kind="usage"):
     """An address with a password would be stored in the clear."""
 
-    code = "bridge_secret_in_address"
-    kind = "usage"
 
-
-class BrokerUnavailable(BridgeError):
+class BrokerUnavailable(BridgeError, kind="unavailable", retryable=True):
     """RabbitMQ cannot be reached, or went away."""
 
-    code = "bridge_broker_unavailable"
-    kind = "unavailable"
-    retryable = True
 
-
-class BrokerRefused(BridgeError):
+class BrokerRefused(BridgeError, kind="refused"):
     """RabbitMQ refuses: a right is missing, or a queue or exchange is of another kind."""
 
-    code = "bridge_broker_refused"
-    kind = "refused"
 
-
-class Unroutable(BridgeError):
+class Unroutable(BridgeError, kind="refused"):
     """RabbitMQ has no queue that a message could go to."""
 
-    code = "bridge_unroutable"
-    kind = "refused"
 
-
-class Unfit(BridgeError):
+class Unfit(BridgeError, kind="refused"):
     """A message that AMQP cannot carry, or that RabbitMQ will never take: too long somewhere."""
 
-    code = "bridge_unfit"
-    kind = "refused"
 
-
-class NoShard(BridgeError):
+class NoShard(BridgeError, kind="not_found"):
     """A logical queue has no shard that takes posts."""
-
-    code = "bridge_no_shard"
-    kind = "not_found"
 
 
 _NO_SCHEMA = "3F000"
-_BY_STATE: dict[str, type[BridgeError]] = {
-    leaf.code: leaf for leaf in (BridgeNotFound, BridgeExists, InvalidState, PayloadMismatch)
-}
 
 
 def translate(error: psycopg.Error) -> PostroadError | None:
-    """Turn a database error into the fact it states; None where it is not one of ours."""
+    """Return the error of the bridge or the bus that a schema of theirs raised, else None."""
     if error.sqlstate == _NO_SCHEMA:
         return SchemaMissing(
             "the schemas mbus and bridge are not both in this database",
             hint="install them: postroad --database-url … db install",
         )
-    leaf = _BY_STATE.get(error.sqlstate or "")
-    if leaf is None:
-        return translate_bus(error)
-    diagnosis = error.diag
-    return leaf(diagnosis.message_primary or str(error), hint=diagnosis.message_hint)
+    return raised_by(BridgeError, error) or translate_bus(error)

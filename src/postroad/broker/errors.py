@@ -7,14 +7,9 @@ from postroad.errors import PostroadError
 __all__ = ["BrokerError", "UrlInvalid"]
 
 
-class BrokerError(PostroadError):
+class BrokerError(PostroadError, code="broker"):
     """Something that the broker refuses."""
 
-    code = "broker"
 
-
-class UrlInvalid(BrokerError):
+class UrlInvalid(BrokerError, kind="usage"):
     """A broker or result URL cannot be read."""
-
-    code = "broker_url_invalid"
-    kind = "usage"

@@ -31,6 +31,7 @@ from typing import Any
 import psycopg
 
 from postroad.errors import PostroadError
+from postroad.postgres.errors import raised_by
 
 __all__ = [
     "BusError",
@@ -69,233 +70,133 @@ __all__ = [
 ]
 
 
-class BusError(PostroadError):
+class BusError(PostroadError, code="bus"):
     """Something that the bus refuses or cannot find."""
 
-    code = "bus"
 
-
-class QueueNotFound(BusError):
+class QueueNotFound(BusError, code="MB001", kind="not_found"):
     """No queue has this name."""
 
-    code = "MB001"
-    kind = "not_found"
 
-
-class ConsumerNotFound(BusError):
+class ConsumerNotFound(BusError, code="MB002", kind="not_found"):
     """The queue has no consumer of this name."""
 
-    code = "MB002"
-    kind = "not_found"
 
-
-class QueueExists(BusError):
+class QueueExists(BusError, code="MB003", kind="refused"):
     """The queue exists in another shape (ncons or payload)."""
 
-    code = "MB003"
-    kind = "refused"
 
-
-class ConsumerExists(BusError):
+class ConsumerExists(BusError, code="MB004", kind="refused"):
     """The queue has a consumer of this name already."""
 
-    code = "MB004"
-    kind = "refused"
 
-
-class InvalidName(BusError):
+class InvalidName(BusError, code="MB005", kind="usage"):
     """A name is not made of lower-case letters, digits and underscores."""
 
-    code = "MB005"
-    kind = "usage"
 
-
-class NameTooLong(BusError):
+class NameTooLong(BusError, code="MB006", kind="usage"):
     """A name would make an identifier longer than PostgreSQL's 63 bytes."""
 
-    code = "MB006"
-    kind = "usage"
 
-
-class NameCollision(BusError):
+class NameCollision(BusError, code="MB007", kind="refused"):
     """Two pairs of queue and consumer would make the same function name."""
 
-    code = "MB007"
-    kind = "refused"
 
-
-class InvalidSelector(BusError):
+class InvalidSelector(BusError, code="MB008", kind="usage"):
     """A selector does not parse, or is not a condition."""
 
-    code = "MB008"
-    kind = "usage"
 
-
-class ForeignIid(BusError):
+class ForeignIid(BusError, code="MB009", kind="usage"):
     """The iid is malformed, or belongs to another queue or database."""
 
-    code = "MB009"
-    kind = "usage"
 
-
-class DuplicateIid(BusError):
+class DuplicateIid(BusError, code="MB010", kind="refused"):
     """A message with this iid was posted before."""
 
-    code = "MB010"
-    kind = "refused"
 
-
-class WrongPayload(BusError):
+class WrongPayload(BusError, code="MB011", kind="usage"):
     """The payload is not of the queue's type."""
 
-    code = "MB011"
-    kind = "usage"
 
-
-class InvalidArgument(BusError):
+class InvalidArgument(BusError, code="MB012", kind="usage"):
     """An argument cannot be meant: a negative amount, an expiry before the delay."""
 
-    code = "MB012"
-    kind = "usage"
 
-
-class RoleMissing(BusError):
+class RoleMissing(BusError, code="MB013", kind="refused"):
     """The caller lacks the role that this queue asks for."""
 
-    code = "MB013"
-    kind = "refused"
 
-
-class WrongIsolation(BusError):
+class WrongIsolation(BusError, code="MB014", kind="refused"):
     """Messages are taken under READ COMMITTED only."""
 
-    code = "MB014"
-    kind = "refused"
 
-
-class LeaseLost(BusError):
+class LeaseLost(BusError, code="MB015", kind="refused"):
     """The lease has ended; the message belongs to somebody else, or is done."""
 
-    code = "MB015"
-    kind = "refused"
 
-
-class LastConsumer(BusError):
+class LastConsumer(BusError, code="MB016", kind="refused"):
     """A queue keeps at least one consumer."""
 
-    code = "MB016"
-    kind = "refused"
 
-
-class QueueBusy(BusError):
+class QueueBusy(BusError, code="MB017", kind="unavailable", retryable=True):
     """Somebody works in the queue right now; the same call may succeed a moment later."""
 
-    code = "MB017"
-    retryable = True
-    kind = "unavailable"
 
-
-class Unsupported(BusError):
+class Unsupported(BusError, code="MB019", kind="usage"):
     """The call does not exist for this kind of queue."""
 
-    code = "MB019"
-    kind = "usage"
 
-
-class TriggerLoop(BusError):
+class TriggerLoop(BusError, code="MB020", kind="refused"):
     """The trigger would copy messages round in a circle."""
 
-    code = "MB020"
-    kind = "refused"
 
-
-class OrderCircle(BusError):
+class OrderCircle(BusError, code="MB021", kind="refused"):
     """The message would wait for itself."""
 
-    code = "MB021"
-    kind = "refused"
 
-
-class SagaPastPivot(BusError):
+class SagaPastPivot(BusError, code="MB022", kind="refused"):
     """The saga has passed its point of no return."""
 
-    code = "MB022"
-    kind = "refused"
 
-
-class SagaNotFound(BusError):
+class SagaNotFound(BusError, code="MB023", kind="not_found"):
     """No saga has this id, or the message is no step of one."""
 
-    code = "MB023"
-    kind = "not_found"
 
-
-class SagaFinished(BusError):
+class SagaFinished(BusError, code="MB024", kind="refused"):
     """The saga is completed and cannot be rolled back any more."""
 
-    code = "MB024"
-    kind = "refused"
 
-
-class TakenInTransaction(BusError):
+class TakenInTransaction(BusError, code="MB025", kind="refused"):
     """The message was taken by the caller's own transaction, whose commit would consume it."""
 
-    code = "MB025"
-    kind = "refused"
 
-
-class NotTaken(BusError):
+class NotTaken(BusError, code="MB026", kind="refused"):
     """The message was not taken by the caller's transaction, or is already given back."""
 
-    code = "MB026"
-    kind = "refused"
 
-
-class TriggerExists(BusError):
+class TriggerExists(BusError, code="MB030", kind="refused"):
     """There is a trigger between these queues already."""
 
-    code = "MB030"
-    kind = "refused"
 
-
-class TriggerNotFound(BusError):
+class TriggerNotFound(BusError, code="MB031", kind="not_found"):
     """There is no trigger between these queues."""
 
-    code = "MB031"
-    kind = "not_found"
 
-
-class NotInstalled(BusError):
+class NotInstalled(BusError, kind="unavailable"):
     """The database has no schema mbus, or one older than this client."""
 
-    code = "bus_not_installed"
-    kind = "unavailable"
 
-
-class RequestTimedOut(BusError):
+class RequestTimedOut(BusError, kind="unavailable", retryable=True):
     """Nobody answered a request in time; it has expired, so asking again does no harm."""
-
-    code = "bus_request_timed_out"
-    retryable = True
-    kind = "unavailable"
 
 
 class TransactionFailed(BusError):
     """A handler caught a database error and returned; its transaction cannot be committed."""
 
-    code = "bus_transaction_failed"
 
-
-class TransactionOwned(BusError):
+class TransactionOwned(BusError, kind="usage"):
     """A handler tried to end the worker's transaction: return commits, raise rolls back."""
 
-    code = "bus_transaction_owned"
-    kind = "usage"
-
-
-_BY_CODE: dict[str, type[BusError]] = {
-    leaf.code: leaf for leaf in BusError.__subclasses__() if leaf.code.startswith("MB")
-}
 
 _UNDEFINED_FUNCTION = "42883"
 _UNDEFINED_TABLE = "42P01"
@@ -328,14 +229,9 @@ def translate(
         facts["queue"] = queue
     if consumer is not None:
         facts["consumer"] = consumer
-    leaf = _BY_CODE.get(state)
-    if leaf is not None:
-        return leaf(
-            error.diag.message_primary or str(error),
-            hint=error.diag.message_hint,
-            detail=error.diag.message_detail,
-            **facts,
-        )
+    own = raised_by(BusError, error, detail=error.diag.message_detail, **facts)
+    if own is not None:
+        return own
     if state == _UNTRANSLATABLE_CHARACTER:
         return WrongPayload(
             f"PostgreSQL cannot store this character: {error.diag.message_detail}",

@@ -28,57 +28,33 @@ __all__ = [
 ]
 
 
-class ConsoleError(PostroadError):
+class ConsoleError(PostroadError, code="console"):
     """The console cannot do what was asked for."""
 
-    code = "console"
 
-
-class LoginRefused(ConsoleError):
+class LoginRefused(ConsoleError, kind="refused"):
     """The name or the password is wrong; which of them is not told."""
 
-    code = "console_login_refused"
-    kind = "refused"
 
-
-class TooManyLogins(ConsoleError):
+class TooManyLogins(ConsoleError, kind="refused", retryable=True):
     """Too many logins failed of late."""
 
-    code = "console_too_many_logins"
-    kind = "refused"
-    retryable = True
 
-
-class NotAllowed(ConsoleError):
+class NotAllowed(ConsoleError, kind="refused"):
     """The account is known and its role does not suffice."""
 
-    code = "console_not_allowed"
-    kind = "refused"
 
-
-class LastAdmin(ConsoleError):
+class LastAdmin(ConsoleError, kind="refused"):
     """The last local admin can neither be removed nor become less."""
 
-    code = "console_last_admin"
-    kind = "refused"
 
-
-class NameTaken(ConsoleError):
+class NameTaken(ConsoleError, kind="refused"):
     """The name belongs to an account of another kind: a local one, or one of the provider."""
 
-    code = "console_name_taken"
-    kind = "refused"
 
-
-class AddressInvalid(ConsoleError):
+class AddressInvalid(ConsoleError, kind="usage"):
     """The address of a page holds something that cannot be read, such as a letter for a number."""
 
-    code = "console_address_invalid"
-    kind = "usage"
 
-
-class AccountInvalid(ConsoleError):
+class AccountInvalid(ConsoleError, kind="usage"):
     """The name or the password cannot be used."""
-
-    code = "console_account_invalid"
-    kind = "usage"

@@ -26,6 +26,7 @@ from __future__ import annotations
 import psycopg
 
 from postroad.errors import PostroadError
+from postroad.postgres.errors import raised_by
 
 __all__ = [
     "ColumnMissing",
@@ -54,171 +55,96 @@ __all__ = [
 ]
 
 
-class CoordinationError(PostroadError):
+class CoordinationError(PostroadError, code="coordination"):
     """Something that coordination refuses or cannot find."""
 
-    code = "coordination"
 
-
-class EntityNotFound(CoordinationError):
+class EntityNotFound(CoordinationError, code="PC001", kind="not_found"):
     """No entity, or no table, has this name here."""
 
-    code = "PC001"
-    kind = "not_found"
 
-
-class InvalidChoice(CoordinationError):
+class InvalidChoice(CoordinationError, code="PC002", kind="usage"):
     """A role, mode or policy that does not exist."""
 
-    code = "PC002"
-    kind = "usage"
 
-
-class KeyMissing(CoordinationError):
+class KeyMissing(CoordinationError, code="PC003", kind="refused"):
     """The table has no primary key by which its rows are found again."""
 
-    code = "PC003"
-    kind = "refused"
 
-
-class ColumnNameTaken(CoordinationError):
+class ColumnNameTaken(CoordinationError, code="PC004", kind="refused"):
     """A column has a name that the images use themselves."""
 
-    code = "PC004"
-    kind = "refused"
 
-
-class EventNotFound(CoordinationError):
+class EventNotFound(CoordinationError, code="PC005", kind="not_found"):
     """No event has this id, or it does not wait here."""
 
-    code = "PC005"
-    kind = "not_found"
 
-
-class InvalidEntityName(CoordinationError):
+class InvalidEntityName(CoordinationError, code="PC006", kind="usage"):
     """A name is too long, or made of characters that names do not have."""
 
-    code = "PC006"
-    kind = "usage"
 
-
-class EntityExists(CoordinationError):
+class EntityExists(CoordinationError, code="PC007", kind="refused"):
     """The name, or the table, belongs to another entity."""
 
-    code = "PC007"
-    kind = "refused"
 
-
-class ReaderNotFound(CoordinationError):
+class ReaderNotFound(CoordinationError, code="PC008", kind="not_found"):
     """The Coordinator knows no reader of this name."""
 
-    code = "PC008"
-    kind = "not_found"
 
-
-class RoleTaken(CoordinationError):
+class RoleTaken(CoordinationError, code="PC009", kind="refused"):
     """The database plays another part, or has another name."""
 
-    code = "PC009"
-    kind = "refused"
 
-
-class RoleMissing(CoordinationError):
+class RoleMissing(CoordinationError, code="PC010", kind="refused"):
     """The database does not play the part that this call is for."""
 
-    code = "PC010"
-    kind = "refused"
 
-
-class InvalidPage(CoordinationError):
+class InvalidPage(CoordinationError, code="PC011", kind="usage"):
     """A page of no payloads was asked for."""
 
-    code = "PC011"
-    kind = "usage"
 
-
-class ColumnMissing(CoordinationError):
+class ColumnMissing(CoordinationError, code="PC012", kind="refused"):
     """The Writer sends a column that the reader's table does not have."""
 
-    code = "PC012"
-    kind = "refused"
 
-
-class EventCommitted(CoordinationError):
+class EventCommitted(CoordinationError, code="PC013", kind="refused"):
     """The event is committed, so it cannot be cancelled any more."""
 
-    code = "PC013"
-    kind = "refused"
 
-
-class UnknownMessage(CoordinationError):
+class UnknownMessage(CoordinationError, code="PC014", kind="refused"):
     """A message or page of a version or kind that this Postroad does not know."""
 
-    code = "PC014"
-    kind = "refused"
 
-
-class EventsPurged(CoordinationError):
+class EventsPurged(CoordinationError, code="PC015", kind="refused"):
     """Events after the Reader's cursor are no longer kept; it takes a snapshot."""
 
-    code = "PC015"
-    kind = "refused"
 
-
-class VersionConflict(CoordinationError):
+class VersionConflict(CoordinationError, kind="refused"):
     """The row was changed since the caller read it; nothing was changed."""
 
-    code = "coordination_version_conflict"
-    kind = "refused"
     status = 412
 
 
-class RowNotFound(CoordinationError):
+class RowNotFound(CoordinationError, kind="not_found"):
     """No row of the entity has this key."""
 
-    code = "coordination_row_not_found"
-    kind = "not_found"
 
-
-class RowRefused(CoordinationError):
+class RowRefused(CoordinationError, kind="usage"):
     """The entity's table refuses the row: a value too long, a missing one, a broken reference."""
 
-    code = "coordination_row_refused"
-    kind = "usage"
 
-
-class ReaderBehind(CoordinationError):
+class ReaderBehind(CoordinationError, kind="unavailable", retryable=True):
     """The reader did not have the event in time; asking again may succeed."""
 
-    code = "coordination_reader_behind"
-    retryable = True
-    kind = "unavailable"
 
-
-class CoordinatorBehind(CoordinationError):
+class CoordinatorBehind(CoordinationError, kind="unavailable", retryable=True):
     """The Coordinator has not heard of the event yet; asking again may succeed."""
 
-    code = "coordination_coordinator_behind"
-    retryable = True
-    kind = "unavailable"
 
-
-class WriterUnreachable(CoordinationError):
+class WriterUnreachable(CoordinationError, kind="unavailable", retryable=True):
     """The Writer's database cannot be reached, so nothing can be pulled from it."""
-
-    code = "coordination_writer_unreachable"
-    retryable = True
-    kind = "unavailable"
-
-
-_BY_CODE: dict[str, type[CoordinationError]] = {
-    leaf.code: leaf for leaf in CoordinationError.__subclasses__() if leaf.code.startswith("PC")
-}
 
 
 def translate(error: psycopg.Error) -> CoordinationError | None:
-    """Give the room's error for the driver's, to be raised from it; None if it has none."""
-    leaf = _BY_CODE.get(error.sqlstate or "")
-    if leaf is None:
-        return None
-    return leaf(error.diag.message_primary or str(error), hint=error.diag.message_hint or None)
+    """Return the component's error for one that schema coordination raised, else None."""
+    return raised_by(CoordinationError, error)

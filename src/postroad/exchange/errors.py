@@ -34,6 +34,7 @@ from typing import ClassVar
 import psycopg
 
 from postroad.errors import PostroadError
+from postroad.postgres.errors import raised_by
 
 __all__ = [
     "AttemptReused",
@@ -67,202 +68,120 @@ __all__ = [
 ]
 
 
-class ExchangeError(PostroadError):
+class ExchangeError(PostroadError, code="exchange"):
     """Something that the exchange refuses, cannot find or cannot do."""
 
-    code = "exchange"
 
-
-class TakenOver(ExchangeError):
+class TakenOver(ExchangeError, code="MX001", kind="unavailable"):
     """Another server has taken over; this one must not go on."""
 
-    code = "MX001"
-    kind = "unavailable"
 
-
-class RootForeign(ExchangeError):
+class RootForeign(ExchangeError, code="MX002", kind="refused"):
     """The root folder belongs to another journal, or the journal to another folder."""
 
-    code = "MX002"
-    kind = "refused"
 
-
-class ClientExists(ExchangeError):
+class ClientExists(ExchangeError, code="MX010", kind="refused"):
     """There is a client of this name already."""
 
-    code = "MX010"
-    kind = "refused"
 
-
-class ClientNotFound(ExchangeError):
+class ClientNotFound(ExchangeError, code="MX011", kind="not_found"):
     """No client has this name."""
 
-    code = "MX011"
-    kind = "not_found"
 
-
-class DatabaseByCase(ExchangeError):
+class DatabaseByCase(ExchangeError, code="MX020", kind="usage"):
     """The name of another database differs only by case."""
 
-    code = "MX020"
-    kind = "usage"
 
-
-class DatabaseNotFound(ExchangeError):
+class DatabaseNotFound(ExchangeError, code="MX021", kind="not_found"):
     """No database has this name."""
 
-    code = "MX021"
-    kind = "not_found"
 
-
-class AttemptReused(ExchangeError):
+class AttemptReused(ExchangeError, code="MX030", kind="refused"):
     """The attempt began a process for another database or recipient."""
 
-    code = "MX030"
-    kind = "refused"
 
-
-class ReplyNotUploaded(ExchangeError):
+class ReplyNotUploaded(ExchangeError, code="MX040", kind="refused"):
     """A reply that was to be uploaded before is not there with this digest."""
 
-    code = "MX040"
-    kind = "refused"
 
-
-class NotRestored(ExchangeError):
+class NotRestored(ExchangeError, code="MX050", kind="refused"):
     """The database was not seen to be restored, so there is nothing to replay."""
 
-    code = "MX050"
-    kind = "refused"
 
-
-class RouteQueueMissing(ExchangeError):
+class RouteQueueMissing(ExchangeError, code="MX060", kind="not_found"):
     """The route names a queue that does not exist."""
 
-    code = "MX060"
-    kind = "not_found"
 
-
-class RootLocked(ExchangeError):
+class RootLocked(ExchangeError, kind="refused"):
     """Another server uses the root folder or the journal."""
 
-    code = "exchange_root_locked"
-    kind = "refused"
 
-
-class ContentInvalid(ExchangeError):
+class ContentInvalid(ExchangeError, kind="usage"):
     """The content cannot be stored: not base64, not finite, or not text that can be written."""
 
-    code = "exchange_content_invalid"
-    kind = "usage"
 
-
-class MessageConflict(ExchangeError):
+class MessageConflict(ExchangeError, kind="refused"):
     """The sender has used this id for other content."""
 
-    code = "exchange_message_conflict"
-    kind = "refused"
 
-
-class IdByCase(ExchangeError):
+class IdByCase(ExchangeError, kind="usage"):
     """An id of this sender differs only by case."""
 
-    code = "exchange_id_by_case"
-    kind = "usage"
 
-
-class MessageNotFound(ExchangeError):
+class MessageNotFound(ExchangeError, kind="not_found"):
     """There is no such message for this caller."""
 
-    code = "exchange_message_not_found"
-    kind = "not_found"
 
-
-class ProcessNotFound(ExchangeError):
+class ProcessNotFound(ExchangeError, kind="not_found"):
     """There is no such process."""
 
-    code = "exchange_process_not_found"
-    kind = "not_found"
 
-
-class ProcessContradiction(ExchangeError):
+class ProcessContradiction(ExchangeError, kind="refused"):
     """The call contradicts what was decided; nothing was changed."""
 
-    code = "exchange_process_contradiction"
-    kind = "refused"
 
-
-class OutcomeNeeded(ExchangeError):
+class OutcomeNeeded(ExchangeError, kind="usage"):
     """A process that is ready to commit or in doubt is released with an outcome only."""
 
-    code = "exchange_outcome_needed"
-    kind = "usage"
 
-
-class FileNotInProcess(ExchangeError):
+class FileNotInProcess(ExchangeError, kind="usage"):
     """A file that is named is not one of the process."""
-
-    code = "exchange_file_not_in_process"
-    kind = "usage"
 
 
 class FileMissing(ExchangeError):
     """A file is neither where it was nor where it belongs."""
 
-    code = "exchange_file_missing"
 
-
-class NotAllowed(ExchangeError):
+class NotAllowed(ExchangeError, kind="refused"):
     """The caller is known and may not do this."""
 
-    code = "exchange_not_allowed"
-    kind = "refused"
     status: ClassVar[int] = 403
 
 
-class FileUnsafe(ExchangeError):
+class FileUnsafe(ExchangeError, kind="unavailable"):
     """Something else than a plain file or folder lies where one is expected."""
 
-    code = "exchange_file_unsafe"
-    kind = "unavailable"
 
-
-class FileCorrupt(ExchangeError):
+class FileCorrupt(ExchangeError, kind="error"):
     """A file is not what was taken in."""
 
-    code = "exchange_file_corrupt"
-    kind = "error"
 
-
-class StorageFull(ExchangeError):
+class StorageFull(ExchangeError, kind="unavailable", retryable=True):
     """There is no room on the disk; nothing was changed."""
 
-    code = "exchange_storage_full"
-    kind = "unavailable"
-    retryable = True
     status: ClassVar[int] = 507
 
 
-class StorageFailed(ExchangeError):
+class StorageFailed(ExchangeError, kind="unavailable", retryable=True):
     """The folders cannot be written or read; nothing was acknowledged."""
 
-    code = "exchange_storage_failed"
-    kind = "unavailable"
-    retryable = True
 
-
-_BY_CODE: dict[str, type[ExchangeError]] = {
-    leaf.code: leaf for leaf in ExchangeError.__subclasses__() if leaf.code.startswith("MX")
-}
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 def translate(error: psycopg.Error) -> ExchangeError | None:
-    """Give the exchange's error for the driver's, to be raised from it; None if it has none."""
-    leaf = _BY_CODE.get(error.sqlstate or "")
-    if leaf is None:
-        return None
-    return leaf(error.diag.message_primary or str(error), hint=error.diag.message_hint)
+    """Return the component's error for one that schema exchange raised, else None."""
+    return raised_by(ExchangeError, error)
 
 
 def storage_failure(failure: OSError, what: str) -> ExchangeError:

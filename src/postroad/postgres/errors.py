@@ -24,6 +24,10 @@ DatabaseError
 
 from __future__ import annotations
 
+from typing import Any, TypeVar
+
+import psycopg
+
 from postroad.errors import PostroadError
 
 __all__ = [
@@ -45,128 +49,96 @@ __all__ = [
     "ServerNotStarted",
     "ServerTooOld",
     "ServerUserMissing",
+    "raised_by",
 ]
 
+Family = TypeVar("Family", bound=PostroadError)
 
-class DatabaseError(PostroadError):
+
+class DatabaseError(PostroadError, code="database"):
     """Something about the database as such."""
 
-    code = "database"
 
-
-class DatabaseUnavailable(DatabaseError):
+class DatabaseUnavailable(
+    DatabaseError, code="database_unavailable", kind="unavailable", retryable=True
+):
     """The database does not answer; it may do so later."""
 
-    code = "database_unavailable"
-    kind = "unavailable"
-    retryable = True
 
-
-class ServerTooOld(DatabaseError):
+class ServerTooOld(DatabaseError, code="server_too_old", kind="refused"):
     """The server is older than Postroad supports."""
 
-    code = "server_too_old"
-    kind = "refused"
 
-
-class EmbeddedError(DatabaseError):
+class EmbeddedError(DatabaseError, code="embedded"):
     """The embedded server."""
 
-    code = "embedded"
 
-
-class BinariesNotFound(EmbeddedError):
+class BinariesNotFound(EmbeddedError, code="binaries_not_found", kind="unavailable"):
     """There is no PostgreSQL to run."""
 
-    code = "binaries_not_found"
-    kind = "unavailable"
 
-
-class ServerUserMissing(EmbeddedError):
+class ServerUserMissing(EmbeddedError, code="server_user_missing", kind="unavailable"):
     """PostgreSQL refuses to run as root, and the system user for it cannot be made."""
 
-    code = "server_user_missing"
-    kind = "unavailable"
 
-
-class DataFolderRefused(EmbeddedError):
+class DataFolderRefused(EmbeddedError, code="data_folder_refused", kind="refused"):
     """The data folder belongs to another major version or cannot be used."""
 
-    code = "data_folder_refused"
-    kind = "refused"
 
-
-class ServerNotStarted(EmbeddedError):
+class ServerNotStarted(EmbeddedError, code="server_not_started", kind="unavailable"):
     """The server could not be created or started."""
 
-    code = "server_not_started"
-    kind = "unavailable"
 
-
-class ServerInUse(EmbeddedError):
+class ServerInUse(EmbeddedError, code="server_in_use", kind="refused", retryable=True):
     """Other processes use the server."""
 
-    code = "server_in_use"
-    kind = "refused"
-    retryable = True
 
-
-class SchemaError(DatabaseError):
+class SchemaError(DatabaseError, code="schema"):
     """A room's schema and this Postroad do not fit together."""
 
-    code = "schema"
 
-
-class SchemaMissing(SchemaError):
+class SchemaMissing(SchemaError, code="schema_missing", kind="not_found"):
     """The schema is not installed."""
 
-    code = "schema_missing"
-    kind = "not_found"
 
-
-class SchemaBehind(SchemaError):
+class SchemaBehind(SchemaError, code="schema_behind", kind="refused"):
     """The schema lacks migrations that this Postroad needs."""
 
-    code = "schema_behind"
-    kind = "refused"
 
-
-class SchemaNewer(SchemaError):
+class SchemaNewer(SchemaError, code="schema_newer", kind="refused"):
     """The schema was installed or upgraded by a newer Postroad."""
 
-    code = "schema_newer"
-    kind = "refused"
 
-
-class SchemaForeign(SchemaError):
+class SchemaForeign(SchemaError, code="schema_foreign", kind="refused"):
     """A schema of that name exists, and Postroad did not install it."""
 
-    code = "schema_foreign"
-    kind = "refused"
 
-
-class RightMissing(SchemaError):
+class RightMissing(SchemaError, code="right_missing", kind="refused"):
     """The user lacks a right that the install needs."""
 
-    code = "right_missing"
-    kind = "refused"
 
-
-class ExtensionMissing(SchemaError):
+class ExtensionMissing(SchemaError, code="extension_missing", kind="refused"):
     """An extension is missing and this user may not create it."""
 
-    code = "extension_missing"
-    kind = "refused"
 
-
-class ManifestBroken(SchemaError):
+class ManifestBroken(SchemaError, code="manifest_broken"):
     """The SQL files of a room contradict their manifest."""
 
-    code = "manifest_broken"
 
-
-class ConnectionNotIdle(SchemaError):
+class ConnectionNotIdle(SchemaError, code="connection_not_idle", kind="usage"):
     """The migrator needs a transaction of its own."""
 
-    code = "connection_not_idle"
-    kind = "usage"
+
+def raised_by(family: type[Family], error: psycopg.Error, **facts: Any) -> Family | None:
+    """Return the family's error whose code is the SQLSTATE of a driver error; None if it has none.
+
+    The database's message and hint are kept. Raise the result from the driver error.
+    """
+    leaves = family.__subclasses__()
+    while leaves:
+        leaf = leaves.pop()
+        if leaf.code == error.sqlstate:
+            found = error.diag
+            return leaf(found.message_primary or str(error), hint=found.message_hint, **facts)
+        leaves += leaf.__subclasses__()
+    return None

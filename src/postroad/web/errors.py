@@ -44,10 +44,9 @@ __all__ = [
 ]
 
 
-class WebError(PostroadError):
+class WebError(PostroadError, code="web"):
     """A request cannot be served; the status says whose turn it is."""
 
-    code = "web"
     kind: ClassVar[Kind] = "usage"
     status: ClassVar[int] = 400
 
@@ -55,94 +54,70 @@ class WebError(PostroadError):
 class HostInvalid(WebError):
     """The request has no header Host, several, or one that cannot be parsed."""
 
-    code = "web_host_invalid"
-
 
 class PathInvalid(WebError):
     """The path contains a character that no resource can have."""
 
-    code = "web_path_invalid"
 
-
-class TokenMissing(WebError):
+class TokenMissing(WebError, kind="refused"):
     """The request carries no token, or an unknown one."""
 
-    code = "web_token_missing"
-    kind = "refused"
     status = 401
 
 
-class Forbidden(WebError):
+class Forbidden(WebError, kind="refused"):
     """The caller is known and may not do this."""
 
-    code = "web_forbidden"
-    kind = "refused"
     status = 403
 
 
-class OriginNotAllowed(WebError):
+class OriginNotAllowed(WebError, kind="refused"):
     """A page of another site sent the request."""
 
-    code = "web_origin_not_allowed"
-    kind = "refused"
     status = 403
 
 
-class HostNotAllowed(WebError):
+class HostNotAllowed(WebError, kind="refused"):
     """The header Host names a server that this one is not."""
 
-    code = "web_host_not_allowed"
-    kind = "refused"
     status = 421
 
 
 class MediaTypeRefused(WebError):
     """The body has a media type that the server does not accept."""
 
-    code = "web_media_type_refused"
     status = 415
 
 
-class ResourceMissing(WebError):
+class ResourceMissing(WebError, kind="not_found"):
     """There is nothing under this address."""
 
-    code = "web_resource_missing"
-    kind = "not_found"
     status = 404
 
 
-class Conflict(WebError):
+class Conflict(WebError, kind="refused"):
     """The request contradicts what is already stored; nothing was changed."""
 
-    code = "web_conflict"
-    kind = "refused"
     status = 409
 
 
-class BodyTooLarge(WebError):
+class BodyTooLarge(WebError, kind="refused"):
     """The body is larger than the server accepts."""
 
-    code = "web_body_too_large"
-    kind = "refused"
     status = 413
 
 
 class RequestInvalid(WebError):
     """The request can be read and cannot be accepted."""
 
-    code = "web_request_invalid"
     status = 422
 
 
 class CursorInvalid(RequestInvalid):
     """The cursor was not given out by this list."""
 
-    code = "web_cursor_invalid"
 
-
-class ComponentUnavailable(WebError):
+class ComponentUnavailable(WebError, kind="unavailable"):
     """The service that answers below this path does not run at the moment."""
 
-    code = "web_component_unavailable"
-    kind = "unavailable"
     status = 503
