@@ -28,6 +28,22 @@ BACK = {
         create function mbus.redrive(text, text, text) returns bigint language sql as 'select 1';
         drop function mbus.after_restore(boolean);
         create function mbus.after_restore() returns void language sql as '';
+        drop sequence mbus.lease_floor;
+        drop index mbus.leased_holds_group_idx;
+        create index leased_holds_group_idx on mbus.leased (consumer_id, group_name)
+          where group_name is not null;
+        alter table mbus.leased add foreign key (queue_id) references mbus.queue (id);
+        alter table mbus.leased add foreign key (consumer_id) references mbus.consumer (id);
+        alter table mbus.delayed add foreign key (queue_id) references mbus.queue (id);
+        alter table mbus.delayed add foreign key (consumer_id) references mbus.consumer (id);
+        alter table mbus.blocked add foreign key (queue_id) references mbus.queue (id);
+        alter table mbus.reserved add foreign key (queue_id) references mbus.queue (id);
+        alter table mbus.dedup add foreign key (queue_id) references mbus.queue (id);
+        create function mbus._expire(mbus.queue, integer) returns bigint language sql as 'select 1';
+        create function mbus._expire_aside(mbus.queue, integer) returns bigint
+          language sql as 'select 1';
+        create function mbus._waiting(mbus.queue, mbus.consumer) returns bigint
+          language sql as 'select 1';
         drop table mbus.dropped_queue;
         create function mbus._take_number(integer, integer, bigint) returns setof mbus.parcel
           language sql as 'select null::mbus.parcel';

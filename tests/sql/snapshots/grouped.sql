@@ -130,6 +130,10 @@ begin
   -- Retries of a group come first: they are older than whatever of that group is on the ring.
   v_retries := array(select p from mbus._take_group_retries(7000, 8000, amt) p);
   v_missing := amt - cardinality(v_retries);
+  if v_missing < amt then
+    -- Locks storage of the consumer, which nothing below may touch: drop_consumer waits for this transaction.
+    perform pg_sequence_last_value('mbus."qt$sample$0$hint"');
+  end if;
   v_seen := array(select r.headers -> 'group' from unnest(v_retries) r);
   return query
   select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], g.data, null::jsonb, null::text, null::bytea
@@ -333,6 +337,10 @@ begin
   -- Retries of a group come first: they are older than whatever of that group is on the ring.
   v_retries := array(select p from mbus._take_group_retries(7000, 8000, amt) p);
   v_missing := amt - cardinality(v_retries);
+  if v_missing < amt then
+    -- Locks storage of the consumer, which nothing below may touch: drop_consumer waits for this transaction.
+    perform pg_sequence_last_value('mbus."qt$sample$0$hint"');
+  end if;
   perform mbus._note_taken(v_retries, 8000);
   v_seen := array(select r.headers -> 'group' from unnest(v_retries) r);
   return query

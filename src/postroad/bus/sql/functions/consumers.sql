@@ -92,6 +92,7 @@ begin
     execute format('drop sequence mbus.%I', v_table || '$hint');
   end loop;
   perform mbus._drop_functions(mbus._consumer_functions(qname, cname));
+  perform mbus._delete_messages(v_queue.id, v_consumer.id);
   delete from mbus.consumer where id = v_consumer.id;
   update mbus.delayed set recipients = array_remove(recipients, v_consumer.id)
   where queue_id = v_queue.id and v_consumer.id = any (recipients);

@@ -13,14 +13,19 @@ declare
   v_tick    constant bigint := (extract(epoch from v_now) * 2)::bigint;
   -- What this session noted at its last run; lost without harm when the session is another one.
   v_marks   jsonb := mbus._recall_marks();
-  -- Due since the last run, or since those began who had not committed then; now and then, since ever.
-  v_since   constant timestamptz := case when qname is not null or v_tick % 64 = 0 then '-infinity'
+  -- Due since the last run, or since those transactions began that had not committed then.
+  v_recent  constant timestamptz := case when v_tick % 64 = 0 then '-infinity'
     else least(to_timestamp(pg_sequence_last_value('mbus.attended') - 3),
                coalesce((v_marks -> 'aside' ->> 'since')::timestamptz, '-infinity')) end;
+  -- For one queue, and now and then for all, whatever is due.
+  v_since   constant timestamptz := case when qname is not null then '-infinity' else v_recent end;
   -- A transaction that has already taken messages must not raise hints over them: it may roll back,
   -- and sequences do not.  Nor may it open a slot that it made itself.
   v_is_first constant boolean := pg_current_xact_id_if_assigned() is null;
   v_from    timestamptz;
+  v_leases  timestamptz;
+  v_left    timestamptz;
+  v_keys    constant timestamptz := least(v_recent, (v_marks -> 'keys' ->> 'since')::timestamptz);
   v_fresh   jsonb;
   v_mark    jsonb;
   v_queue   mbus.queue;
@@ -33,8 +38,15 @@ begin
   perform mbus._maintain_temporary();
   if qname is not null then perform mbus._queue(qname); end if;
   perform setval('mbus.attended', extract(epoch from v_now)::bigint);
-  delete from mbus.dedup d where (d.queue_id, d.key) in (
-    select k.queue_id, k.key from mbus.dedup k where k.until <= v_now limit 1000 for update skip locked);
+  if v_is_first then
+    v_marks := v_marks || jsonb_build_object('leases', mbus._raise_lease_floor(v_marks -> 'leases'));
+  end if;
+  if mbus._forget_keys(v_keys, v_now, 1000) = 1000 then
+    v_marks := v_marks || jsonb_build_object('keys', jsonb_build_object('since', v_keys));
+  else
+    v_marks := v_marks - 'keys';
+  end if;
+  v_leases := mbus._leases_since(v_since);
 
   delete from mbus.tally t
   where t.at > v_since - interval '2 minutes' and t.at <= v_now - interval '1 minute';
@@ -45,14 +57,16 @@ begin
     continue when not found;
     queue := v_queue.name;
     v_fresh := mbus._mark(v_queue);
-    -- A run that could not move all there was leaves word of where it began.
-    v_from := least(v_since, (v_marks -> v_queue.id::text ->> 'since')::timestamptz);
-    ended := mbus._end_leases(v_queue, null, v_from, 1000);
+    -- A run that could not move all that was due notes where it began.
+    v_left := v_marks -> v_queue.id::text ->> 'since';
+    -- A queue at rest is visited seldom, so a visit covers all that has expired since the last one.
+    v_from := case when (v_tick + v_queue.id) % 1024 = 0 then '-infinity' else least(v_since, v_left) end;
+    ended := mbus._end_leases(v_queue, null, least(v_leases, v_left), 1000);
     released := mbus._release(v_queue, null, v_from, 1000);
-    if greatest(ended, released) = 1000 then
+    expired := mbus._expire(v_queue, 1000, v_from, least(v_leases, v_left));
+    if greatest(ended, released, expired) >= 1000 then
       v_fresh := v_fresh || jsonb_build_object('since', v_from);
     end if;
-    expired := mbus._expire(v_queue, 1000);
     -- The newer mark if nobody is left of those who posted then, else the one of the last run.
     v_mark := case when v_is_first then mbus._settled_mark(v_queue, v_fresh, v_marks -> v_queue.id::text) end;
     settled := coalesce(mbus._settle(v_queue, (v_mark ->> 'bound')::bigint, (v_mark ->> 'tail')::bigint), 0);

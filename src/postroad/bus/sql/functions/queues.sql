@@ -163,10 +163,28 @@ begin
     perform mbus._drop_role(mbus._consume_role(qname, v_consumer));
   end loop;
   perform mbus._drop_role(mbus._post_role(qname));
-  delete from mbus.queue where id = v_queue.id;
   for v_figure in 1 .. 4 loop
     execute format('drop sequence mbus.%I', 'qs$' || qname || '$' || ('{position,head,tail,swept}'::text[])[v_figure]);
   end loop;
+  perform mbus._delete_messages(v_queue.id, null);
+  delete from mbus.queue where id = v_queue.id;
+end $$;
+
+-- Deletes messages beside the ring, of a queue or of one consumer that is dropped.  To be called when their tables and
+-- sequences are locked: every transaction that posted or took has ended then, and none can begin.
+-- The order matters: an answer to a lease, or the release of a blocked message, may just be moving it to delayed.
+create or replace function mbus._delete_messages(p_queue_id integer, p_consumer_id integer) returns void
+language plpgsql set search_path from current as $$
+begin
+  delete from mbus.leased l where l.queue_id = p_queue_id and (p_consumer_id is null or l.consumer_id = p_consumer_id);
+  if p_consumer_id is not null then
+    delete from mbus.delayed d where d.queue_id = p_queue_id and d.consumer_id = p_consumer_id;
+    return;
+  end if;
+  delete from mbus.blocked b where b.queue_id = p_queue_id;
+  delete from mbus.delayed d where d.queue_id = p_queue_id;
+  delete from mbus.reserved r where r.queue_id = p_queue_id;
+  delete from mbus.dedup d where d.queue_id = p_queue_id;
 end $$;
 
 create or replace function mbus._drop_functions(p_names text[]) returns void

@@ -77,7 +77,7 @@ begin
   if p_group is not null and mbus._has_elder(p_queue, p_consumer_id, p_number, p_group) then
     return false;
   end if;
-  if p_group is not null and not exists (select from mbus.leased l where l.consumer_id = p_consumer_id and l.group_name = p_group) then
+  if p_group is not null and not mbus._is_group_leased(p_consumer_id, p_group) then
     perform from mbus.delayed d
     where d.consumer_id = p_consumer_id and d.group_name = p_group and d.number = p_number and d.due_at <= mbus.now()
     for update skip locked;

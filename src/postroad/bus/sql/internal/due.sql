@@ -5,6 +5,19 @@
 -- p_since bounds the look into the past: what came due earlier was moved by earlier runs and has left
 -- dead index entries, which a held snapshot keeps; walking over them each time would cost more and more.
 
+-- When the first of all leases ends, null when there is none: where a search for ended leases of any age begins.
+create or replace function mbus._first_lease_end() returns timestamptz
+language sql stable set search_path from current set enable_seqscan = off as $$
+  select min(l.leased_until) from mbus.leased l where l.token >= (select pg_sequence_last_value('mbus.lease_floor'))
+$$;
+
+-- The same bound for leases.  Where all ages are asked for it is the end of the first lease that is there.
+create or replace function mbus._leases_since(p_since timestamptz) returns timestamptz
+language sql stable set search_path from current as $$
+  select case when p_since > '-infinity' then p_since
+              else coalesce(mbus._first_lease_end() - interval '1 microsecond', mbus.now()) end
+$$;
+
 -- Puts delayed messages that are due on the ring; for one consumer its retries and what is for everybody.  Retries of a group stay: they are taken from here.
 create or replace function mbus._release(p_queue mbus.queue, p_consumer_id integer, p_since timestamptz, p_limit integer) returns bigint
 language plpgsql set search_path from current as $$
@@ -63,7 +76,9 @@ language sql immutable set search_path from current as $$
 $$;
 
 -- Deletes expired messages: ready, set aside, and those whose lease has ended.
-create or replace function mbus._expire(p_queue mbus.queue, p_limit integer) returns bigint
+create or replace function mbus._expire(
+  p_queue mbus.queue, p_limit integer, p_since timestamptz default '-infinity', p_leases_since timestamptz default '-infinity')
+returns bigint
 language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
 declare
   v_table   record;
@@ -91,11 +106,13 @@ begin
       perform mbus._lost(p_queue.id, v_table.consumer_id, v_numbers);
     end if;
   end loop;
-  return v_count + mbus._expire_aside(p_queue, p_limit);
+  return v_count + mbus._expire_aside(p_queue, p_limit, p_since, p_leases_since);
 end $$;
 
 -- The same among the messages that are not on the ring.
-create or replace function mbus._expire_aside(p_queue mbus.queue, p_limit integer) returns bigint
+create or replace function mbus._expire_aside(
+  p_queue mbus.queue, p_limit integer, p_since timestamptz, p_leases_since timestamptz)
+returns bigint
 language plpgsql set search_path from current as $$
 declare
   v_gone  record;
@@ -104,19 +121,21 @@ begin
   for v_gone in
     with delayed as (
       delete from mbus.delayed d where d.id in (
-        select w.id from mbus.delayed w where w.queue_id = p_queue.id and w.expires <= (select mbus.now())
+        select w.id from mbus.delayed w
+        where w.queue_id = p_queue.id and w.expires > p_since and w.expires <= (select mbus.now())
         limit p_limit for update skip locked)
       returning d.consumer_id, d.number)
     , leased as (
       delete from mbus.leased l where l.token in (
         select w.token from mbus.leased w
-        where w.queue_id = p_queue.id and w.leased_until <= (select mbus.now()) and w.expires <= (select mbus.now())
+        where w.queue_id = p_queue.id and w.leased_until > p_leases_since and w.leased_until <= (select mbus.now())
+          and w.expires <= (select mbus.now())
         limit p_limit for update skip locked)
       returning l.consumer_id, l.number)
     , blocked as (
       delete from mbus.blocked b where b.id in (
         select w.id from mbus.blocked w
-        where w.queue_id = p_queue.id and w.expires <= (select mbus.now()) and w.released_by is null
+        where w.queue_id = p_queue.id and w.expires > p_since and w.expires <= (select mbus.now()) and w.released_by is null
         limit p_limit for update skip locked)
       returning null::integer as consumer_id, b.number)
     select g.consumer_id, array_agg(g.number) as numbers
@@ -154,4 +173,18 @@ begin
   perform mbus._end_leases(v_queue, p_consumer_id, '-infinity', p_amount);
   perform mbus._release(v_queue, p_consumer_id, '-infinity', p_amount);
   perform mbus._resolve(p_amount);
+end $$;
+
+-- Deletes keys whose window ended after p_since, and returns how many.  A key that stays too long does no harm: a post
+-- replaces it.
+create or replace function mbus._forget_keys(p_since timestamptz, p_now timestamptz, p_limit integer) returns bigint
+language plpgsql set search_path from current set enable_seqscan = off as $$
+declare
+  v_count bigint;
+begin
+  delete from mbus.dedup d where (d.queue_id, d.key) in (
+    select k.queue_id, k.key from mbus.dedup k
+    where k.until > p_since and k.until <= p_now limit p_limit for update skip locked);
+  get diagnostics v_count = row_count;
+  return v_count;
 end $$;

@@ -168,6 +168,7 @@ declare
                   else mbus._fill('tally', p_values) end);
 begin
   execute mbus._fill(v_kind, v_values || jsonb_build_object(
+    'hint', quote_ident(mbus._ready_name(p_queue, p_consumer.name, 'normal', 0) || '$hint'),
     'note_retries', case when p_output = 'output_message'
                          then format(e'  perform mbus._note_taken(v_retries, %s);\n', p_consumer.id) end,
     'branches', mbus._branches(v_kind || '_' || p_queue.mode, p_queue, p_consumer, v_values)));

@@ -1,7 +1,13 @@
--- True while a message of the group is leased by the consumer, or waits for the consumer's next try.
+create or replace function mbus._is_group_leased(p_consumer_id integer, p_group text) returns boolean
+language sql stable set search_path from current as $$
+  select exists (select from mbus.leased l where l.consumer_id = p_consumer_id and l.group_name = p_group
+                   and l.token >= (select pg_sequence_last_value('mbus.lease_floor')))
+$$;
+
+-- True while a message of the group is leased, or waits for the consumer's next try.
 create or replace function mbus._is_group_held(p_consumer_id integer, p_group text) returns boolean
 language sql stable set search_path from current as $$
-  select exists (select from mbus.leased where consumer_id = p_consumer_id and group_name = p_group)
+  select mbus._is_group_leased(p_consumer_id, p_group)
       or exists (select from mbus.delayed where consumer_id = p_consumer_id and group_name = p_group)
 $$;
 
@@ -38,7 +44,7 @@ begin
     where d.id in (
       select w.id from mbus.delayed w
       where w.id = any (v_ids)
-        and not exists (select from mbus.leased l where l.consumer_id = p_consumer_id and l.group_name = w.group_name)
+        and not mbus._is_group_leased(p_consumer_id, w.group_name)
       for update skip locked)
     returning d.*)
   select g.number, g.added, g.expires, g.headers, g.properties, g.trail, null::integer[],

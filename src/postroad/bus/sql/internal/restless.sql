@@ -7,12 +7,13 @@ declare
   -- Reading a sequence locks it until the end of the transaction, and the server has room for some
   -- thousands of locks: of very many queues each run looks at a part.
   v_parts  constant bigint := 1 + (select count(*) from mbus.queue) / 1000;
+  v_leases constant timestamptz := mbus._leases_since(p_since);
   v_queues mbus.queue[];
 begin
   with due as materialized (
     select q.id from mbus.queue q
     where exists (select from mbus.delayed d where d.queue_id = q.id and d.due_at > p_since and d.due_at <= (select mbus.now()) and d.group_name is null)
-       or exists (select from mbus.leased l where l.queue_id = q.id and l.leased_until > p_since and l.leased_until <= (select mbus.now()))),
+       or exists (select from mbus.leased l where l.queue_id = q.id and l.leased_until > v_leases and l.leased_until <= (select mbus.now()))),
   chosen as materialized (
     select q from mbus.queue q
     where q.name = p_name

@@ -2,16 +2,18 @@
 --
 -- Life of a slot: free -> current (tail) -> sealed -> empty -> truncated -> free (head moves past it).
 
--- Who may still have drawn an id of a queue without having ended: nextval holds a lock on the sequence
--- until the end of the transaction.
-create or replace function mbus._open_posts(p_queue mbus.queue) returns text[]
+-- Transactions that have drawn from a sequence and not ended: nextval holds a lock on it until the end of the transaction.
+create or replace function mbus._holders(p_sequence regclass) returns text[]
 language sql volatile set search_path from current as $$
   select coalesce(array_agg(l.virtualtransaction), '{}')
   from pg_locks l
   where l.locktype = 'relation' and l.mode = 'RowExclusiveLock' and l.granted
     and l.database = (select oid from pg_database where datname = current_database())
-    and l.relation = p_queue.position::oid and l.pid is distinct from pg_backend_pid()
+    and l.relation = p_sequence::oid and l.pid is distinct from pg_backend_pid()
 $$;
+
+create or replace function mbus._open_posts(p_queue mbus.queue) returns text[]
+language sql volatile set search_path from current as $$ select mbus._holders(p_queue.position) $$;
 
 -- A mark: the newest generation, then the last id, then who may have drawn it or an earlier one.  The
 -- order matters, see mbus._settle: whoever comes after a look draws larger ids, and reads the tail later.
@@ -46,10 +48,36 @@ declare
     select distinct l.virtualtransaction from pg_locks l
     where l.locktype = 'relation' and l.mode = 'RowExclusiveLock' and l.granted
       and l.database = (select oid from pg_database where datname = current_database())
-      and l.relation in ('mbus.delayed'::regclass, 'mbus.leased'::regclass) and l.pid is distinct from pg_backend_pid());
+      and l.relation in ('mbus.delayed'::regclass, 'mbus.leased'::regclass, 'mbus.dedup'::regclass) and l.pid is distinct from pg_backend_pid());
 begin
   if (p_mark -> 'open') ?| v_open then return p_mark; end if;
   return jsonb_build_object('since', coalesce((p_mark ->> 'made')::timestamptz, '-infinity'), 'made', p_now, 'open', v_open);
+end $$;
+
+-- Raises the floor of the tokens as _settle raises a hint: to the lowest lease that is seen once nobody is left who had drawn a
+-- token when the last one was read.  Returns the mark for the next run.  To be called before the transaction ends a
+-- lease: it may roll back, and the floor does not.
+--   p_mark  the mark of the last run of this session
+create or replace function mbus._raise_lease_floor(p_mark jsonb) returns jsonb
+language plpgsql volatile set search_path from current set enable_seqscan = off as $$
+declare
+  -- Not by pg_sequence_last_value, which would make this session a holder for others.
+  v_last  constant bigint := (select case when s.is_called then s.last_value else 0 end from mbus.lease_token s);
+  v_newer constant jsonb := jsonb_build_object('bound', v_last, 'open', mbus._holders('mbus.lease_token'));
+  v_floor constant bigint := pg_sequence_last_value('mbus.lease_floor');
+  v_bound bigint;
+  v_first bigint;
+begin
+  select (c.mark ->> 'bound')::bigint into v_bound
+  from (values (1, v_newer), (2, p_mark)) c(place, mark), mbus._holders('mbus.lease_token') now_open
+  where c.mark is not null and not (c.mark -> 'open') ?| now_open
+  order by c.place limit 1;
+  if not found then return coalesce(p_mark, v_newer); end if;
+  select l.token into v_first from mbus.leased l where l.token >= v_floor order by l.token limit 1;
+  if least(coalesce(v_first, v_bound + 1), v_bound + 1) > v_floor then
+    perform setval('mbus.lease_floor', least(coalesce(v_first, v_bound + 1), v_bound + 1));
+  end if;
+  return v_newer;
 end $$;
 
 -- Marks are kept from run to run in a setting of the session: no table, so no dead rows.  Any user may

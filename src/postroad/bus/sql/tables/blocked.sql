@@ -4,7 +4,7 @@
 --                transaction may still give a predecessor back
 create table mbus.blocked (
   id          bigint generated always as identity primary key,
-  queue_id    integer not null references mbus.queue (id) on delete cascade,
+  queue_id    integer not null,
   number      bigint not null,
   due_at      timestamptz,
   if_lost     text not null constraint if_lost_is_known check (if_lost in ('release', 'dmq')),
@@ -50,7 +50,7 @@ create table mbus.nudge (
 
 -- Numbers given out by get_iid that nobody has posted yet: not done, although no message is there.
 create table mbus.reserved (
-  queue_id    integer not null references mbus.queue (id) on delete cascade,
+  queue_id    integer not null,
   number      bigint not null,
   reserved_at timestamptz not null,
   primary key (queue_id, number)

@@ -1,6 +1,6 @@
 -- Keys given by producers: a second post with the same key inside the window gets the first iid.
 create table mbus.dedup (
-  queue_id integer not null references mbus.queue (id) on delete cascade,
+  queue_id integer not null,
   key      text not null,
   number   bigint not null,
   until    timestamptz not null,

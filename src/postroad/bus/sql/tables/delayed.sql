@@ -3,8 +3,8 @@
 --   group_name   set on a retry that holds up its group
 create table mbus.delayed (
   id          bigint generated always as identity primary key,
-  queue_id    integer not null references mbus.queue (id) on delete cascade,
-  consumer_id integer references mbus.consumer (id) on delete cascade,
+  queue_id    integer not null,
+  consumer_id integer,
   group_name  text,
   due_at      timestamptz not null,
   number      bigint not null,

@@ -1,10 +1,16 @@
 -- Messages in the hands of a worker for longer than a transaction.  The token is drawn anew for each
 -- lease, so a holder whose lease has ended has no key to the row any more: that is the fence.
+-- No foreign keys here, nor in delayed, blocked, reserved and dedup: each insert would lock the row of its queue, and
+-- several sessions at once would make a MultiXact of it.  mbus._delete_messages does what a cascade would.
 create sequence mbus.lease_token;
+-- No lease has a smaller token, and none will get one.  Searches start here, because dead rows of leases that are over stay as
+-- long as somebody holds an old snapshot.  Raised by maintenance.
+create sequence mbus.lease_floor minvalue 0 start 0;
+select setval('mbus.lease_floor', 0);
 create table mbus.leased (
   token        bigint primary key default nextval('mbus.lease_token'),
-  queue_id     integer not null references mbus.queue (id) on delete cascade,
-  consumer_id  integer not null references mbus.consumer (id) on delete cascade,
+  queue_id     integer not null,
+  consumer_id  integer not null,
   group_name   text,
   leased_until timestamptz not null,
   number       bigint not null,
@@ -17,4 +23,4 @@ create table mbus.leased (
 );
 create index leased_ends_idx on mbus.leased (queue_id, leased_until);
 create index leased_by_number_idx on mbus.leased (queue_id, number);
-create index leased_holds_group_idx on mbus.leased (consumer_id, group_name) where group_name is not null;
+create index leased_holds_group_idx on mbus.leased (consumer_id, group_name, token) where group_name is not null;

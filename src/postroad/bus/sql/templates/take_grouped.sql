@@ -35,6 +35,10 @@ begin
   -- Retries of a group come first: they are older than whatever of that group is on the ring.
   v_retries := array(select p from mbus._take_group_retries({queue_id}, {consumer_id}, amt) p);
   v_missing := amt - cardinality(v_retries);
+  if v_missing < amt then
+    -- Locks storage of the consumer, which nothing below may touch: drop_consumer waits for this transaction.
+    perform pg_sequence_last_value('mbus.{hint}');
+  end if;
 {note_retries}  v_seen := array(select r.headers -> 'group' from unnest(v_retries) r);
   return query
   select {output}
