@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class AsyncBus(AsyncFollowing):
-    """The message bus, over a DSN, a pool, or the connection whose transaction it shall share.
+    """The message bus, over a DSN, a pool, or a connection whose transaction it shares.
 
     With a connection every call happens in the caller's transaction, which the bus never commits.
     With a DSN or a pool each call is a transaction of its own. `using(connection)` gives the
@@ -49,7 +49,7 @@ class AsyncBus(AsyncFollowing):
         self._runner = AsyncRunner(source, notify=notify, listen=listen)
 
     def using(self, connection: AsyncConnection[Any]) -> Self:
-        """Give the same bus inside the caller's transaction; what it has learnt is shared."""
+        """Return a bus that works in the caller's transaction; it shares this bus's cache."""
         bus = type(self)(connection)
         bus._runner.payloads = self._runner.payloads
         return bus
@@ -99,7 +99,7 @@ class AsyncBus(AsyncFollowing):
     async def create_consumer(
         self, queue: str, consumer: str, selector: str | None = None, noindex: bool = False
     ) -> None:
-        """Add a durable subscriber; it gets its own copy of what matches from now on.
+        """Add a durable subscriber; it gets its own copy of each matching message from now on.
 
         The selector is SQL over `t`: "(t.properties->'STATE')='DONE'". Raises QueueNotFound,
         ConsumerExists, InvalidSelector, and InvalidName, NameTooLong, NameCollision.
@@ -124,7 +124,7 @@ class AsyncBus(AsyncFollowing):
     # Posting.
 
     async def get_iid(self, queue: str) -> str:
-        """Reserve the name of a message that will be posted later with `post(..., iid=...)`."""
+        """Reserve the iid of a message that will be posted later with `post(..., iid=...)`."""
         return await self._run(calls.get_iid(queue))
 
     async def post(
@@ -177,7 +177,7 @@ class AsyncBus(AsyncFollowing):
         properties: Hstore | None = None,
         timeout: Duration = REQUEST_TIMEOUT_DEFAULT,
     ) -> Reply:
-        """Post a message and wait for the answer of whoever handles it.
+        """Post a message and wait for the answer of its handler.
 
         A transaction of its own, over connections of the bus's own. The request expires with the
         timeout and a later answer is dropped. Raises RequestTimedOut, and what `post` raises.
@@ -229,7 +229,7 @@ class AsyncBus(AsyncFollowing):
         return await self._run(calls.take(iid, consumer, payload))
 
     async def peek(self, queue: str, iid: str | None = None) -> bool:
-        """Tell whether a message is there, this one or any at all. Read-only."""
+        """Return whether the queue has a message, this one or any. Read-only."""
         return await self._run(calls.peek(queue, iid))
 
     async def reject(
@@ -323,7 +323,7 @@ class AsyncBus(AsyncFollowing):
         ttl: Duration = LEASE_DEFAULT,
         poll_interval: Duration = POLL_INTERVAL_DEFAULT,
     ) -> AsyncSubscription:
-        """Iterate over messages as they come, waiting for more without end.
+        """Iterate over messages as they arrive, and wait for more indefinitely.
 
         Each is leased for `ttl` and acked when the next one is asked for. In a `with` block the
         last one is acked too, or given back with the error if the block is left by one. Whatever
@@ -347,18 +347,18 @@ class AsyncBus(AsyncFollowing):
         return total
 
     async def maintain(self, queue: str | None = None) -> list[Maintained]:
-        """Do the housekeeping that is due, of one queue or all; harmless when done twice at once.
+        """Run the maintenance that is due, of one queue or all; safe to run concurrently.
 
         Needs a transaction of its own, so it is not for a connection inside a transaction.
         """
         return await self._run(calls.maintain(queue))
 
     async def notify(self, *queues: str) -> None:
-        """Wake the workers that wait for these queues; for after the commit of one's own posts."""
+        """Wake the workers that wait for these queues; call it after committing own posts."""
         await self._run(calls.notify(queues))
 
     async def positions(self, *queues: str) -> list[int]:
-        """Read how far each queue has been posted to; cheap, to ask whether anything is new."""
+        """Return the position of each queue's last post; a cheap check for new messages."""
         return await self._run(calls.positions(queues))
 
     async def queues(self) -> list[Queue]:
@@ -370,7 +370,7 @@ class AsyncBus(AsyncFollowing):
         return await self._run(views.consumers(queue))
 
     async def status(self, queue: str | None = None) -> list[ConsumerStatus]:
-        """Tell how the consumers of one queue or of all stand. Read-only, without scanning."""
+        """Return the status of the consumers of one queue or of all. Read-only, no scans."""
         return await self._run(views.status(queue))
 
     async def dead(

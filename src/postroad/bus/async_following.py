@@ -13,25 +13,25 @@ __all__ = ["AsyncFollowing"]
 
 
 class AsyncFollowing:
-    """Who gets copies of what is posted, and queues that live as long as a session."""
+    """Triggers between queues, and queues that exist as long as a session."""
 
     _runner: AsyncRunner
 
     async def create_trigger(
         self, source: str, destination: str, selector: str | None = None
     ) -> None:
-        """Copy what is posted to one queue, and passes the selector, to another from now on.
+        """Copy messages posted to one queue that match the selector to another from now on.
 
         Raises QueueNotFound, InvalidSelector, TriggerExists, TriggerLoop.
         """
         await self._runner.run(following.create_trigger(source, destination, selector))
 
     async def drop_trigger(self, source: str, destination: str) -> None:
-        """Copy no more. Raises QueueNotFound, TriggerNotFound."""
+        """Stop copying. Raises QueueNotFound, TriggerNotFound."""
         await self._runner.run(following.drop_trigger(source, destination))
 
     async def create_temporary_queue(self, payload: Payload = "hstore") -> str:
-        """Make a queue that belongs to the session of the caller's connection; return its name.
+        """Create a queue that belongs to the session of the caller's connection; return its name.
 
         Anybody can post to it with `mbus.post`, only this session takes from it, and it is gone
         when the session is. Raises InvalidArgument when the bus has no connection of the caller's.
@@ -42,7 +42,7 @@ class AsyncFollowing:
         return name
 
     async def create_temporary_consumer(self, queue: str, selector: str | None = None) -> str:
-        """Get copies of what is posted to a queue from now on; return the name of where they come.
+        """Receive copies of messages posted to a queue from now on; return the copies' queue.
 
         It is gone with the session of the caller's connection. Only admins of the bus may give a
         selector. Raises QueueNotFound, InvalidSelector, RoleMissing, and InvalidArgument when the
@@ -72,5 +72,5 @@ class AsyncFollowing:
         return await self._runner.run_in_session(call)
 
     async def clear_tempq(self) -> int:
-        """Remove what sessions that are gone have left; maintenance does it, too."""
+        """Remove the temporary queues of sessions that have ended; maintenance does so too."""
         return await self._runner.run(following.clear_tempq())

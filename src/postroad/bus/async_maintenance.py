@@ -1,4 +1,4 @@
-"""Maintenance from an event loop: any number of processes may do it, the SQL sees to the rest."""
+"""Maintenance from an event loop; any number of processes may run it concurrently."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAINTENANCE_INTERVAL_DEFAULT = timedelta(milliseconds=500)
 
 
 class AsyncMaintenance(Service):
-    """Calls mbus.maintain from one session, twice a second or oftener, whatever happens to it."""
+    """Calls mbus.maintain from one session, twice a second or more often, and reconnects."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Where the calls of a bus that awaits meet connections, and what it remembers between them."""
+"""Connections and cached payload types of a bus that awaits."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class AsyncRunner:
         return await self.run(call)
 
     async def payload(self, queue: str) -> Payload:
-        """Tell what a queue carries; asked once. Raises QueueNotFound."""
+        """Return the payload type of a queue, from the cache if known. Raises QueueNotFound."""
         payload = self.payloads.get(queue)
         if payload is None:
             payload = of_queue(queue, await self.run(calls.describe(queue)))
@@ -102,7 +102,7 @@ class AsyncRunner:
         return results
 
     def requester(self) -> AsyncRequester:
-        """Give what asks and waits for answers. Raises InvalidArgument without a session."""
+        """Return the requester. Raises InvalidArgument without a session."""
         if self._dsn is None:
             raise InvalidArgument(
                 "answers come to a session that waits for them",
@@ -118,12 +118,12 @@ class AsyncRunner:
         return self._requester
 
     def announce(self, queue: str) -> None:
-        """Wake who waits for this queue, soon; whoever has no notifier relies on polling."""
+        """Wake the waiters of this queue soon; without a notifier they rely on polling."""
         if self._notifier is not None:
             self._notifier.announce(queue)
 
     def wakeup(self, queue: str, poll_interval: timedelta) -> AsyncWakeup:
-        """Give what wakes a waiter for this queue. Raises InvalidArgument without a pool."""
+        """Return the wakeup of this queue. Raises InvalidArgument without a pool."""
         if self._pool is None:
             raise InvalidArgument(
                 "waiting for messages needs connections of the bus's own",

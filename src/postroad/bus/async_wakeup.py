@@ -1,7 +1,7 @@
-"""Waiting for messages in an event loop: one task wakes all who wait.
+"""Waiting for messages in an event loop: one task wakes all waiters.
 
-Notices come from the process's LISTEN hub where there is one; the probe of positions runs at
-every tick besides. Behind a transaction-mode pooler there is no hub and the probe alone does it.
+Notices come from the process's LISTEN hub if there is one; positions are polled as well. Behind a
+transaction-mode pooler there is no hub, and polling alone wakes the waiters.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class AsyncWakeup(Service):
-    """Wakes the waiters of some queues."""
+    """Wakes the waiters of a set of queues."""
 
     def __init__(
         self,
@@ -42,22 +42,22 @@ class AsyncWakeup(Service):
         self._epochs = dict.fromkeys(self._queues, 0)
 
     def epoch(self, queue: str) -> int:
-        """Remember this before looking into the queue, and hand it to `wait` when it was empty."""
+        """Return the number to pass to `wait`; read it before taking from the queue."""
         return self._epochs[queue]
 
     async def wait(self, queue: str, epoch: int) -> None:
-        """Wait until the queue deserves another look than the one begun at `epoch`."""
+        """Wait until the queue should be polled again after the take that began at `epoch`."""
         while self._epochs[queue] == epoch and not self.stopping.is_set():
             await self._events[queue].wait()
 
     def wake(self, queues: Iterable[str]) -> None:
-        """Let the waiters of these queues look."""
+        """Wake the waiters of these queues."""
         for queue in queues:
             event = self._events.get(queue)
             if event is not None:
                 self._epochs[queue] += 1
                 event.set()
-                # Whoever waits now is woken; whoever comes later compares epochs.
+                # Current waiters are woken; later ones compare epochs.
                 self._events[queue] = asyncio.Event()
 
     def request_stop(self) -> None:
@@ -66,7 +66,7 @@ class AsyncWakeup(Service):
         self.wake(self._queues)
 
     async def run(self) -> None:
-        """Watch until stopped, whatever happens to the database."""
+        """Poll until stopped, also while the database is away."""
         subscription = None
         if self._hub is not None:
             await self._hub.start()

@@ -33,7 +33,8 @@ class AsyncWorker(HandlerRegistry, Service):
         await connection.execute("insert into bill ...")   # committed with the message
     ```
 
-    It owns its connections, reconnects by itself, and does the bus's maintenance besides.
+    It owns its connections, reconnects after failures, and runs the bus's maintenance. When one of
+    its parts fails it stops, and `join` raises the error.
     """
 
     awaits = True
@@ -100,9 +101,9 @@ class AsyncWorker(HandlerRegistry, Service):
                 await self.stop_supervised()
 
     async def _prepare(self, bus: AsyncBus) -> dict[str, Payload] | None:
-        """Look the queues up, once the database is there; None when stopped before.
+        """Read the queues' payload types once the database is available; None when stopped before.
 
-        Raises ConsumerNotFound for a handler that is for nobody.
+        Raises ConsumerNotFound.
         """
         backoff = Backoff()
         while not self.stopping.is_set():

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Bus(Following):
-    """The message bus, over a DSN, a pool, or the connection whose transaction it shall share.
+    """The message bus, over a DSN, a pool, or a connection whose transaction it shares.
 
     With a connection every call happens in the caller's transaction, which the bus never commits.
     With a DSN or a pool each call is a transaction of its own. `using(connection)` gives the
@@ -50,7 +50,7 @@ class Bus(Following):
         self._runner = Runner(source, notify=notify, listen=listen)
 
     def using(self, connection: Connection[Any]) -> Self:
-        """Give the same bus inside the caller's transaction; what it has learnt is shared."""
+        """Return a bus that works in the caller's transaction; it shares this bus's cache."""
         bus = type(self)(connection)
         bus._runner.payloads = self._runner.payloads
         return bus
@@ -100,7 +100,7 @@ class Bus(Following):
     def create_consumer(
         self, queue: str, consumer: str, selector: str | None = None, noindex: bool = False
     ) -> None:
-        """Add a durable subscriber; it gets its own copy of what matches from now on.
+        """Add a durable subscriber; it gets its own copy of each matching message from now on.
 
         The selector is SQL over `t`: "(t.properties->'STATE')='DONE'". Raises QueueNotFound,
         ConsumerExists, InvalidSelector, and InvalidName, NameTooLong, NameCollision.
@@ -125,7 +125,7 @@ class Bus(Following):
     # Posting.
 
     def get_iid(self, queue: str) -> str:
-        """Reserve the name of a message that will be posted later with `post(..., iid=...)`."""
+        """Reserve the iid of a message that will be posted later with `post(..., iid=...)`."""
         return self._run(calls.get_iid(queue))
 
     def post(
@@ -178,7 +178,7 @@ class Bus(Following):
         properties: Hstore | None = None,
         timeout: Duration = REQUEST_TIMEOUT_DEFAULT,
     ) -> Reply:
-        """Post a message and wait for the answer of whoever handles it.
+        """Post a message and wait for the answer of its handler.
 
         A transaction of its own, over connections of the bus's own. The request expires with the
         timeout and a later answer is dropped. Raises RequestTimedOut, and what `post` raises.
@@ -226,7 +226,7 @@ class Bus(Following):
         return self._run(calls.take(iid, consumer, payload))
 
     def peek(self, queue: str, iid: str | None = None) -> bool:
-        """Tell whether a message is there, this one or any at all. Read-only."""
+        """Return whether the queue has a message, this one or any. Read-only."""
         return self._run(calls.peek(queue, iid))
 
     def reject(
@@ -318,7 +318,7 @@ class Bus(Following):
         ttl: Duration = LEASE_DEFAULT,
         poll_interval: Duration = POLL_INTERVAL_DEFAULT,
     ) -> Subscription:
-        """Iterate over messages as they come, waiting for more without end.
+        """Iterate over messages as they arrive, and wait for more indefinitely.
 
         Each is leased for `ttl` and acked when the next one is asked for. In a `with` block the
         last one is acked too, or given back with the error if the block is left by one. Whatever
@@ -342,18 +342,18 @@ class Bus(Following):
         return total
 
     def maintain(self, queue: str | None = None) -> list[Maintained]:
-        """Do the housekeeping that is due, of one queue or all; harmless when done twice at once.
+        """Run the maintenance that is due, of one queue or all; safe to run concurrently.
 
         Needs a transaction of its own, so it is not for a connection inside a transaction.
         """
         return self._run(calls.maintain(queue))
 
     def notify(self, *queues: str) -> None:
-        """Wake the workers that wait for these queues; for after the commit of one's own posts."""
+        """Wake the workers that wait for these queues; call it after committing own posts."""
         self._run(calls.notify(queues))
 
     def positions(self, *queues: str) -> list[int]:
-        """Read how far each queue has been posted to; cheap, to ask whether anything is new."""
+        """Return the position of each queue's last post; a cheap check for new messages."""
         return self._run(calls.positions(queues))
 
     def queues(self) -> list[Queue]:
@@ -365,7 +365,7 @@ class Bus(Following):
         return self._run(views.consumers(queue))
 
     def status(self, queue: str | None = None) -> list[ConsumerStatus]:
-        """Tell how the consumers of one queue or of all stand. Read-only, without scanning."""
+        """Return the status of the consumers of one queue or of all. Read-only, no scans."""
         return self._run(views.status(queue))
 
     def dead(

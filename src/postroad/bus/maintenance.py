@@ -1,5 +1,5 @@
 # Written by `make generate` from bus/async_maintenance.py; edit that file.
-"""Maintenance from a thread: any number of processes may do it, the SQL sees to the rest."""
+"""Maintenance from a thread; any number of processes may run it concurrently."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAINTENANCE_INTERVAL_DEFAULT = timedelta(milliseconds=500)
 
 
 class Maintenance(ThreadService):
-    """Calls mbus.maintain from one session, twice a second or oftener, whatever happens to it."""
+    """Calls mbus.maintain from one session, twice a second or more often, and reconnects."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Where the calls of a bus that blocks meet connections, and what it remembers between them."""
+"""Connections and cached payload types of a bus that blocks."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Runner:
         return self.run(call)
 
     def payload(self, queue: str) -> Payload:
-        """Tell what a queue carries; asked once. Raises QueueNotFound."""
+        """Return the payload type of a queue, from the cache if known. Raises QueueNotFound."""
         payload = self.payloads.get(queue)
         if payload is None:
             payload = of_queue(queue, self.run(calls.describe(queue)))
@@ -97,7 +97,7 @@ class Runner:
         return results
 
     def requester(self) -> Requester:
-        """Give what asks and waits for answers. Raises InvalidArgument without a session."""
+        """Return the requester. Raises InvalidArgument without a session."""
         if self._dsn is None:
             raise InvalidArgument(
                 "answers come to a session that waits for them",
@@ -113,12 +113,12 @@ class Runner:
         return self._requester
 
     def announce(self, queue: str) -> None:
-        """Wake who waits for this queue, soon; whoever has no notifier relies on polling."""
+        """Wake the waiters of this queue soon; without a notifier they rely on polling."""
         if self._notifier is not None:
             self._notifier.announce(queue)
 
     def wakeup(self, queue: str, poll_interval: timedelta) -> Wakeup:
-        """Give what wakes a waiter for this queue. Raises InvalidArgument without a pool."""
+        """Return the wakeup of this queue. Raises InvalidArgument without a pool."""
         if self._pool is None:
             raise InvalidArgument(
                 "waiting for messages needs connections of the bus's own",

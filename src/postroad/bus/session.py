@@ -1,7 +1,7 @@
-"""How a call meets a connection: in both colours, without a trace on the connection.
+"""Running calls on connections, in both colours.
 
-A cursor of the call's own carries the adapters that the calls rely on, whatever the caller has
-registered on the connection, and whatever row or cursor factory the caller prefers.
+Each call has a cursor with the adapters that the calls rely on. The caller's connection keeps its
+own adapters, row factory and cursor factory.
 """
 
 from __future__ import annotations
@@ -153,15 +153,14 @@ def make_async_pool(dsn: str, *, is_pooled: bool = False) -> AsyncConnectionPool
 
 
 def adapt(cursor: Cursor[Any] | AsyncCursor[Any]) -> None:
-    """Give a cursor the adapters that the calls rely on; its connection keeps its own."""
+    """Register the adapters that the calls rely on with a cursor; its connection keeps its own."""
     cursor.adapters.register_dumper(str, StrDumperUnknown)
     cursor.adapters.register_loader("jsonb", JsonbLoader)
 
 
 def has_word(connection: Connection[Any] | AsyncConnection[Any]) -> bool:
-    """Tell, without asking it, whether an idle server has said something: that it goes away."""
-    # An idle server says nothing until it goes away. Looking at the socket finds a restarted
-    # server without the round trip that asking would cost each call.
+    """Check an idle connection for a pending disconnect, without a round trip."""
+    # An idle server sends nothing until it ends the session.
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLIN)
     return bool(poll.poll(0))

@@ -32,7 +32,8 @@ class Worker(HandlerRegistry, ThreadService):
         connection.execute("insert into bill ...")   # committed with the message
     ```
 
-    It owns its connections, reconnects by itself, and does the bus's maintenance besides.
+    It owns its connections, reconnects after failures, and runs the bus's maintenance. When one of
+    its parts fails it stops, and `join` raises the error.
     """
 
     awaits = False
@@ -91,9 +92,9 @@ class Worker(HandlerRegistry, ThreadService):
                 self.stop_supervised()
 
     def _prepare(self, bus: Bus) -> dict[str, Payload] | None:
-        """Look the queues up, once the database is there; None when stopped before.
+        """Read the queues' payload types once the database is available; None when stopped before.
 
-        Raises ConsumerNotFound for a handler that is for nobody.
+        Raises ConsumerNotFound.
         """
         backoff = Backoff()
         while not self.stopping.is_set():

@@ -1,8 +1,8 @@
-"""Waiting for messages in threads: one background thread wakes all who wait.
+"""Waiting for messages in threads: one background thread wakes all waiters.
 
-It listens on channel `mbus`, on a connection of its own, and probes positions at every tick. When
-the database is lost it lets everybody look once, and connects again. Behind a transaction-mode
-pooler there is no DSN to listen on and the probe alone does it.
+It listens on channel `mbus`, on a connection of its own, and polls positions. When the connection
+is lost it wakes all waiters once and connects again. Behind a transaction-mode pooler there is no
+DSN to listen on, and polling alone wakes the waiters.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SLICE_SECONDS = 0.2
 
 
 class Wakeup(ThreadService):
-    """Wakes the waiters of some queues; start it, wait as often as you like, stop it."""
+    """Wakes the waiters of a set of queues."""
 
     def __init__(
         self,
@@ -55,17 +55,17 @@ class Wakeup(ThreadService):
         self.wake(self._queues)
 
     def epoch(self, queue: str) -> int:
-        """Remember this before looking into the queue, and hand it to `wait` when it was empty."""
+        """Return the number to pass to `wait`; read it before taking from the queue."""
         with self._changed:
             return self._epochs[queue]
 
     def wait(self, queue: str, epoch: int) -> None:
-        """Wait until the queue deserves another look than the one begun at `epoch`."""
+        """Wait until the queue should be polled again after the take that began at `epoch`."""
         with self._changed:
             self._changed.wait_for(lambda: self._epochs[queue] != epoch or self.stopping.is_set())
 
     def wake(self, queues: Iterable[str]) -> None:
-        """Let the waiters of these queues look."""
+        """Wake the waiters of these queues."""
         with self._changed:
             for queue in queues:
                 if queue in self._epochs:
@@ -73,7 +73,7 @@ class Wakeup(ThreadService):
             self._changed.notify_all()
 
     def run(self) -> None:
-        """Watch until stopped, whatever happens to the database."""
+        """Listen and poll until stopped, also while the database is away."""
         self.announce_ready()
         backoff = Backoff()
         while not self.stopping.is_set():

@@ -1,4 +1,4 @@
-"""What both colours of worker share: settings, handlers, and what a handler's end means. Pure.
+"""Code shared by both workers: settings, handlers, and the outcome of a handler. Pure.
 
 ```
 transaction mode   taken ──handlers return──> committed: consumed together with their work
@@ -6,11 +6,12 @@ transaction mode   taken ──handlers return──> committed: consumed togeth
                                             the others are handled again, in smaller batches
 lease mode         leased ──handler returns──> acked        (heartbeat extends meanwhile)
                      ├──handler raises──> nacked: delayed or dmq
-                     └──lease lost──> handler cancelled (async) or told (`message.lost`)
+                     └──lease lost──> handler cancelled (async) or notified (`message.lost`)
 ```
 
-A worker that dies in transaction mode gives its messages back at once, in lease mode when the
-leases end. So a handler may see a message twice, and its work in the database once.
+When a worker process dies, its messages are delivered again: in transaction mode immediately, in
+lease mode when the leases expire. So a handler may run twice for a message, but its work in the
+database is committed once.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ __all__ = [
 F = TypeVar("F", bound=Callable[..., Any])
 Mode: TypeAlias = Literal["transaction", "lease"]
 
-# Per mode. A transaction takes fewer while its handler is slow; what is leased ahead waits for one.
+# Per mode. A transaction takes fewer while its handler is slow; in lease mode they wait leased.
 PREFETCH_DEFAULT: dict[Mode, int] = {"transaction": 300, "lease": 10}
 MAX_CONFLICTS = 10
 ERROR_CHARACTERS = 4_000
@@ -56,14 +57,14 @@ ERROR_CHARACTERS = 4_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """How a worker behaves.
+    """Settings of a worker.
 
     Attributes:
         poll_interval: pause between two probes for new messages; default 100 ms.
-        maintenance_interval: pause between two maintenance calls; None leaves them to others;
-            default half a second.
-        grace: how long `stop` lets handlers finish before it gives their messages back; default
-            30 s.
+        maintenance_interval: pause between two maintenance calls; None for none, when other
+            processes make them; default half a second.
+        grace: time that handlers have to finish after `stop` before their messages are given
+            back; default 30 s.
         listen: be woken by NOTIFY; off behind a transaction-mode pooler; default on.
         ack_delay: longest time that a finished leased message waits for others to be acked
             together; default 20 ms.
@@ -92,7 +93,7 @@ class Handler:
 
 
 class Lost:
-    """An event that most messages never need: what waiting takes is made when somebody waits."""
+    """An event that creates its lock on the first wait: most messages never need one."""
 
     __slots__ = ("_event", "_is_set")
     _making = threading.Lock()
@@ -102,18 +103,18 @@ class Lost:
         self._event: threading.Event | None = None
 
     def is_set(self) -> bool:
-        """Tell whether the lease was lost."""
+        """Return whether the lease was lost."""
         return self._is_set
 
     def set(self) -> None:
-        """Let everybody know."""
+        """Mark the lease as lost and wake all waiters."""
         with self._making:
             self._is_set = True
             if self._event is not None:
                 self._event.set()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for it, `timeout` seconds at most, and tell whether it was lost."""
+        """Wait at most `timeout` seconds until the lease is lost; return whether it was."""
         with self._making:
             if self._event is None:
                 self._event = threading.Event()
@@ -124,7 +125,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class HeldMessage(LeasedMessage):
-    """A leased message in a handler's hands; `lost` is set when the lease was lost meanwhile."""
+    """A leased message that is being handled; `lost` is set when its lease is lost."""
 
     lost: Lost = field(default_factory=Lost, compare=False)
 
@@ -133,7 +134,7 @@ _LEASED_FIELDS = tuple(column.name for column in fields(LeasedMessage))
 
 
 def hold(message: LeasedMessage) -> HeldMessage:
-    """Put a leased message into a handler's hands."""
+    """Make the message that a handler gets from a leased one."""
     return HeldMessage(*(unread(message, name) for name in _LEASED_FIELDS))
 
 
@@ -147,22 +148,22 @@ class Handlers:
         return iter(self._handlers)
 
     def add(self, handler: Handler) -> None:
-        """Remember a handler. Raises InvalidArgument for settings that cannot be meant."""
+        """Add a handler. Raises InvalidArgument for impossible settings."""
         for name in ("concurrency", "prefetch"):
             if getattr(handler, name) < 1:
-                raise InvalidArgument(f"{name} is at least 1", queue=handler.queue)
+                raise InvalidArgument(f"{name} must be at least 1", queue=handler.queue)
         if handler.mode not in ("transaction", "lease"):
             raise InvalidArgument(f"unknown mode {handler.mode!r}", hint="transaction or lease")
         if handler.ttl <= timedelta(0):
-            raise InvalidArgument("a lease lasts longer than nothing", queue=handler.queue)
+            raise InvalidArgument("ttl must be positive", queue=handler.queue)
         self._handlers.append(handler)
 
     def queues(self) -> list[str]:
-        """Name the queues that are worked for."""
+        """Return the names of the handlers' queues."""
         return sorted({handler.queue for handler in self._handlers})
 
     def check(self, consumers: Iterable[Consumer]) -> None:
-        """Raise ConsumerNotFound if a handler is for nobody."""
+        """Raise ConsumerNotFound if the consumer of a handler does not exist."""
         known = {(each.queue, each.consumer) for each in consumers}
         for handler in self._handlers:
             if (handler.queue, handler.consumer) not in known:
@@ -197,9 +198,9 @@ class HandlerRegistry:
         with the message, which is leased for `ttl` and extended while the function runs;
         `prefetch` more (default 10) wait leased. `concurrency` of them run at once.
 
-        What the function raises counts as a failed attempt; `Retry` and `Park` say more; after a
-        deadlock it is called again. What it returns, unless None, answers a message that was
-        posted with `request`: in its transaction, or before its ack.
+        Any exception of the function is a failed attempt; `Retry` and `Park` decide what follows;
+        after a deadlock the function is called again. Its result, unless None, is the answer to a
+        message that was posted with `request`: sent in its transaction, or before its ack.
         Raises InvalidArgument.
         """
 
@@ -221,7 +222,7 @@ class HandlerRegistry:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What becomes of a message whose handler did not return; delay None is the SQL's backoff."""
+    """Next state of a message whose handler raised; delay None is the consumer's backoff."""
 
     delay: timedelta | None
     error: str
@@ -230,7 +231,7 @@ class Verdict:
 
 
 def is_conflict(error: BaseException) -> bool:
-    """Tell whether a handler lost a deadlock or a conflict of transactions: nobody's fault."""
+    """Check whether a handler failed by a deadlock or a serialization failure."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, psycopg.errors.DeadlockDetected | psycopg.errors.SerializationFailure):
@@ -240,7 +241,7 @@ def is_conflict(error: BaseException) -> bool:
 
 
 def judge(error: BaseException) -> Verdict:
-    """Turn what a handler raised into its message's next state."""
+    """Return the next state of a message from the error of its handler."""
     if isinstance(error, Retry):
         return Verdict(error.after, str(error), park=False, is_failure=False)
     if isinstance(error, Park):
@@ -257,7 +258,7 @@ def log_verdict(
     verdict: Verdict,
     error: BaseException,
 ) -> None:
-    """Log a failure with its trace, a handler's own decision as information; never payloads."""
+    """Log a failure with its traceback, `Retry` and `Park` as information; never payloads."""
     facts = {"queue": handler.queue, "consumer": handler.consumer, "iid": message.iid}
     if verdict.is_failure:
         logger.warning("handler_failed", extra=facts, exc_info=error)
