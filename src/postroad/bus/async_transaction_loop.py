@@ -15,9 +15,16 @@ from postroad import trace
 from postroad.bus import calls, rows
 from postroad.bus.answers import Answers
 from postroad.bus.async_wakeup import AsyncWakeup
-from postroad.bus.batch import WAS_COMMITTED, AsyncTransactionConnection, Batch, cut, is_open
+from postroad.bus.batch import (
+    WAS_COMMITTED,
+    AsyncTransactionConnection,
+    Batch,
+    check_open,
+    cut,
+    is_open,
+)
 from postroad.bus.decoding import Undecodable, log_undecodable
-from postroad.bus.errors import BusError, TransactionOwned, translate
+from postroad.bus.errors import BusError, translate
 from postroad.bus.message import Message
 from postroad.bus.payload import Payload
 from postroad.bus.reconnect import SURVIVABLE, Backoff
@@ -123,20 +130,19 @@ class AsyncTransactionLoop(Service):
         batch.took(messages, xid)
 
     async def _handle(self, connection: AsyncTransactionConnection, batch: Batch) -> None:
+        function, pgconn = self._handler.function, connection.pgconn
         answers = Answers(self._payload)
         began = time.monotonic()
         for message in batch.taken:
             try:
-                await self._call(connection, message, answers)
+                trace.follow(message)
+                answers.add(message, await function(message, connection))
+                check_open(pgconn.transaction_status)
             except BaseException as error:
                 if self.is_cancelled():
                     raise
                 # Also `sys.exit()` and a handler that awaits a cancelled task are failed attempts.
-                await self._undo(connection, batch, message, error)
-                return
-            if not is_open(connection.pgconn.transaction_status):
-                ended = TransactionOwned("the handler ended the worker's transaction")
-                await self._undo(connection, batch, message, ended, answers)
+                await self._undo(connection, batch, message, error, answers)
                 return
         if answers.asked:
             try:
@@ -145,14 +151,6 @@ class AsyncTransactionLoop(Service):
                 await self._undo(connection, batch, None, error)
                 return
         batch.handled(time.monotonic() - began)
-
-    async def _call(
-        self, connection: AsyncTransactionConnection, message: Message, answers: Answers
-    ) -> None:
-        trace.follow(message)
-        answers.add(message, await self._handler.function(message, connection))
-        # Raises TransactionFailed when the handler hid an error of the database.
-        is_open(connection.pgconn.transaction_status)
 
     async def _undo(
         self,
@@ -209,7 +207,9 @@ class AsyncTransactionLoop(Service):
             answers = Answers(self._payload)
             try:
                 await connection.execute("begin")
-                await self._call(connection, each, answers)
+                trace.follow(each)
+                answers.add(each, await self._handler.function(each, connection))
+                is_open(connection.pgconn.transaction_status)
                 if answers.asked:
                     await run_async(connection, answers.call())
                 await connection.execute("commit")

@@ -28,6 +28,7 @@ __all__ = [
     "Batch",
     "BatchSize",
     "TransactionConnection",
+    "check_open",
     "cut",
     "is_open",
 ]
@@ -155,6 +156,12 @@ def is_open(status: int) -> bool:
     if status == TransactionStatus.IDLE:
         return False
     raise TransactionFailed("the handler caught a database error; its work cannot be committed")
+
+
+def check_open(status: int) -> None:
+    """Raise TransactionFailed or TransactionOwned when a handler's transaction is not open."""
+    if not is_open(status):
+        raise TransactionOwned("the handler ended the worker's transaction")
 
 
 def cut(connection: Connection[Any] | AsyncConnection[Any]) -> None:

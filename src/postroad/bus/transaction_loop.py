@@ -15,9 +15,16 @@ from psycopg.rows import tuple_row
 from postroad import trace
 from postroad.bus import calls, rows
 from postroad.bus.answers import Answers
-from postroad.bus.batch import WAS_COMMITTED, Batch, TransactionConnection, cut, is_open
+from postroad.bus.batch import (
+    WAS_COMMITTED,
+    Batch,
+    TransactionConnection,
+    check_open,
+    cut,
+    is_open,
+)
 from postroad.bus.decoding import Undecodable, log_undecodable
-from postroad.bus.errors import BusError, TransactionOwned, translate
+from postroad.bus.errors import BusError, translate
 from postroad.bus.message import Message
 from postroad.bus.payload import Payload
 from postroad.bus.reconnect import SURVIVABLE, Backoff
@@ -124,20 +131,19 @@ class TransactionLoop(ThreadService):
         batch.took(messages, xid)
 
     def _handle(self, connection: TransactionConnection, batch: Batch) -> None:
+        function, pgconn = self._handler.function, connection.pgconn
         answers = Answers(self._payload)
         began = time.monotonic()
         for message in batch.taken:
             try:
-                self._call(connection, message, answers)
+                trace.follow(message)
+                answers.add(message, function(message, connection))
+                check_open(pgconn.transaction_status)
             except BaseException as error:
                 if self.is_cancelled():
                     raise
                 # Also `sys.exit()` and a handler that awaits a cancelled task are failed attempts.
-                self._undo(connection, batch, message, error)
-                return
-            if not is_open(connection.pgconn.transaction_status):
-                ended = TransactionOwned("the handler ended the worker's transaction")
-                self._undo(connection, batch, message, ended, answers)
+                self._undo(connection, batch, message, error, answers)
                 return
         if answers.asked:
             try:
@@ -146,12 +152,6 @@ class TransactionLoop(ThreadService):
                 self._undo(connection, batch, None, error)
                 return
         batch.handled(time.monotonic() - began)
-
-    def _call(self, connection: TransactionConnection, message: Message, answers: Answers) -> None:
-        trace.follow(message)
-        answers.add(message, self._handler.function(message, connection))
-        # Raises TransactionFailed when the handler hid an error of the database.
-        is_open(connection.pgconn.transaction_status)
 
     def _undo(
         self,
@@ -208,7 +208,9 @@ class TransactionLoop(ThreadService):
             answers = Answers(self._payload)
             try:
                 connection.execute("begin")
-                self._call(connection, each, answers)
+                trace.follow(each)
+                answers.add(each, self._handler.function(each, connection))
+                is_open(connection.pgconn.transaction_status)
                 if answers.asked:
                     run(connection, answers.call())
                 connection.execute("commit")
