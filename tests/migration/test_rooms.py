@@ -26,6 +26,8 @@ BACK = {
         create function mbus._reserved(mbus.queue, text) returns bigint language sql as 'select 1';
         drop function mbus.redrive(text, text, text, integer, timestamptz);
         create function mbus.redrive(text, text, text) returns bigint language sql as 'select 1';
+        create function mbus.post(text, jsonb, hstore, hstore, timestamptz, timestamptz, text)
+          returns text language sql as 'select null::text';
         drop function mbus.after_restore(boolean);
         create function mbus.after_restore() returns void language sql as '';
         drop sequence mbus.lease_floor;

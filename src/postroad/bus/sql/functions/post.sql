@@ -27,8 +27,8 @@ begin
     using errcode = 'MB011', hint = format('Cast the data to %s.', p_payload);
 end $$;
 
--- Posts one message in the caller's transaction and returns its iid.  A text given to a queue of another
--- payload is read as that type.
+-- Posts one message in the caller's transaction and returns its iid.  The data has the type of the queue's payload; a text is
+-- read as that type.
 -- Headers with a meaning: priority (high, normal, low), group, dedup_key and dedup_window (default 1 hour),
 -- consume_after and consume_after_lost, reply_to; seenby, source_db and enqueue_time of a forwarded message.
 -- Others are carried as they are.
@@ -43,7 +43,7 @@ declare
   v_iid     text;
 begin
   if v_payload is null then
-    return mbus._post_temporary(qname, 'text', null, null, data, null, headers, properties, delayed_until, expires, iid);
+    return mbus._post_temporary(qname, 'text', data, headers, properties, delayed_until, expires, iid);
   end if;
   execute format('select mbus.%I(mbus._read_%s($1), $2, $3, $4, $5, $6)', 'post_' || qname, v_payload)
     into v_iid using data, headers, properties, delayed_until, expires, iid;
@@ -51,54 +51,19 @@ begin
 end $$;
 
 create or replace function mbus.post(
-  qname text, data hstore, headers hstore default null, properties hstore default null,
+  qname text, data anyelement, headers hstore default null, properties hstore default null,
   delayed_until timestamptz default null, expires timestamptz default null, iid text default null)
 returns text
 language plpgsql set search_path from current as $$
 declare
   v_payload constant text := mbus._check_post(qname);
+  v_given   constant text := pg_typeof(data)::text;
   v_iid     text;
 begin
   if v_payload is null then
-    return mbus._post_temporary(qname, 'hstore', data, null, null, null, headers, properties, delayed_until, expires, iid);
+    return mbus._post_temporary(qname, v_given, data::text, headers, properties, delayed_until, expires, iid);
   end if;
-  if v_payload <> 'hstore' then perform mbus._refuse_payload(qname, v_payload, 'hstore'); end if;
-  execute format('select mbus.%I($1, $2, $3, $4, $5, $6)', 'post_' || qname)
-    into v_iid using data, headers, properties, delayed_until, expires, iid;
-  return v_iid;
-end $$;
-
-create or replace function mbus.post(
-  qname text, data jsonb, headers hstore default null, properties hstore default null,
-  delayed_until timestamptz default null, expires timestamptz default null, iid text default null)
-returns text
-language plpgsql set search_path from current as $$
-declare
-  v_payload constant text := mbus._check_post(qname);
-  v_iid     text;
-begin
-  if v_payload is null then
-    return mbus._post_temporary(qname, 'jsonb', null, data, null, null, headers, properties, delayed_until, expires, iid);
-  end if;
-  if v_payload <> 'jsonb' then perform mbus._refuse_payload(qname, v_payload, 'jsonb'); end if;
-  execute format('select mbus.%I($1, $2, $3, $4, $5, $6)', 'post_' || qname)
-    into v_iid using data, headers, properties, delayed_until, expires, iid;
-  return v_iid;
-end $$;
-
-create or replace function mbus.post(
-  qname text, data bytea, headers hstore default null, properties hstore default null,
-  delayed_until timestamptz default null, expires timestamptz default null, iid text default null)
-returns text
-language plpgsql set search_path from current as $$
-declare
-  v_payload constant text := mbus._check_post(qname);
-  v_iid     text;
-begin
-  if v_payload is null then
-    return mbus._post_temporary(qname, 'bytea', null, null, null, data, headers, properties, delayed_until, expires, iid);
-  end if;
-  if v_payload <> 'bytea' then perform mbus._refuse_payload(qname, v_payload, 'bytea'); end if;
+  if v_payload <> v_given then perform mbus._refuse_payload(qname, v_payload, v_given); end if;
   execute format('select mbus.%I($1, $2, $3, $4, $5, $6)', 'post_' || qname)
     into v_iid using data, headers, properties, delayed_until, expires, iid;
   return v_iid;
@@ -111,7 +76,7 @@ begin
   return p_text::hstore;
 -- Before PostgreSQL 16 hstore reports bad syntax as an internal error.
 exception when data_exception or syntax_error or internal_error then
-  raise exception 'this text is no hstore' using errcode = 'MB011', detail = sqlerrm, hint = 'Write key=>value pairs.';
+  raise exception 'invalid hstore syntax' using errcode = 'MB011', detail = sqlerrm, hint = 'Write key=>value pairs.';
 end $$;
 
 create or replace function mbus._read_jsonb(p_text text) returns jsonb
@@ -119,7 +84,7 @@ language plpgsql immutable set search_path from current as $$
 begin
   return p_text::jsonb;
 exception when data_exception or syntax_error then
-  raise exception 'this text is no JSON' using errcode = 'MB011', detail = sqlerrm, hint = 'Write valid JSON.';
+  raise exception 'invalid JSON syntax' using errcode = 'MB011', detail = sqlerrm, hint = 'Write valid JSON.';
 end $$;
 
 create or replace function mbus._read_text(p_text text) returns text
@@ -130,7 +95,7 @@ language plpgsql immutable set search_path from current as $$
 begin
   return p_text::bytea;
 exception when data_exception or syntax_error then
-  raise exception 'this text is no bytea' using errcode = 'MB011', detail = sqlerrm, hint = 'Write \x and hexadecimal digits.';
+  raise exception 'invalid bytea syntax' using errcode = 'MB011', detail = sqlerrm, hint = 'Write \x and hexadecimal digits.';
 end $$;
 
 -- Reserves an iid: post the message under it later, in this or another transaction.

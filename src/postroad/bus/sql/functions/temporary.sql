@@ -120,15 +120,15 @@ language sql stable set search_path from current as $$
                        p_parcel.added, p_parcel.headers, null)
 $$;
 
--- Posts to a temporary queue; called by mbus.post.  Exactly one of the four data is given, a text is read
--- as what the queue carries.
+-- Posts to a temporary queue; called by mbus.post.  The data is the text of a value of type p_given, which must be what the
+-- queue carries; a plain text is read as that type.
 create or replace function mbus._post_temporary(
-  p_name text, p_given text, p_hstore hstore, p_jsonb jsonb, p_text text, p_bytea bytea, p_headers hstore,
-  p_properties hstore, p_delayed_until timestamptz, p_expires timestamptz, p_iid text) returns text
+  p_name text, p_given text, p_data text, p_headers hstore, p_properties hstore, p_delayed_until timestamptz,
+  p_expires timestamptz, p_iid text) returns text
 language plpgsql security definer set search_path from current as $$
 declare
-  v_queue  mbus.temporary_queue := mbus._temporary_queue(p_name);
-  v_parcel mbus.parcel;
+  v_queue   mbus.temporary_queue := mbus._temporary_queue(p_name);
+  v_payload constant text := coalesce(v_queue.payload, p_given);    -- a queue for answers carries any payload
 begin
   if v_queue.name is null then perform mbus._refuse_gone(p_name); end if;
   if p_iid is not null then
@@ -136,18 +136,13 @@ begin
       using errcode = 'MB009', hint = 'Messages of temporary queues get their iid when they are posted.';
   end if;
   perform mbus._check_expiry(p_delayed_until, p_expires);
-  if p_given = 'text' and v_queue.payload <> 'text' then
-    case v_queue.payload
-      when 'hstore' then p_hstore := mbus._read_hstore(p_text);
-      when 'jsonb' then p_jsonb := mbus._read_jsonb(p_text);
-      else p_bytea := mbus._read_bytea(p_text);
-    end case;
-    p_text := null;
-  elsif p_given <> v_queue.payload then
-    perform mbus._refuse_payload(p_name, v_queue.payload, p_given);
+  if p_given not in ('text', v_payload) or v_payload not in ('hstore', 'jsonb', 'text', 'bytea') then
+    perform mbus._refuse_payload(p_name, v_payload, p_given);
   end if;
-  v_parcel := row(null, mbus.now(), p_expires, p_headers, p_properties,
+  return mbus._iid(p_name, (mbus._temporary_put(array[p_name], array[row(null, mbus.now(), p_expires, p_headers, p_properties,
     case when p_delayed_until is not null then jsonb_build_object('delayed_until', p_delayed_until) end, null,
-    p_hstore, p_jsonb, p_text, p_bytea)::mbus.parcel;
-  return mbus._iid(p_name, (mbus._temporary_put(array[p_name], array[v_parcel]))[1]);
+    case v_payload when 'hstore' then mbus._read_hstore(p_data) end,
+    case v_payload when 'jsonb' then mbus._read_jsonb(p_data) end,
+    case v_payload when 'text' then p_data end,
+    case v_payload when 'bytea' then mbus._read_bytea(p_data) end)::mbus.parcel]))[1]);
 end $$;
