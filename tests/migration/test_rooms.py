@@ -56,6 +56,9 @@ BACK = {
         alter table mbus.sample add column ready bigint not null;
         drop table mbus.tally;
         drop function mbus.purge;
+        drop function mbus.browse;
+        drop function mbus.dead_reasons;
+        create function mbus.dead_reasons(text) returns void language sql as '';
         create function mbus.purge(text, text, text, integer) returns bigint
           language sql as 'select 0::bigint';
     """,

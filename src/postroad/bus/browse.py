@@ -36,11 +36,15 @@ __all__ = [
 
 State: TypeAlias = Literal["ready", "delayed", "waiting", "leased", "dead"]
 STATES: tuple[State, ...] = get_args(State)
+MAX_CHARACTERS_DEFAULT = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class BrowsedMessage:
-    """A copy of a message as it lies there; `data` is the payload as text."""
+    """A copy of a message in its state.
+
+    `data` is the payload as text, cut to what was asked for; `size` is that of the whole, in bytes.
+    """
 
     place_of: int
     is_match: bool
@@ -53,6 +57,7 @@ class BrowsedMessage:
     headers: Hstore
     properties: Hstore
     data: str | None
+    size: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +101,8 @@ class DeadReason:
     messages: int
     first_at: datetime
     last_at: datetime
+    # False when the consumer has more dead messages than were read.
+    is_complete: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +130,7 @@ async def browse(
     is_descending: bool = False,
     amount: int = 50,
     search: str | None = None,
+    max_characters: int = MAX_CHARACTERS_DEFAULT,
 ) -> Page:
     """Read a page of one consumer's copies in a state. Read-only.
 
@@ -134,9 +142,9 @@ async def browse(
         rows.select(
             BrowsedMessage,
             "mbus.browse(qname => %s, cname => %s, state => %s, place => %s, is_descending => %s,"
-            " amt => %s, search => %s)",
+            " amt => %s, search => %s, max_characters => %s)",
         ),
-        (queue, consumer, state, place, is_descending, amount + 1, search),
+        (queue, consumer, state, place, is_descending, amount + 1, search, max_characters),
         _messages,
         queue,
         consumer,
@@ -170,7 +178,9 @@ async def matching(
         yield [iid for _, is_match, iid in found if is_match]
 
 
-async def find(bus: AsyncBus, iid: str) -> list[tuple[str, State, BrowsedMessage]]:
+async def find(
+    bus: AsyncBus, iid: str, max_characters: int = MAX_CHARACTERS_DEFAULT
+) -> list[tuple[str, State, BrowsedMessage]]:
     """Find every copy of a message: consumer, state and the copy. Read-only."""
     queue, _, rest = iid.partition(".")
     number = rest.partition("@")[0]
@@ -179,18 +189,24 @@ async def find(bus: AsyncBus, iid: str) -> list[tuple[str, State, BrowsedMessage
     found: list[tuple[str, State, BrowsedMessage]] = []
     for consumer in await bus.consumers(queue):
         for state in STATES:
-            if state == "ready":
-                # The number is the place of all but those that were put back; look there first.
+            place: int | None = int(number) - 1
+            search: str | None = None
+            while True:
                 page = await browse(
-                    bus, queue, consumer.consumer, state, place=int(number) - 1, amount=1
+                    bus,
+                    queue,
+                    consumer.consumer,
+                    state,
+                    place=place,
+                    amount=1 if search is None else 50,
+                    search=search,
+                    max_characters=max_characters,
                 )
-                if not any(message.iid == iid for message in page.messages):
-                    search = f"{queue}.{number}"
-                    page = await browse(bus, queue, consumer.consumer, state, search=search)
-            else:
-                page = await browse(
-                    bus, queue, consumer.consumer, state, place=int(number) - 1, amount=1
-                )
+                is_found = any(message.iid == iid for message in page.messages)
+                if is_found or state != "ready" or search is not None:
+                    break
+                # A ready message that was put back has another place than its number.
+                place, search = None, f"{queue}.{number}"
             found += [
                 (consumer.consumer, state, message)
                 for message in page.messages
@@ -206,7 +222,7 @@ async def waits(bus: AsyncBus, queue: str | None = None, limit: int = 200) -> li
 
 
 async def dead_reasons(bus: AsyncBus, queue: str | None = None) -> list[DeadReason]:
-    """Count the latest 10,000 dead messages by their errors. Read-only."""
+    """Count the latest dead messages of each consumer by their errors. Read-only."""
     text = rows.select(DeadReason, "mbus.dead_reasons(qname => %s)")
     return await bus._run(Call(text, (queue,), rows.facts(DeadReason)))
 

@@ -8,7 +8,11 @@ from typing import Any
 
 from postroad.bus.hstore import Hstore
 
-__all__ = ["Consumer", "ConsumerStatus", "DeadMessage", "Maintained", "Queue"]
+__all__ = ["COUNT_LIMIT", "Consumer", "ConsumerStatus", "DeadMessage", "Maintained", "Queue"]
+
+
+# Up to here messages that are not ready are counted; see mbus._waiting.
+COUNT_LIMIT = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,10 @@ class Consumer:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerStatus:
-    """How one consumer stands (view mbus.status); counts come without scanning messages."""
+    """The figures of one consumer (view mbus.status); counts come without scanning messages.
+
+    `delayed`, `leased`, `dmq` and `blocked` are counted up to `COUNT_LIMIT`: there may be more.
+    """
 
     queue: str
     consumer: str

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
+from urllib.parse import urlsplit
 
 from fastapi import FastAPI
 
@@ -60,6 +62,14 @@ class WebService(Service):
             async with server:
                 mounts.url = server.url
                 self.answer = {"url": server.url}
+                port = urlsplit(server.url).port
+                # The settings page shows the port that is served, which an option may have chosen.
+                house.effective = [
+                    replace(one, value=port, source="command line")
+                    if one.name == "http.port" and one.value != port
+                    else one
+                    for one in house.effective
+                ]
                 self.announce_ready()
                 await self.stopping.wait()
 

@@ -19,6 +19,7 @@ from postroad.console.house import House
 from postroad.console.login import login_router
 from postroad.console.metrics import metrics_text
 from postroad.console.pages import all_pages
+from postroad.console.pages.messages import data_router
 
 __all__ = ["add_console", "add_health"]
 
@@ -36,6 +37,7 @@ def add_console(app: FastAPI, house: House) -> None:
         from postroad.console.oidc import oidc_router
 
         app.include_router(oidc_router(house))
+    app.include_router(data_router(house))
     folder = str(files("postroad.console").joinpath("static"))
     app.mount(f"{PREFIX}/static", StaticFiles(directory=folder), name="console-static")
     for add in all_pages():

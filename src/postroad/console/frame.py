@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import psycopg
 from nicegui import ui
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import Response
 
 from postroad import __version__
 from postroad.console.accounts import Role
 from postroad.console.catalogue import LANGUAGES
 from postroad.console.errors import AddressInvalid
-from postroad.console.gate import PREFIX
+from postroad.console.gate import PREFIX, notice_page
 from postroad.console.house import House
 from postroad.console.icons import icon
 from postroad.console.markup import Markup, element, joined, link
@@ -67,10 +67,10 @@ def add_page(
     async def show(request: Request) -> Response | None:
         view = View(house, request)
         if not view.may(role):
-            return _refusal(view, view.t("error.not_allowed"), 403)
+            return notice_page(view.t, view.t("error.not_allowed"), 403)
         values = {name: str(value) for name, value in request.path_params.items()}
         if any("\0" in text for text in (*values.values(), *request.query_params.values())):
-            return _refusal(view, view.t("error.address"), 400)
+            return notice_page(view.t, view.t("error.address"), 400)
         with _frame(view, place, view.t(title, **values) if values else view.t(title)):
             try:
                 await build(view)
@@ -80,43 +80,17 @@ def add_page(
                 ui.html(away, sanitize=False)
             except psycopg.DataError:
                 # Somebody has written the address by hand, or a program has.
-                return _refusal(view, view.t("error.address"), 400)
+                return notice_page(view.t, view.t("error.address"), 400)
             except PostroadError as refused:
                 if refused.kind not in STATUSES:
                     raise
                 told = view.t("error.address") if isinstance(refused, AddressInvalid) else ""
-                return _refusal(view, f"{told} {refused}".strip(), STATUSES[refused.kind])
+                return notice_page(view.t, f"{told} {refused}".strip(), STATUSES[refused.kind])
         return None
 
     # FastAPI reads the annotations of the closure from here.
     show.__annotations__ = {"request": Request}
     ui.page(path, title="Postroad", response_timeout=20)(show)
-
-
-def _refusal(view: View, reason: str, status: int) -> Response:
-    """Make a page that says why there is none, and leads back."""
-    style = f"{PREFIX}/static/console.css?v={asset_version()}"
-    page = element(
-        "html",
-        element(
-            "head",
-            Markup('<meta charset="utf-8"><meta name="viewport" content="width=device-width">'),
-            element("title", "Postroad"),
-            Markup(f'<link rel="stylesheet" href="{style}">'),
-        ),
-        element(
-            "body",
-            element(
-                "main",
-                element("h1", "Postroad"),
-                element("p", reason, class_="login-error", role="alert"),
-                element("p", link(view.t("nav.overview"), f"{PREFIX}/", class_="button plain")),
-                class_="login",
-            ),
-        ),
-        lang=view.t.language,
-    )
-    return HTMLResponse(Markup("<!doctype html>") + page, status_code=status)
 
 
 @contextmanager
@@ -137,10 +111,18 @@ def _frame(view: View, place: str, title: str) -> Iterator[None]:
         with ui.element("main").classes("main").props('id="main"'):
             banner = ui.label(view.t("error.away")).classes("banner").props('role="alert"')
             banner.set_visibility(False)
-            ui.html(element("h1", title), sanitize=False).classes("title")
+            with ui.element("div").classes("head"):
+                ui.html(element("h1", title), sanitize=False).classes("title")
+                as_of = ui.html("", sanitize=False).classes("as-of note")
             yield
-            ui.html(element("p", f"Postroad {version}"), sanitize=False).classes("foot")
-    view.start_refreshing(banner)
+            ui.html(_foot(view, version), sanitize=False).classes("foot")
+    view.start_refreshing(banner, as_of)
+
+
+def _foot(view: View, version: str) -> Markup:
+    # The browser writes all times in its own zone and names it here; see console.js.
+    zone = element("span", data_zone=view.t("common.zone", zone="{zone}"))
+    return element("p", f"Postroad {version} · ", zone)
 
 
 def _skip(view: View) -> Markup:

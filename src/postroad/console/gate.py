@@ -13,13 +13,17 @@ from urllib.parse import quote
 
 import psycopg
 from psycopg_pool import PoolTimeout
-from starlette.responses import PlainTextResponse, RedirectResponse
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from postroad import __version__
 from postroad.console.accounts import Accounts, Session
+from postroad.console.catalogue import Texts, choose_language, texts
 from postroad.console.looks import Looks
+from postroad.console.markup import Markup, element, link
 
-__all__ = ["COOKIE", "PREFIX", "Gate", "cookies_of", "session_of"]
+__all__ = ["COOKIE", "PREFIX", "Gate", "cookies_of", "notice_page", "session_of"]
 
 PREFIX = "/console"
 COOKIE = "postroad_session"
@@ -83,7 +87,7 @@ class Gate:
         try:
             session = await self._session(scope)
         except (psycopg.OperationalError, PoolTimeout):
-            await _refuse(scope, receive, send, 503, "the database is away; try again")
+            await _refuse_away(scope, receive, send)
             return
         scope.setdefault("state", {})["session"] = session
         if session is None and path != _LOGIN and not path.startswith(_OPEN):
@@ -104,18 +108,60 @@ class Gate:
         )
 
     async def _send_to_login(self, scope: Scope, receive: Receive, send: Send) -> None:
-        wants_page = (
-            scope["type"] == "http"
-            and scope["method"] == "GET"
-            and any(name == b"accept" and b"text/html" in value for name, value in scope["headers"])
-        )
-        if not wants_page:
+        if not wants_page(scope):
             await _refuse(scope, receive, send, 401, "sign in first")
             return
         query = scope.get("query_string", b"").decode("latin-1")
         wanted = quote(scope["path"] + (f"?{query}" if query else ""))
         answer = RedirectResponse(f"{PREFIX}/login?next={wanted}", status_code=303)
         await answer(scope, receive, send)
+
+
+def wants_page(scope: Scope) -> bool:
+    """Whether a browser asks for a page, not a script for data."""
+    return (
+        scope["type"] == "http"
+        and scope["method"] == "GET"
+        and any(name == b"accept" and b"text/html" in value for name, value in scope["headers"])
+    )
+
+
+def notice_page(t: Texts, reason: str, status: int, *, is_reloaded: bool = False) -> Response:
+    """Make a page that gives a reason and links the overview, without anything of NiceGUI."""
+    style = f"{PREFIX}/static/console.css?v={__version__}"
+    page = element(
+        "html",
+        element(
+            "head",
+            Markup('<meta charset="utf-8"><meta name="viewport" content="width=device-width">'),
+            Markup('<meta http-equiv="refresh" content="3">') if is_reloaded else None,
+            element("title", "Postroad"),
+            Markup(f'<link rel="stylesheet" href="{style}">'),
+        ),
+        element(
+            "body",
+            element(
+                "main",
+                element("h1", "Postroad"),
+                element("p", reason, class_="login-error", role="alert"),
+                element("p", link(t("nav.overview"), f"{PREFIX}/", class_="button plain")),
+                class_="login",
+            ),
+        ),
+        lang=t.language,
+    )
+    return HTMLResponse(Markup("<!doctype html>") + page, status_code=status)
+
+
+async def _refuse_away(scope: Scope, receive: Receive, send: Send) -> None:
+    if not wants_page(scope):
+        await _refuse(scope, receive, send, 503, "the database does not answer; try again")
+        return
+    request = Request(scope)
+    chosen = request.cookies.get("postroad_language")
+    t = texts(choose_language(chosen, request.headers.get("accept-language", "")))
+    answer = notice_page(t, t("error.away_page"), 503, is_reloaded=True)
+    await answer(scope, receive, _guarded(scope, send))
 
 
 async def _refuse(scope: Scope, receive: Receive, send: Send, status: int, reason: str) -> None:

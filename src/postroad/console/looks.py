@@ -1,13 +1,13 @@
-"""What all open pages of a process see: each look at the database is made once and shared.
+"""Values that all open pages of a process share: each is read once for all of them.
 
 ```
 empty ──first asked──> loading ──> fresh ──older than its age──> loading (others get the last one)
 ```
 
-A look that takes long is repeated less often: its share of a core stays below `SHARE_MOST`, however
-many pages are open and however large the database has grown. What it takes is the shorter of its
-last two times, so that a single slow one, behind a lock or on a cold cache, says nothing; and
-nothing is older than `AGE_MOST_SECONDS`, so that a page always comes back to what is.
+A value that takes long to read is read less often: it uses at most `MAX_SHARE` of a core, however
+many pages are open and however large the database has grown. Its cost is the shorter of the last
+two readings, so that a single slow one, behind a lock or on a cold cache, has no effect. No value
+is older than `MAX_AGE_SECONDS`, and pages show how old their values are.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, TypeVar, cast
 
 from postroad.clock import SYSTEM_CLOCK, Clock
@@ -24,16 +25,17 @@ __all__ = ["Looks"]
 T = TypeVar("T")
 
 AGE_DEFAULT_SECONDS = 2.0
-AGE_MOST_SECONDS = 60.0
-SHARE_MOST = 0.02
+MAX_AGE_SECONDS = 15.0
+MAX_SHARE = 0.1
 FAILED_AGE_SECONDS = 1.0
-KEPT_MOST = 500
+MAX_KEPT = 500
 
 
 @dataclass
 class _Look:
     value: Any = None
     taken_at: float | None = None
+    loaded_at: datetime | None = None
     failure: Exception | None = None
     failed_at: float = 0.0
     # Of the last two looks.
@@ -68,7 +70,7 @@ class Looks:
             async with look.lock:
                 if not self._is_fresh(look, age_seconds, is_strict=is_strict):
                     await self._take(look, load)
-        if len(self._looks) > KEPT_MOST:
+        if len(self._looks) > MAX_KEPT:
             self._forget_oldest()
         return cast("T", look.value)
 
@@ -83,8 +85,13 @@ class Looks:
             look.failure, look.failed_at = failure, self._clock.monotonic()
             raise
         look.failure = None
-        look.taken_at = self._clock.monotonic()
+        look.taken_at, look.loaded_at = self._clock.monotonic(), self._clock.now()
         look.costs_seconds = (*look.costs_seconds[-1:], look.taken_at - begun)
+
+    def loaded_at(self, key: object) -> datetime | None:
+        """Return when the value of a key was loaded; None when it is not kept."""
+        look = self._looks.get(key)
+        return look.loaded_at if look is not None else None
 
     def expire(self) -> None:
         """Load every value again when it is next asked for, because something was changed."""
@@ -103,10 +110,10 @@ class Looks:
             return age < age_seconds
         # One time alone is no measure yet; the second look is made as soon as it is asked for.
         cost = min(look.costs_seconds) if len(look.costs_seconds) > 1 else 0.0
-        return age < max(age_seconds, min(cost / SHARE_MOST, AGE_MOST_SECONDS))
+        return age < max(age_seconds, min(cost / MAX_SHARE, MAX_AGE_SECONDS))
 
     def _forget_oldest(self) -> None:
         by_age = sorted(self._looks, key=lambda key: self._looks[key].taken_at or 0.0)
-        for key in by_age[: KEPT_MOST // 2]:
+        for key in by_age[: MAX_KEPT // 2]:
             if not self._looks[key].lock.locked():
                 del self._looks[key]

@@ -11,6 +11,8 @@ from urllib.parse import quote, urlencode
 
 from markupsafe import Markup, escape
 
+from postroad.bus.status import COUNT_LIMIT
+
 __all__ = [
     "NOTHING",
     "Column",
@@ -18,6 +20,7 @@ __all__ = [
     "address",
     "badge",
     "card",
+    "count_of",
     "element",
     "facts",
     "joined",
@@ -206,6 +209,12 @@ def _kind(column: Column, cell: object) -> str | None:
 def number(value: float | None) -> str:
     """Write a count with thin spaces between thousands."""
     return NOTHING if value is None else f"{value:,.0f}".replace(",", "\u202f")
+
+
+def count_of(values: Iterable[int]) -> str:
+    """Write a sum of counts that stop at a limit: with a plus sign when one of them did."""
+    listed = list(values)
+    return number(sum(listed)) + ("+" if any(one >= COUNT_LIMIT for one in listed) else "")
 
 
 def rate(value: float | None) -> str:

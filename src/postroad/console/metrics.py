@@ -16,11 +16,14 @@ from postroad.console.room_metrics import room_metrics
 __all__ = ["metrics_text"]
 
 _CONSUMER_GAUGES = {
-    "depth": ("postroad_queue_depth_messages", "Messages that a consumer has still to deal with."),
+    "depth": ("postroad_queue_depth_messages", "Messages that a consumer has still to handle."),
     "ready": ("postroad_queue_ready_messages", "Messages that can be taken now."),
-    "delayed": ("postroad_queue_delayed_messages", "Messages that wait for a moment."),
-    "leased": ("postroad_queue_leased_messages", "Messages in the hands of workers."),
-    "dmq": ("postroad_queue_dead_messages", "Messages that were given up."),
+    "delayed": ("postroad_queue_delayed_messages", "Messages that are delayed."),
+    "leased": ("postroad_queue_leased_messages", "Messages leased by workers."),
+    "dmq": (
+        "postroad_queue_dead_messages",
+        "Messages that were given up, counted up to 10,000 per consumer.",
+    ),
     "posted_per_second": ("postroad_queue_posted_per_second", "Messages posted per second."),
     "consumed_per_second": ("postroad_queue_consumed_per_second", "Messages consumed per second."),
     "died_per_second": (

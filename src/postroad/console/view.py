@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
@@ -14,12 +16,13 @@ from nicegui.events import GenericEventArguments
 from psycopg_pool import PoolTimeout
 from starlette.requests import Request
 
+from postroad.bus import ConsumerStatus
 from postroad.console.accounts import Role, Session
 from postroad.console.catalogue import Texts, choose_language, texts
 from postroad.console.errors import AddressInvalid
 from postroad.console.gate import session_of
 from postroad.console.house import House
-from postroad.console.markup import Markup
+from postroad.console.markup import Markup, joined, moment
 from postroad.errors import PostroadError
 from postroad.postgres.errors import DatabaseUnavailable
 
@@ -44,6 +47,11 @@ def _number(name: str, text: str) -> int:
     return int(text)
 
 
+def replace_content(shown: ui.html, content: Markup) -> None:
+    """Let the browser change an element in place."""
+    ui.run_javascript(f"postroadLive({json.dumps(shown.html_id)}, {json.dumps(content)})")
+
+
 class View:
     """A page in one browser."""
 
@@ -59,6 +67,7 @@ class View:
         self._row_actions: dict[str, Callable[[str], Awaitable[None]]] = {}
         self._banner: ui.label | None = None
         self.open_dialogs = 0
+        self._as_of: datetime | None = None
 
     def path(self, name: str) -> str:
         """Return a part of the address."""
@@ -88,15 +97,31 @@ class View:
         return _number(name, self.path(name))
 
     async def look(self, key: object, load: Callable[[], Awaitable[T]], age: float = 2.0) -> T:
-        """Return something that all open pages share."""
-        return await self.house.looks.get(key, load, age)
+        """Return a value that all open pages share; the page shows how old its oldest one is."""
+        value = await self.house.looks.get(key, load, age)
+        if (loaded_at := self.house.looks.loaded_at(key)) is not None:
+            self._as_of = min(self._as_of or loaded_at, loaded_at)
+        return value
+
+    async def status(self) -> Sequence[ConsumerStatus]:
+        """Return the figures of all consumers, shared by all pages."""
+        return await self.look("bus.status", self.house.bus.status)
 
     async def live(self, render: Callable[[], Awaitable[Markup]], *, class_: str = "") -> None:
-        """Show what `render` gives, and again with every refresh."""
-        shown = ui.html(await render(), sanitize=False).classes(class_)
+        """Show what `render` returns, and change it in place with every refresh.
+
+        The browser changes only what differs (console.js), so that focus, selection and scroll
+        positions stay.
+        """
+        last = await render()
+        shown = ui.html(last, sanitize=False).classes(class_)
 
         async def again() -> None:
-            shown.set_content(await render())
+            nonlocal last
+            content = await render()
+            if content != last:
+                last = content
+                replace_content(shown, content)
 
         self._refreshers.append(again)
 
@@ -119,9 +144,20 @@ class View:
         if do is not None:
             await do(str(told.get("key")))
 
-    def start_refreshing(self, banner: ui.label) -> None:
-        """Begin to refresh while the browser is there; the banner tells of an absent database."""
+    def start_refreshing(self, banner: ui.label, as_of: ui.html) -> None:
+        """Refresh while the browser is connected.
+
+        The banner reports a database that does not answer, `as_of` the age of what is shown.
+        """
         self._banner = banner
+
+        async def show_age() -> None:
+            if self._as_of is not None:
+                text = joined((self.t("common.as_of"), " ", moment(self._as_of)))
+                replace_content(as_of, text)
+            self._as_of = None
+
+        self._refreshers.append(show_age)
         ui.timer(self.house.settings.refresh.total_seconds(), self._refresh, immediate=False)
 
     async def refresh(self) -> None:

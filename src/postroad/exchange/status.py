@@ -30,7 +30,7 @@ PROCESSES = (
 PROCESS = "select exchange.process_shown(p_process => %s) as process"
 MESSAGES = (
     "select * from exchange.messages_shown(p_database => %s, p_state => %s, p_sender => %s,"
-    " p_before => %s, p_limit => %s)"
+    " p_before => %s, p_limit => %s, p_search => %s)"
 )
 LOST = "select * from exchange.lost_messages(p_database => %s, p_from => %s)"
 SERVER = (
@@ -103,9 +103,13 @@ def messages(
     sender: str | None = None,
     before: int | None = None,
     limit: int = 100,
+    search: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Return messages and replies, the latest first."""
-    return _rows(connection, MESSAGES, database, state, sender, before, limit)
+    """Return messages and replies, the latest first.
+
+    `search` is a part of the id, sender, recipient or file name.
+    """
+    return _rows(connection, MESSAGES, database, state, sender, before, limit, search)
 
 
 def lost_messages(

@@ -19,6 +19,9 @@ from postroad.postgres.errors import DatabaseUnavailable
 __all__ = ["connect", "connect_async", "network_parameters", "open_async_pool", "open_pool"]
 
 CONNECT_TIMEOUT_DEFAULT = timedelta(seconds=10)
+# A pool doubles the pause between its attempts for this long; then the next caller makes it
+# connect without a pause, so that it recovers as soon as the server does.
+RECONNECT_TIMEOUT = timedelta(seconds=5)
 POOL_MIN_SIZE_DEFAULT = 1
 POOL_MAX_SIZE_DEFAULT = 10
 
@@ -114,6 +117,7 @@ def open_pool(
         max_size=max(max_size, min_size),
         check=ConnectionPool.check_connection,
         timeout=connect_timeout.total_seconds(),
+        reconnect_timeout=RECONNECT_TIMEOUT.total_seconds(),
         name=application_name,
         open=True,
     )
@@ -136,6 +140,7 @@ async def open_async_pool(
         max_size=max(max_size, min_size),
         check=AsyncConnectionPool.check_connection,
         timeout=connect_timeout.total_seconds(),
+        reconnect_timeout=RECONNECT_TIMEOUT.total_seconds(),
         name=application_name,
         open=False,
     )

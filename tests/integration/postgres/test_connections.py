@@ -1,13 +1,19 @@
 from __future__ import annotations
 
+from datetime import timedelta
+
 import psycopg
 import pytest
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg_pool import PoolTimeout
 
 from postroad.bus import Bus
 from postroad.postgres import connect as open_connection
-from postroad.postgres import connect_async, open_async_pool, open_pool
+from postroad.postgres import connect_async, connections, open_async_pool, open_pool
 from postroad.postgres.connections import network_parameters
 from postroad.postgres.errors import DatabaseUnavailable
+from postroad.testing import wait_until
 from tests.fixtures.postgres import Connect
 
 NOWHERE = "host=127.0.0.1 port=1 dbname=nowhere user=u password=secret"
@@ -73,3 +79,23 @@ def test_a_bus_reads_utf8_whatever_the_environment_asks_for(
         bus.create_queue("letters", payload="text")
         bus.post("letters", "snow: ☃")
         assert [message.data for message in bus.consume("letters")] == ["snow: ☃"]
+
+
+def test_a_pool_connects_without_a_pause_after_a_long_outage(
+    empty_database: str, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "RECONNECT_TIMEOUT", timedelta(milliseconds=200))
+    administrator = connect(make_conninfo(empty_database, dbname="postgres"), autocommit=True)
+    allow = sql.SQL("alter database {} allow_connections {}")
+    name = sql.Identifier(str(conninfo_to_dict(empty_database)["dbname"]))
+    with open_pool(empty_database, application_name="pool under test") as pool:
+        pool.wait()
+        administrator.execute(allow.format(name, sql.SQL("false")))
+        _kill_all(administrator, "pool under test")
+        with pytest.raises(PoolTimeout):
+            pool.getconn(timeout=0.5)
+        # It has given up: what comes next is the caller's own attempt, however long the outage was.
+        wait_until(lambda: pool.get_stats()["pool_size"] == 0, what="the pool has given up")
+        administrator.execute(allow.format(name, sql.SQL("true")))
+        with pool.connection() as connection:
+            assert connection.execute("select 1").fetchone() == (1,)

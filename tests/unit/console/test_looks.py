@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from postroad.console.looks import AGE_MOST_SECONDS, SHARE_MOST, Looks
+from postroad.console.looks import MAX_AGE_SECONDS, MAX_SHARE, Looks
 
 
 class HandClock:
@@ -66,7 +66,7 @@ async def test_a_dear_look_is_repeated_so_rarely_that_its_share_stays_small() ->
         await looks.get("key", load, 2)
         clock.seconds += 0.1
     # The second look is early: what one takes is known from two.
-    assert (made - 1) * 0.5 / clock.seconds <= SHARE_MOST
+    assert (made - 1) * 0.5 / clock.seconds <= MAX_SHARE
 
 
 @pytest.mark.parametrize("slow", [0, 3], ids=["the-first", "a-later-one"])
@@ -100,7 +100,7 @@ async def test_what_is_always_slow_is_looked_at_once_a_minute() -> None:
     for _ in range(2):
         await looks.get("key", load, 2)
         clock.seconds += 3
-    clock.seconds += AGE_MOST_SECONDS
+    clock.seconds += MAX_AGE_SECONDS
     assert await looks.get("key", load, 2) == 3
 
 
@@ -161,3 +161,19 @@ async def test_a_session_is_never_older_than_its_age_however_slow_the_database()
     await asyncio.sleep(0)
     release.set()
     assert await asyncio.gather(first, second) == ["revoked", "revoked"]
+
+
+async def test_a_change_makes_every_value_be_read_again() -> None:
+    clock = HandClock()
+    looks = Looks(clock)
+    values = iter(range(10))
+
+    async def load() -> int:
+        return next(values)
+
+    assert [await looks.get(key, load) for key in ("one", "two")] == [0, 1]
+    looks.expire()
+    clock.seconds = 1.0
+    assert [await looks.get(key, load) for key in ("one", "two")] == [2, 3]
+    assert looks.loaded_at("one") == clock.now()
+    assert looks.loaded_at("three") is None

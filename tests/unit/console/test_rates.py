@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -61,16 +62,16 @@ class Watcher:
     def __init__(self, clock: HandClock) -> None:
         self.t = texts("en")
         self.found: dict[object, Any] = {}
-
-        async def status() -> list[ConsumerStatus]:
-            return FOUND
+        self.consumers = FOUND
 
         self.house = SimpleNamespace(
             more={"rates": Rates(clock)},
-            history=SimpleNamespace(status=status),
             doors=None,
             rooms=SimpleNamespace(coordination={"coordinator": object()}, bridge_addresses=None),
         )
+
+    async def status(self) -> list[ConsumerStatus]:
+        return self.consumers
 
     async def look(self, key: object, _: Callable[[], Awaitable[Any]], __: float = 2.0) -> Any:
         return self.found[key]
@@ -116,3 +117,14 @@ async def test_what_comes_in_and_what_goes_out_have_rates_of_their_own() -> None
         assert rates[outgoing] == 2.0
     assert rates["bus", "q-orders"] == 10.0
     assert rates["q-orders", "c-orders"] == 14.0
+
+
+async def test_a_queue_with_dead_messages_is_on_the_map_before_busier_ones() -> None:
+    view = Watcher(HandClock())
+    view.see(arrived=0, gone=0)
+    busy = [standing(f"busy{number}", "one", 100.0, 100.0) for number in range(12)]
+    view.consumers = [*busy, replace(standing("quiet", "one", 0.0, 0.0), dmq=299)]
+    road = await road_of(view)  # type: ignore[arg-type]
+    (node,) = [node for node in road.nodes if node.id == "q-quiet"]
+    assert node.is_bad
+    assert "299" in node.note

@@ -1,4 +1,4 @@
-"""Alerts: what is open, who was told, which channels work."""
+"""Alerts: open problems and past alerts, acknowledged one by one or all, and their channels."""
 
 from __future__ import annotations
 
@@ -10,27 +10,26 @@ from postroad.alerts import operations, status
 from postroad.alerts.status import Alert
 from postroad.console.frame import add_page
 from postroad.console.house import House
+from postroad.console.incidents import Incident, alert_address, incidents
 from postroad.console.markup import (
     NOTHING,
     Column,
     Markup,
     address,
-    badge,
     card,
     element,
     joined,
+    link,
     moment,
     number,
     table,
 )
 from postroad.console.parts.dialogs import action_button, confirm, row_button
-from postroad.console.parts.lists import empty, tabs
+from postroad.console.parts.lists import SEVERITY_TONES, empty, severity_badge, tabs
 from postroad.console.parts.sorting import search_form, sortable
 from postroad.console.view import View
 
 __all__ = ["add_alert_pages", "open_alerts"]
-
-TONES = {"info": "plain", "warning": "wait", "error": "bad", "critical": "bad"}
 
 
 def add_alert_pages(house: House) -> None:
@@ -49,13 +48,10 @@ async def _alerts(view: View) -> None:
     is_open = view.query("show") != "all"
 
     async def listed() -> Markup:
-        found = (
-            await open_alerts(view)
-            if is_open
-            else await view.look(
-                "alerts.all",
-                lambda: doors.ask(status.list_alerts_async, is_open=False, limit=200),
-            )
+        if is_open:
+            return _incident_table(view, await incidents(view))
+        found = await view.look(
+            "alerts.all", lambda: doors.ask(status.list_alerts_async, is_open=False, limit=200)
         )
         return _alert_table(view, found)
 
@@ -126,6 +122,53 @@ async def _alerts(view: View) -> None:
     await view.live(channels)
 
 
+def _incident_table(view: View, found: Sequence[Incident]) -> Markup:
+    t = view.t
+    return sortable(
+        view,
+        "alerts",
+        [
+            Column(t("alert.severity")),
+            Column(t("alert.what"), "wide"),
+            Column(t("alert.room")),
+            Column(t("alert.count"), "num"),
+            Column(t("alert.raised"), "nowrap"),
+            Column(t("alert.last"), "nowrap"),
+            Column(t("alert.seen_by")),
+        ],
+        [
+            (
+                severity_badge(view, one),
+                _what(one.title, one.body, one.key, one.href),
+                one.component,
+                number(one.count),
+                moment(one.since),
+                moment(one.last_at),
+                _acked(view, one),
+            )
+            for one in found
+        ],
+        label=t("nav.alerts"),
+        empty=empty(t("overview.no_alerts"), t("alert.none_advice")),
+    )
+
+
+def _acked(view: View, one: Incident) -> Markup | str:
+    if one.acked_by is not None or one.key is None:
+        return one.acked_by or NOTHING
+    return row_button(view, view.t("alert.ack_one"), "ack", one.key) or NOTHING
+
+
+def _what(title: str, body: str, key: str | None, href: str) -> Markup:
+    return joined(
+        (
+            link(element("strong", title), href),
+            element("div", body, class_="note") if body else None,
+            element("div", key, class_="note mono") if key else None,
+        )
+    )
+
+
 def _alert_table(view: View, found: Sequence[Alert]) -> Markup:
     t = view.t
     return sortable(
@@ -143,29 +186,19 @@ def _alert_table(view: View, found: Sequence[Alert]) -> Markup:
         ],
         [
             (
-                element("span", t.state(one.severity), class_=f"badge {TONES[one.severity]}"),
-                joined(
-                    (
-                        element("strong", one.title),
-                        element("div", one.body, class_="note") if one.body else None,
-                        element("div", one.key, class_="note mono"),
-                    )
+                element(
+                    "span", t.state(one.severity), class_=f"badge {SEVERITY_TONES[one.severity]}"
                 ),
+                _what(one.title, one.body, one.key, alert_address(one.key, one.room)),
                 one.room,
                 number(one.count),
                 moment(one.raised_at),
                 moment(one.last_at),
-                _seen(view, one),
-                badge(t("alert.cleared"), "clear") if one.cleared_at else NOTHING,
+                one.acked_by or NOTHING,
+                moment(one.cleared_at),
             )
             for one in found
         ],
         label=t("nav.alerts"),
         empty=empty(t("overview.no_alerts"), t("alert.none_advice")),
     )
-
-
-def _seen(view: View, one: Alert) -> Markup | str:
-    if one.acked_by or one.cleared_at:
-        return one.acked_by or NOTHING
-    return row_button(view, view.t("alert.ack_one"), "ack", one.key) or NOTHING

@@ -18,7 +18,7 @@ from postroad.console.markup import (
     moment,
     table,
 )
-from postroad.console.parts.lists import empty, filter_form, pager
+from postroad.console.parts.lists import empty, filter_form, nothing_found, pager
 from postroad.console.view import View
 
 __all__ = ["audit_page"]
@@ -40,7 +40,12 @@ async def audit_page(view: View) -> None:
         )
         first = address("audit", search=search) if before is not None else None
         note = t("bus.search_goes_on") if search and following else ""
-        return joined((_audit_table(view, page.rows), pager(t, first, following, note)))
+        shown = (
+            nothing_found(t, address("audit"))
+            if search and not page.rows
+            else _audit_table(view, page.rows)
+        )
+        return joined((shown, pager(t, first, following, note)))
 
     ui.html(
         filter_form(t, address("audit"), search=search, hint=t("audit.search_hint")), sanitize=False

@@ -19,6 +19,7 @@ from postroad.console.markup import (
     address,
     badge,
     card,
+    count_of,
     element,
     facts,
     joined,
@@ -30,7 +31,15 @@ from postroad.console.markup import (
 )
 from postroad.console.pages.bus_actions import bulk_button, post_button
 from postroad.console.parts.charts import Line, line_chart, spark
-from postroad.console.parts.lists import crumbs, empty, figures, filter_form, pager, tabs
+from postroad.console.parts.lists import (
+    crumbs,
+    empty,
+    figures,
+    filter_form,
+    nothing_found,
+    pager,
+    tabs,
+)
 from postroad.console.view import View
 
 __all__ = ["add_bus_pages", "bus_tabs"]
@@ -74,11 +83,11 @@ async def _queues(view: View) -> None:
     start = max(view.place("start") or 0, 0)
 
     async def totals() -> Markup:
-        found = await view.house.history.status()
+        found = await view.status()
         return _totals(view, found)
 
     async def listed() -> Markup:
-        found = await view.house.history.status()
+        found = await view.status()
         chosen = [one for one in found if search.lower() in f"{one.queue} {one.consumer}".lower()]
         is_up = order == "up" if order else sort == "queue"
         chosen.sort(key=_SORTS.get(sort, _SORTS["depth"]), reverse=not is_up)
@@ -136,7 +145,7 @@ def _rate_lines(view: View, points: Sequence[Point]) -> Mapping[str, Line]:
 def _totals(view: View, found: Sequence[ConsumerStatus]) -> Markup:
     t = view.t
     queues = len({one.queue for one in found})
-    dead = sum(one.dmq for one in found)
+    dead = [one.dmq for one in found]
     oldest = max((one.oldest_age for one in found if one.oldest_age), default=None)
     return figures(
         [
@@ -149,7 +158,7 @@ def _totals(view: View, found: Sequence[ConsumerStatus]) -> Markup:
                 "",
             ),
             (t("bus.oldest"), t.age(oldest), "wait" if oldest and oldest > OLD else ""),
-            (t("bus.dmq"), number(dead), "bad" if dead else "good"),
+            (t("bus.dmq"), count_of(dead), "bad" if any(dead) else "good"),
         ]
     )
 
@@ -170,6 +179,7 @@ def _queue_table(
         Column(t("bus.consumer")),
         head(t("bus.depth"), "depth"),
         Column(t("state.delayed"), "num"),
+        Column(t("state.waiting"), "num"),
         Column(t("state.leased"), "num"),
         head(t("bus.dmq"), "dmq"),
         head(t("bus.posted_per_second"), "posted"),
@@ -178,6 +188,8 @@ def _queue_table(
         Column(t("bus.trend")),
     ]
     page = rows[start : start + PAGE_ROWS]
+    if search and not page:
+        return nothing_found(t, address("bus"))
     shown = table(
         columns,
         [
@@ -185,8 +197,9 @@ def _queue_table(
                 link(one.queue, address("bus", "queues", one.queue)),
                 one.consumer,
                 joined(("≈ " if one.is_estimate else "", number(one.depth))),
-                number(one.delayed),
-                number(one.leased),
+                count_of([one.delayed]),
+                count_of([one.blocked]),
+                count_of([one.leased]),
                 _dead_link(one),
                 rate(one.posted_per_second),
                 rate(one.consumed_per_second),
@@ -228,7 +241,7 @@ def _dead_link(one: ConsumerStatus) -> Markup | str:
     if not one.dmq:
         return "0"
     href = address("bus", "queues", one.queue, "messages", consumer=one.consumer, state="dead")
-    return link(badge(number(one.dmq), "dead"), href)
+    return link(badge(count_of([one.dmq]), "dead"), href)
 
 
 async def _queue(view: View) -> None:
@@ -253,7 +266,7 @@ async def _queue(view: View) -> None:
     consumer = view.query("consumer") or shape.consumers[0]
 
     async def consumers() -> Markup:
-        rows = [one for one in await history.status() if one.queue == name]
+        rows = [one for one in await view.status() if one.queue == name]
         settings = {
             one.consumer: one
             for one in await view.look(("bus.consumers", name), lambda: bus.consumers(name), 10)
@@ -336,6 +349,7 @@ def _consumer_table(
             Column(t("bus.selector"), "mono"),
             Column(t("state.ready"), "num"),
             Column(t("state.delayed"), "num"),
+            Column(t("state.waiting"), "num"),
             Column(t("state.leased"), "num"),
             Column(t("bus.dmq"), "num"),
             Column(t("bus.oldest"), "num"),
@@ -351,16 +365,17 @@ def _consumer_table(
                 (settings[one.consumer].selector if one.consumer in settings else None) or NOTHING,
                 *(
                     link(
-                        number(count),
+                        count,
                         address(
                             "bus", "queues", name, "messages", consumer=one.consumer, state=state
                         ),
                     )
                     for state, count in (
-                        ("ready", one.ready),
-                        ("delayed", one.delayed),
-                        ("leased", one.leased),
-                        ("dead", one.dmq),
+                        ("ready", number(one.ready)),
+                        ("delayed", count_of([one.delayed])),
+                        ("waiting", count_of([one.blocked])),
+                        ("leased", count_of([one.leased])),
+                        ("dead", count_of([one.dmq])),
                     )
                 ),
                 t.age(one.oldest_age),

@@ -56,13 +56,13 @@ async def messages_page(view: View) -> None:
                 status.messages,
                 database=given["database"],
                 state=given["state"],
-                sender=given["search"],
+                search=given["search"],
                 before=before,
                 limit=limit,
             ),
             lambda page: _message_table(view, page),
             lambda last: last["number"],
-            hint=t("exchange.sender"),
+            hint=t("exchange.search_hint"),
         ),
     )
 

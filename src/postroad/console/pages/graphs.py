@@ -70,7 +70,8 @@ def _waiting_graph(waits: Sequence[Wait]) -> str:
         return names.setdefault(iid, f"n{len(names)}")
 
     lines = ["flowchart LR"]
-    for wait in waits:
+    # In a stable order, so that the same facts give the same text and the graph is not drawn again.
+    for wait in sorted(waits, key=lambda one: (one.added, one.iid, one.before_iid or "")):
         target = node(wait.iid)
         if wait.before_iid is not None:
             source = node(wait.before_iid)

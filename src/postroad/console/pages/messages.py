@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from fastapi import APIRouter
 from nicegui import ui
+from starlette.responses import PlainTextResponse, Response
 
+from postroad.bus import BusError
 from postroad.bus import browse as looking
 from postroad.bus.browse import STATES, BrowsedMessage, Selection, State
 from postroad.console.frame import add_page
+from postroad.console.gate import PREFIX
 from postroad.console.house import House
 from postroad.console.markup import (
     NOTHING,
@@ -17,6 +21,7 @@ from postroad.console.markup import (
     address,
     badge,
     card,
+    count_of,
     element,
     facts,
     joined,
@@ -28,14 +33,23 @@ from postroad.console.markup import (
 )
 from postroad.console.pages.bus import bus_tabs
 from postroad.console.pages.bus_actions import bulk_button, message_buttons
-from postroad.console.parts.lists import crumbs, empty, filter_form, pager, tabs
+from postroad.console.parts.lists import (
+    crumbs,
+    empty,
+    filter_form,
+    nothing_found,
+    pager,
+    tabs,
+)
 from postroad.console.parts.sorting import search_form, sortable
 from postroad.console.view import View
 
-__all__ = ["add_message_pages"]
+__all__ = ["add_message_pages", "data_router"]
 
 PAGE_ROWS = 50
 SHOWN_CHARACTERS = 160
+# PostgreSQL keeps at most a gigabyte in a value.
+MAX_CHARACTERS = 1_000_000_000
 
 
 def add_message_pages(house: House) -> None:
@@ -79,13 +93,19 @@ async def _messages(view: View) -> None:
         one = next(
             (
                 each
-                for each in await view.house.history.status()
+                for each in await view.status()
                 if (each.queue, each.consumer) == (queue, consumer)
             ),
             None,
         )
         counts = (
-            {"ready": one.ready, "delayed": one.delayed, "leased": one.leased, "dead": one.dmq}
+            {
+                "ready": ("≈ " if one.is_estimate else "") + number(one.ready),
+                "delayed": count_of([one.delayed]),
+                "waiting": count_of([one.blocked]),
+                "leased": count_of([one.leased]),
+                "dead": count_of([one.dmq]),
+            }
             if one
             else {}
         )
@@ -107,11 +127,14 @@ async def _messages(view: View) -> None:
             is_descending=is_latest,
             amount=PAGE_ROWS,
             search=search or None,
+            max_characters=SHOWN_CHARACTERS,
         )
         note = t("bus.search_goes_on") if search and page.next_place is not None else ""
         return joined(
             (
-                _message_table(view, page.messages, state),
+                nothing_found(t, here(search=None, place=None))
+                if search and not page.messages
+                else _message_table(view, page.messages, state),
                 pager(
                     t,
                     here(place=None) if place is not None else None,
@@ -156,7 +179,7 @@ def _message_table(view: View, messages: Sequence[BrowsedMessage], state: State)
     rows = []
     for one in messages:
         data = one.data or ""
-        cut = data if len(data) <= SHOWN_CHARACTERS else data[:SHOWN_CHARACTERS] + "…"
+        cut = data + ("…" if len(data.encode()) < (one.size or 0) else "")
         rows.append(
             (
                 link(one.iid, address("bus", "messages", one.iid), class_="mono"),
@@ -165,6 +188,7 @@ def _message_table(view: View, messages: Sequence[BrowsedMessage], state: State)
                 *((one.error or NOTHING,) if state == "dead" else ()),
                 number(one.attempts),
                 _pairs(one.properties),
+                t.size(one.size),
                 element("span", cut, class_="mono"),
             )
         )
@@ -175,6 +199,7 @@ def _message_table(view: View, messages: Sequence[BrowsedMessage], state: State)
         *((Column(t("bus.error"), "wide"),) if state == "dead" else ()),
         Column(t("bus.attempts"), "num"),
         Column(t("bus.properties")),
+        Column(t("bus.size"), "num"),
         Column(t("bus.data")),
     ]
     return table(
@@ -240,6 +265,7 @@ async def _message(view: View) -> None:
                     card(
                         t("bus.data"),
                         element("pre", pretty(shown.data), class_="data", tabindex="0"),
+                        note=_size(view, shown),
                     ),
                     card(
                         t("bus.properties"),
@@ -280,6 +306,39 @@ async def _message(view: View) -> None:
     await view.live(copies)
 
 
+def _size(view: View, one: BrowsedMessage) -> Markup:
+    """Show the size of a payload, whether all of it is shown, and where to get the whole."""
+    t = view.t
+    is_cut = one.data is not None and len(one.data.encode()) < (one.size or 0)
+    cut = t("bus.cut", shown=number(len(one.data or "")))
+    return element(
+        "span",
+        t.size(one.size),
+        f" · {cut}" if is_cut else "",
+        " · ",
+        link(t("bus.download"), address("bus", "data", one.iid), download=f"{one.iid}.txt"),
+        class_="note",
+    )
+
+
+def data_router(house: House) -> APIRouter:
+    """Return the route that serves the whole payload of a message as a file."""
+    router = APIRouter(prefix=PREFIX, include_in_schema=False)
+
+    @router.get("/bus/data/{iid}")
+    async def data(iid: str) -> Response:
+        try:
+            found = await looking.find(house.bus, iid, MAX_CHARACTERS)
+        except BusError:
+            found = []
+        if not found:
+            return PlainTextResponse("the message is gone", status_code=404)
+        headers = {"content-disposition": "attachment"}
+        return PlainTextResponse(found[0][2].data or "", headers=headers)
+
+    return router
+
+
 async def _dead(view: View) -> None:
     t, bus = view.t, view.house.bus
 
@@ -312,7 +371,7 @@ async def _dead(view: View) -> None:
                             search=one.error[:60],
                         ),
                     ),
-                    badge(number(one.messages), "dead"),
+                    badge(number(one.messages) + ("" if one.is_complete else "+"), "dead"),
                     moment(one.first_at),
                     moment(one.last_at),
                 )
@@ -324,4 +383,5 @@ async def _dead(view: View) -> None:
 
     ui.html(bus_tabs(view, "dead"), sanitize=False)
     ui.html(search_form(view, t("bus.reason_hint")), sanitize=False)
+    ui.html(element("p", t("bus.reasons_note"), class_="note"), sanitize=False)
     await view.live(reasons)

@@ -1,4 +1,4 @@
-"""The overview: the whole road as a map with live rates, what is wrong, how services stand."""
+"""The overview: message flow as a map with live rates, problems, status of the services."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from postroad.bus import ConsumerStatus
 from postroad.console.frame import add_page
 from postroad.console.history import posted_per_second
 from postroad.console.house import House
+from postroad.console.incidents import Incident, incidents
 from postroad.console.markup import (
     Markup,
-    badge,
+    address,
     card,
+    count_of,
     element,
     joined,
     link,
@@ -23,16 +25,15 @@ from postroad.console.markup import (
 )
 from postroad.console.pages.house import service_summary
 from postroad.console.pages.road import road_of
-from postroad.console.parts.lists import empty, figures
+from postroad.console.parts.lists import empty, figures, severity_badge
 from postroad.console.roadmap import Map, draw
 from postroad.console.roadmap import figures as map_figures
 from postroad.console.roadmap_narrow import draw_narrow
-from postroad.console.troubles import Trouble, troubles
 from postroad.console.view import View
 
 __all__ = ["add_overview_page"]
 
-TROUBLES_MOST = 8
+MAX_INCIDENTS = 8
 
 
 def add_overview_page(house: House) -> None:
@@ -47,10 +48,10 @@ async def _overview(view: View) -> None:
         return await road_of(view)
 
     async def totals() -> Markup:
-        return _totals(view, await view.house.history.status(), await troubles(view))
+        return _totals(view, await view.status(), await incidents(view))
 
-    async def trouble() -> Markup:
-        return _trouble_card(view, await troubles(view))
+    async def problems() -> Markup:
+        return _incident_card(view, await incidents(view))
 
     async def services() -> Markup:
         return card(t("overview.health"), await service_summary(view))
@@ -79,7 +80,7 @@ async def _overview(view: View) -> None:
 
     view.on_refresh(move)
     with ui.element("div").classes("columns"):
-        await view.live(trouble)
+        await view.live(problems)
         await view.live(services)
 
 
@@ -92,14 +93,16 @@ def _picture(view: View, road: Map) -> Markup:
     return joined((draw(road, label), draw_narrow(road, label)))
 
 
-def _totals(view: View, found: Sequence[ConsumerStatus], wrong: Sequence[Trouble]) -> Markup:
+def _totals(view: View, found: Sequence[ConsumerStatus], wrong: Sequence[Incident]) -> Markup:
     t = view.t
     oldest = max((one.oldest_age for one in found if one.oldest_age), default=None)
-    dead = sum(one.dmq for one in found)
+    dead = [one.dmq for one in found]
     queues = len({one.queue for one in found})
+    open_ones = [one for one in wrong if one.acked_by is None]
+    tone = "bad" if any(one.is_urgent for one in wrong) else "wait" if open_ones else "good"
     return figures(
         [
-            (t("overview.alerts"), number(len(wrong)), "bad" if wrong else "good"),
+            (t("overview.alerts"), number(len(open_ones)), tone),
             (t.plural("bus.queues_n", queues), number(queues), ""),
             (t("bus.posted_per_second"), rate(posted_per_second(found)), ""),
             (
@@ -109,12 +112,12 @@ def _totals(view: View, found: Sequence[ConsumerStatus], wrong: Sequence[Trouble
             ),
             (t("bus.depth"), number(sum(one.depth for one in found)), ""),
             (t("bus.oldest"), t.age(oldest), ""),
-            (t("bus.dmq"), number(dead), "bad" if dead else "good"),
+            (t("bus.dmq"), count_of(dead), "bad" if any(dead) else "good"),
         ]
     )
 
 
-def _trouble_card(view: View, wrong: Sequence[Trouble]) -> Markup:
+def _incident_card(view: View, wrong: Sequence[Incident]) -> Markup:
     t = view.t
     if not wrong:
         return card(
@@ -122,10 +125,14 @@ def _trouble_card(view: View, wrong: Sequence[Trouble]) -> Markup:
         )
     lines = [
         element(
-            "li", badge(t.state(one.tone), one.tone), " ", link(one.text, one.href), class_=one.tone
+            "li",
+            severity_badge(view, one),
+            " ",
+            link(one.title, one.href),
+            class_="bad" if one.is_urgent else "",
         )
-        for one in wrong[:TROUBLES_MOST]
+        for one in wrong[:MAX_INCIDENTS]
     ]
-    more = len(wrong) - TROUBLES_MOST
-    note = element("p", f"+ {more}", class_="note") if more > 0 else None
-    return card(t("overview.alerts"), element("ul", lines, class_="timeline"), note)
+    more = len(wrong) - MAX_INCIDENTS
+    rest = link(f"+ {more}", address("alerts"), class_="note") if more > 0 else None
+    return card(t("overview.alerts"), element("ul", lines, class_="timeline"), rest)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from postroad.bus import ConsumerStatus
 from postroad.console.history import posted_per_second
-from postroad.console.markup import address, number, rate
+from postroad.console.markup import address, count_of, number, rate
 from postroad.console.pages import is_there
 from postroad.console.rates import Rates
 from postroad.console.roadmap import Edge, Map, Node
@@ -15,8 +15,8 @@ from postroad.console.view import AWAY, View
 
 __all__ = ["road_of"]
 
-QUEUES_MOST = 8
-ENTRIES_MOST = 4
+MAX_QUEUES = 8
+MAX_ENTRIES = 4
 PARTNERS, ROOMS, PLACES, RECEIVERS = range(4)
 
 
@@ -36,7 +36,7 @@ async def road_of(view: View) -> Map:
             # A room whose own database is away is left out; the others are shown.
             with contextlib.suppress(*AWAY):
                 await add(view, road, rates)
-    _bus(view, road, await view.house.history.status())
+    _bus(view, road, await view.status())
     if is_there("postroad.bridge.status"):
         await _bridges(view, road)
     return road
@@ -45,7 +45,7 @@ async def road_of(view: View) -> Map:
 async def _exchange(view: View, road: Map, rates: Rates) -> None:
     from postroad.console.pages.exchange_parts import databases, traffic
 
-    found = list(await databases(view))[:ENTRIES_MOST]
+    found = list(await databases(view))[:MAX_ENTRIES]
     if not found:
         return
     t = view.t
@@ -108,7 +108,7 @@ async def _intake(view: View, road: Map, rates: Rates) -> None:
              address("intake", "files"))
     )  # fmt: skip
     road.edges.append(Edge("intake", "store", total))
-    for one in found[:ENTRIES_MOST]:
+    for one in found[:MAX_ENTRIES]:
         road.nodes.append(
             Node(
                 f"s-{one['id']}",
@@ -128,7 +128,7 @@ async def _intake(view: View, road: Map, rates: Rates) -> None:
 async def _coordination(view: View, road: Map, rates: Rates) -> None:
     from postroad.console.pages.coordination_parts import newest_position, readers
 
-    found = list(await readers(view))[:ENTRIES_MOST]
+    found = list(await readers(view))[:MAX_ENTRIES]
     if not found:
         return
     t = view.t
@@ -161,16 +161,18 @@ def _bus(view: View, road: Map, found: Sequence[ConsumerStatus]) -> None:
         queues.setdefault(one.queue, []).append(one)
     if not queues:
         return
-    busiest = sorted(
+    # Queues with dead messages come first: they are the ones that somebody has to look at.
+    ranked = sorted(
         queues,
         key=lambda name: (
+            -sum(one.dmq for one in queues[name]),
             -posted_per_second(queues[name])
             - sum(one.consumed_per_second or 0 for one in queues[name]),
             -sum(one.depth for one in queues[name]),
             name,
         ),
     )
-    shown = sorted(busiest[:QUEUES_MOST])
+    shown = sorted(ranked[:MAX_QUEUES])
     road.nodes.append(
         Node(
             "bus", ROOMS, t("nav.bus"), t.plural("overview.queues", len(queues)), "", address("bus")
@@ -185,7 +187,7 @@ def _bus(view: View, road: Map, found: Sequence[ConsumerStatus]) -> None:
                 f"q-{name}",
                 PLACES,
                 name,
-                t("overview.messages", count=number(max(one.depth for one in rows))),
+                _queue_note(view, rows),
                 "queue",
                 address("bus", "queues", name),
                 is_bad=any(one.dmq for one in rows),
@@ -204,10 +206,16 @@ def _bus(view: View, road: Map, found: Sequence[ConsumerStatus]) -> None:
         road.edges.append(Edge("bus", "q-more"))
 
 
+def _queue_note(view: View, rows: Sequence[ConsumerStatus]) -> str:
+    waiting = view.t("overview.messages", count=number(max(one.depth for one in rows)))
+    dead = [one.dmq for one in rows]
+    return f"{view.t.state('dead')}: {count_of(dead)} · {waiting}" if any(dead) else waiting
+
+
 async def _bridges(view: View, road: Map) -> None:
     from postroad.console.pages.bridges import bridges, place_name
 
-    for one in list(await bridges(view))[:ENTRIES_MOST]:
+    for one in list(await bridges(view))[:MAX_ENTRIES]:
         road.nodes.append(
             Node(
                 f"b-{one.name}",

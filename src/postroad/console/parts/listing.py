@@ -13,7 +13,7 @@ from nicegui import ui
 
 from postroad.console.catalogue import Texts
 from postroad.console.markup import Markup, address, joined
-from postroad.console.parts.lists import filter_form, gone, pager
+from postroad.console.parts.lists import filter_form, gone, nothing_found, pager
 from postroad.console.view import View
 
 __all__ = ["PAGE_ROWS", "FilteredList", "choice", "listing", "say_gone", "show_list"]
@@ -88,7 +88,9 @@ async def listing(
     has_more = len(found) > PAGE_ROWS
     following = address(*place, **kept, before=key(page[-1])) if has_more else None
     first = address(*place, **kept) if before is not None else None
-    return joined((draw(page), pager(view.t, first, following)))
+    is_filtered = any(kept.values()) or before is not None
+    shown = nothing_found(view.t, address(*place)) if is_filtered and not page else draw(page)
+    return joined((shown, pager(view.t, first, following)))
 
 
 def choice(

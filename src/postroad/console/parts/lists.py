@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from postroad.console.catalogue import Texts
-from postroad.console.markup import Markup, card, element, joined, link, number
+from postroad.console.markup import Markup, card, element, joined, link
 
-__all__ = ["crumbs", "empty", "figures", "filter_form", "gone", "pager", "tabs"]
+if TYPE_CHECKING:
+    from postroad.console.incidents import Incident
+    from postroad.console.view import View
+
+__all__ = [
+    "crumbs",
+    "empty",
+    "figures",
+    "filter_form",
+    "gone",
+    "nothing_found",
+    "pager",
+    "severity_badge",
+    "tabs",
+]
+
+SEVERITY_TONES = {"info": "plain", "warning": "wait", "error": "bad", "critical": "bad"}
 
 
 def filter_form(
@@ -67,7 +84,7 @@ def pager(t: Texts, first: str | None, following: str | None, note: str = "") ->
     )
 
 
-def tabs(t: Texts, entries: Iterable[tuple[str, str, bool, int | None]]) -> Markup:
+def tabs(t: Texts, entries: Iterable[tuple[str, str, bool, str | None]]) -> Markup:
     """Lead to the parts of a list: word, address, whether it is shown, how many there are."""
     return element(
         "nav",
@@ -76,9 +93,7 @@ def tabs(t: Texts, entries: Iterable[tuple[str, str, bool, int | None]]) -> Mark
                 joined(
                     (
                         word,
-                        element("span", number(count), class_="count")
-                        if count is not None
-                        else None,
+                        element("span", count, class_="count") if count is not None else None,
                     )
                 ),
                 href,
@@ -108,9 +123,24 @@ def figures(entries: Iterable[tuple[str, object, str]]) -> Markup:
     )
 
 
+def severity_badge(view: View, one: Incident) -> Markup:
+    """Show how severe an incident is, or that it was acknowledged."""
+    if one.acked_by is not None:
+        return element("span", view.t.state("acked"), class_="badge plain")
+    return element(
+        "span", view.t.state(one.severity), class_=f"badge {SEVERITY_TONES[one.severity]}"
+    )
+
+
 def empty(title: str, advice: object = None) -> Markup:
     """Say that there is nothing, and what to do next."""
     return joined((element("strong", title), advice))
+
+
+def nothing_found(t: Texts, everything: str) -> Markup:
+    """Report that nothing matches the filter, and link the list without it."""
+    reset = link(t("common.reset"), everything)
+    return element("div", empty(t("common.nothing_found"), reset), class_="empty")
 
 
 def gone(title: str) -> Markup:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from postroad.console.markup import NOTHING, Column, Markup, element, table
-from postroad.console.parts.lists import filter_form
+from postroad.console.parts.lists import filter_form, nothing_found
 from postroad.console.view import View
 
 __all__ = ["ranked", "search_form", "sortable"]
@@ -60,7 +60,7 @@ def sortable(
         target = view.here(sort=key, order="down" if is_this and is_up else "")
         heads.append(replace(column, sort=target if column.title else None, order=order))
     if listed and not found:
-        empty = element("strong", view.t("common.nothing_found"))
+        return nothing_found(view.t, view.here(search=""))
     return table(heads, found, label=label, empty=empty)
 
 

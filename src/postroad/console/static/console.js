@@ -49,4 +49,74 @@
       }
     },
   };
+
+  // Times come as they are on the server and are written in the browser's zone, like those of the charts.
+  const pad = (value) => String(value).padStart(2, "0");
+  const localize = (root) => {
+    for (const time of root.querySelectorAll("time[datetime]:not([data-local])")) {
+      const at = new Date(time.dateTime);
+      const day = `${at.getFullYear()}-${pad(at.getMonth() + 1)}-${pad(at.getDate())}`;
+      const clock = `${pad(at.getHours())}:${pad(at.getMinutes())}`;
+      const seconds = `${clock}:${pad(at.getSeconds())}`;
+      time.textContent = at.toDateString() === new Date().toDateString() ? seconds : `${day} ${clock}`;
+      time.title = `${day} ${seconds} (${zone()})`;
+      time.dataset.local = "";
+    }
+    for (const label of root.querySelectorAll("[data-zone]:empty")) label.textContent = label.dataset.zone.replace("{zone}", zone());
+  };
+  const zone = () => {
+    const minutes = -new Date().getTimezoneOffset();
+    const offset = `UTC${minutes < 0 ? "−" : "+"}${pad(Math.floor(Math.abs(minutes) / 60))}:${pad(Math.abs(minutes) % 60)}`;
+    return `${Intl.DateTimeFormat().resolvedOptions().timeZone}, ${offset}`;
+  };
+
+  // Changes `from` into `to` and touches only what differs, so that focus and scroll positions stay.
+  const key = (node) => node.querySelector?.("a[href], button[data-key]")?.outerHTML.match(/(href|data-key)="[^"]*"/)?.[0];
+  const morph = (from, to) => {
+    for (const { name } of [...from.attributes]) if (!to.hasAttribute(name)) from.removeAttribute(name);
+    for (const { name, value } of to.attributes) if (from.getAttribute(name) !== value) from.setAttribute(name, value);
+    const fresh = [...to.childNodes];
+    if (from.nodeName === "TBODY") {
+      // Rows keep their identity when others come and go above them.
+      const rows = new Map([...from.children].map((row) => [key(row), row]));
+      const wanted = new Set(fresh.map(key));
+      for (const row of [...from.children]) if (!wanted.has(key(row))) row.remove();
+      fresh.forEach((row, index) => {
+        const known = rows.get(key(row));
+        const here = from.children[index];
+        if (known && known !== here && known.isConnected) from.insertBefore(known, here);
+        else if (!known && here) from.insertBefore(row.cloneNode(true), here);
+      });
+    }
+    const old = [...from.childNodes];
+    fresh.forEach((node, index) => {
+      const known = old[index];
+      if (!known) from.appendChild(node);
+      else if (known.nodeName !== node.nodeName) known.replaceWith(node);
+      else if (known.nodeType === Node.ELEMENT_NODE) morph(known, node);
+      else if (known.data !== node.data) known.data = node.data;
+    });
+    for (const node of old.slice(fresh.length)) node.remove();
+  };
+  window.postroadLive = (id, html) => {
+    const shown = document.getElementById(id);
+    if (!shown) return;
+    const wanted = shown.cloneNode(false);
+    wanted.innerHTML = html;
+    localize(wanted);
+    const focused = document.activeElement;
+    morph(shown, wanted);
+    // A row that has moved has lost the focus.
+    if (focused !== document.activeElement && shown.contains(focused)) focused.focus({ preventScroll: true });
+  };
+  const showTab = () => {
+    for (const tab of document.querySelectorAll('.tabs a[aria-current="page"]:not([data-shown])')) {
+      tab.dataset.shown = "";
+      // On a phone the tabs scroll sideways, and the page must not scroll with them.
+      tab.parentElement.scrollLeft = tab.offsetLeft - (tab.parentElement.clientWidth - tab.offsetWidth) / 2;
+    }
+  };
+  const watch = () => { localize(document); showTab(); };
+  new MutationObserver(watch).observe(document.documentElement, { childList: true, subtree: true });
+  document.addEventListener("DOMContentLoaded", watch);
 })();

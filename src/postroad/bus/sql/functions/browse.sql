@@ -5,12 +5,14 @@
 -- from the one after place, or backwards.  With a search, at most `scan` messages are read per call; the last of
 -- them is shown with is_match false when it does not match, so that the next call can go on from there.
 -- place is the id on the ring for ready messages, the number of the message for the others.
+-- data is cut to max_characters; size is that of the whole, in bytes of its text.
 -- Errors: MB001, MB002, MB012 state.
 create or replace function mbus.browse(
   qname text, cname text default 'default', state text default 'ready', place bigint default null,
-  is_descending boolean default false, amt integer default 50, search text default null, scan integer default 10000)
+  is_descending boolean default false, amt integer default 50, search text default null, scan integer default 10000,
+  max_characters integer default 100000)
 returns table (place_of bigint, is_match boolean, iid text, added timestamptz, expires timestamptz, due_at timestamptz,
-               attempts integer, error text, headers hstore, properties hstore, data text)
+               attempts integer, error text, headers hstore, properties hstore, data text, size bigint)
 language plpgsql stable security definer set search_path from current set enable_seqscan = off set jit = off rows 50 as $$
 declare
   v_queue    mbus.queue := mbus._queue(qname);
@@ -36,11 +38,11 @@ begin
       select t.*, row_number() over (partition by t.is_match order by t.n) as place_in_kind from told t)
     select t.place, t.is_match, mbus._iid($1, t.number), t.added, t.expires, t.due_at,
            coalesce((t.trail ->> 'attempts')::integer, 0), t.error, t.headers, t.properties,
-           case when t.is_match then left(t.data, 100000) end
+           case when t.is_match then left(t.data, $8) end, octet_length(t.data)::bigint
     from shown t
     where t.is_match and t.place_in_kind <= $6 or not t.is_match and t.n = t.total
     order by t.n$query$, v_source, v_order)
-  using qname, v_queue.id, v_consumer.id, browse.place, search, amt, v_rows;
+  using qname, v_queue.id, v_consumer.id, browse.place, search, amt, v_rows, max_characters;
 end $$;
 
 -- The query over the ring: of each table the next rows by its index, then the next of all of them.
@@ -103,17 +105,22 @@ language sql stable security definer set search_path from current as $$
   order by b.id desc limit waits.amt
 $$;
 
--- Why messages died: the errors of the latest 10,000 dead messages, counted.
+-- Why messages died: the errors of the latest dead messages of each consumer, counted.  Of one consumer 10,000 are read, of
+-- many together about 100,000; is_complete tells whether these are all dead messages of the consumer.
 create or replace function mbus.dead_reasons(qname text default null)
-returns table (queue text, consumer text, error text, messages bigint, first_at timestamptz, last_at timestamptz)
+returns table (queue text, consumer text, error text, messages bigint, first_at timestamptz, last_at timestamptz,
+               is_complete boolean)
 language sql stable security definer set search_path from current as $$
-  select q.name, c.name, coalesce(d.error, ''), count(*), min(d.died_at), max(d.died_at)
-  from (select m.queue_id, m.consumer_id, left(split_part(m.error, e'\n', 1), 200) as error, m.died_at
-        from mbus.dmq m
-        where dead_reasons.qname is null or m.queue_id = (select id from mbus.queue where name = dead_reasons.qname)
-        order by m.id desc limit 10000) d
-  join mbus.queue q on q.id = d.queue_id
-  join mbus.consumer c on c.id = d.consumer_id
+  with affected as materialized (
+    select c.id, c.name, q.name as queue, least(10000, greatest(1000, 100000 / count(*) over ())) as most
+    from mbus.consumer c join mbus.queue q on q.id = c.queue_id
+    where (dead_reasons.qname is null or q.name = dead_reasons.qname)
+      and exists (select from mbus.dmq m where m.consumer_id = c.id))
+  select a.queue, a.name, coalesce(d.error, ''), count(*), min(d.died_at), max(d.died_at), bool_and(d.total < a.most)
+  from affected a
+  cross join lateral (
+    select left(split_part(m.error, e'\n', 1), 200) as error, m.died_at, count(*) over () as total
+    from (select * from mbus.dmq m where m.consumer_id = a.id order by m.id desc limit a.most) m) d
   group by 1, 2, 3 order by 4 desc, 1, 2, 3
 $$;
 

@@ -11,4 +11,4 @@ cross join lateral mbus._set_aside(q, c) w
 left join mbus._leased() l on l.consumer_id = c.id
 cross join lateral mbus._rates(c) p;
 comment on view mbus.status is
-  'Depth, age and rates per queue and consumer.  Counts are exact up to 10,000, then an estimate; nothing is scanned.';
+  'Depth, age and rates per queue and consumer.  Counts are exact up to 10,000.  Beyond that ready is an estimate, and the others stay at 10,000.';

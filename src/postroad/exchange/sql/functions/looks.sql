@@ -60,7 +60,7 @@ $$;
 
 -- Messages and replies, the latest first.
 create or replace function exchange.messages_shown(
-  p_database text, p_state text, p_sender text, p_before bigint, p_limit integer)
+  p_database text, p_state text, p_sender text, p_before bigint, p_limit integer, p_search text default null)
 returns table (number bigint, database text, kind text, id text, sender text, recipient text, sequence bigint, order_number bigint,
                state text, folder text, file_name text, size bigint, failures integer, error text, process text,
                created_at timestamptz, finished_at timestamptz)
@@ -70,6 +70,8 @@ language sql stable set search_path from current as $$
   from exchange.message m
   where (p_database is null or m.database_id = p_database) and (p_state is null or m.state = p_state)
     and (p_sender is null or m.sender = p_sender) and (p_before is null or m.number < p_before)
+    and (p_search is null
+         or position(lower(p_search) in lower(concat_ws(' ', m.id, m.sender, m.recipient, m.file_name))) > 0)
   order by m.number desc limit p_limit
 $$;
 

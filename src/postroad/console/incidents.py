@@ -1,0 +1,151 @@
+"""Problems of all components: one list for the overview and the alerts page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from postroad.bus import browse
+from postroad.console.markup import address, count_of
+from postroad.console.pages import is_there
+from postroad.console.view import View
+
+__all__ = ["Incident", "alert_address", "incidents"]
+
+MAINTENANCE_LATE_SECONDS = 15
+MAX_SAGAS_COUNTED = 1_000
+SEVERITIES = ("critical", "error", "warning", "info")
+
+# The page of the object that an alert is about, by the alert's key.
+_OBJECTS = (
+    (r"exchange/(?:contradiction|failed|in_doubt)/(.+)", ("exchange", "processes")),
+    (r"exchange/(?:corrupt|parked)/([0-9]+)", ("exchange", "messages")),
+    (r"intake\.(?:file|cleanup)\.([0-9]+)", ("intake", "files")),
+    (r"intake\.server\.([0-9]+)", ("intake", "servers")),
+    (r"coordination\.\w+\.(?:.+\.)?([0-9]+)", ("coordination", "events")),
+)
+_COMPONENTS = {"bridge": "bridges", "exchange": "exchange", "intake": "intake", "bus": "bus",
+               "coordination": "coordination"}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """A problem: an open alert, or a fact that the console itself sees (without a key)."""
+
+    severity: str
+    title: str
+    href: str
+    component: str
+    body: str = ""
+    key: str | None = None
+    count: int | None = None
+    since: datetime | None = None
+    last_at: datetime | None = None
+    acked_by: str | None = None
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether it counts as red: an error that nobody has acknowledged."""
+        return self.severity in ("critical", "error") and self.acked_by is None
+
+
+def alert_address(key: str, component: str) -> str:
+    """Return the page of the object that an alert is about, else that of its component."""
+    for pattern, place in _OBJECTS:
+        if found := re.fullmatch(pattern, key):
+            return address(*place, found[1])
+    if found := re.fullmatch(r"exchange/restored/(.+)", key):
+        return address("exchange", database=found[1])
+    page = _COMPONENTS.get(component)
+    return address(page) if page else address("alerts")
+
+
+async def incidents(view: View) -> Sequence[Incident]:
+    """Collect what is wrong: not acknowledged before acknowledged, the most severe first.
+
+    Read-only, from values that all pages share.
+    """
+    found = [*await _alerts(view), *await _services(view), *await _bus(view)]
+    return sorted(found, key=lambda one: (one.acked_by is not None, SEVERITIES.index(one.severity)))
+
+
+async def _alerts(view: View) -> list[Incident]:
+    if not is_there("postroad.alerts"):
+        return []
+    from postroad.console.pages.alerts import open_alerts
+
+    return [
+        Incident(
+            one.severity,
+            one.title,
+            alert_address(one.key, one.room),
+            one.room,
+            one.body,
+            one.key,
+            one.count,
+            one.raised_at,
+            one.last_at,
+            (one.acked_by or "?") if one.acked_at else None,
+        )
+        for one in await open_alerts(view)
+    ]
+
+
+async def _services(view: View) -> list[Incident]:
+    t, house = view.t, view.house
+    found = [
+        Incident(
+            "error",
+            t("overview.service_alert", service=one.name, state=t.state(one.state)),
+            address("workers"),
+            one.name,
+            one.error or "",
+            since=one.since,
+        )
+        for one in await view.look("services", house.services.read)
+        if one.state in ("waiting", "lost")
+    ]
+    late = await view.look("maintenance", house.database.maintenance_age_seconds, 5)
+    if late > MAINTENANCE_LATE_SECONDS:
+        age = timedelta(seconds=late)
+        # The clock of the last run starts in 1970.
+        title = (
+            t("overview.maintenance_never")
+            if age > timedelta(days=3650)
+            else t("overview.maintenance_late", age=t.age(age))
+        )
+        found.append(Incident("error", title, address("workers"), "bus"))
+    return found
+
+
+async def _bus(view: View) -> list[Incident]:
+    t, bus = view.t, view.house.bus
+    found = [
+        Incident(
+            "warning",
+            t(
+                "overview.dead_alert",
+                queue=one.queue,
+                consumer=one.consumer,
+                count=count_of([one.dmq]),
+            ),
+            address("bus", "queues", one.queue, "messages", consumer=one.consumer, state="dead"),
+            "bus",
+        )
+        for one in sorted(await view.status(), key=lambda one: -one.dmq)
+        if one.dmq
+    ]
+    stuck = await view.look(
+        "bus.sagas.stuck", lambda: browse.sagas(bus, "stuck", limit=MAX_SAGAS_COUNTED), 5
+    )
+    if stuck:
+        count = f"{len(stuck)}{'+' if len(stuck) == MAX_SAGAS_COUNTED else ''}"
+        href = address("bus", "sagas", state="stuck")
+        if len(stuck) == 1:
+            href = address("bus", "sagas", stuck[0].saga_id)
+        since = min(one.created_at for one in stuck)
+        title = t("overview.saga_alert", count=count)
+        found.append(Incident("error", title, href, "bus", stuck[0].error or "", since=since))
+    return found
