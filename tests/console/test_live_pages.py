@@ -103,11 +103,11 @@ def test_a_message_of_the_exchange_is_found_by_its_id(
     open_page: OpenPage, console: RunningConsole, console_exchange: ExchangeProcess
 ) -> None:
     with psycopg.connect(console.dsn) as connection:
-        token = exchange_operations.add_client(connection, "finder").token
+        token = exchange_operations.add_client(connection, "finder", databases=None).token
     with httpx.Client(headers={"Authorization": f"Bearer {token}"}) as client:
         for name in ("order-4711", "order-4712"):
             message = {"id": name, "database": "found", "body": {}}
-            address = f"{console.url}/exchange/v1/messages"
+            address = f"{console.exchange_url}/exchange/v1/messages"
             assert client.post(address, json=message).is_success
     page = open_page("/exchange/messages?search=4711")
     expect(page.locator("tbody tr")).to_have_count(1)

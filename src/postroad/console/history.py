@@ -24,7 +24,7 @@ __all__ = ["History", "Point", "posted_per_second"]
 logger = logging.getLogger(__name__)
 
 INTERVAL_SECONDS = 2.0
-POINTS_MOST, POINTS_LEAST, POINTS_OF_ALL = 450, 30, 90_000
+MAX_POINTS, MIN_POINTS, MAX_POINTS_OF_ALL = 450, 30, 90_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class History(Service):
             return
         self._last = found
         now = self._clock.now()
-        kept = min(POINTS_MOST, max(POINTS_LEAST, POINTS_OF_ALL // max(len(found), 1)))
+        kept = min(MAX_POINTS, max(MIN_POINTS, MAX_POINTS_OF_ALL // max(len(found), 1)))
         for one in found:
             points = self._points.setdefault((one.queue, one.consumer), deque(maxlen=kept))
             points.append(

@@ -6,13 +6,17 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from postroad.bus import browse
 from postroad.console.markup import address, count_of
 from postroad.console.pages import is_there
 from postroad.console.view import View
 
-__all__ = ["Incident", "alert_address", "incidents"]
+if TYPE_CHECKING:
+    from postroad.alerts.status import Alert
+
+__all__ = ["Incident", "alert_address", "from_alert", "incidents"]
 
 MAINTENANCE_LATE_SECONDS = 15
 MAX_SAGAS_COUNTED = 1_000
@@ -44,6 +48,7 @@ class Incident:
     since: datetime | None = None
     last_at: datetime | None = None
     acked_by: str | None = None
+    cleared_at: datetime | None = None
 
     @property
     def is_urgent(self) -> bool:
@@ -76,21 +81,24 @@ async def _alerts(view: View) -> list[Incident]:
         return []
     from postroad.console.pages.alerts import open_alerts
 
-    return [
-        Incident(
-            one.severity,
-            one.title,
-            alert_address(one.key, one.room),
-            one.room,
-            one.body,
-            one.key,
-            one.count,
-            one.raised_at,
-            one.last_at,
-            (one.acked_by or "?") if one.acked_at else None,
-        )
-        for one in await open_alerts(view)
-    ]
+    return [from_alert(one) for one in await open_alerts(view)]
+
+
+def from_alert(one: Alert) -> Incident:
+    """Return an alert as an incident that links its object."""
+    return Incident(
+        one.severity,
+        one.title,
+        alert_address(one.key, one.room),
+        one.room,
+        one.body,
+        one.key,
+        one.count,
+        one.raised_at,
+        one.last_at,
+        (one.acked_by or "?") if one.acked_at else None,
+        one.cleared_at,
+    )
 
 
 async def _services(view: View) -> list[Incident]:

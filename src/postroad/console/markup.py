@@ -36,71 +36,22 @@ __all__ = [
 NOTHING = "–"  # noqa: RUF001 - a dash, not a minus
 
 # Which tone a state has; states that are not named here are neutral.
+_STATES_BY_TONE = {
+    "good": (
+        "running good done completed committed stored ready active delivered sent "
+        "resolved connected finished applied ok listening notified clear"
+    ),
+    "wait": (
+        "waiting delayed starting begun paused compensating retrying pending queued "
+        "preparing prepared new open found leased compensated note"
+    ),
+    "bad": (
+        "failed dead bad stuck parked refused in_doubt error rejected raised "
+        "rolled_back lost down unreachable"
+    ),
+}
 TONES: Mapping[str, str] = {
-    **dict.fromkeys(
-        (
-            "running",
-            "good",
-            "done",
-            "completed",
-            "committed",
-            "stored",
-            "ready",
-            "active",
-            "delivered",
-            "sent",
-            "resolved",
-            "connected",
-            "finished",
-            "applied",
-            "ok",
-            "listening",
-            "notified",
-            "clear",
-        ),
-        "good",
-    ),
-    **dict.fromkeys(
-        (
-            "waiting",
-            "delayed",
-            "starting",
-            "begun",
-            "paused",
-            "compensating",
-            "retrying",
-            "pending",
-            "queued",
-            "preparing",
-            "prepared",
-            "new",
-            "open",
-            "found",
-            "leased",
-            "compensated",
-            "note",
-        ),
-        "wait",
-    ),
-    **dict.fromkeys(
-        (
-            "failed",
-            "dead",
-            "bad",
-            "stuck",
-            "parked",
-            "refused",
-            "in_doubt",
-            "error",
-            "rejected",
-            "raised",
-            "rolled_back",
-            "lost",
-            "down",
-            "unreachable",
-        ),
-        "bad",
-    ),
+    state: tone for tone, states in _STATES_BY_TONE.items() for state in states.split()
 }
 
 

@@ -38,11 +38,11 @@ AWAY = (psycopg.OperationalError, PoolTimeout, OSError, TimeoutError, DatabaseUn
 
 GOOD, BAD = "positive", "negative"
 # Keys of rows are 64-bit numbers; a little is left for those who count on.
-PLACE_MOST = 2**62
+MAX_PLACE = 2**62
 
 
 def _number(name: str, text: str) -> int:
-    if not re.fullmatch(r"-?[0-9]{1,19}", text) or abs(int(text)) > PLACE_MOST:
+    if not re.fullmatch(r"-?[0-9]{1,19}", text) or abs(int(text)) > MAX_PLACE:
         raise AddressInvalid(f"{name} must be a number, not {text[:40]!r}")
     return int(text)
 

@@ -10,7 +10,7 @@ from postroad.alerts import operations, status
 from postroad.alerts.status import Alert
 from postroad.console.frame import add_page
 from postroad.console.house import House
-from postroad.console.incidents import Incident, alert_address, incidents
+from postroad.console.incidents import Incident, from_alert, incidents
 from postroad.console.markup import (
     NOTHING,
     Column,
@@ -25,7 +25,7 @@ from postroad.console.markup import (
     table,
 )
 from postroad.console.parts.dialogs import action_button, confirm, row_button
-from postroad.console.parts.lists import SEVERITY_TONES, empty, severity_badge, tabs
+from postroad.console.parts.lists import empty, severity_badge, tabs
 from postroad.console.parts.sorting import search_form, sortable
 from postroad.console.view import View
 
@@ -53,7 +53,7 @@ async def _alerts(view: View) -> None:
         found = await view.look(
             "alerts.all", lambda: doors.ask(status.list_alerts_async, is_open=False, limit=200)
         )
-        return _alert_table(view, found)
+        return _incident_table(view, [from_alert(one) for one in found])
 
     async def channels() -> Markup:
         found = await view.look("alerts.channels", lambda: doors.ask(status.list_channels_async), 5)
@@ -135,6 +135,7 @@ def _incident_table(view: View, found: Sequence[Incident]) -> Markup:
             Column(t("alert.raised"), "nowrap"),
             Column(t("alert.last"), "nowrap"),
             Column(t("alert.seen_by")),
+            Column(t("alert.cleared"), "nowrap"),
         ],
         [
             (
@@ -145,6 +146,7 @@ def _incident_table(view: View, found: Sequence[Incident]) -> Markup:
                 moment(one.since),
                 moment(one.last_at),
                 _acked(view, one),
+                moment(one.cleared_at),
             )
             for one in found
         ],
@@ -154,7 +156,7 @@ def _incident_table(view: View, found: Sequence[Incident]) -> Markup:
 
 
 def _acked(view: View, one: Incident) -> Markup | str:
-    if one.acked_by is not None or one.key is None:
+    if one.acked_by is not None or one.key is None or one.cleared_at is not None:
         return one.acked_by or NOTHING
     return row_button(view, view.t("alert.ack_one"), "ack", one.key) or NOTHING
 
@@ -166,39 +168,4 @@ def _what(title: str, body: str, key: str | None, href: str) -> Markup:
             element("div", body, class_="note") if body else None,
             element("div", key, class_="note mono") if key else None,
         )
-    )
-
-
-def _alert_table(view: View, found: Sequence[Alert]) -> Markup:
-    t = view.t
-    return sortable(
-        view,
-        "alerts",
-        [
-            Column(t("alert.severity")),
-            Column(t("alert.what"), "wide"),
-            Column(t("alert.room")),
-            Column(t("alert.count"), "num"),
-            Column(t("alert.raised"), "nowrap"),
-            Column(t("alert.last"), "nowrap"),
-            Column(t("alert.seen_by")),
-            Column(t("alert.cleared"), "nowrap"),
-        ],
-        [
-            (
-                element(
-                    "span", t.state(one.severity), class_=f"badge {SEVERITY_TONES[one.severity]}"
-                ),
-                _what(one.title, one.body, one.key, alert_address(one.key, one.room)),
-                one.room,
-                number(one.count),
-                moment(one.raised_at),
-                moment(one.last_at),
-                one.acked_by or NOTHING,
-                moment(one.cleared_at),
-            )
-            for one in found
-        ],
-        label=t("nav.alerts"),
-        empty=empty(t("overview.no_alerts"), t("alert.none_advice")),
     )

@@ -31,6 +31,7 @@ from postroad.console.markup import (
 )
 from postroad.console.pages.bus_actions import bulk_button, post_button
 from postroad.console.parts.charts import Line, line_chart, spark
+from postroad.console.parts.listing import PAGE_ROWS, say_gone
 from postroad.console.parts.lists import (
     crumbs,
     empty,
@@ -44,7 +45,6 @@ from postroad.console.view import View
 
 __all__ = ["add_bus_pages", "bus_tabs"]
 
-PAGE_ROWS = 50
 OLD = timedelta(minutes=5)
 
 _SORTS = {
@@ -250,17 +250,7 @@ async def _queue(view: View) -> None:
     found = [one for one in await view.look("bus.queues", bus.queues) if one.queue == name]
     ui.html(crumbs((t("nav.bus"), address("bus")), (name, None)), sanitize=False)
     if not found:
-        ui.html(
-            card(
-                None,
-                element(
-                    "div",
-                    empty(t("bus.queue_gone"), link(t("bus.queues"), address("bus"))),
-                    class_="empty",
-                ),
-            ),
-            sanitize=False,
-        )
+        say_gone(t("bus.queue_gone"))
         return
     shape = found[0]
     consumer = view.query("consumer") or shape.consumers[0]

@@ -104,9 +104,7 @@ def bulk_button(view: View, verb: operations.Verb, selection: Selection) -> None
             ui.label(_sentence(view, verb, selection, shown))
             ui.html(preview, sanitize=False).classes("preview")
             if destinations:
-                fields["destination"] = ui.select(
-                    destinations, value=destinations[0], label=t("bus.destination"), with_input=True
-                ).props("outlined dense")
+                fields["destination"] = _destination_field(view, destinations)
 
         async def submit() -> bool:
             destination = str(fields["destination"].value) if fields else None
@@ -196,6 +194,12 @@ def _sentence(view: View, verb: str, selection: Selection, count: str) -> str:
     return f"{what} {t(f'bus.{verb}_question')}"
 
 
+def _destination_field(view: View, destinations: list[str]) -> ui.select:
+    label = view.t("bus.destination")
+    field = ui.select(destinations, value=destinations[0], label=label, with_input=True)
+    return field.props("outlined dense")
+
+
 async def _destinations(view: View, queue: str) -> list[str]:
     listed = await view.house.bus.queues()
     payload = next((one.payload for one in listed if one.queue == queue), "")
@@ -239,9 +243,7 @@ async def message_buttons(view: View, queue: str, iid: str) -> None:
 
         def fill() -> None:
             ui.label(f"{iid}. {t('bus.move_question')}")
-            fields["destination"] = ui.select(
-                destinations, value=destinations[0], label=t("bus.destination"), with_input=True
-            ).props("outlined dense")
+            fields["destination"] = _destination_field(view, destinations)
 
         async def submit() -> bool:
             destination = str(fields["destination"].value)

@@ -35,7 +35,7 @@ from postroad.exchange.files import Storage
 
 __all__ = ["message_page", "messages_page"]
 
-FILE_BYTES_MOST = 100_000
+MAX_FILE_BYTES = 100_000
 MESSAGE_STATES = ("queued", "leased", "deferred", "parked", "waiting", "done")
 
 
@@ -161,6 +161,9 @@ async def message_page(view: View) -> None:
             ),
             card(
                 t("exchange.content"),
+                element("p", t("bus.cut", shown=number(MAX_FILE_BYTES)), class_="note")
+                if (now["size"] or 0) > MAX_FILE_BYTES
+                else None,
                 element("pre", await _content(view, now), class_="data", tabindex="0"),
             ),
             class_="columns",
@@ -189,7 +192,7 @@ async def _content(view: View, one: Mapping[str, Any]) -> str:
 
     def read(_: object) -> str:
         content = Storage(root).read(
-            one["database"], one["folder"], one["file_name"], FILE_BYTES_MOST
+            one["database"], one["folder"], one["file_name"], MAX_FILE_BYTES
         )
         return pretty(content.decode(errors="replace"))
 

@@ -20,9 +20,7 @@ from postroad.console.markup import (
     address,
     badge,
     card,
-    element,
     facts,
-    joined,
     link,
     moment,
     number,
@@ -30,14 +28,14 @@ from postroad.console.markup import (
 )
 from postroad.console.pages.bus import bus_tabs
 from postroad.console.parts.dialogs import action_button, confirm
-from postroad.console.parts.lists import crumbs, empty, pager, tabs
+from postroad.console.parts.listing import listing, say_gone
+from postroad.console.parts.lists import crumbs, empty, tabs
 from postroad.console.parts.sorting import sortable
 from postroad.console.view import View
 
 __all__ = ["add_graph_pages", "live_graph"]
 
 SAGA_STATES = ("running", "compensating", "stuck", "completed", "compensated")
-PAGE_ROWS = 50
 
 
 def add_graph_pages(house: House) -> None:
@@ -52,7 +50,8 @@ def live_graph(first: str, label: str) -> ui.mermaid:
     graph = ui.mermaid(first, config={"securityLevel": "strict", "theme": "neutral"}).classes(
         "graph"
     )
-    graph.props(f'role="img" aria-label="{label}"')
+    # On a phone a graph scrolls, which a keyboard must be able to do as well.
+    graph.props(f'role="img" aria-label="{label}" tabindex="0"')
     return graph
 
 
@@ -138,51 +137,6 @@ async def _waiting(view: View) -> None:
 async def _sagas(view: View) -> None:
     t, bus = view.t, view.house.bus
     state = view.query("state") if view.query("state") in SAGA_STATES else None
-    before = view.place("before")
-
-    async def found() -> list[SagaRow]:
-        return await view.look(
-            ("bus.sagas", state, before),
-            lambda: looking.sagas(bus, state, before, PAGE_ROWS + 1),
-        )
-
-    async def listed() -> Markup:
-        rows = await found()
-        page = rows[:PAGE_ROWS]
-        following = (
-            address("bus", "sagas", state=state, before=page[-1].saga_id)
-            if len(rows) > PAGE_ROWS
-            else None
-        )
-        shown = table(
-            [
-                Column("ID", "num"),
-                Column(t("saga.name")),
-                Column(t("common.state")),
-                Column(t("saga.steps"), "num"),
-                Column(t("bus.error"), "wide"),
-                Column(t("common.created"), "nowrap"),
-                Column(t("saga.finished"), "nowrap"),
-            ],
-            [
-                (
-                    link(str(one.saga_id), address("bus", "sagas", one.saga_id)),
-                    link(one.saga, address("bus", "sagas", one.saga_id)),
-                    badge(t.state(one.saga_state), one.saga_state),
-                    f"{one.steps_done} / {one.steps}",
-                    one.error or NOTHING,
-                    moment(one.created_at),
-                    moment(one.finished_at),
-                )
-                for one in page
-            ],
-            label=t("saga.title"),
-            empty=empty(t("saga.none"), t("saga.none_advice")),
-        )
-        return joined(
-            (shown, pager(t, address("bus", "sagas", state=state) if before else None, following))
-        )
-
     ui.html(
         tabs(
             t,
@@ -196,7 +150,47 @@ async def _sagas(view: View) -> None:
         ),
         sanitize=False,
     )
+
+    async def listed() -> Markup:
+        return await listing(
+            view,
+            ("bus", "sagas"),
+            {"state": state or ""},
+            lambda before, limit: looking.sagas(bus, state, before, limit),
+            lambda page: _saga_table(view, page),
+            lambda last: last.saga_id,
+        )
+
     await view.live(listed)
+
+
+def _saga_table(view: View, page: Sequence[SagaRow]) -> Markup:
+    t = view.t
+    return table(
+        [
+            Column("ID", "num"),
+            Column(t("saga.name")),
+            Column(t("common.state")),
+            Column(t("saga.steps"), "num"),
+            Column(t("bus.error"), "wide"),
+            Column(t("common.created"), "nowrap"),
+            Column(t("saga.finished"), "nowrap"),
+        ],
+        [
+            (
+                link(str(one.saga_id), address("bus", "sagas", one.saga_id)),
+                link(one.saga, address("bus", "sagas", one.saga_id)),
+                badge(t.state(one.saga_state), one.saga_state),
+                f"{one.steps_done} / {one.steps}",
+                one.error or NOTHING,
+                moment(one.created_at),
+                moment(one.finished_at),
+            )
+            for one in page
+        ],
+        label=t("saga.title"),
+        empty=empty(t("saga.none"), t("saga.none_advice")),
+    )
 
 
 def _step_message(one: SagaStep) -> tuple[Markup | str, Markup | str]:
@@ -221,17 +215,7 @@ async def _saga(view: View) -> None:
         crumbs((t("saga.title"), address("bus", "sagas")), (str(saga_id), None)), sanitize=False
     )
     if not steps:
-        ui.html(
-            card(
-                None,
-                element(
-                    "div",
-                    empty(t("saga.gone"), link(t("saga.title"), address("bus", "sagas"))),
-                    class_="empty",
-                ),
-            ),
-            sanitize=False,
-        )
+        say_gone(t("saga.gone"))
         return
 
     async def head() -> Markup:

@@ -19,7 +19,6 @@ from postroad.console.markup import (
     element,
     moment,
     number,
-    table,
 )
 from postroad.console.pages.audit import audit_page
 from postroad.console.parts.dialogs import ask, confirm, press_button, row_button
@@ -28,7 +27,7 @@ from postroad.console.parts.sorting import ranked, search_form, sortable
 from postroad.console.passwords import check_password, new_password
 from postroad.console.view import View
 
-__all__ = ["add_house_pages", "service_summary", "service_table"]
+__all__ = ["add_house_pages", "service_table"]
 
 
 def add_house_pages(house: House) -> None:
@@ -39,64 +38,41 @@ def add_house_pages(house: House) -> None:
     add_page(house, "/audit", "audit", "nav.audit", audit_page, role="admin")
 
 
-async def service_summary(view: View) -> Markup:
-    """Show how every service stands, in few words."""
+async def service_table(view: View, *, is_short: bool = False) -> Markup:
+    """Show the status of every service."""
     t = view.t
     found = await view.look("services", view.house.services.read)
-    return table(
-        [
-            Column(t("worker.service"), "nowrap"),
-            Column(t("common.state")),
-            Column(t("worker.restarts"), "num"),
-            Column(t("worker.since"), "nowrap"),
-        ],
-        [
+    columns = {
+        t("worker.service"): "nowrap",
+        t("common.state"): "",
+        t("worker.restarts"): "num",
+        t("worker.since"): "nowrap",
+    }
+    rows: list[tuple[object, ...]] = [
+        (one.name, badge(t.state(one.state), one.state), number(one.restarts), moment(one.since))
+        for one in found
+    ]
+    if not is_short:
+        columns |= {t("worker.host"): "", "pid": "num", t("bus.error"): "wide", "": ""}
+        rows = [
             (
-                one.name,
-                badge(t.state(one.state), one.state),
-                number(one.restarts),
-                moment(one.since),
-            )
-            for one in found
-        ],
-        label=t("worker.services"),
-        empty=empty(t("worker.none"), element("code", "postroad up")),
-    )
-
-
-async def service_table(view: View) -> Markup:
-    """Show how every service stands."""
-    t = view.t
-    found = await view.look("services", view.house.services.read)
-    return sortable(
-        view,
-        "services",
-        [
-            Column(t("worker.service")),
-            Column(t("common.state")),
-            Column(t("worker.host")),
-            Column("pid", "num"),
-            Column(t("worker.restarts"), "num"),
-            Column(t("worker.since"), "nowrap"),
-            Column(t("bus.error"), "wide"),
-            Column(""),
-        ],
-        [
-            (
-                one.name,
-                badge(t.state(one.state), one.state),
+                *row,
                 one.host,
                 one.pid or NOTHING,
-                number(one.restarts),
-                moment(one.since),
                 one.error or NOTHING,
                 (row_button(view, t("worker.forget"), "forget", one.host) or "")
                 if one.state == "lost"
                 else "",
             )
-            for one in found
-        ],
+            for row, one in zip(rows, found, strict=True)
+        ]
+    return sortable(
+        view,
+        "services",
+        [Column(title, kind) for title, kind in columns.items()],
+        rows,
         label=t("worker.services"),
+        is_searched=not is_short,
         empty=empty(t("worker.none"), element("code", "postroad up")),
     )
 

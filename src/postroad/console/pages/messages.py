@@ -33,10 +33,12 @@ from postroad.console.markup import (
 )
 from postroad.console.pages.bus import bus_tabs
 from postroad.console.pages.bus_actions import bulk_button, message_buttons
+from postroad.console.parts.listing import PAGE_ROWS
 from postroad.console.parts.lists import (
     crumbs,
     empty,
     filter_form,
+    gone,
     nothing_found,
     pager,
     tabs,
@@ -46,7 +48,6 @@ from postroad.console.view import View
 
 __all__ = ["add_message_pages", "data_router"]
 
-PAGE_ROWS = 50
 SHOWN_CHARACTERS = 160
 # PostgreSQL keeps at most a gigabyte in a value.
 MAX_CHARACTERS = 1_000_000_000
@@ -224,14 +225,7 @@ async def _message(view: View) -> None:
     async def copies() -> Markup:
         found = await view.look(("bus.message", iid), lambda: looking.find(view.house.bus, iid))
         if not found:
-            return card(
-                None,
-                element(
-                    "div",
-                    empty(t("bus.message_gone"), t("bus.message_gone_advice")),
-                    class_="empty",
-                ),
-            )
+            return gone(t("bus.message_gone"), t("bus.message_gone_advice"))
         shown = found[0][2]
         return joined(
             (

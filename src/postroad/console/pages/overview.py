@@ -23,7 +23,7 @@ from postroad.console.markup import (
     number,
     rate,
 )
-from postroad.console.pages.house import service_summary
+from postroad.console.pages.house import service_table
 from postroad.console.pages.road import road_of
 from postroad.console.parts.lists import empty, figures, severity_badge
 from postroad.console.roadmap import Map, draw
@@ -54,7 +54,7 @@ async def _overview(view: View) -> None:
         return _incident_card(view, await incidents(view))
 
     async def services() -> Markup:
-        return card(t("overview.health"), await service_summary(view))
+        return card(t("overview.health"), await service_table(view, is_short=True))
 
     await view.live(totals)
     first = await road()

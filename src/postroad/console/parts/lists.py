@@ -143,9 +143,9 @@ def nothing_found(t: Texts, everything: str) -> Markup:
     return element("div", empty(t("common.nothing_found"), reset), class_="empty")
 
 
-def gone(title: str) -> Markup:
-    """Say that what a page is about is not there."""
-    return card(None, element("div", empty(title), class_="empty"))
+def gone(title: str, advice: object = None) -> Markup:
+    """Report that the object of a page does not exist."""
+    return card(None, element("div", empty(title, advice), class_="empty"))
 
 
 def crumbs(*steps: tuple[str, str | None]) -> Markup:

@@ -71,16 +71,16 @@
   };
 
   // Changes `from` into `to` and touches only what differs, so that focus and scroll positions stay.
-  const key = (node) => node.querySelector?.("a[href], button[data-key]")?.outerHTML.match(/(href|data-key)="[^"]*"/)?.[0];
+  const key = (row) => [...row.cells].slice(0, 2).map((cell) => cell.textContent).join("|");
   const morph = (from, to) => {
     for (const { name } of [...from.attributes]) if (!to.hasAttribute(name)) from.removeAttribute(name);
     for (const { name, value } of to.attributes) if (from.getAttribute(name) !== value) from.setAttribute(name, value);
     const fresh = [...to.childNodes];
-    if (from.nodeName === "TBODY") {
+    const wanted = new Set(from.nodeName === "TBODY" ? fresh.map(key) : []);
+    if (wanted.size > 0 && wanted.size === fresh.length) {
       // Rows keep their identity when others come and go above them.
-      const rows = new Map([...from.children].map((row) => [key(row), row]));
-      const wanted = new Set(fresh.map(key));
       for (const row of [...from.children]) if (!wanted.has(key(row))) row.remove();
+      const rows = new Map([...from.children].map((row) => [key(row), row]));
       fresh.forEach((row, index) => {
         const known = rows.get(key(row));
         const here = from.children[index];
