@@ -56,15 +56,26 @@ for command in (
 @click.option("--root", type=click.Path(path_type=Path), help="The root folder of the mailboxes.")
 @click.option("--host", help="The address to listen on; default 127.0.0.1.")
 @click.option("--port", type=click.IntRange(0, 65535), help="The port; 0 takes a free one.")
+@click.option("--tls-cert", type=click.Path(path_type=Path), help="Serve HTTPS: certificate, PEM.")
+@click.option("--tls-key", type=click.Path(path_type=Path), help="The certificate's key, PEM.")
 @json_option
 @pass_application
 def serve(
-    application: Application, root: Path | None, host: str | None, port: int | None, as_json: bool
+    application: Application,
+    root: Path | None,
+    host: str | None,
+    port: int | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    as_json: bool,
 ) -> None:
     """Serve the exchange until Ctrl-C.
 
     Example: postroad exchange serve --root ./exchange --port 8420
     """
+    http = application.settings.http
+    if tls_cert is not None:
+        http = http.model_copy(update={"tls_cert": tls_cert, "tls_key": tls_key})
     with application.database() as dsn:
         installed(application, dsn)
         server = ExchangeServer(
@@ -74,7 +85,7 @@ def serve(
             host=host,
             port=port,
             is_pooled=application.settings.database.is_pooled,
-            http=application.settings.http,
+            http=http,
         )
         uvloop.run(_serve(server, as_json))
 

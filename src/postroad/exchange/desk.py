@@ -56,6 +56,8 @@ class Desk:
     epoch: int
     is_full: bool = False
     databases: set[str] = field(default_factory=set)
+    # Why the files of a database cannot be moved, as it was logged.
+    not_moved: dict[str, str] = field(default_factory=dict)
     # The database and the owner of processes.
     processes: dict[str, tuple[str, str]] = field(default_factory=dict)
 
@@ -161,13 +163,17 @@ class Desk:
         try:
             await self.place(moves, is_new=is_new)
         except ExchangeError as failure:
-            # The other databases go on; this one is tried again at the next sweep.
-            logger.warning(
-                "files_not_moved", extra={"database": moves[0].database, "reason": str(failure)}
-            )
+            # The other databases go on; this one is tried again at the next sweep, and logged when
+            # the reason is another one.
+            database, reason = moves[0].database, str(failure)
+            if self.not_moved.get(database) != reason:
+                self.not_moved[database] = reason
+                facts = {"database": database, "processes": processes, "reason": reason}
+                logger.warning("files_not_moved", extra=facts)
             for process in processes:
                 await self.journal.change(NOT_PLACED, self.epoch, process, str(failure))
             return 0
+        self.not_moved.pop(moves[0].database, None)
         await self.marks.place(moves, processes)
         return len(moves)
 

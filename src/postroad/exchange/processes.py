@@ -17,9 +17,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Sequence
 from typing import Any, Literal
 
+import psycopg
 from psycopg.types.json import Jsonb
 
 from postroad.exchange.content import digest_of
@@ -65,6 +67,14 @@ PICKS_MOST = 20
 REMEMBERED_MOST = 10_000
 
 Call = Literal["commit", "abort", "fail", "resolve", "release"]
+LOGGED = {
+    "abort": "process_aborted",
+    "fail": "process_failed",
+    "resolve": "process_resolved",
+    "release": "process_released",
+}
+
+logger = logging.getLogger(__name__)
 
 
 class Processes:
@@ -305,15 +315,21 @@ class Processes:
         outcome: str | None = None,
         error: str | None = None,
     ) -> dict[str, Any]:
-        """API_4, API_5, API_6, resolve, release: the outcome, then the files, then OK."""
+        """API_4, API_5, API_6, resolve, release: record the outcome, then move the files."""
         desk = self._desk
         answer = await desk.journal.change(
             END, desk.epoch, desk.time.now(), call, client, process, outcome, error
         )
         verdict = judge(answer, process)
+        if call in LOGGED:
+            facts = {"process_id": process, "client": client, "outcome": outcome, "reason": error}
+            logger.warning(LOGGED[call], extra=facts)
         moves = [Move.of(fact) for fact in answer.get("moves", ())]
         if moves or answer.get("state") in ("CLEANUP", "FAILED"):
-            await desk.follow(moves, process=process)
+            # The outcome is recorded, which is what the caller has to know: files that cannot be
+            # moved now are moved at a later sweep, and an alert reports them.
+            with contextlib.suppress(ExchangeError, psycopg.Error):
+                await desk.follow(moves, process=process)
         return verdict
 
     async def renew(self, client: str, process: str) -> dict[str, Any]:

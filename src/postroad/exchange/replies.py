@@ -1,4 +1,4 @@
-"""Replies: what a client fetches and acknowledges."""
+"""What a client fetches: its replies, which it acknowledges, and the status of its messages."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ REPLY = (
     "select exchange._move(r, null) as move from exchange.reply(p_recipient => %s, p_id => %s) r"
 )
 ACK = "select exchange.ack(p_epoch => %s, p_recipient => %s, p_id => %s)"
+
+STATUS = "select exchange.message_status(p_sender => %s, p_id => %s)"
 
 SHOWN = (
     "id",
@@ -64,6 +66,13 @@ class Replies:
             if content is not None
         ]
         return found, rows[-1]["number"] if rows and rows[-1]["has_more"] else None
+
+    async def status(self, sender: str, id_: str) -> dict[str, Any]:
+        """Return what became of a message, for its sender. Raises MessageNotFound."""
+        found: dict[str, Any] | None = await self._desk.journal.call(STATUS, sender, id_)
+        if found is None:
+            raise MessageNotFound(f"{sender} has sent no message {id_}")
+        return found
 
     async def content(self, recipient: str, id_: str) -> tuple[Move, AsyncIterator[bytes]]:
         """Return a reply's bytes, chunk by chunk. Raises MessageNotFound."""

@@ -60,6 +60,13 @@ class HttpSettings(Section):
     every name, which is safe only behind a proxy that checks it. Addresses, localhost, the
     machine's name and the host of `public_url` are always accepted. Default: none."""
 
+    tls_cert: Path | None = None
+    """A file with the certificate, and those of its issuers, in PEM: serve HTTPS instead of HTTP.
+    Default: HTTP, for this machine or behind a proxy that ends TLS."""
+
+    tls_key: Path | None = None
+    """A file with the key of `tls_cert` in PEM. Default: the key is in `tls_cert`."""
+
     trusted_proxies: tuple[Proxy, ...] = ()
     """Addresses or networks of proxies whose X-Forwarded headers are believed. Default: none."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from postroad.web.origins import OriginCheck
 if TYPE_CHECKING:
     from postroad.settings import HttpSettings
 
-__all__ = ["AddressInUse", "WebServer", "listen"]
+__all__ = ["AddressInUse", "TlsInvalid", "WebServer", "listen"]
 
 BACKLOG = 512
 GRACE_SECONDS = 10
@@ -29,6 +30,13 @@ class AddressInUse(PostroadError):
 
     code = "web_address_in_use"
     kind = "unavailable"
+
+
+class TlsInvalid(PostroadError):
+    """The certificate or its key cannot be used."""
+
+    code = "web_tls_invalid"
+    kind = "usage"
 
 
 class WebServer(Service):
@@ -59,15 +67,18 @@ class WebServer(Service):
         self.host = host
         self.port = port
         self._trusted_proxies = list(http.trusted_proxies) if http else []
+        self._tls_cert = http.tls_cert if http else None
+        self._tls_key = http.tls_key if http else None
 
     @property
     def url(self) -> str:
         """Where it listens."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        return f"{'https' if self._tls_cert else 'http'}://{host}:{self.port}"
 
     async def run(self) -> None:
         """Listen, serve, and let requests in flight end when asked to stop."""
+        self._check_tls()
         with contextlib.closing(listen(self.host, self.port)) as listener:
             self.port = listener.getsockname()[1]
             server = _QuietServer(
@@ -78,6 +89,8 @@ class WebServer(Service):
                     lifespan="on",
                     timeout_graceful_shutdown=GRACE_SECONDS,
                     server_header=False,
+                    ssl_certfile=self._tls_cert,
+                    ssl_keyfile=self._tls_key,
                     proxy_headers=bool(self._trusted_proxies),
                     # Named even when empty: else an environment variable would be asked.
                     forwarded_allow_ips=self._trusted_proxies,
@@ -92,6 +105,19 @@ class WebServer(Service):
             finally:
                 server.should_exit = True
                 await serving
+
+    def _check_tls(self) -> None:
+        if self._tls_cert is None:
+            return
+        try:
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
+                self._tls_cert, self._tls_key
+            )
+        except (OSError, ssl.SSLError) as failure:
+            raise TlsInvalid(
+                f"{self._tls_cert} and its key cannot be used: {failure}",
+                hint="give --tls-cert and --tls-key files in PEM that belong together",
+            ) from failure
 
     async def _until_started(self, server: _QuietServer, serving: asyncio.Task[None]) -> None:
         started = asyncio.create_task(server.has_started.wait())

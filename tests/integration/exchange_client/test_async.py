@@ -58,6 +58,7 @@ async def test_a_block_on_an_asynchronous_connection(
         async with instance.process(database, connection) as idle:
             assert not idle
     assert erp.orders() == ["m1", "m2"]
+    assert (await mobile.status("m2"))["state"] == "done"
     replies = await mobile.receive()
     assert [reply.body for reply in replies] == [{"taken": "m2"}, {"taken": "m1"}]
     for reply in replies:
@@ -195,4 +196,4 @@ def test_both_colours_have_the_same_names_and_words() -> None:
 
     asynchronous, blocking = described(AsyncExchange), described(Exchange)
     assert asynchronous == {name: blocking[name] for name in asynchronous}
-    assert {"send", "receive", "ack", "process", "settle"} == set(asynchronous)
+    assert {"send", "status", "receive", "ack", "process", "settle"} == set(asynchronous)

@@ -174,6 +174,10 @@ class AsyncExchange:
             messages=messages,
         )
 
+    async def status(self, id: str) -> dict[str, Any]:
+        """Return what became of a message of this client: `state`, `error` and more."""
+        return await asyncio.to_thread(self._exchange.status, id)
+
     async def receive(self, limit: int = 100, max_bytes: int | None = None) -> list[File]:
         """Return the replies addressed to this client, oldest first; `ack` each when it is safe."""
         files = await asyncio.to_thread(self._exchange.receive, limit, max_bytes)

@@ -1073,6 +1073,10 @@ class Exchange:
             raise ChecksumMismatch("message {} arrived as something else".format(document["id"]))
         return answer
 
+    def status(self, id: str) -> dict[str, Any]:
+        """Return what became of a message of this client: `state`, `error` and more."""
+        return self._call("GET", "/messages/{}/status".format(urllib.parse.quote(id, safe="")))
+
     def receive(self, limit: int = 100, max_bytes: int | None = None) -> list[File]:
         """Return the replies addressed to this client, oldest first; `ack` each when it is safe."""
         query = {"limit": limit}

@@ -17,6 +17,7 @@ __all__ = [
     "ClientShown",
     "DatabaseShown",
     "Health",
+    "MessageStatus",
     "Prepared",
     "ProcessListed",
     "ProcessShown",
@@ -76,6 +77,24 @@ class Accepted(_Answer):
     """Stored bytes."""
     sha256: str
     """SHA-256 of the stored bytes, in hexadecimal."""
+
+
+class MessageStatus(_Answer):
+    """What became of a message."""
+
+    id: str
+    database: str
+    recipient: str | None
+    sequence: int
+    state: Literal["queued", "leased", "deferred", "parked", "unknown", "done"]
+    """`leased`: a process has it. `unknown`: its process is in doubt. `parked`: an administrator
+    decides. `done`: processed."""
+    error: str | None
+    """Why it was deferred, parked or handed out again, as the ERP reported it."""
+    failures: int
+    """How often it was processed without success."""
+    created_at: datetime
+    finished_at: datetime | None
 
 
 class Stored(_Answer):
@@ -316,6 +335,8 @@ class ClientShown(_Answer):
     """Databases that it has rights on; null for all."""
     recipients: list[str]
     """Other mailboxes that it may fetch for."""
+    may_send: bool
+    may_take: bool
     created_at: datetime
 
 

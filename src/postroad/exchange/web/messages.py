@@ -13,7 +13,7 @@ from postroad.exchange.errors import MessageNotFound
 from postroad.exchange.intake import Arrival, Intake
 from postroad.exchange.names import is_id
 from postroad.exchange.replies import Replies
-from postroad.exchange.web.answers import Accepted, Acknowledged, ReplyWaiting
+from postroad.exchange.web.answers import Accepted, Acknowledged, MessageStatus, ReplyWaiting
 from postroad.exchange.web.identity import Identity
 from postroad.exchange.web.models import Message
 from postroad.exchange.web.values import FILE_CONTENT, answer, body_of, described, parsed
@@ -91,6 +91,17 @@ def message_routes(identity: Identity, intake: Intake, replies: Replies) -> Mess
             after = 0
         items, last = await replies.fetch(caller.id, limit, max_bytes, after)
         return answer({"items": items, "cursor": None if last is None else encode_cursor(last)})
+
+    @routes.get(
+        "/messages/{id}/status",
+        response_model=None,
+        responses={200: {"model": MessageStatus}, **problem_responses(401, 404, 503)},
+    )
+    async def get_status(request: Request, id: str) -> Response:
+        """Return what became of a message that the caller has sent, with the ERP's error."""
+        caller = await identity.caller(request)
+        _refuse_no_id(id)
+        return answer(await replies.status(caller.id, id))
 
     @routes.get(
         "/messages/{id}/content",

@@ -16,6 +16,16 @@ language sql stable set search_path from current as $$
   order by w.number
 $$;
 
+-- What became of a message, for its sender; null if it has sent none of this id.
+create or replace function exchange.message_status(p_sender text, p_id text) returns jsonb
+language sql stable set search_path from current as $$
+  select jsonb_build_object(
+    'id', m.id, 'database', m.database_id, 'recipient', nullif(m.recipient, ''), 'sequence', m.sequence, 'state', m.state,
+    'error', m.error, 'failures', m.failures, 'created_at', m.created_at, 'finished_at', m.finished_at)
+  from exchange.message m
+  where m.kind = 'message' and m.sender = p_sender and lower(m.id) = lower(p_id) and m.id = p_id
+$$;
+
 -- One reply addressed to a client, acknowledged or not.
 create or replace function exchange.reply(p_recipient text, p_id text)
 returns setof exchange.message

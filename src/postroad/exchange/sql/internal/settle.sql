@@ -142,12 +142,20 @@ begin
   end if;
 end $$;
 
--- A message lies in Error: the administrator is told why.
+-- A message lies in Error: an alert for the administrator, and a notice for its sender in the queue of events.
 create or replace function exchange._tell_parked(p_number bigint) returns void
-language sql volatile set search_path from current as $$
-  select alerts.raise(
-    format('exchange/parked/%s', m.number), 'exchange', 'error',
-    format('message %s of %s to database %s is parked in Error', m.id, m.sender, m.database_id),
-    format('%s. When the reason is gone: postroad exchange requeue %s --sender %s', coalesce(m.error, 'no reason was given'), m.id, m.sender))
-  from exchange.message m where m.number = p_number
-$$;
+language plpgsql volatile set search_path from current as $$
+declare
+  v_message exchange.message;
+begin
+  select m.* into v_message from exchange.message m where m.number = p_number;
+  perform alerts.raise(
+    format('exchange/parked/%s', v_message.number), 'exchange', 'error',
+    format('message %s of %s to database %s is parked in Error', v_message.id, v_message.sender, v_message.database_id),
+    format('%s. When the reason is gone: postroad exchange requeue %s --sender %s',
+      coalesce(v_message.error, 'no reason was given'), v_message.id, v_message.sender));
+  perform mbus.post_exchange_events(
+    jsonb_build_object('message', v_message.id, 'sender', v_message.sender, 'database', v_message.database_id, 'kind', v_message.kind,
+                       'state', v_message.state, 'error', v_message.error, 'at', exchange.now()),
+    mbus.trace_headers(v_message.traceparent), null, null, exchange.now() + (select s.events_kept from exchange.server s));
+end $$;
