@@ -162,7 +162,9 @@ async def test_an_event_keeps_its_trace_through_publish_vote_and_decision(
             await house.run(part, "select mbus.create_consumer(%s, 'watcher')", queue)
         dsns = house.dsns
         async with (
-            Gateway(dsns["writer"], dsns["coordinator"], dsns["lists"]) as gateway,
+            Gateway(
+                dsns["writer"], dsns["coordinator"], dsns["lists"], token="pr_secret"
+            ) as gateway,
             _client(gateway) as client,
         ):
             item = {"Name": "one", "CorrelationId": "00000000-0000-0000-0000-000000000001"}
@@ -182,7 +184,11 @@ async def test_an_event_keeps_its_trace_through_publish_vote_and_decision(
 def _client(gateway: Gateway) -> Any:
     import httpx
 
-    return httpx.AsyncClient(base_url=f"{gateway.url}/coordination/v1", timeout=30)
+    return httpx.AsyncClient(
+        base_url=f"{gateway.url}/coordination/v1",
+        timeout=30,
+        headers={"Authorization": "Bearer pr_secret"},
+    )
 
 
 async def test_a_notice_is_on_the_trace_of_the_look_and_then_of_the_request(

@@ -1,4 +1,4 @@
-"""The page of the Python interface: the public names of `postroad.bus` and `postroad.testing`."""
+"""The page of the Python interface: the public names of the bus, coordination and testing."""
 
 from __future__ import annotations
 
@@ -7,27 +7,28 @@ import re
 from typing import Any
 
 import postroad.bus
+import postroad.coordination
 import postroad.testing
-from postroad.bus.errors import BusError
+from postroad.errors import PostroadError
 from tools.docs.markdown import head
 
 INTRODUCTION = """
-The public names of `postroad.bus`, which needs the driver psycopg and nothing else, and of
-`postroad.testing`. `AsyncBus`, `AsyncWorker`, `AsyncSubscription` and `AsyncMaintenance` have the
-names and arguments of their twins without `Async`; their methods are awaited. Errors are on
-[a page of their own](errors.md).
+The public names of `postroad.bus`, which needs the driver psycopg and nothing else, of
+`postroad.coordination` and of `postroad.testing`. `AsyncBus`, `AsyncWorker`, `AsyncSubscription`
+and `AsyncMaintenance` have the names and arguments of their twins without `Async`; their methods
+are awaited. Errors are on [a page of their own](errors.md).
 """
 
 
 def page() -> str:
     """Return the page."""
     parts = [head("Python", INTRODUCTION)]
-    for module in (postroad.bus, postroad.testing):
+    for module in (postroad.bus, postroad.coordination, postroad.testing):
         parts.append(f"## `{module.__name__}`\n")
         for name in module.__all__:
             value = getattr(module, name)
             if name.startswith("Async") or (
-                isinstance(value, type) and issubclass(value, BusError)
+                isinstance(value, type) and issubclass(value, PostroadError)
             ):
                 continue
             parts.append(_entry(name, value))
@@ -53,8 +54,10 @@ def _methods(value: type) -> list[tuple[str, Any]]:
     found = {
         name: function
         for each in reversed(classes)
-        for name, function in vars(each).items()
-        if inspect.isfunction(function) and not name.startswith("_") and function.__doc__
+        for name, member in vars(each).items()
+        if inspect.isfunction(function := getattr(member, "__func__", member))
+        and not name.startswith("_")
+        and function.__doc__
     }
     return list(found.items())
 

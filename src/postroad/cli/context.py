@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,8 +20,11 @@ from postroad.postgres.embedded import EmbeddedServer
 from postroad.postgres.server_user import data_folder_default
 from postroad.settings import Settings
 from postroad.settings_sources import LoadedSettings, load
+from postroad.web import new_token
 
 if TYPE_CHECKING:
+    from pydantic import SecretStr
+
     from postroad.vault import Vault
 
 __all__ = ["Application", "pass_application"]
@@ -72,6 +76,26 @@ class Application:
     def data_folder(self) -> Path:
         """Where this installation keeps what is its own."""
         return (self.settings.data_folder or data_folder_default()).absolute()
+
+    def token(self, service: str, given: SecretStr | None) -> str:
+        """Return the bearer token of a web API; without a given one, that of the data folder.
+
+        It is generated there when it is missing.
+        """
+        if given is not None:
+            return given.get_secret_value()
+        path = self.data_folder / f"{service}.token"
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # Linked into place: another process that starts at the same time reads a whole token.
+            draft = path.with_suffix(f".{os.getpid()}")
+            draft.touch(mode=0o600)
+            draft.write_text(new_token(service) + "\n", encoding="ascii")
+            with suppress(FileExistsError):
+                path.hardlink_to(draft)
+                click.echo(f"generated a token for the web API: {path}", err=True)
+            draft.unlink()
+        return path.read_text(encoding="ascii").strip()
 
     def vault(self) -> Vault:
         """Return the vault with the keys that are configured; the default key file is made."""

@@ -211,7 +211,7 @@ def snapshot(application: Application, yes: bool, as_json: bool) -> None:
             disable=as_json,
         ) as progress,
     ):
-        prepare_database(databases.writer, "writer", "writer")
+        prepare_database(databases.writer, "writer")
         prepare_database(databases.reader, "reader", name)
         task = progress.add_task("copying", total=None)
 
@@ -251,7 +251,7 @@ def _at_coordinator(
             await connection.close()
 
     with coordination_databases(application) as databases:
-        prepare_database(databases.coordinator, "coordinator", "main")
+        prepare_database(databases.coordinator, "coordinator")
         return asyncio.run(run(databases.coordinator))
 
 

@@ -61,7 +61,7 @@ def databases_beside(dsn: str) -> Databases:
     return Databases(**{part: make_conninfo(dsn, dbname=name) for part, name in NAMES.items()})
 
 
-def prepare_database(dsn: str, role: str, name: str) -> None:
+def prepare_database(dsn: str, role: str, name: str | None = None) -> None:
     """Create the database if it is missing, install the schemas, and give it its part.
 
     Blocks; repeatable. Raises RoleTaken.

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import pydoc
 import signal
+import sys
+from collections.abc import Sequence
 
 import click
 
@@ -18,6 +22,7 @@ from postroad.cli.output import print_table
 from postroad.cli.together import Together
 from postroad.coordination import Coordinator, Reader, Writer, install_bridges
 from postroad.coordination.bridges import EntityBridge, reader_bridges, writer_bridges
+from postroad.coordination.reader_service import Check
 from postroad.coordination.sample import SampleWriter, install_sample
 from postroad.service import Service
 from postroad.settings import CoordinationSettings, masked_database_url
@@ -30,6 +35,9 @@ PARTS = ("writer", "coordinator", "reader", "gateway")
 @click.command()
 @click.argument("part", type=click.Choice(PARTS))
 @click.option("--name", help="The Reader's name; default: the setting coordination.reader_name.")
+@click.option(
+    "--check", "checks", multiple=True, metavar="MODULE:FUNCTION", help="A check of the Reader."
+)
 @click.option("--sample", "has_sample", is_flag=True, help="With DummyItem and DummyNode.")
 @click.option("--host", help="Where the Gateway listens.")
 @click.option("--port", type=click.IntRange(0, 65535), help="The Gateway's port; 0 takes any.")
@@ -39,6 +47,7 @@ def serve(
     application: Application,
     part: str,
     name: str | None,
+    checks: tuple[str, ...],
     has_sample: bool,
     host: str | None,
     port: int | None,
@@ -52,13 +61,16 @@ def serve(
 
     Example: postroad coordination serve reader --name lists --sample
 
+    Example: postroad coordination serve reader --check shop_checks:has_price
+
     Example: postroad coordination serve gateway --port 8030
     """
     settings = application.settings.coordination
     with coordination_databases(application) as databases:
         reader = name or settings.reader_name
         _prepare(part, databases, reader, has_sample=has_sample)
-        services, bridges = _services(part, databases, settings, reader)
+        found = [_find_check(check) for check in checks]
+        services, bridges = _services(part, databases, settings, reader, found)
         if part != "gateway":
             # What a database reports is told from that database.
             services.append(AlertSender(getattr(databases, part), application.settings.alerts))
@@ -76,7 +88,7 @@ def serve(
                     host=host or settings.host,
                     port=settings.port if port is None else port,
                     after_timeout=settings.after_timeout,
-                    token=settings.token.get_secret_value() if settings.token else None,
+                    token=application.token("coordination", settings.token),
                     http=application.settings.http,
                 )
             )
@@ -85,8 +97,8 @@ def serve(
 
 def _prepare(part: str, databases: Databases, reader: str, *, has_sample: bool) -> None:
     """Every part makes sure of all databases, so that they may be started in any order."""
-    prepare_database(databases.writer, "writer", "writer")
-    prepare_database(databases.coordinator, "coordinator", "main")
+    prepare_database(databases.writer, "writer")
+    prepare_database(databases.coordinator, "coordinator")
     if part in ("reader", "gateway"):
         prepare_database(databases.reader, "reader", reader)
     if has_sample and part == "writer":
@@ -95,8 +107,22 @@ def _prepare(part: str, databases: Databases, reader: str, *, has_sample: bool) 
         install_sample(databases.reader, reader=reader)
 
 
+def _find_check(name: str) -> Check:
+    # As `python -m` does: a program's own folder need not be installed.
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    check = pydoc.locate(name.replace(":", "."))
+    if not inspect.iscoroutinefunction(check):
+        raise click.BadParameter(f"{name} is not an async function", param_hint="--check")
+    return check
+
+
 def _services(
-    part: str, databases: Databases, settings: CoordinationSettings, reader: str
+    part: str,
+    databases: Databases,
+    settings: CoordinationSettings,
+    reader: str,
+    checks: Sequence[Check],
 ) -> tuple[list[Service], list[EntityBridge]]:
     services: list[Service] = []
     bridges: list[EntityBridge] = []
@@ -127,6 +153,7 @@ def _services(
                 page=settings.page,
                 max_attempts=settings.max_attempts,
                 wait=settings.wait,
+                checks=checks,
                 keep=settings.keep,
             )
         )

@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import click
-
 from postroad.cli.context import Application
 from postroad.cli.rooms import SCHEMAS
 from postroad.intake.context import IntakeContext
 from postroad.postgres import connect, install, require
-from postroad.web import new_token
 
 __all__ = ["api_token", "intake_context"]
-
-TOKEN_FILE = "intake.token"  # noqa: S105 - a file's name
 
 
 @contextmanager
@@ -34,14 +29,5 @@ def intake_context(application: Application) -> Iterator[IntakeContext]:
 
 
 def api_token(application: Application) -> str:
-    """Return the token of the web API; one is made in the data folder when none is set."""
-    token = application.settings.intake.token
-    if token is not None:
-        return token.get_secret_value()
-    path = application.data_folder / TOKEN_FILE
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch(mode=0o600)
-        path.write_text(new_token("intake") + "\n", encoding="ascii")
-        click.echo(f"made a token for the web API: {path}", err=True)
-    return path.read_text(encoding="ascii").strip()
+    """Return the token of the web API; without one in the settings, a generated one."""
+    return application.token("intake", application.settings.intake.token)

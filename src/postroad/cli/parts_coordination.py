@@ -107,7 +107,7 @@ def gateway(context: PartContext) -> Service:
         databases.reader,
         host=settings.host,
         port=settings.port,
-        token=settings.token.get_secret_value() if settings.token else None,
+        token=context.application.token("coordination", settings.token),
         after_timeout=settings.after_timeout,
         http=context.application.settings.http,
         publish=context.publish("/coordination"),
@@ -120,8 +120,8 @@ def writers(context: PartContext) -> Service:
 
 
 def _prepare(databases: Databases, reader: str) -> None:
-    prepare_database(databases.writer, "writer", "writer")
-    prepare_database(databases.coordinator, "coordinator", "main")
+    prepare_database(databases.writer, "writer")
+    prepare_database(databases.coordinator, "coordinator")
     prepare_database(databases.reader, "reader", reader)
     install_sample(databases.writer)
     install_sample(databases.reader, reader=reader)

@@ -38,34 +38,43 @@ class _Registrar:
             _raise_own(failure)
             raise
 
-    def _become(self, role: str, name: str) -> None:
+    def _become(self, role: str, name: str | None) -> None:
         self._call("select coordination.become(:role, :name)", role=role, name=name)
 
 
 class EntityWriter(_Registrar):
     """The Writer's side of a service: which of its models are tracked."""
 
-    def __init__(self, engine: Engine, name: str = "writer") -> None:
+    def __init__(self, engine: Engine, name: str | None = None) -> None:
         super().__init__(engine)
         self._become("writer", name)
 
     def track(
-        self, *models: type[Any] | Table, mode: Mode = "replicate", on_conflict: Policy = "refuse"
+        self,
+        *models: type[Any] | Table,
+        mode: Mode | None = None,
+        on_conflict: Policy | None = None,
+        with_rows: bool = True,
     ) -> Self:
         """Write an event for every transaction that changes these models, from now on.
 
-        `mode` is what events of these models are unless the transaction says otherwise;
-        `on_conflict` is what a rollback does where rows were changed since. Repeatable; call it
-        after a model's table was altered. Raises EntityNotFound, KeyMissing, InvalidEntityName.
+        `mode` is the mode of their events unless the transaction sets another one. `on_conflict` is
+        what a rollback does with rows that somebody changed since: `refuse` restores nothing and
+        raises an alert, `compensate` restores what nobody changed. None keeps what was set before;
+        at first it is `replicate` and `refuse`. Existing rows of a table that was not tracked are
+        sent to the Readers; `with_rows=False` leaves that to their first snapshot. Repeatable; call
+        it after a model's table was altered, after `replicate` at the Readers.
+        Raises EntityNotFound, KeyMissing, InvalidEntityName.
         """
         for model in models:
             name, table = _described(model)
             self._call(
-                "select coordination.track(:table, :name, :mode, :policy)",
+                "select coordination.track(:table, :name, :mode, :policy, :with_rows)",
                 table=table,
                 name=name,
                 mode=mode,
                 policy=on_conflict,
+                with_rows=with_rows,
             )
         return self
 
@@ -123,8 +132,11 @@ class EntityReader(_Registrar):
         return self
 
 
-def writer(engine: Engine, name: str = "writer") -> EntityWriter:
-    """Make the engine's database a Writer: `coordination.writer(engine).track(Item, Node)`."""
+def writer(engine: Engine, name: str | None = None) -> EntityWriter:
+    """Make the engine's database a Writer: `coordination.writer(engine).track(Item, Node)`.
+
+    Without a name it keeps the one that it has; a new one is called writer.
+    """
     return EntityWriter(engine, name)
 
 

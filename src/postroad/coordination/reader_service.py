@@ -194,7 +194,7 @@ class Puller(SteadyService):
                 changes = [Change(*row) for row in await payloads.fetchall()]
             reason = None
             for check in self._checks:
-                reason = await check(event, changes)
+                reason = await _ask(check, event, changes)
                 if reason is not None:
                     break
             try:
@@ -228,6 +228,16 @@ class Puller(SteadyService):
             await super().run()
         finally:
             await self._leave_writer()
+
+
+async def _ask(check: Check, event: int, changes: Sequence[Change]) -> str | None:
+    # The Reader goes on without a check that is broken.
+    try:
+        return await check(event, changes)
+    except Exception as failure:
+        logger.exception("check_failed", extra={"event_id": event})
+        name = getattr(check, "__name__", repr(check))
+        return f"the check {name} failed: {type(failure).__name__}: {failure}"
 
 
 class Reader(Service):

@@ -65,7 +65,7 @@ class CoordinationSettings(Section):
     """How long the Gateway waits for `?after=` before it answers 503. Default 5s."""
 
     token: SecretStr | None = None
-    """The bearer token that the Gateway asks for. Default: none is asked for."""
+    """Bearer token of the Gateway. Default: `coordination.token` in the data folder."""
 
     host: str = "127.0.0.1"
     """Where the Gateway listens. Default 127.0.0.1."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,8 +24,6 @@ def call(newest_server: TestServer, monkeypatch: pytest.MonkeyPatch) -> Iterator
 def _runner(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     for part, name in (("writer", "WRITER"), ("coordinator", "COORDINATOR"), ("lists", "READER")):
         monkeypatch.setenv(f"POSTROAD_COORDINATION__{name}_URL", lab.dsns[part])
-    # Named so by the lab; `serve` would call it main.
-    lab.run("coordinator", "update coordination.node set name = 'main'")
 
     def run(*arguments: str) -> Result:
         return CliRunner().invoke(cli, ["coordination", *arguments])
@@ -88,3 +87,21 @@ def test_what_is_unknown_says_what_to_do(call: tuple[Lab, Any]) -> None:
         missing = run(*arguments)
         assert getattr(missing.exception, "code", None) == "PC005", arguments
         assert getattr(missing.exception, "hint", None)
+
+
+@pytest.mark.parametrize("part", ["writer", "coordinator", "reader", "gateway"])
+def test_every_part_serves_a_writer_of_any_name(
+    call: tuple[Lab, Any], part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab, run = call
+    monkeypatch.setenv("POSTROAD_DATA_FOLDER", str(tmp_path))
+    lab.run("writer", "update coordination.node set name = 'shop'")
+    served = run("serve", part, "--seconds", "0", "--port", "0")
+    assert served.exit_code == 0, served.exception
+    assert lab.run("writer", "select name from coordination.node") == [("shop",)]
+    token = tmp_path / "coordination.token"
+    # The Gateway is never open: without a token in the settings one is generated.
+    assert token.exists() == (part == "gateway")
+    if part == "gateway":
+        assert token.stat().st_mode & 0o777 == 0o600
+        assert len(token.read_text()) > 40

@@ -20,12 +20,13 @@ from postroad.testing import TestServer, wait_until_async
 from postroad.web import encode_cursor
 from tests.integration.coordination.house import House, open_house
 
+BEARER = {"Authorization": "Bearer pr_secret"}
 ITEM = {"CorrelationId": "00000000-0000-0000-0000-000000000001", "Name": "one"}
 
 
 @asynccontextmanager
 async def _served(
-    server: TestServer, token: str | None = None
+    server: TestServer, headers: dict[str, str] = BEARER
 ) -> AsyncIterator[tuple[House, httpx.AsyncClient]]:
     async with open_house(server) as house:
         dsns = house.dsns
@@ -34,11 +35,13 @@ async def _served(
             dsns["coordinator"],
             dsns["lists"],
             after_timeout=timedelta(seconds=10),
-            token=token,
+            token="pr_secret",
         )
         async with (
             gateway,
-            httpx.AsyncClient(base_url=f"{gateway.url}/coordination/v1", timeout=30) as client,
+            httpx.AsyncClient(
+                base_url=f"{gateway.url}/coordination/v1", timeout=30, headers=headers
+            ) as client,
         ):
             yield house, client
 
@@ -298,8 +301,10 @@ async def test_a_key_may_have_several_parts_and_any_character(newest_server: Tes
             assert gone.status_code == 200, location
 
 
-async def test_with_a_token_nobody_gets_in_without_it(newest_server: TestServer) -> None:
-    async with _served(newest_server, token="pr_secret") as (_, client):
+async def test_nobody_gets_in_without_the_token(newest_server: TestServer) -> None:
+    async with _served(newest_server, headers={}) as (_, client):
+        cancel = await client.post("/events/1/cancel", content="", headers={"Origin": "http://x"})
+        assert cancel.status_code in (401, 403)
         assert (await client.get("/readers")).status_code == 401
         wrong = await client.get("/readers", headers={"Authorization": "Bearer pr_other"})
         assert wrong.status_code == 401
@@ -311,7 +316,7 @@ async def test_it_waits_for_the_writers_tables_and_follows_what_is_registered_la
     newest_server: TestServer,
 ) -> None:
     with newest_server.clone() as empty, newest_server.clone() as other:
-        gateway = Gateway(empty, other, other)
+        gateway = Gateway(empty, other, other, token="pr_secret")
         gateway.signals.listen("waiting")
         gateway.signals.listen("followed")
         starting = asyncio.create_task(gateway.start())
@@ -320,7 +325,9 @@ async def test_it_waits_for_the_writers_tables_and_follows_what_is_registered_la
             await asyncio.to_thread(_install, dsn)
         await starting
         try:
-            async with httpx.AsyncClient(base_url=f"{gateway.url}/coordination/v1") as client:
+            async with httpx.AsyncClient(
+                base_url=f"{gateway.url}/coordination/v1", headers=BEARER
+            ) as client:
                 assert (await client.post("/entities/DummyItem", json=ITEM)).status_code == 404
                 await asyncio.to_thread(install_sample, empty)
                 while "DummyNode" not in await gateway.signals.wait("followed"):

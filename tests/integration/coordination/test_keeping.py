@@ -219,11 +219,11 @@ def test_a_table_that_is_no_longer_tracked_may_have_another_name(lab: Lab) -> No
     with pytest.raises(psycopg.Error) as refusal:
         lab.run("writer", "select coordination.track('\"DummyItem\"')")
     assert refusal.value.sqlstate == "PC007"
-    # Each event keeps the name that it was written under.
+    # Each event keeps the name that it was written under; the rows are sent under the new one.
     lab.write(ITEM.format(2))
     lab.publish()
     entities = 'select "Entities" from coordination."AppEvent" order by "Position"'
-    assert lab.run("writer", entities) == [(["DummyItem"],), (["Article"],)]
+    assert lab.run("writer", entities) == [(["DummyItem"],), (["Article"],), (["Article"],)]
 
 
 def test_a_table_that_was_renamed_or_dropped_can_be_left(lab: Lab) -> None:
@@ -255,3 +255,48 @@ def test_a_replica_cannot_be_untracked(lab: Lab) -> None:
     with pytest.raises(psycopg.Error) as refusal:
         lab.run("r1", "select coordination.untrack('DummyItem')")
     assert refusal.value.sqlstate == "PC010"
+
+
+def test_a_newly_tracked_table_brings_the_rows_that_it_has(lab: Lab) -> None:
+    for part in ("writer", "r1"):
+        lab.run(part, "create table old (id bigint primary key, name text, price numeric)")
+    lab.run("writer", "insert into old select n, 'row ' || n from generate_series(1, 25) n")
+    lab.write('insert into "DummyItem" ("Name") values (\'follows already\')')
+    lab.quiet()
+    lab.run("r1", "select coordination.replicate('old')")
+    lab.run("writer", "select coordination.track('old', null, 'two-phase', 'compensate')")
+    lab.quiet()
+    rows = "select * from old order by id"
+    assert lab.run("r1", rows) == lab.run("writer", rows)
+    # A column that was added and filled before anybody called track again.
+    for part in ("writer", "r1"):
+        lab.run(part, "alter table old add column note text")
+    lab.run("writer", "update old set note = 'new' where id <= 3")
+    lab.run("r1", "select coordination.replicate('old')")
+    event = lab.write("select coordination.track('old')")
+    lab.quiet()
+    assert lab.run("r1", rows) == lab.run("writer", rows)
+    count = 'select "PayloadCount" from coordination."AppEvent" where "Id" = %s'
+    assert lab.value("writer", count, event) == 3
+    # Called again it keeps what it was told before, and sends nothing.
+    kept = "select mode, on_conflict from coordination.entity where name = 'old'"
+    assert lab.run("writer", kept) == [("two-phase", "compensate")]
+    assert lab.write("select coordination.track('old', p_mode => 'replicate')") is None
+    assert lab.run("writer", kept) == [("replicate", "compensate")]
+
+
+def test_cancelling_the_event_of_a_newly_tracked_table_removes_nothing(lab: Lab) -> None:
+    lab.run("writer", "create table old (id bigint primary key); insert into old values (1), (2)")
+    event = lab.write("select coordination.track('old')")
+    lab.publish()
+    while lab.network:
+        lab.deliver(lab.network.pop(0))
+    lab.run("coordinator", "select coordination.cancel(%s)", event)
+    lab.settle()
+    assert lab.writer_state(event) == "Canceled"
+    assert lab.run("writer", "select count(*) from old") == [(2,)]
+
+
+def test_a_table_may_be_tracked_without_its_rows(lab: Lab) -> None:
+    lab.run("writer", "create table old (id bigint primary key); insert into old values (1), (2)")
+    assert lab.write("select coordination.track('old', p_with_rows => false)") is None

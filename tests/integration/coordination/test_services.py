@@ -89,6 +89,24 @@ async def test_a_check_of_the_reader_vetoes(newest_server: TestServer) -> None:
         assert count == 2
 
 
+async def test_a_check_that_raises_is_a_veto_and_the_reader_goes_on(
+    newest_server: TestServer,
+) -> None:
+    async def check(event: int, changes: Sequence[Change]) -> str | None:
+        if changes[0].content["Name"] == "odd":
+            raise LookupError("no such price list")
+
+    async with open_house(newest_server, checks=[check]) as house:
+        event = await _write(house, _add(1, "odd"), mode="two-phase")
+        assert await house.until_finished(event) == "Canceled"
+        reason = "select reason from coordination.events where event_id = %s"
+        [(text,)] = await house.run("coordinator", reason, event)
+        assert "the check check failed: LookupError: no such price list" in text
+        following = await _write(house, _add(1, "even"), mode="two-phase")
+        assert await house.until_finished(following) == "Committed"
+        assert house.services["lists"].is_running
+
+
 async def test_a_check_that_is_overtaken_by_a_cancellation_harms_nobody(
     newest_server: TestServer,
 ) -> None:

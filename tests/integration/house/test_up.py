@@ -211,7 +211,7 @@ def test_the_password_of_a_first_start_that_was_interrupted_is_not_lost(start: S
 
 
 @pytest.mark.slow
-def test_everything_moves_behind_one_port(start: Start) -> None:
+def test_everything_moves_behind_one_port(start: Start, folder: Path) -> None:
     process = start("--port", "0", "--sample")
     table = addresses(process)
     dsn, url = table["database (embedded)"], table["console"].removesuffix("/console")
@@ -222,7 +222,10 @@ def test_everything_moves_behind_one_port(start: Start) -> None:
         timeout_seconds=PATIENCE_SECONDS,
     )
     assert httpx.get(f"{url}/exchange/v1/health").status_code == 200
-    assert httpx.get(f"{url}/coordination/v1/events").status_code == 200
+    token = (folder / "coordination.token").read_text().strip()
+    bearer = {"Authorization": f"Bearer {token}"}
+    assert httpx.get(f"{url}/coordination/v1/events", headers=bearer).status_code == 200
+    assert httpx.get(f"{url}/coordination/v1/events").status_code == 401
     # Without a token the intake tells nobody anything, which is an answer of its own server.
     assert httpx.get(f"{url}/intake/v1/servers").json()["code"] == "web_token_missing"
     moved: tuple[LiteralString, ...] = (

@@ -53,10 +53,10 @@ def make_application(
     replicas: list[Shape] | None = None,
     *,
     after_timeout: timedelta = AFTER_TIMEOUT_DEFAULT,
-    token: str | None = None,
+    token: str,
     is_stopping: Callable[[], bool] = lambda: False,
 ) -> FastAPI:
-    """Build the application; with a token every request must bear it.
+    """Build the application; every request must carry the token.
 
     `shapes` are the Writer's entities, `replicas` the Reader's tables of them, where known.
     `is_stopping` ends the streams of changes, which would go on for as long as their clients.
@@ -71,9 +71,8 @@ def make_application(
         )
     )
     app.add_middleware(BodyLimit, limit_bytes=BODY_BYTES_MOST)
-    guards = [Depends(_guard(hash_token(token)))] if token else []
-    guards.append(Depends(_refuse_unknown_parameters))
-    router = APIRouter(prefix=PREFIX, dependencies=guards)
+    guards = (_guard(hash_token(token)), _refuse_unknown_parameters)
+    router = APIRouter(prefix=PREFIX, dependencies=[Depends(guard) for guard in guards])
 
     async def wait(after: int | None) -> None:
         if after is not None:
@@ -100,7 +99,10 @@ def make_application(
 def _guard(stored: str) -> Callable[[Request], Awaitable[None]]:
     async def guard(request: Request) -> None:
         if not is_token_of(bearer_token(request), stored):
-            raise TokenMissing("nobody has this token", hint="ask who runs the Gateway for one")
+            raise TokenMissing(
+                "the token is missing or wrong",
+                hint="send Authorization: Bearer, with the token in coordination.token",
+            )
 
     return guard
 

@@ -62,7 +62,7 @@ class Gateway(Service):
         host: str = "127.0.0.1",
         port: int = 0,
         after_timeout: timedelta = AFTER_TIMEOUT_DEFAULT,
-        token: str | None = None,
+        token: str,
         http: HttpSettings | None = None,
         publish: Callable[[ASGIApp], AbstractAsyncContextManager[None]] | None = None,
     ) -> None:

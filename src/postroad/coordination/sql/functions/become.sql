@@ -1,5 +1,5 @@
 -- Makes this database a Writer, a Coordinator or a Reader under a name, with the queues that the part needs.
--- Called again it changes nothing.  Raises PC002 for an unknown part, PC009 where a Writer and a Reader would share a database or
+-- Called again it changes nothing.  Without a name the present one stays; a new Writer is called writer, a new Coordinator main.  Raises PC002 for an unknown part, PC009 where a Writer and a Reader would share a database or
 -- the name differs, PC006 for a name that is no consumer's.
 create or replace function coordination.become(p_role text, p_name text) returns void
 language plpgsql security definer set search_path from current as $$
@@ -11,6 +11,8 @@ begin
     perform coordination._refuse('PC002', format('%s is no part of coordination', p_role),
       'writer, coordinator or reader');
   end if;
+  v_name := (select n.name from coordination.node n where n.role = p_role);
+  p_name := coalesce(p_name, v_name, case p_role when 'writer' then 'writer' when 'coordinator' then 'main' else '' end);
   if p_name !~ '^[a-z][a-z0-9_]{0,11}$' then
     perform coordination._refuse('PC006', format('%s is no name of a %s', left(p_name, 80), p_role),
       'lower-case letters, digits and underscores, 12 at most');

@@ -1,14 +1,20 @@
--- From now on every change of the table is written, in the transaction that makes it, as an event: whoever makes
--- it, in whatever language, by one row or by a million.  Called again after the table was altered, or to change the settings.
--- Locks the table against writers for a moment.  Raises PC001 for an unknown table, PC003, PC004, PC006, PC007, PC010.
+-- Writes every change of the table, from now on and in the transaction that makes it, as an event: by any program, one row or a million.
+-- Called again after the table was altered, or to change the mode or the policy; null keeps them (replicate and refuse at first).
+-- Rows that Readers do not have are sent as an event of this transaction: those of a table that was not tracked, and those that have values in
+-- columns that were added since.  p_with_rows false leaves them out, for Readers that have yet to take their first snapshot.
+-- Locks the table against writers until the end of the transaction.  Raises PC001 for an unknown table, PC003, PC004, PC006, PC007, PC010.
 create or replace function coordination.track(
-  p_table text, p_entity text default null, p_mode text default 'replicate', p_on_conflict text default 'refuse')
+  p_table text, p_entity text default null, p_mode text default null, p_on_conflict text default null,
+  p_with_rows boolean default true)
 returns text
 language plpgsql security definer set search_path from current as $$
 declare
   v_table    regclass := coordination._find_table(p_table);
   v_entity   coordination.entity;
   v_name     text;
+  v_known    text[];
+  v_rows     text;
+  v_found    boolean;
   v_function text;
   v_operation text;
 begin
@@ -19,8 +25,10 @@ begin
   end if;
   perform coordination._lock(0);
   v_name := coalesce(p_entity, (select c.relname from pg_class c where c.oid = v_table));
+  select e.columns into v_known from coordination.entity e where e.name = v_name and e.role = 'tracked';
   v_entity := coordination._register(v_table, v_name, 'tracked');
-  update coordination.entity e set mode = p_mode, on_conflict = p_on_conflict where e.name = v_name;
+  update coordination.entity e set mode = coalesce(p_mode, e.mode), on_conflict = coalesce(p_on_conflict, e.on_conflict)
+  where e.name = v_name returning * into v_entity;
   v_function := quote_ident('capture_' || v_name);
   execute coordination._fill('capture', jsonb_build_object(
     'table', v_table,
@@ -28,7 +36,7 @@ begin
     'insert', coordination._type(v_name, 'Insert'),
     'update', coordination._type(v_name, 'Update'),
     'delete', coordination._type(v_name, 'Delete'),
-    'mode', quote_literal(p_mode),
+    'mode', quote_literal(v_entity.mode),
     'settings', coordination._settings(v_table),
     'new_image', coordination._image(v_table, 'n', v_entity.columns),
     'old_image', coordination._image(v_table, 'o', v_entity.columns),
@@ -46,6 +54,13 @@ begin
         when 'delete' then 'referencing old table as old_rows' else '' end,
       v_function);
   end loop;
+  if p_with_rows and not v_entity.columns <@ coalesce(v_known, '{}') then
+    v_rows := format('select %s from %s o where %s', coordination._list(v_entity.key_columns), v_table,
+      case when v_known is null then 'true' else coordination._list(
+        array(select c from unnest(v_entity.columns) c where c <> all (v_known)), '%I is not null', ' or ') end);
+    execute format('select exists (%s)', v_rows) into v_found;
+    if v_found then perform coordination._send_rows(v_entity, null, v_rows); end if;
+  end if;
   return v_name;
 end $$;
 

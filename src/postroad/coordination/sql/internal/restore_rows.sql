@@ -52,7 +52,7 @@ declare
 begin
   done := 0;
   execute format('select count(*) from (%s) n where case $2 when ''erase'' then n."coordination before" is null and n."coordination after" is not null '
-    'else n."coordination before" is not null end', v_net) into wanted using p_event, p_step;
+    'else n."coordination before"::text is distinct from n."coordination after"::text and n."coordination before" is not null end', v_net) into wanted using p_event, p_step;
   if wanted = 0 then return; end if;
   v_columns := coordination._columns_of(p_entity, p_event);
   v_others := array(select c from unnest(v_columns) c where c <> all (v_keys));
@@ -65,7 +65,7 @@ begin
   else
     if v_others <> '{}' then
       execute format('update %s o set (%s) = row(%s) from (%s) n cross join lateral json_to_record(n."coordination before") as r (%s) %s '
-        'where n."coordination before" is not null and n."coordination after" is not null and %s and %s',
+        'where n."coordination before"::text <> n."coordination after"::text and %s and %s',
         v_table, coordination._list(v_others), coordination._values(v_table, 'r', v_others), v_net,
         coordination._definitions(v_table, v_others), v_after, v_key, coordination._same('o', 'a', v_others)) using p_event;
       get diagnostics done = row_count;
@@ -157,12 +157,13 @@ begin
     coordination._definitions(coordination._table(p_entity), (p_entity).key_columns),
     coordination._list((p_entity).key_columns, 'o.%1$I = n.%1$I', ' and '))
   using p_event."Id", coordination.current_event(), (p_entity).name;
-  perform coordination._tell_rows(p_entity, p_event."Id");
+  perform coordination._send_rows(p_entity, p_event."Id", coordination._net(p_entity));
 end $$;
 
--- Writes the rows that an event was about, as they are now, into this transaction's event, so that Readers agree: rows that
--- are there as updates, those that are gone as deletes.
-create or replace function coordination._tell_rows(p_entity coordination.entity, p_event bigint) returns void
+-- Writes rows as they are now into this transaction's event, so that Readers agree: rows that are there as updates, those that are
+-- gone as deletes.  p_keys is a query of their keys, with an event as $1.  An update has its own image as before-image: cancelling it
+-- changes nothing.
+create or replace function coordination._send_rows(p_entity coordination.entity, p_event bigint, p_keys text) returns void
 language plpgsql set search_path from current
 set timezone = 'UTC' set datestyle = 'ISO' set intervalstyle = 'postgres' set extra_float_digits = 1 set bytea_output = 'hex'
 as $$
@@ -183,7 +184,7 @@ begin
     'case when o.%1$I is not null then %3$s end '
     'from (%4$s) n left join %5$s o on %6$s',
     v_keys[1], coordination._image(v_table, 'n', v_keys), coordination._image(v_table, 'o', (p_entity).columns),
-    coordination._net(p_entity), v_table, coordination._list(v_keys, 'o.%1$I = n.%1$I', ' and '))
+    p_keys, v_table, coordination._list(v_keys, 'o.%1$I = n.%1$I', ' and '))
   using p_event, v_event, v_from, v_update, v_delete;
   get diagnostics v_count = row_count;
   if v_count > 0 then
