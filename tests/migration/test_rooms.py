@@ -91,6 +91,7 @@ BACK = {
         alter table coordination.reader drop column generation;
         drop table coordination.removed_reader, coordination.unrestored;
         alter table coordination.payload drop column changed;
+        alter table coordination."WriterEvent" drop column "RollbackReason" cascade;
     """,
     "intake": """
         alter table intake.imported_files drop column traceparent, drop column lost_workers;

@@ -168,6 +168,31 @@ def retry(application: Application, event_id: int, reader: str | None, as_json: 
 
 @coordination.command()
 @click.argument("event_id", type=int)
+@click.option("--reader", required=True, help="The reader where it is parked.")
+@dry_run_option
+@json_option
+@pass_application
+def skip(
+    application: Application, event_id: int, reader: str, is_dry_run: bool, as_json: bool
+) -> None:
+    """Drop a parked event at one reader, which then lacks what the event changed.
+
+    Later changes of the same rows, or a snapshot, bring it up to date.
+
+    Example: postroad coordination skip 42 --reader lists
+    """
+
+    async def do(connection: AsyncConnection[Any]) -> None:
+        async with connection.transaction(force_rollback=is_dry_run):
+            await operations.skip(connection, event_id, reader)
+
+    _at_coordinator(application, do)
+    verb = "would be skipped" if is_dry_run else "is skipped"
+    _say(f"event {event_id} {verb} at {reader}", as_json, event_id=event_id, reader=reader)
+
+
+@coordination.command()
+@click.argument("event_id", type=int)
 @click.option("--reason", default="cancelled by an operator", show_default=True)
 @dry_run_option
 @json_option

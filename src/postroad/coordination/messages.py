@@ -7,6 +7,7 @@
 | `decisions` | `co_decide` | what was decided; up to where every Reader has finished |
 | `ask` | `co_decide` | a Reader shall say how far it is |
 | `retry` | `co_decide` | an event shall be tried again |
+| `skip` | `co_decide` | a Reader shall drop a parked event |
 | `snapshot` | `co_decide` | a Reader was removed and is back: it shall take a snapshot |
 
 A message may come twice, late or never: it repeats facts that are in the sender's database. Fields
@@ -50,6 +51,7 @@ _EVENT = {
         "correlation_id": {"type": "string", "format": "uuid"},
         "cancels": {"type": ["integer", "null"]},
         "traceparent": _TEXT_OR_NULL,
+        "rollback": _TEXT_OR_NULL,
     },
 }
 _REPORT = {
@@ -107,6 +109,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     ),
     "ask": _message("ask", ["reader"], reader={"type": "string"}),
     "retry": _message("retry", ["id"], id=_ID, reader=_TEXT_OR_NULL),
+    "skip": _message("skip", ["id", "reader"], id=_ID, reader={"type": "string"}),
     "snapshot": _message(
         "snapshot",
         ["reader", "generation", "newest"],

@@ -12,10 +12,11 @@ from postroad.coordination.calls import said_async
 from postroad.coordination.snapshot import take_snapshot
 from postroad.coordination.steady import notify
 
-__all__ = ["cancel", "purge", "remove_reader", "retry", "set_voter", "take_snapshot"]
+__all__ = ["cancel", "purge", "remove_reader", "retry", "set_voter", "skip", "take_snapshot"]
 
 CANCEL = "select coordination.cancel(%s, %s)" + trace.FOLLOWED
 RETRY = "select coordination.retry(%s, %s)" + trace.FOLLOWED
+SKIP = "select coordination.skip(%s, %s)" + trace.FOLLOWED
 
 
 async def cancel(
@@ -34,6 +35,13 @@ async def retry(connection: AsyncConnection[Any], event_id: int, reader: str | N
     """Try a parked event again, or a rollback that the Writer refused. Raises EventNotFound."""
     async with said_async():
         await connection.execute(RETRY, (event_id, reader, trace.line()))
+    await _wake(connection)
+
+
+async def skip(connection: AsyncConnection[Any], event_id: int, reader: str) -> None:
+    """Drop a parked event at one reader, for good. Raises EventNotFound if it is not parked."""
+    async with said_async():
+        await connection.execute(SKIP, (event_id, reader, trace.line()))
     await _wake(connection)
 
 

@@ -81,7 +81,7 @@ class Writer(Service):
             queue=calls.DECISIONS,
             consumer="writer",
             call="coordination.finish({})",
-            posts_to=(),
+            posts_to=(calls.EVENTS,),
             listen=listen,
         )
         self.upkeep = Upkeep(dsn, keep=keep)

@@ -72,6 +72,31 @@ def test_events_are_listed_shown_cancelled_and_tried_again(call: tuple[Lab, Any]
     assert lab.value("coordinator", "select is_voter from coordination.reader") is False
 
 
+def test_a_parked_event_can_be_skipped(call: tuple[Lab, Any]) -> None:
+    lab, run = call
+    lab.run("lists", 'alter table "DummyItem" alter "Name" type varchar(5)')
+    poison = lab.write('insert into "DummyItem" ("Id", "Name") values (1, \'much too long\')')
+    behind = lab.write('insert into "DummyItem" ("Id", "Name") values (2, \'fine\')')
+    lab.settle()
+    assert lab.state(behind) == "Activated"
+    early = run("skip", str(behind), "--reader", "lists")
+    assert getattr(early.exception, "code", None) == "PC005"
+    assert "would be" in run("skip", str(poison), "--reader", "lists", "--dry-run").output
+    assert run("skip", str(poison), "--reader", "lists").exit_code == 0
+    lab.collect_decisions()
+    lab.settle()
+    assert lab.run("lists", 'select "Id" from "DummyItem"') == [(2,)]
+    assert lab.state(behind) == "Committed"
+    shown = json.loads(run("show", str(poison), "--json").output)
+    assert shown["readers"][0]["state"] == "Canceled"
+    assert "skipped by an operator" in shown["readers"][0]["reason"]
+    assert json.loads(run("readers", "--json").output)[0]["parked"] == 0
+    # What was skipped comes with the next change of the row.
+    lab.write('update "DummyItem" set "Name" = \'short\' where "Id" = 1')
+    lab.settle()
+    lab.assert_same("lists")
+
+
 def test_a_snapshot_is_taken_from_the_command_line(call: tuple[Lab, Any]) -> None:
     lab, run = call
     lab.write('insert into "DummyItem" ("Name") select \'x\' from generate_series(1, 50)')

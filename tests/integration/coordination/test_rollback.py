@@ -573,3 +573,24 @@ def test_compensating_keeps_only_the_rows_that_others_use(open_a_lab: OpenLab) -
     # 9 needs 3, and 3 needs 2; nobody uses the others.
     assert lab.run("writer", 'select "Id" from "DummyNode" order by 1') == [(2,), (3,), (9,)]
     lab.assert_same()
+
+
+def test_a_refused_rollback_is_shown_until_it_is_done(open_a_lab: OpenLab) -> None:
+    lab = _prepared(open_a_lab)
+    event = lab.write('update "DummyItem" set "Name" = \'bad\'', mode="two-phase")
+    lab.write('update "DummyItem" set "Name" = \'mine\' where "Id" = 1')
+    lab.run("r1", "update coordination.progress set max_attempts = 1000")
+    lab.settle()
+    seen = "select state, reason, finished_at is null from coordination.events where event_id = %s"
+    assert lab.writer_state(event) == "Canceling"
+    [(state, reason, is_open)] = lab.run("coordinator", seen, event)
+    assert (state, is_open) == ("Canceling", True)
+    assert "1 of 3 rows of DummyItem were changed since" in reason
+    # Mended, and tried again.
+    lab.write('update "DummyItem" set "Name" = \'bad\' where "Id" = 1')
+    lab.run("coordinator", "select coordination.retry(%s)", event)
+    lab.collect_decisions()
+    lab.run("r1", 'alter table "DummyItem" drop constraint "DummyItem_Name_check"')
+    lab.settle()
+    assert lab.state(event) == lab.writer_state(event) == "Canceled"
+    lab.assert_same()

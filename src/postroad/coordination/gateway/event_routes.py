@@ -41,7 +41,13 @@ class Accepted(BaseModel):
     """What was asked for is on its way."""
 
     event_id: int
-    accepted: Literal["cancel", "retry"]
+    accepted: Literal["cancel", "retry", "skip"]
+
+
+class Skip(BaseModel):
+    """Where a parked event is dropped."""
+
+    reader: Annotated[str, Field(max_length=80, pattern=r"^[^\x00]*$")]
 
 
 class EventRoutes:
@@ -100,6 +106,15 @@ class EventRoutes:
             **kinds,
         )
         router.add_api_route(
+            "/events/{event_id}/skip",
+            self.skip_event,
+            methods=["POST"],
+            summary="Drop a parked event at one reader",
+            status_code=202,
+            responses=problem_responses(404, 422, 503),
+            **kinds,
+        )
+        router.add_api_route(
             "/readers", self.list_readers, summary="The readers and how far they are", **kinds
         )
 
@@ -153,6 +168,12 @@ class EventRoutes:
         """Try a parked event, or a refused rollback, again."""
         await self._heard(event_id, lambda each: operations.retry(each, event_id))
         return Accepted(event_id=event_id, accepted="retry")
+
+    async def skip_event(self, event_id: EventId, body: Skip) -> Accepted:
+        """Drop a parked event at one reader."""
+        async with self._coordinator.connection() as connection:
+            await operations.skip(connection, event_id, body.reader)
+        return Accepted(event_id=event_id, accepted="skip")
 
     async def list_readers(self) -> list[status.ReaderStatus]:
         """List the readers that the Coordinator knows."""

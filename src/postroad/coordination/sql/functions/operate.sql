@@ -39,6 +39,20 @@ begin
     mbus.trace_headers());
 end $$;
 
+-- Drops a parked event at one reader, for good: what it changed is missing there until later changes, or a snapshot, bring it.
+-- Raises PC005 for an event that is not parked at the reader, PC010.
+create or replace function coordination.skip(p_event bigint, p_reader text) returns void
+language plpgsql security definer set search_path from current as $$
+begin
+  perform coordination._require('coordinator');
+  if not exists (select from coordination.reader_event r where r.event_id = p_event and r.reader = p_reader and r.is_parked) then
+    perform coordination._refuse('PC005', format('event %s is not parked at reader %s', p_event, left(p_reader, 80)),
+      'only a parked event can be skipped; show it with: postroad coordination show ' || p_event);
+  end if;
+  perform mbus.post_co_decide(jsonb_build_object('version', 1, 'kind', 'skip', 'id', p_event, 'reader', p_reader),
+    mbus.trace_headers());
+end $$;
+
 -- Whether a reader has a say.  One that is away for long keeps its place and catches up, but stops nobody.
 -- Raises PC008 for an unknown reader, PC010.
 create or replace function coordination.set_voter(p_reader text, p_is_voter boolean) returns void

@@ -73,7 +73,8 @@ language sql stable set search_path from current as $$
   select jsonb_build_object('id', e."Id", 'position', e."Position", 'count', e."PayloadCount", 'mode', e."Mode",
     'type', (select t."Name" from coordination."AppEventType" t where t."Id" = e."AppEventTypeId"),
     'entities', e."Entities", 'date', e."Date", 'published_at', e."PublishedAt",
-    'correlation_id', e."CorrelationId", 'cancels', e."Cancels", 'traceparent', e."TraceParent")
+    'correlation_id', e."CorrelationId", 'cancels', e."Cancels", 'traceparent', e."TraceParent",
+    'rollback', case when e."AppEventStatusId" = 10 then coalesce(e."Reason", 'not restored yet') end)
 $$;
 
 -- Tells again what has no outcome for too long: the message, or the answer, was lost.  Five hundred each time: first those that
@@ -107,3 +108,9 @@ begin
   if v_events is null then return 0; end if;
   return coordination._tell_events(v_events);
 end $$;
+
+-- Reports to the Coordinator that a rollback was refused, or that one that was refused is done.
+create or replace function coordination._report_rollback(p_event bigint) returns void
+language sql volatile set search_path from current as $$
+  select coordination._tell_events(array[coordination._describe(e)]) from coordination."AppEvent" e where e."Id" = p_event
+$$;

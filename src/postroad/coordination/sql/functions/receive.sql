@@ -15,6 +15,10 @@ begin
     perform coordination._receive_events(p_message -> 'events', p_deadline);
     update coordination.acknowledged a set writer_to = (p_message ->> 'finished_to')::bigint
     where a.writer_to < (p_message ->> 'finished_to')::bigint;
+    -- The Writer is done with these: the message that reported it was lost.
+    update coordination."WriterEvent" e set "RollbackReason" = null
+    where e."FinishedAt" is null and e."RollbackReason" is not null and e."Position" <= (select a.writer_to from coordination.acknowledged a);
+    if found then perform coordination._conclude(); end if;
   else
     perform coordination._receive_progress(p_message);
   end if;
@@ -55,6 +59,13 @@ begin
   from jsonb_to_recordset(p_events) e (id bigint, position bigint, mode text)
   join coordination.reader r on r.finished_to >= e.position
   where e.mode = 'replicate' and e.id <> all (coalesce(v_known, '{}'));
+  with reported as (
+    update coordination."WriterEvent" w set "RollbackReason" = e.rollback, "AppEventStatusId" = 10, "FinishedAt" = null
+    from jsonb_to_recordset(p_events) e (id bigint, rollback text)
+    where w."Id" = e.id and w."RollbackReason" is distinct from e.rollback
+    returning w."Id", e.rollback)
+  insert into coordination.history (event_id, states, at, by, note)
+  select r."Id", '{Canceling}', v_now, 'writer', r.rollback from reported r where r.rollback is not null;
   perform coordination._decide(v_two);
   perform coordination._conclude();
   -- Told again by the Writer: it has not heard the outcome.

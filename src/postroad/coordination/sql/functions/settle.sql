@@ -1,5 +1,5 @@
--- The Reader hears from the Coordinator: decisions, a question, that an event shall be tried again, or that it was removed and
--- must take a snapshot.
+-- Handles a message of the Coordinator at the Reader: decisions, a question, an event to try again or to skip, or that the Reader was
+-- removed and must take a snapshot.
 -- Repeating it is harmless.  Raises PC010.
 create or replace function coordination.settle(p_message jsonb) returns void
 language plpgsql security definer set search_path from current as $$
@@ -27,13 +27,16 @@ begin
       update coordination.staging s set parked_at = null, attempts = 0, next_try_at = null
       where s.event_id = (p_message ->> 'id')::bigint;
       update coordination.entity e set applied = null where e.role = 'replica';
+    elsif p_message ->> 'kind' = 'skip' then
+      select jsonb_agg(coordination._skip(s)) into v_told from coordination.staging s
+      where s.event_id = (p_message ->> 'id')::bigint and s.parked_at is not null;
     elsif p_message ->> 'kind' = 'snapshot' then
       update coordination.progress p set needs_snapshot = true,
         generation = greatest(p.generation, (p_message ->> 'newest')::integer)
       where p.generation <= (p_message ->> 'generation')::integer;
       return;
     end if;
-    v_told := coordination._advance();
+    v_told := coalesce(v_told, '[]') || coordination._advance();
     if p_message ->> 'kind' = 'ask' then v_told := v_told || coordination._reports(); v_finished := -1; end if;
   else
     return;

@@ -151,18 +151,28 @@ begin
     coordination._status(p_state), p_event.mode, p_event.position, p_event.count, p_event.entities, coordination.now(),
     p_event.cancels, nextval('coordination.number'))
   on conflict ("Id") do nothing;
-  if p_state = 'Canceled' then
+  if p_event.outcome = 'cancel' then
     insert into coordination.unrestored (event_id, entities) values (p_event.event_id, p_event.entities) on conflict do nothing;
   elsif p_event.cancels is not null then
     delete from coordination.unrestored u where u.event_id = p_event.cancels;
   end if;
-  insert into coordination.history (event_id, reader, states, by)
-  values (p_event.event_id, (select n.name from coordination.node n where n.role = 'reader'), p_states, 'reader');
+  insert into coordination.history (event_id, reader, states, by, note)
+  values (p_event.event_id, (select n.name from coordination.node n where n.role = 'reader'), p_states, 'reader',
+    case when p_state = 'Canceled' and p_event.outcome is distinct from 'cancel' then p_event.reason end);
   -- Parked at some time, perhaps: a retry takes the tries back, but not the reason.
   if p_event.reason is not null and p_event.vote is distinct from 'no' then
     perform coordination._clear_alert(coordination._parked_key(p_event.event_id));
   end if;
   return coordination._report(p_event, p_state);
+end $$;
+
+-- Drops a parked event that an operator gave up.
+create or replace function coordination._skip(p_event coordination.staging) returns jsonb
+language plpgsql set search_path from current as $$
+begin
+  p_event.reason := 'skipped by an operator: ' || coalesce(p_event.reason, '');
+  p_event.parked_at := null;
+  return coordination._close(p_event, 'Canceled', '{Canceled}');
 end $$;
 
 create or replace function coordination._close_applied(p_event coordination.staging) returns jsonb

@@ -84,7 +84,7 @@ begin
     from (
       select u."Id", d.outcome from coordination."WriterEvent" u
       left join coordination.decision d on d.event_id = u."Id"
-      where u."FinishedAt" is null and u."Position" <= v_low and (u."Mode" = 'replicate' or d.outcome is not null)) d
+      where u."FinishedAt" is null and u."RollbackReason" is null and u."Position" <= v_low and (u."Mode" = 'replicate' or d.outcome is not null)) d
     where d."Id" = e."Id"
     returning e."Id", d.outcome),
   noted as (

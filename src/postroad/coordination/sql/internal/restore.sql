@@ -30,12 +30,14 @@ begin
   exception when lock_not_available or deadlock_detected then
     update coordination."AppEvent" e set "Reason" = concat_ws('; ', v_reason, 'its rows are locked by another transaction')
     where e."Id" = p_event;
+    if v_event."AppEventStatusId" <> 10 then perform coordination._report_rollback(p_event); end if;
     return false;
   end;
   if v_left is not null and v_policy is distinct from 'compensate' then
     update coordination."AppEvent" e set "Reason" = concat_ws('; ', v_reason, v_left) where e."Id" = p_event;
     if v_event."AppEventStatusId" <> 10 then
       insert into coordination.history (event_id, states, by, note) values (p_event, '{Canceling}', 'writer', v_left);
+      perform coordination._report_rollback(p_event);
     end if;
     perform coordination._raise_alert(v_key, 'error', format('event %s could not be rolled back', p_event),
       v_left || '. Nothing was restored. Mend the rows, then: postroad coordination retry ' || p_event);
@@ -45,6 +47,7 @@ begin
   where e."Id" = p_event;
   insert into coordination.history (event_id, states, by, note) values (p_event, '{Canceled}', 'writer', v_left);
   perform coordination._clear_alert(v_key);
+  if v_event."AppEventStatusId" = 10 then perform coordination._report_rollback(p_event); end if;
   return true;
 end $$;
 

@@ -13,7 +13,9 @@ create table coordination."WriterEvent" (
   "Cancels"          bigint,
   "Deadline"         timestamptz,
   "ReceivedAt"       timestamptz not null default pg_catalog.clock_timestamp(),
-  "FinishedAt"       timestamptz
+  "FinishedAt"       timestamptz,
+  -- Why the Writer has not restored a cancelled event; until it has, the event is Canceling.
+  "RollbackReason"   text
 );
 create index "WriterEvent_unfinished_idx" on coordination."WriterEvent" ("Position") where "FinishedAt" is null;
 create index "WriterEvent_finished_idx" on coordination."WriterEvent" ("FinishedAt") where "FinishedAt" is not null;

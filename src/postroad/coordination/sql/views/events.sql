@@ -7,7 +7,8 @@ from coordination.history h cross join lateral unnest(h.states) with ordinality 
 create or replace view coordination.events as
 select e."Id" as event_id, e."Position" as position, coordination._status_name(e."AppEventStatusId") as state, e."Mode" as mode,
   t."Name" as type, e."Entities" as entities, e."PayloadCount" as payloads, e."Date" as created_at, e."FinishedAt" as finished_at,
-  e."Deadline" as deadline, e."CorrelationId" as correlation_id, e."Cancels" as cancels, d.outcome, d.reason, d.at as decided_at
+  e."Deadline" as deadline, e."CorrelationId" as correlation_id, e."Cancels" as cancels, d.outcome,
+  coalesce(e."RollbackReason", d.reason) as reason, d.at as decided_at
 from coordination."WriterEvent" e
 join coordination."AppEventType" t on t."Id" = e."AppEventTypeId"
 left join coordination.decision d on d.event_id = e."Id";

@@ -1,0 +1,2 @@
+-- breaks older: no
+alter table coordination."WriterEvent" add column "RollbackReason" text;
