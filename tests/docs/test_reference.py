@@ -81,6 +81,7 @@ def test_every_setting_is_documented_with_its_variable() -> None:
     for name, field, _ in setting_page.settings():
         assert f"| `{name}` | `{setting_page.variable(name)}` |" in text
         assert field.description, f"{name} does not say what it means"
+    assert "PydanticUndefined" not in text
 
 
 def test_every_error_is_documented_with_what_to_do() -> None:

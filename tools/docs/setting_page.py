@@ -73,7 +73,8 @@ def _walk(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, Any, str]]
             inside = f"{name}.<name>" if get_origin(field.annotation) is dict else name
             yield from _walk(nested, f"{prefix}{inside}.")
         else:
-            yield f"{prefix}{name}", field, _shown(field.default)
+            default = field.get_default(call_default_factory=True, validated_data={})
+            yield f"{prefix}{name}", field, "required" if field.is_required() else _shown(default)
 
 
 def _nested(kind: Any) -> Any:
@@ -84,7 +85,7 @@ def _nested(kind: Any) -> Any:
 
 
 def _shown(value: Any) -> str:
-    if value is None:
+    if value is None or value in ((), [], {}):
         return "none"
     if isinstance(value, bool):
         return "true" if value else "false"
