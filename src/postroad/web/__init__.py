@@ -1,10 +1,10 @@
-"""What every HTTP room stands on: errors as problem+json, tokens, pages, limits, the server.
+"""Shared by every HTTP service: errors as problem+json, tokens, pages, limits, the server.
 
-A room builds its routes with FastAPI and calls `prepare(app)` once; from then on each error of
+A component builds its routes with FastAPI and calls `prepare(app)` once; from then on each error of
 Postroad's tree, each refused body and each unavailable database answers as `application/
-problem+json` with the status that belongs to its kind.
+problem+json` with the status of its kind.
 
-Names are imported when they are first used: who needs a token must not wait for FastAPI.
+Names are imported when they are first used: a command that needs a token does not load FastAPI.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         TokenMissing,
         WebError,
     )
-    from postroad.web.limits import BodyLimit
+    from postroad.web.limits import BodyLimit, TokenCheck
     from postroad.web.problems import PROBLEM_MEDIA_TYPE, Problem, problem_responses
     from postroad.web.server import WebServer
     from postroad.web.tokens import bearer_token, hash_token, is_token_of, new_token
@@ -43,6 +43,7 @@ __all__ = [
     "Problem",
     "RequestInvalid",
     "ResourceMissing",
+    "TokenCheck",
     "TokenMissing",
     "WebError",
     "WebServer",
@@ -61,7 +62,7 @@ __all__ = [
 _HOMES = {
     **dict.fromkeys(("BEARER", "prepare"), "application"),
     **dict.fromkeys(("Page", "decode_cursor", "encode_cursor", "page_of"), "cursors"),
-    "BodyLimit": "limits",
+    **dict.fromkeys(("BodyLimit", "TokenCheck"), "limits"),
     **dict.fromkeys(("PROBLEM_MEDIA_TYPE", "Problem", "problem_responses"), "problems"),
     "WebServer": "server",
     **dict.fromkeys(("bearer_token", "hash_token", "is_token_of", "new_token"), "tokens"),

@@ -8,6 +8,7 @@ WebError
 ├── Forbidden          403  known, and not allowed to
 ├── OriginNotAllowed   403  sent by a page of another site
 ├── ResourceMissing    404
+├── BodyTooSlow        408  the client stopped sending the body, or sends it too slowly
 ├── Conflict           409  contradicts what is already stored
 ├── BodyTooLarge       413
 ├── MediaTypeRefused   415
@@ -28,6 +29,7 @@ from postroad.errors import Kind, PostroadError
 
 __all__ = [
     "BodyTooLarge",
+    "BodyTooSlow",
     "ComponentUnavailable",
     "Conflict",
     "CursorInvalid",
@@ -99,6 +101,12 @@ class Conflict(WebError, kind="refused"):
     """The request contradicts what is already stored; nothing was changed."""
 
     status = 409
+
+
+class BodyTooSlow(WebError, kind="refused"):
+    """The client stopped sending the body, or sends it too slowly."""
+
+    status = 408
 
 
 class BodyTooLarge(WebError, kind="refused"):

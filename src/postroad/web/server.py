@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 
 from postroad.errors import PostroadError
 from postroad.service import Service
+from postroad.web.limits import BodyPace
 from postroad.web.origins import OriginCheck
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ class TlsInvalid(PostroadError):
 class WebServer(Service):
     """Serves one application until it is stopped; port 0 takes a free one.
 
-    Every request passes the checks of `OriginCheck` first. `http` names the hosts and proxies that
-    are trusted; X-Forwarded headers of other clients are ignored.
+    Every request passes the checks of `OriginCheck` and `BodyPace` first. `http` names the hosts
+    and proxies that are trusted; X-Forwarded headers of other clients are ignored.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class WebServer(Service):
     ) -> None:
         super().__init__(name)
         self.app = OriginCheck(
-            app,
+            BodyPace(app),
             host=host,
             public_url=http.public_url if http else None,
             allowed_hosts=http.allowed_hosts if http else (),

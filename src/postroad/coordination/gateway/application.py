@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from datetime import timedelta
@@ -20,12 +20,10 @@ from postroad.coordination.gateway.shapes import Shape
 from postroad.coordination.gateway.waiting import wait_for_event
 from postroad.postgres.connections import network_parameters
 from postroad.web import (
+    BEARER,
     BodyLimit,
     RequestInvalid,
-    TokenMissing,
-    bearer_token,
-    hash_token,
-    is_token_of,
+    TokenCheck,
     prepare,
     problem_responses,
 )
@@ -71,8 +69,9 @@ def make_application(
         )
     )
     app.add_middleware(BodyLimit, limit_bytes=BODY_BYTES_MOST)
-    guards = (_guard(hash_token(token)), _refuse_unknown_parameters)
-    router = APIRouter(prefix=PREFIX, dependencies=[Depends(guard) for guard in guards])
+    app.add_middleware(TokenCheck, token=token, prefix=PREFIX)
+    guards = [Depends(_refuse_unknown_parameters), Depends(BEARER)]
+    router = APIRouter(prefix=PREFIX, dependencies=guards)
 
     async def wait(after: int | None) -> None:
         if after is not None:
@@ -94,17 +93,6 @@ def make_application(
         ).add_to(router)
     app.include_router(router)
     return app
-
-
-def _guard(stored: str) -> Callable[[Request], Awaitable[None]]:
-    async def guard(request: Request) -> None:
-        if not is_token_of(bearer_token(request), stored):
-            raise TokenMissing(
-                "the token is missing or wrong",
-                hint="send Authorization: Bearer, with the token in coordination.token",
-            )
-
-    return guard
 
 
 async def _refuse_unknown_parameters(request: Request) -> None:

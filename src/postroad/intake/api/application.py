@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI
 from psycopg_pool import ConnectionPool
 
 from postroad import __version__
@@ -16,18 +16,11 @@ from postroad.intake.engine import Engine, open_engine
 from postroad.intake.notifying import create_queues
 from postroad.postgres import open_pool
 from postroad.vault import Vault
-from postroad.web import (
-    BodyLimit,
-    TokenMissing,
-    bearer_token,
-    hash_token,
-    is_token_of,
-    prepare,
-    problem_responses,
-)
+from postroad.web import BEARER, BodyLimit, TokenCheck, prepare, problem_responses
 
 __all__ = ["create_api"]
 
+PREFIX = "/intake/v1"
 BODY_BYTES_MOST = 256 * 1024
 
 
@@ -42,11 +35,6 @@ class Tools:
 
 def create_api(context: IntakeContext, token: str) -> FastAPI:
     """Make the application; callers must carry the token."""
-    stored = hash_token(token)
-
-    def check(request: Request) -> None:
-        if not is_token_of(bearer_token(request), stored):
-            raise TokenMissing("nobody has this token", hint="ask the administrator for one")
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -68,12 +56,13 @@ def create_api(context: IntakeContext, token: str) -> FastAPI:
         redoc_url=None,
     )
     router = APIRouter(
-        prefix="/intake/v1",
-        dependencies=[Depends(check)],
+        prefix=PREFIX,
+        dependencies=[Depends(BEARER)],
         responses=problem_responses(401, 404, 409, 422, 503),
     )
     router.include_router(servers.router)
     router.include_router(files.router)
     app.include_router(router)
     app.add_middleware(BodyLimit, limit_bytes=BODY_BYTES_MOST)
+    app.add_middleware(TokenCheck, token=token, prefix=PREFIX)
     return prepare(app)
