@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import html
+import json
 import logging
 from http import HTTPStatus
+from importlib import resources
 from typing import Any
 
 import psycopg
@@ -12,7 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.security import HTTPBearer
 from psycopg_pool import PoolTimeout
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse
+from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from postroad.errors import PostroadError
 from postroad.web.errors import RequestInvalid
@@ -26,18 +29,65 @@ BEARER = HTTPBearer(auto_error=False, description="The token that an administrat
 
 logger = logging.getLogger(__name__)
 
+DOCS_FILES = {
+    "start.js": "text/javascript",
+    "swagger-ui-bundle.js": "text/javascript",
+    "swagger-ui.css": "text/css",
+}
+# Swagger UI sets styles of elements and draws icons from data: URLs; its scripts are files.
+DOCS_POLICY = (
+    "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    "object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+DOCS_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
+<link rel="stylesheet" href="{docs}/swagger-ui.css"></head>
+<body><div id="ui"></div>
+<script src="{docs}/swagger-ui-bundle.js"></script><script src="{docs}/start.js"></script>
+</body></html>
+"""
+
 
 def prepare(app: FastAPI) -> FastAPI:
     """Give an application the house's answers to failures; returns it."""
+    _serve_docs(app)
     app.add_middleware(TraceContext)
     app.add_exception_handler(PostroadError, _own)
     app.add_exception_handler(RequestValidationError, _refused_body)
     app.add_exception_handler(HTTPException, _http)
     for unavailable in (psycopg.OperationalError, PoolTimeout):
         app.add_exception_handler(unavailable, _unavailable)
-    app.add_exception_handler(psycopg.DataError, _invalid_value)
+    for invalid in (psycopg.DataError, psycopg.errors.CheckViolation):
+        app.add_exception_handler(invalid, _invalid_value)
     app.add_exception_handler(Exception, _unforeseen)
     return app
+
+
+def _serve_docs(app: FastAPI) -> None:
+    """Serve Swagger UI from the package that ships it instead of from another site."""
+    docs_url, openapi_url = app.docs_url, app.openapi_url
+    if docs_url is None or openapi_url is None:
+        return
+    replaced = {docs_url, app.swagger_ui_oauth2_redirect_url}
+    app.router.routes = [
+        route for route in app.router.routes if getattr(route, "path", None) not in replaced
+    ]
+    script = f"SwaggerUIBundle({json.dumps({'url': openapi_url, 'dom_id': '#ui'})})"
+    page = DOCS_PAGE.format(title=html.escape(app.title), docs=docs_url)
+
+    async def answer(request: Request) -> Response:
+        name = request.path_params.get("name")
+        if name is None:
+            return HTMLResponse(page, headers={"Content-Security-Policy": DOCS_POLICY})
+        if name == "start.js":
+            return Response(script, media_type=DOCS_FILES[name])
+        if name not in DOCS_FILES:
+            raise HTTPException(HTTPStatus.NOT_FOUND)
+        content = resources.files("fastapi_swagger").joinpath("resources", name).read_bytes()
+        return Response(content, media_type=DOCS_FILES[name])
+
+    for path in (docs_url, f"{docs_url}/{{name}}"):
+        app.add_api_route(path, answer, include_in_schema=False, response_model=None)
 
 
 async def _own(_: Request, failure: Exception) -> JSONResponse:
@@ -100,8 +150,11 @@ async def _unavailable(_: Request, failure: Exception) -> JSONResponse:
 
 async def _invalid_value(_: Request, failure: Exception) -> JSONResponse:
     # Such as text with NUL, or a number out of range: the request is to blame, not the server.
+    assert isinstance(failure, psycopg.Error)  # noqa: S101 - registered for these classes
     logger.info("request_value_invalid", extra={"detail": str(failure).strip()})
-    return problem_response(problem_of(RequestInvalid("the database cannot store a value of it")))
+    rule = (failure.diag.constraint_name or "").replace("_", " ")
+    detail = f"a value breaks the rule: {rule}" if rule else "a value cannot be stored"
+    return problem_response(problem_of(RequestInvalid(detail)))
 
 
 async def _unforeseen(request: Request, failure: Exception) -> JSONResponse:

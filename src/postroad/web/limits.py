@@ -30,12 +30,13 @@ class TokenCheck:
         self._stored = hash_token(token)
         self._prefix = f"{prefix}/"
         # The description of the interface is public.
-        self._open = (f"{prefix}/openapi.json", f"{prefix}/docs")
+        self._open = (f"{prefix}/openapi.json", f"{prefix}/docs", f"{prefix}/docs/")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
         path = scope.get("path", "")
-        if scope["type"] == "http" and path.startswith(self._prefix) and path not in self._open:
+        is_open = path in self._open or path.startswith(self._open[-1])
+        if scope["type"] == "http" and path.startswith(self._prefix) and not is_open:
             try:
                 self._check(scope)
             except TokenMissing as refused:

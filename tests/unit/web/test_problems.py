@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import psycopg
@@ -149,3 +150,32 @@ def test_the_row_too_many_tells_that_there_is_a_next_page() -> None:
     assert page.cursor is not None
     assert decode_cursor(page.cursor, int) == (2,)
     assert page_of([1, 2], 2, lambda row: (row,)).cursor is None
+
+
+@pytest.mark.parametrize("failure", [psycopg.DataError("NUL"), psycopg.errors.CheckViolation("no")])
+def test_a_value_that_the_database_refuses_is_the_fault_of_the_request(failure: Exception) -> None:
+    app = FastAPI()
+
+    @app.get("/")
+    def fail() -> None:
+        raise failure
+
+    with TestClient(prepare(app), raise_server_exceptions=False) as client:
+        answer = client.get("/")
+        assert (answer.status_code, answer.json()["code"]) == (422, "web_request_invalid")
+
+
+def test_the_documentation_needs_no_other_site() -> None:
+    app = prepare(
+        FastAPI(title="Postroad <x>", docs_url="/v1/docs", openapi_url="/v1/openapi.json")
+    )
+    with TestClient(app) as client:
+        page = client.get("/v1/docs")
+        assert "http" not in page.text
+        assert "&lt;x&gt;" in page.text
+        assert "unsafe-eval" not in page.headers["content-security-policy"]
+        for name in re.findall(r'(?:src|href)="([^"]+)"', page.text):
+            assert client.get(name).status_code == 200, name
+        assert "/v1/openapi.json" in client.get("/v1/docs/start.js").text
+        assert client.get("/v1/docs/other.js").status_code == 404
+        assert list(client.get("/v1/openapi.json").json()["paths"]) == []
