@@ -40,7 +40,7 @@ def test_events_are_listed_shown_cancelled_and_tried_again(call: tuple[Lab, Any]
 
     listed = run("events", "--json")
     assert [(each["event_id"], each["state"]) for each in json.loads(listed.output)] == [
-        (parked, "Activated"),
+        (parked, "Processing"),
         (fine, "Committed"),
     ]
     assert "Committed" in run("events").output
@@ -78,7 +78,7 @@ def test_a_parked_event_can_be_skipped(call: tuple[Lab, Any]) -> None:
     poison = lab.write('insert into "DummyItem" ("Id", "Name") values (1, \'much too long\')')
     behind = lab.write('insert into "DummyItem" ("Id", "Name") values (2, \'fine\')')
     lab.settle()
-    assert lab.state(behind) == "Activated"
+    assert (lab.state(poison), lab.state(behind)) == ("Processing", "Prepared")
     early = run("skip", str(behind), "--reader", "lists")
     assert getattr(early.exception, "code", None) == "PC005"
     assert "would be" in run("skip", str(poison), "--reader", "lists", "--dry-run").output

@@ -358,3 +358,35 @@ def test_a_reader_that_announces_itself_stands_in_no_pages_way(lab: Lab) -> None
         staging.execute("update coordination.entity set applied = null")
         staging.commit()
         announced.result()
+
+
+def test_the_states_of_the_readers_are_visible_in_the_tables(open_a_lab: OpenLab) -> None:
+    lab = open_a_lab("r1", "r2")
+    event = lab.write("insert into \"DummyItem\" (\"Name\") values ('a'), ('b')", mode="two-phase")
+
+    def deliver() -> str:
+        while lab.network:
+            lab.deliver(lab.network.pop(0))
+        return lab.state(event)
+
+    lab.publish()
+    assert deliver() == "Activated"
+    lab.pull("r1", page=1)
+    lab.run("r1", "select coordination.announce()")
+    lab.collect("r1", "co_votes", ("coordinator",))
+    assert deliver() == "Preparing"
+    payloads = 'select "IsPublished", "Date" is not null from coordination."AppEventPayload"'
+    assert lab.run("r1", payloads) == [(True, True)]
+    lab.pull("r1")
+    lab.run("r2", "update coordination.progress set has_checks = true")
+    lab.pull("r2")
+    lab.run("r2", "select coordination.announce()")
+    lab.collect("r2", "co_votes", ("coordinator",))
+    # One has voted, the other has all of it and still asks its checks.
+    assert deliver() == "Processing"
+    lab.run("coordinator", "update coordination.reader set is_voter = false where name = 'r2'")
+    lab.run("r2", "select coordination.vote(%s)", event)
+    lab.collect("r2", "co_votes", ("coordinator",))
+    assert deliver() == "Committed"
+    published = 'select "IsPublished" from coordination."WriterEvent"'
+    assert lab.run("coordinator", published) == [(True,)]

@@ -140,6 +140,7 @@ begin
     update coordination.reader_event r set is_parked = false from coordination."WriterEvent" e
     where r.reader = v_reader and r.is_parked and e."Id" = r.event_id and e."Position" <= v_to;
   end if;
+  perform coordination._follow_readers(array(select (e ->> 'id')::bigint from jsonb_array_elements(p_message -> 'events') e));
   select array_agg(d.event_id) into v_again
   from jsonb_to_recordset(p_message -> 'events') e (id bigint, state text)
   join coordination.decision d on d.event_id = e.id where e.state not in ('Committed', 'Canceled');
@@ -154,3 +155,24 @@ begin
   -- Still not settled there although it was decided: the decision was lost.
   perform coordination._tell_decisions(v_again, '{}');
 end $$;
+
+-- Sets the state of undecided events to what their readers report: Preparing and Processing from the first of them, Prepared and
+-- Processed from the last.  Forward only.
+create or replace function coordination._follow_readers(p_events bigint[]) returns void
+language sql volatile set search_path from current as $$
+  update coordination."WriterEvent" e set "AppEventStatusId" = b."Id"
+  from (
+    select w."Id", min(s.rank) as lowest, max(s.rank) as highest
+    from coordination."WriterEvent" w
+    cross join coordination.reader r
+    left join coordination.reader_event x on x.event_id = w."Id" and x.reader = r.name
+    cross join lateral (
+      select coalesce((select t."Rank" from coordination."AppEventStatus" t where t."Name" = x.state),
+        case when r.finished_to >= w."Position" then 100 else 0 end) as rank) s
+    where w."Id" = any (p_events) and w."FinishedAt" is null
+    group by w."Id") n
+  join coordination."AppEventStatus" b on b."Name" = case when n.lowest >= 80 then 'Processed' when n.lowest >= 60 and n.highest >= 70 then 'Processing'
+    when n.lowest >= 60 then 'Prepared' when n.highest >= 50 then 'Preparing' end
+  join coordination."AppEventStatus" a on a."Rank" < b."Rank"
+  where e."Id" = n."Id" and a."Id" = e."AppEventStatusId"
+$$;

@@ -80,7 +80,8 @@ declare
 begin
   with done as (
     update coordination."WriterEvent" e set
-      "AppEventStatusId" = case when d.outcome = 'cancel' then 11 else 9 end, "FinishedAt" = coordination.now()
+      "AppEventStatusId" = case when d.outcome = 'cancel' then 11 else 9 end, "FinishedAt" = coordination.now(),
+      "IsPublished" = true
     from (
       select u."Id", d.outcome from coordination."WriterEvent" u
       left join coordination.decision d on d.event_id = u."Id"

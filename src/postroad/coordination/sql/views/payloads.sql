@@ -1,6 +1,6 @@
 -- Payloads as the seed names them.  Their status is not stored per row: the event's cursor says it for all of them.
 create or replace view coordination."AppEventPayload" as
-select p.id as "Id", e."IsPublished", e."Date", p.event_id as "AppEventId",
+select p.id as "Id", coalesce(e."IsPublished", s.event_id is not null) as "IsPublished", coalesce(e."Date", s.date) as "Date", p.event_id as "AppEventId",
   case when s.event_id is not null then case when s.vote is null then 2 else 3 end
        when e."AppEventStatusId" = 9 then 3 when e."IsPublished" then 4 else 1 end as "AppEventPayloadStatusId",
   p.after as "Content", p.sequence as "Sequence", t."Entity", t."Operation", p.type_id as "AppEventTypeId"
