@@ -157,7 +157,9 @@ def test_the_cookie_is_kept_from_scripts_and_other_sites(client: httpx.Client) -
     assert "samesite=lax" in cookie
     assert "path=/console" in cookie
     answer = client.get("/console/login")
-    assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+    policy = answer.headers["content-security-policy"]
+    assert "frame-ancestors 'none'" in policy
+    assert "script" not in policy
 
 
 def test_the_login_leads_nowhere_else(client: httpx.Client) -> None:
@@ -259,5 +261,7 @@ def test_health_metrics_and_docs_are_open(client: httpx.Client) -> None:
     assert client.get("/healthz").json() == {"status": "ok"}
     assert client.get("/readyz").text == "ready\n"
     assert "postroad_info" in client.get("/metrics").text
+    forwarded = client.get("/metrics", headers={"X-Forwarded-For": "10.0.0.1"})
+    assert (forwarded.status_code, forwarded.json()["code"]) == (401, "web_token_missing")
     assert client.get("/docs").status_code == 200
     assert client.get("/").headers["location"] == "/console/"

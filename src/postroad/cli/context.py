@@ -17,7 +17,7 @@ from postroad import logs
 from postroad.postgres.connections import connect
 from postroad.postgres.database import use_database
 from postroad.postgres.embedded import EmbeddedServer
-from postroad.postgres.server_user import data_folder_default
+from postroad.postgres.server_user import data_folder_default, make_data_folder
 from postroad.settings import Settings
 from postroad.settings_sources import LoadedSettings, load
 from postroad.web import new_token
@@ -86,7 +86,7 @@ class Application:
             return given.get_secret_value()
         path = self.data_folder / f"{service}.token"
         if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_data_folder(path.parent)
             # Linked into place: another process that starts at the same time reads a whole token.
             draft = path.with_suffix(f".{os.getpid()}")
             draft.touch(mode=0o600)
@@ -107,7 +107,7 @@ class Application:
             return Vault(settings.keys.get_secret_value().split(","))
         if settings.key_file is not None:
             return Vault.from_file(settings.key_file)
-        return Vault.from_file(create_key_file(self.data_folder / "vault.key"))
+        return Vault.from_file(create_key_file(make_data_folder(self.data_folder) / "vault.key"))
 
     def child_flags(self) -> list[str]:
         """Return the global options with which a child process finds the same settings."""

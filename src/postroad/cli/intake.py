@@ -19,6 +19,7 @@ from postroad.cli.intake_servers import servers
 from postroad.cli.output import json_option, print_json, print_table
 from postroad.intake import status as facts
 from postroad.intake.context import IntakeContext
+from postroad.postgres.server_user import make_data_folder
 from postroad.settings import HttpSettings
 
 __all__ = ["intake"]
@@ -174,9 +175,7 @@ def _application(application: Application, context: IntakeContext) -> Any:
 
 
 def _schedule_file(application: Application) -> str:
-    folder = application.data_folder
-    folder.mkdir(parents=True, exist_ok=True)
-    return str(folder / "intake-beat")
+    return str(make_data_folder(application.data_folder) / "intake-beat")
 
 
 async def _serve(

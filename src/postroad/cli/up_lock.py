@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from postroad.errors import PostroadError
+from postroad.postgres.server_user import make_data_folder
 
 __all__ = ["AlreadyUp", "UpLock"]
 
@@ -32,7 +33,7 @@ class UpLock:
         self._descriptor = -1
 
     def __enter__(self) -> Self:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        make_data_folder(self._path.parent)
         self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -8,9 +8,10 @@ from importlib.resources import files
 from pathlib import Path
 
 import psycopg
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from nicegui import ui
 from psycopg_pool import PoolTimeout
+from pydantic import SecretStr
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
 
@@ -20,9 +21,11 @@ from postroad.console.login import login_router
 from postroad.console.metrics import metrics_text
 from postroad.console.pages import all_pages
 from postroad.console.pages.messages import data_router
+from postroad.web import TokenMissing, bearer_token, hash_token, is_token_of
 
 __all__ = ["add_console", "add_health"]
 
+LOOPBACK = ("127.0.0.1", "::1")
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -74,12 +77,26 @@ def add_health(app: FastAPI, house: House) -> None:
         return PlainTextResponse("ready\n")
 
     @app.get("/metrics", tags=["house"], summary="Metrics for Prometheus")
-    async def metrics() -> Response:
+    async def metrics(request: Request) -> Response:
+        _check_metrics_right(request, house.http.metrics_token)
         try:
             text = await metrics_text(house)
         except (psycopg.Error, PoolTimeout, OSError):
             return PlainTextResponse("the database is away\n", status_code=503)
         return Response(text, media_type=METRICS_TYPE)
+
+
+def _check_metrics_right(request: Request, token: SecretStr | None) -> None:
+    """Metrics name every queue and database. Raises TokenMissing."""
+    if token is not None:
+        if not is_token_of(bearer_token(request), hash_token(token.get_secret_value())):
+            raise TokenMissing("the token is unknown", hint="it is the setting http.metrics_token")
+        return
+    client = request.client.host if request.client else ""
+    if client not in LOOPBACK or "x-forwarded-for" in request.headers:
+        raise TokenMissing(
+            "metrics are open to this machine only", hint="set http.metrics_token and send it"
+        )
 
 
 async def _to_console() -> Response:

@@ -31,15 +31,15 @@ SESSION_AGE_SECONDS = 2.0
 SAFE_METHODS = {"GET", "HEAD", "OPTIONS"}
 _LOGIN = f"{PREFIX}/login"
 _OPEN = (f"{PREFIX}/static/", f"{PREFIX}/oidc/", f"{PREFIX}/language/")
-# NiceGUI compiles its components in the browser, hence the two concessions for scripts.
+# NiceGUI starts a page from an inline script and compiles templates in the browser.
+_PAGE_SCRIPTS = "script-src 'self' 'unsafe-inline' 'unsafe-eval'; "
 _POLICY = (
-    "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; "
+    "default-src 'self'; "
     "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; "
     "connect-src 'self'; worker-src 'self' blob:; object-src 'none'; base-uri 'self'; "
     "form-action 'self'; frame-ancestors 'none'"
 )
 _HEADERS = {
-    b"content-security-policy": _POLICY.encode(),
     b"x-content-type-options": b"nosniff",
     b"x-frame-options": b"DENY",
     b"referrer-policy": b"same-origin",
@@ -179,6 +179,9 @@ def _guarded(scope: Scope, send: Send) -> Send:
             given: list[Any] = list(message.get("headers", []))
             present = {name.lower() for name, _ in given}
             given += [(name, value) for name, value in _HEADERS.items() if name not in present]
+            if b"content-security-policy" not in present:
+                policy = _POLICY if scope["path"] == _LOGIN else _PAGE_SCRIPTS + _POLICY
+                given.append((b"content-security-policy", policy.encode()))
             if not scope["path"].startswith((f"{PREFIX}/_nicegui/", f"{PREFIX}/static/")):
                 given.append((b"cache-control", b"no-store"))
             message = {**message, "headers": given}

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from postroad.postgres.binaries import Binaries
 from postroad.postgres.errors import DataFolderRefused, ServerNotStarted
-from postroad.postgres.server_user import ServerUser
+from postroad.postgres.server_user import ServerUser, make_data_folder
 
 __all__ = ["SUPERUSER", "Cluster"]
 
@@ -65,10 +65,7 @@ class Cluster:
 
     def make_folders(self) -> None:
         """Make what is missing around the data directory, closed to everybody else."""
-        missing = [folder for folder in self.home.parents if not folder.exists()]
-        for folder in reversed(missing):
-            folder.mkdir(exist_ok=True)
-            folder.chmod(0o755)
+        make_data_folder(self.home.parent)
         for folder in (self.home, self.logs, self.socket_folder):
             folder.mkdir(mode=0o700, exist_ok=True)
             self._refuse_strangers(folder)

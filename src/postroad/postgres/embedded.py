@@ -37,7 +37,12 @@ from postroad.postgres.postmaster import (
     read_postmaster,
     release_stale_pid,
 )
-from postroad.postgres.server_user import SYSTEM_FOLDER, data_folder_default, server_user
+from postroad.postgres.server_user import (
+    SYSTEM_FOLDER,
+    data_folder_default,
+    make_data_folder,
+    server_user,
+)
 
 __all__ = ["EmbeddedServer"]
 
@@ -158,7 +163,7 @@ class EmbeddedServer:
                     "data_folder_unreachable", extra={"folder": str(folder), "instead": str(home)}
                 )
             if not user.can_reach(binaries.folder):
-                SYSTEM_FOLDER.mkdir(mode=0o755, parents=True, exist_ok=True)
+                make_data_folder(SYSTEM_FOLDER)
                 with control_lock(SYSTEM_FOLDER / "binaries.lock", 120):
                     binaries = binaries.copy_to(SYSTEM_FOLDER / "binaries")
             self._cluster = Cluster(home, binaries, user)

@@ -20,7 +20,13 @@ from pathlib import Path
 
 from postroad.postgres.errors import ServerUserMissing
 
-__all__ = ["SYSTEM_FOLDER", "ServerUser", "data_folder_default", "server_user"]
+__all__ = [
+    "SYSTEM_FOLDER",
+    "ServerUser",
+    "data_folder_default",
+    "make_data_folder",
+    "server_user",
+]
 
 SYSTEM_USER = "postroad"
 SYSTEM_FOLDER = Path("/var/lib/postroad")
@@ -98,6 +104,18 @@ def data_folder_default() -> Path:
         return SYSTEM_FOLDER
     share = os.environ.get("XDG_DATA_HOME")
     return (Path(share) if share else Path.home() / ".local" / "share") / "postroad"
+
+
+def make_data_folder(folder: Path) -> Path:
+    """Create a data folder that other users cannot read; an existing one stays as it is.
+
+    As root the server's own user must be able to pass through it, and may do no more.
+    """
+    mode = 0o711 if os.geteuid() == 0 else 0o700
+    for missing in reversed([each for each in (folder, *folder.parents) if not each.exists()]):
+        missing.mkdir(exist_ok=True)
+        missing.chmod(mode)
+    return folder
 
 
 def _name_of(uid: int) -> str:

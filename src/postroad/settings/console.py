@@ -67,6 +67,10 @@ class HttpSettings(Section):
     tls_key: Path | None = None
     """A file with the key of `tls_cert` in PEM. Default: the key is in `tls_cert`."""
 
+    metrics_token: Secret | None = None
+    """Token that `/metrics` asks for, or `file:/path` of one. Default: none; then only clients on
+    this machine that do not come through a proxy may read it."""
+
     trusted_proxies: tuple[Proxy, ...] = ()
     """Addresses or networks of proxies whose X-Forwarded headers are believed. Default: none."""
 

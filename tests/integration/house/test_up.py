@@ -107,6 +107,15 @@ def is_alive(pid: int) -> bool:
     return text.rpartition(")")[2].split()[0] != "Z"
 
 
+def made_in(folder: Path) -> list[Path]:
+    """List what `up` has made in its data folder; the server's own folder is closed as a whole."""
+    return [
+        path
+        for path in folder.rglob("*")
+        if path.name != "bin_folder" and not path.is_relative_to(folder / "postgres" / "run")
+    ]
+
+
 def children(dsn: str, process: subprocess.Popen[str]) -> dict[str, int]:
     """Return the services that are processes of their own."""
     return {name: pid for name, pid in services(dsn).items() if pid != process.pid}
@@ -150,6 +159,7 @@ def test_whatever_is_killed_comes_back_and_the_interrupt_ends_everything(
         lambda: look(dsn, position) > before, what="orders move", timeout_seconds=PATIENCE_SECONDS
     )
 
+    assert [path for path in made_in(folder) if path.stat().st_mode & 0o007] == []
     left = children(dsn, process)
     process.send_signal(signal.SIGINT)
     said, complaints = process.communicate(timeout=PATIENCE_SECONDS)

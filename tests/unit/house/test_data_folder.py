@@ -1,0 +1,18 @@
+"""A new data folder is closed to other users, an existing one is left alone."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from postroad.postgres.server_user import make_data_folder
+
+
+def test_a_new_data_folder_is_closed_and_an_existing_one_stays(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    folder = make_data_folder(tmp_path / "a" / "b")
+    expected = 0o711 if os.geteuid() == 0 else 0o700
+    assert [one.stat().st_mode & 0o777 for one in (folder, folder.parent)] == [expected] * 2
+    folder.chmod(0o755)
+    assert make_data_folder(folder).stat().st_mode & 0o777 == 0o755
+    assert tmp_path.stat().st_mode & 0o777 == 0o755
