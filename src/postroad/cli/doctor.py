@@ -64,6 +64,7 @@ def doctor(ctx: click.Context, application: Application, as_json: bool) -> None:
         *_keys(application),
         *_brokers(application),
         *_address(application),
+        *_channels(application),
     ]
     if as_json:
         print_json([asdict(finding) for finding in findings])
@@ -225,6 +226,18 @@ def _keys(application: Application) -> Iterator[Finding]:
         yield Finding("vault", "bad", f"{path} is readable by others", f"chmod 600 {path}")
         return
     yield Finding("vault", "good", f"key {where}")
+
+
+def _channels(application: Application) -> Iterator[Finding]:
+    if application.settings.alerts.channels:
+        yield Finding("alerts", "good", ", ".join(sorted(application.settings.alerts.channels)))
+        return
+    yield Finding(
+        "alerts",
+        "note",
+        "no channel: nobody is notified of alerts, such as processes in doubt",
+        "name one in alerts.channels, and run `postroad up` or `postroad alerts serve`",
+    )
 
 
 def _brokers(application: Application) -> Iterator[Finding]:

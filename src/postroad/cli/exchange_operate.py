@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -71,6 +73,14 @@ def _show_process(found: dict[str, Any], as_json: bool) -> None:
         ("file", "result", "folder", "error"),
         [(f["name"], f["result"], f["folder"], f["error"]) for f in found["files"]],
     )
+    if found["replies"]:
+        print_table(
+            ("reply", "recipient", "state", "folder", "error"),
+            [
+                (r["name"], r["recipient"], r["state"], r["folder"], r["error"])
+                for r in found["replies"]
+            ],
+        )
     print_table(
         ("state", "at", "by", "note"),
         [(h["state"], h["at"], h["actor"], h["note"]) for h in found["history"]],
@@ -159,7 +169,7 @@ def resolve(
     Example: postroad exchange resolve 7b0c7c1e-… COMMITTED
     """
     with exchange_connection(application) as connection:
-        operations.resolve(connection, process_id, outcome.upper())
+        operations.resolve(connection, process_id, outcome.upper(), by=_user())
         _end(connection, is_dry_run)
     _say(f"process {process_id}", f"settled {outcome}", is_dry_run, as_json, id=process_id)
 
@@ -182,7 +192,7 @@ def release(
     Example: postroad exchange release 7b0c7c1e-…
     """
     with exchange_connection(application) as connection:
-        operations.release(connection, process_id, outcome)
+        operations.release(connection, process_id, outcome, by=_user())
         _end(connection, is_dry_run)
     _say(f"process {process_id}", "released", is_dry_run, as_json, id=process_id)
 
@@ -332,6 +342,15 @@ def remove_route(application: Application, route_id: str, as_json: bool) -> None
     with exchange_connection(application) as connection:
         is_removed = operations.remove_route(connection, route_id)
     _say(f"route {route_id}", "removed" if is_removed else "not there", False, as_json, id=route_id)
+
+
+def _user() -> str:
+    """Return who runs the command, for the history of a process."""
+    try:
+        return f"{getpass.getuser()} (command line)"
+    except (KeyError, OSError):
+        # A user id without a name, in a container.
+        return f"user {os.getuid()} (command line)"
 
 
 def _end(connection: Connection, is_dry_run: bool) -> None:

@@ -59,7 +59,7 @@ ADD_DATABASE = (
 )
 END = (
     "select exchange.end_process(p_epoch => null, p_now => null, p_call => %s, p_client => null,"
-    " p_process => %s, p_outcome => %s, p_error => %s) as answer"
+    " p_process => %s, p_outcome => %s, p_error => %s, p_actor => %s) as answer"
 )
 REQUEUE = (
     "select exchange.requeue(p_epoch => null, p_id => %s, p_sender => %s, p_database => %s,"
@@ -160,16 +160,24 @@ def add_database(
     return _run(connection, ADD_DATABASE, (id_, resolution, policy))[0]
 
 
-def resolve(connection: Connection[Any], process: str, outcome: str) -> dict[str, Any]:
-    """Settle a process in doubt. Raises ProcessNotFound, ProcessContradiction."""
-    return _end(connection, "resolve", process, outcome, "settled by an administrator")
+def resolve(
+    connection: Connection[Any], process: str, outcome: str, *, by: str | None = None
+) -> dict[str, Any]:
+    """Settle a process in doubt; its history names `by`.
+
+    Raises ProcessNotFound, ProcessContradiction.
+    """
+    return _end(connection, "resolve", process, outcome, "settled by an administrator", by)
 
 
 def release(
-    connection: Connection[Any], process: str, outcome: str | None = None
+    connection: Connection[Any], process: str, outcome: str | None = None, *, by: str | None = None
 ) -> dict[str, Any]:
-    """End a process by hand. Raises ProcessNotFound, ProcessContradiction, OutcomeNeeded."""
-    return _end(connection, "release", process, outcome, "released by an administrator")
+    """End a process by hand; its history names `by`.
+
+    Raises ProcessNotFound, ProcessContradiction, OutcomeNeeded.
+    """
+    return _end(connection, "release", process, outcome, "released by an administrator", by)
 
 
 def requeue(
@@ -254,9 +262,15 @@ def remove_route(connection: Connection[Any], id_: str) -> bool:
 
 
 def _end(
-    connection: Connection[Any], call: str, process: str, outcome: str | None, error: str
+    connection: Connection[Any],
+    call: str,
+    process: str,
+    outcome: str | None,
+    error: str,
+    by: str | None,
 ) -> dict[str, Any]:
-    answer: dict[str, Any] = _run(connection, END, (call, process, outcome, error))[0]["answer"]
+    given = (call, process, outcome, error, by)
+    answer: dict[str, Any] = _run(connection, END, given)[0]["answer"]
     match answer["status"]:
         case "MISSING":
             raise ProcessNotFound(

@@ -10,12 +10,14 @@ import ssl
 from pathlib import Path
 
 import httpx
+import psycopg
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from postroad.exchange import operations, status
 from postroad.exchange.client import Exchange
 from postroad.exchange.server import ExchangeServer
 from postroad.settings import HttpSettings
@@ -82,6 +84,26 @@ async def test_a_sender_asks_what_became_of_its_message(exchange: Room) -> None:
     notices = [one for one in events if one["data"].get("message") == "m1"]
     assert [(one["data"]["sender"], one["data"]["error"]) for one in notices] == [
         ("phone", "no such customer")
+    ]
+
+
+async def test_the_history_names_who_settled_a_process_and_shows_its_replies(
+    exchange: Room,
+) -> None:
+    phone, erp = exchange.caller("phone"), exchange.caller("erp")
+    await phone.send("m1")
+    process = (await erp.begin())["id"]
+    await erp.prepare(process, [{"name": "r1", "recipient": "phone", "body": 1}])
+    await exchange.restart()
+    with psycopg.connect(exchange.dsn) as connection:
+        operations.resolve(connection, process, "COMMITTED", by="ann (console)")
+        connection.commit()
+        shown = status.process(connection, process)
+    assert shown is not None
+    assert shown["history"][-1]["actor"] == "ann (console)"
+    assert shown["history"][-1]["note"] == "settled by an administrator"
+    assert [(one["name"], one["recipient"], one["state"]) for one in shown["replies"]] == [
+        ("1_r1_from_erp_to_phone.json", "phone", "waiting")
     ]
 
 

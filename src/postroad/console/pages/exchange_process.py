@@ -191,11 +191,12 @@ def _file_table(view: View, found: Sequence[Mapping[str, Any]]) -> Markup:
 async def _end_buttons(view: View, process: str, is_open: Callable[[], Awaitable[bool]]) -> None:
     """Offer to end a process by hand while it is open: committed, aborted, or released."""
     t, doors = view.t, view.house.doors
+    by = f"{view.session.account} (console)"
 
     def settle(outcome: str) -> Any:
         async def ask() -> None:
             async def act() -> str:
-                answer = await doors.ask_blocking(operations.resolve, process, outcome)
+                answer = await doors.ask_blocking(operations.resolve, process, outcome, by=by)
                 return str(answer["status"])
 
             await confirm(
@@ -209,7 +210,7 @@ async def _end_buttons(view: View, process: str, is_open: Callable[[], Awaitable
 
     async def let_go() -> None:
         async def act() -> str:
-            return str((await doors.ask_blocking(operations.release, process))["status"])
+            return str((await doors.ask_blocking(operations.release, process, by=by))["status"])
 
         await confirm(
             view,

@@ -257,6 +257,17 @@ class Step(_Answer):
     note: str | None
 
 
+class ReplyShown(_Answer):
+    """One reply of a process."""
+
+    name: str
+    recipient: str
+    state: str
+    folder: str | None
+    size: int
+    error: str | None
+
+
 class ProcessShown(_Answer):
     """A process with its files and its history."""
 
@@ -278,6 +289,7 @@ class ProcessShown(_Answer):
     tries: int
     files: list[FileShown]
     received: list[str]
+    replies: list[ReplyShown]
     history: list[Step]
 
 

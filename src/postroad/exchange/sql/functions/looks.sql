@@ -5,6 +5,10 @@ create or replace function exchange.process_shown(p_process text) returns jsonb
 language sql stable set search_path from current as $$
   select exchange._shown(p) || jsonb_build_object(
     'attempt', p.attempt, 'tries', p.tries,
+    'replies', coalesce((
+      select jsonb_agg(jsonb_build_object('name', m.file_name, 'recipient', m.recipient, 'state', m.state, 'folder', m.folder,
+                                          'size', m.size, 'error', m.error) order by m.number)
+      from exchange.message m where m.process_id = p.id and m.kind = 'reply'), '[]'),
     'history', coalesce((select jsonb_agg(jsonb_build_object('state', h.state, 'at', h.at, 'actor', h.actor, 'note', h.note) order by h.number)
                          from exchange.history h where h.process_id = p.id), '[]'))
   from exchange.process p where p.id = p_process

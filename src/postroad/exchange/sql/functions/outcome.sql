@@ -1,19 +1,21 @@
 -- API_4, API_5, API_6, resolve and release: how a process ends, reported by its owner, by another instance on its
 -- database, or by an administrator.
 --   p_call     commit, abort, fail, resolve or release; resolve by another client than the owner: only what is in doubt
---   p_client   null: an administrator's command, which owns everything
+--   p_client   null: an administrator's command, which owns everything; p_actor: whose, for the history
 --   p_outcome  of resolve and release: COMMITTED, ABORTED; INFLIGHT and null settle nothing
 -- Answers {status: OK | MISSING | FORBIDDEN | CONFLICT | OUTCOME | CANCELLED, state, moves}.  Ended with the same outcome: OK
 -- again.  A contradiction changes nothing and is told.
 -- Locks: the database's row where something may commit, the process's row, then its messages.  Errors: MX001.
 create or replace function exchange.end_process(
-  p_epoch bigint, p_now double precision, p_call text, p_client text, p_process text, p_outcome text, p_error text)
+  p_epoch bigint, p_now double precision, p_call text, p_client text, p_process text, p_outcome text, p_error text,
+  p_actor text default null)
 returns jsonb
 language plpgsql volatile set search_path from current set plan_cache_mode to force_generic_plan as $$
 declare
   v_server  constant exchange.server := exchange._enter(p_epoch);
   v_now     constant double precision := coalesce(p_now, v_server.served_seconds);
   v_process exchange.process;
+  v_actor   constant text := coalesce(p_actor, p_client);
   v_wanted  constant text := case p_call when 'commit' then 'COMMITTED' when 'abort' then 'ABORTED'
                              when 'fail' then 'ABORTED' else p_outcome end;
 begin
@@ -33,28 +35,28 @@ begin
   end if;
   if v_process.outcome is not null then
     if v_wanted in ('COMMITTED', 'ABORTED') and v_process.outcome <> v_wanted then
-      perform exchange._tell_contradiction(v_process, v_wanted, coalesce(p_client, 'an administrator'))
+      perform exchange._tell_contradiction(v_process, v_wanted, coalesce(v_actor, 'an administrator'))
       where p_call in ('commit', 'resolve') and v_process.state not in ('CANCELLED');
       return jsonb_build_object('status', 'CONFLICT', 'state', v_process.state, 'outcome', v_process.outcome);
     end if;
   elsif v_process.state = 'STARTED' then
     case
       when p_call in ('abort', 'fail') then
-        v_process := exchange._abort(v_process, v_now, 'ABORTED', p_client, p_error, 'failure');
+        v_process := exchange._abort(v_process, v_now, 'ABORTED', v_actor, p_error, 'failure');
       when p_call = 'release' and v_wanted is distinct from 'COMMITTED' then
-        v_process := exchange._abort(v_process, v_now, 'CANCELLED', p_client, coalesce(p_error, 'released'), null);
+        v_process := exchange._abort(v_process, v_now, 'CANCELLED', v_actor, coalesce(p_error, 'released'), null);
       when p_call = 'resolve' and v_wanted = 'ABORTED' then
-        v_process := exchange._abort(v_process, v_now, 'ABORTED', p_client, coalesce(p_error, 'settled by the marker'), 'expiry');
+        v_process := exchange._abort(v_process, v_now, 'ABORTED', v_actor, coalesce(p_error, 'settled by the marker'), 'expiry');
       when p_call = 'resolve' and v_wanted = 'INFLIGHT' then null;
       else
         return jsonb_build_object('status', 'CONFLICT', 'state', v_process.state);
     end case;
   elsif v_wanted in ('COMMITTED', 'ABORTED') then
     if v_wanted = 'COMMITTED' then
-      v_process := exchange._commit(v_process, v_now, p_client);
+      v_process := exchange._commit(v_process, v_now, v_actor, p_error);
     else
       v_process := exchange._abort(
-        v_process, v_now, 'ABORTED', p_client, coalesce(p_error, case p_call when 'resolve' then 'settled by the marker' end),
+        v_process, v_now, 'ABORTED', v_actor, coalesce(p_error, case p_call when 'resolve' then 'settled by the marker' end),
         case when p_call in ('abort', 'fail') then 'failure' when p_call = 'resolve' then 'expiry' end);
     end if;
   elsif p_call = 'release' then

@@ -6,7 +6,8 @@ create or replace function exchange._is_bad(p_folder text) returns boolean
 language sql immutable parallel safe as $$ select coalesce(p_folder, 'Error') = 'Error' $$;
 
 -- The ERP has committed: what was processed is done, replies become visible, and the files follow.
-create or replace function exchange._commit(p_process exchange.process, p_now double precision, p_actor text)
+create or replace function exchange._commit(
+  p_process exchange.process, p_now double precision, p_actor text, p_note text default null)
 returns exchange.process
 language plpgsql volatile set search_path from current as $$
 declare
@@ -37,7 +38,7 @@ begin
   perform exchange._tell_outcome(m) from exchange.message m
   where m.process_id = p_process.id and (m.state = 'parked' or m.state = 'done' and exchange._is_bad(m.folder));
   perform alerts.clear('exchange/in_doubt/' || p_process.id) where p_process.state = 'UNKNOWN';
-  perform exchange._note(v_process, p_actor, null);
+  perform exchange._note(v_process, p_actor, p_note);
   return v_process;
 end $$;
 
