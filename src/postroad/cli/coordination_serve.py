@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import pydoc
 import signal
@@ -179,10 +180,8 @@ async def _serve(
         rows += [("gateway", url) for each in services if (url := getattr(each, "url", None))]
         print_table(("what", "where"), rows)
         click.echo(f"the {part} runs; Ctrl-C ends it", err=True)
-        # A service that failed ends the process, with its error: whoever supervises starts it anew.
-        ends = {asyncio.create_task(stopping.wait()), asyncio.create_task(together.join())}
-        await asyncio.wait(ends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        for end in ends:
-            end.cancel()
-        await asyncio.gather(*ends, return_exceptions=True)
+        # The error of a service ends the process; its supervisor restarts it.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await together.join_or(stopping)
     click.echo("stopped", err=True)

@@ -102,8 +102,4 @@ async def _serve(server: ExchangeServer, as_json: bool) -> None:
             Console(soft_wrap=True).print(
                 f"exchange serves on {server.url}/exchange/v1 (Ctrl-C stops it)"
             )
-        ended = asyncio.create_task(server.join())
-        waiting = asyncio.create_task(stopping.wait())
-        await asyncio.wait({ended, waiting}, return_when=asyncio.FIRST_COMPLETED)
-        waiting.cancel()
-    await ended
+        await server.join_or(stopping)

@@ -52,7 +52,7 @@ class Part:
     name: str
     make: str
     what: str
-    # The package without which this part cannot run.
+    # The package that it needs.
     needs: str = "postroad.bus"
     is_sample: bool = False
     # The first path segment of its HTTP interface.
@@ -64,7 +64,7 @@ class Part:
         return 1 if self.is_sample or self.name == "gateway" else 0
 
     def is_there(self) -> bool:
-        """Tell whether the part's packages are installed."""
+        """Check whether its packages are installed."""
         try:
             return all(importlib.util.find_spec(name) for name in (self.needs, self.module))
         except ModuleNotFoundError:
@@ -76,7 +76,7 @@ class Part:
         return self.make.partition(":")[0]
 
     def service(self, context: PartContext) -> Service:
-        """Make the service, in the process that is to run it."""
+        """Make the service."""
         module, _, function = self.make.partition(":")
         made = getattr(importlib.import_module(module), function)(context)
         assert isinstance(made, Service)  # noqa: S101 - a mistake of ours
@@ -84,9 +84,14 @@ class Part:
 
 
 PARTS: tuple[Part, ...] = (
-    Part("maintenance", "postroad.cli.parts_bus:maintenance", "housekeeping of the bus"),
-    Part("alerts", "postroad.cli.parts_alerts:alerts", "tells people", needs="postroad.alerts"),
-    Part("bridges", "postroad.cli.parts_bridge:bridges", "carry", needs="postroad.bridge.house"),
+    Part("maintenance", "postroad.cli.parts_bus:maintenance", "maintenance of the bus"),
+    Part("alerts", "postroad.cli.parts_alerts:alerts", "sends alerts", needs="postroad.alerts"),
+    Part(
+        "bridges",
+        "postroad.cli.parts_bridge:bridges",
+        "run the bridges",
+        needs="postroad.bridge.house",
+    ),
     Part(
         "exchange",
         "postroad.cli.parts_exchange:exchange",
@@ -97,7 +102,7 @@ PARTS: tuple[Part, ...] = (
     Part(
         "intake",
         "postroad.cli.parts_intake:intake",
-        "its web",
+        "web interface of the intake",
         needs="postroad.intake",
         prefix="/intake",
     ),
@@ -112,7 +117,7 @@ PARTS: tuple[Part, ...] = (
     Part(
         "gateway",
         "postroad.cli.parts_coordination:gateway",
-        "coordination's web",
+        "web interface of coordination",
         needs="postroad.coordination",
         prefix="/coordination",
     ),
@@ -151,10 +156,10 @@ PARTS: tuple[Part, ...] = (
 
 
 def present_parts(*, has_sample: bool) -> tuple[Part, ...]:
-    """List the parts that can run here."""
+    """List the services whose packages are installed."""
     return tuple(part for part in PARTS if part.is_there() and (has_sample or not part.is_sample))
 
 
 def find_part(name: str) -> Part | None:
-    """Return the part of this name."""
+    """Return the service of this name."""
     return next((part for part in PARTS if part.name == name), None)

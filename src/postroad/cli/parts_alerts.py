@@ -1,4 +1,4 @@
-"""The part of the alerts: who tells people, and who watches disks and the clock."""
+"""The service of the alerts: their sender, and the watchers of disks and of the clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The part of the bridges."""
+"""The service of the bridges."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ __all__ = ["bridges"]
 
 
 def bridges(context: PartContext) -> Service:
-    """Make what runs every bridge of this house."""
+    """Make the service that runs every bridge of this database."""
     settings = context.application.settings.bridge
     return BridgeHouse(Addresses.of(context.dsn, settings), settings)

@@ -1,4 +1,4 @@
-"""The parts of the bus."""
+"""The service of the bus."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["maintenance"]
 
 
 def maintenance(context: PartContext) -> Service:
-    """Make what keeps the bus tidy."""
+    """Make the maintenance of the bus."""
     settings = context.application.settings
     return AsyncMaintenance(
         context.dsn, settings.bus.maintenance_interval, is_pooled=settings.database.is_pooled

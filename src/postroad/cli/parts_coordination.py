@@ -1,4 +1,4 @@
-"""The parts of coordination: Writer, Coordinator, Reader, the Gateway, sample writers."""
+"""The services of coordination: Writer, Coordinator, Reader, the Gateway, sample writers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["coordination", "find_databases", "gateway", "writers"]
 
 
 def find_databases(context: PartContext) -> Databases:
-    """Return the three databases: as the settings name them, else beside the house's own."""
+    """Return the three databases: those of the settings, else beside the database in use."""
     settings = context.application.settings.coordination
     beside = databases_beside(context.dsn)
     return Databases(
@@ -34,7 +34,7 @@ def find_databases(context: PartContext) -> Databases:
 
 
 class _Coordination(Service):
-    """Prepares the databases, then runs the three parts and what carries between them."""
+    """Prepares the databases, then runs Writer, Coordinator, Reader and their bridges."""
 
     def __init__(self, context: PartContext) -> None:
         super().__init__("coordination")
@@ -77,7 +77,7 @@ class _Coordination(Service):
                     wait=settings.wait,
                     keep=settings.keep,
                 ),
-                # What these databases report is told, and shown, by the house.
+                # Alerts of these databases are sent and shown from the main one.
                 AlertRelay(
                     (databases.writer, databases.coordinator, databases.reader), self._house
                 ),
@@ -85,15 +85,11 @@ class _Coordination(Service):
         )
         async with parts:
             self.announce_ready()
-            stopping = asyncio.create_task(self.stopping.wait())
-            ended = asyncio.create_task(parts.join())
-            await asyncio.wait({stopping, ended}, return_when=asyncio.FIRST_COMPLETED)
-            stopping.cancel()
-            ended.cancel()
+            await parts.join_or(self.stopping)
 
 
 def coordination(context: PartContext) -> Service:
-    """Make the three parts."""
+    """Make Writer, Coordinator and Reader."""
     return _Coordination(context)
 
 
@@ -115,7 +111,7 @@ def gateway(context: PartContext) -> Service:
 
 
 def writers(context: PartContext) -> Service:
-    """Make who changes items all the time."""
+    """Make the sample that changes items all the time."""
     return SampleWriter(find_databases(context).writer)
 
 

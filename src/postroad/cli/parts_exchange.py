@@ -1,4 +1,4 @@
-"""The parts of the exchange: its server, and sample partners that use it as anybody would."""
+"""The services of the exchange: its server, and sample partners that use it over HTTP."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["exchange", "partners"]
 # Two instances compete for the first database, the second has one of its own.
 DATABASES = {"north": 2, "south": 1}
 ORDER_INTERVAL = timedelta(seconds=1)
-# What rooms announce on the bus; without somebody who listens it would only pile up.
+# Events of the components; without a consumer they would only pile up.
 EVENT_QUEUES = ("exchange_events", "file_events")
 
 
@@ -58,7 +58,7 @@ def partners(context: PartContext) -> Service:
 
 
 def _token(dsn: str, client: str, database: str) -> str:
-    """Make the client known, or give it a new token: the old one was shown to a dead process."""
+    """Add the client, or renew its token: the old one was known to an ended process only."""
     try:
         with connect(dsn) as connection:
             return operations.add_client(

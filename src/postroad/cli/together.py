@@ -1,4 +1,4 @@
-"""Several services in one process: started in order, ended together; if one fails, all do."""
+"""Several services as one: started in order, stopped together; if one fails, all do."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ class Together(Service):
                 if join.done():
                     join.result()
                     if not self.stopping.is_set():
-                        raise RuntimeError(f"{service.name} ended by itself")
+                        raise RuntimeError(f"{service.name} ended without being stopped")
                 join.cancel()

@@ -135,7 +135,7 @@ async def _up(application: Application, wishes: Wishes, lock: UpLock) -> None:
             starting.cancel()
             return
         starting.result()
-        lock.tell(mounts.url)
+        lock.write(mounts.url)
         _print_addresses(application, dsn, mounts.url, password)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wishes.seconds):
@@ -190,7 +190,7 @@ def _print_addresses(
         rows += [
             ("console", f"{url}/console"),
             ("login", FIRST_ACCOUNT),
-            ("password", password or "as told before the first login; a new one: "
+            ("password", password or "printed before the first login; a new one: "
              f"postroad console password {FIRST_ACCOUNT}"),
             ("interfaces", f"{url}/docs"),
             ("metrics", f"{url}/metrics"),
@@ -199,7 +199,7 @@ def _print_addresses(
     kind = "named" if application.named_database else "embedded"
     rows.append((f"database ({kind})", masked_database_url(dsn)))
     if kind == "embedded":
-        rows.append(("look inside", f"psql '{masked_database_url(dsn)}'"))
+        rows.append(("psql", f"psql '{masked_database_url(dsn)}'"))
         rows.append(("data folder", str(application.embedded_server().cluster.home.parent)))
     rows.append(("logs", str(_logs(application))))
     click.echo()

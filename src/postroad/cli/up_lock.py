@@ -1,4 +1,4 @@
-"""One `postroad up` per data folder: the lock dies with its process, however that ends."""
+"""One `postroad up` per data folder; the kernel releases the lock when the process ends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class AlreadyUp(PostroadError):
 
 
 class UpLock:
-    """Held while `up` runs; its file says who holds it. A context manager."""
+    """Held while `up` runs; its file names the process and its URL. A context manager."""
 
     def __init__(self, folder: Path, named_database: str | None) -> None:
         # Several named databases may be served from one machine, the embedded one once.
@@ -38,24 +38,24 @@ class UpLock:
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            told = self._told()
+            holder = self._read()
             os.close(self._descriptor)
-            url = told.get("url")
-            who = f"pid {told.get('pid', '?')}" + (f", {url}/console" if url else "")
+            url = holder.get("url")
+            who = f"pid {holder.get('pid', '?')}" + (f", {url}/console" if url else "")
             raise AlreadyUp(
                 f"Postroad is up already on {self._path.parent} ({who})",
                 hint="stop that one with Ctrl-C first, or name another --data-folder",
             ) from None
-        self.tell(None)
+        self.write(None)
         return self
 
-    def tell(self, url: str | None) -> None:
-        """Write down who holds the lock and where it listens."""
+    def write(self, url: str | None) -> None:
+        """Write the process that holds the lock, and where it listens."""
         text = json.dumps({"pid": os.getpid(), "url": url}).encode()
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, text, 0)
 
-    def _told(self) -> dict[str, object]:
+    def _read(self) -> dict[str, object]:
         try:
             found = json.loads(os.pread(self._descriptor, 4096, 0))
         except ValueError:

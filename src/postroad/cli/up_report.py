@@ -1,4 +1,4 @@
-"""Tells the console how the services stand, every few seconds and at every change."""
+"""Reports the status of the supervised services, every few seconds and at every change."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ INTERVAL_SECONDS = 5.0
 
 
 class Reporter(Service):
-    """Writes what the supervisor knows; a database that is away is told later."""
+    """Writes the status of the supervisor's services, again after the database was unavailable."""
 
     def __init__(self, dsn: str, supervisor: Supervisor) -> None:
         super().__init__("reporter")
@@ -33,7 +33,7 @@ class Reporter(Service):
         self._supervisor = supervisor
 
     async def run(self) -> None:
-        """Report until stopped, and then once more: who stopped in order is not lost."""
+        """Report until stopped, and once more then: services that were stopped are not lost."""
         self.announce_ready()
         while not self.stopping.is_set():
             try:
