@@ -207,6 +207,8 @@ def test_other_payloads_run_as_well(connection: Connection, payload: str) -> Non
         "select $2",
         "commit",
         "create table more (n text)",
+        "select 1; select 1/0",
+        "select 1; select nothing",
     ],
 )
 def test_a_statement_that_cannot_run_touches_no_message(

@@ -370,3 +370,18 @@ def test_a_selector_cannot_call_functions_of_users(
             admin.execute(f"select mbus.{call}".encode(), (last,))
     with psycopg.connect(owned) as owner:
         assert not one(owner, "select is_called from public.ran")
+
+
+def test_volumes_are_shown_to_those_with_a_right_only(login: Login, owned: str) -> None:
+    with psycopg.connect(owned) as owner:
+        post(owner, 1, queue="open")
+        post(owner, 1, queue="closed")
+    probe = "select mbus.positions(array['open', 'closed', 'nowhere'])"
+    assert one(login("admin"), probe) == [1, 1, None]
+    assert one(login("user"), probe) == [1, None, None]
+    for role in ("post_closed", "consume_closed_by_second"):
+        assert one(login(role), probe) == [None, 1, None]
+    # What maintenance did tells the same.
+    with psycopg.connect(owned) as owner:
+        post(owner, 2, queue="open", delayed_until="2000-01-01", expires="2000-01-02")
+    assert column(login("post_closed"), "select queue from mbus.maintain('open')") == []

@@ -1,6 +1,6 @@
 -- Does what keeps a queue fast and moving: releases due messages, ends leases, deletes expired
 -- messages, raises the hints, rotates and reclaims slots.  Returns one row per queue where it did
--- something.  With a name only that queue.
+-- something, of those that the caller has a right on.  With a name only that queue.
 --
 -- Nobody has to call it for the bus to be correct.  Any session may, about twice a second, in a
 -- transaction of its own; two at once share the work.  Locks: the queue's advisory lock and whatever
@@ -79,7 +79,7 @@ begin
     -- An empty queue is left alone until its next post.
     perform setval(v_queue.swept, case when mbus._is_quiet(v_queue, (v_fresh ->> 'bound')::bigint)
                                        then (v_fresh ->> 'bound')::bigint else 0 end);
-    if ended + released + expired + settled + rotated + reclaimed > 0 then
+    if ended + released + expired + settled + rotated + reclaimed > 0 and mbus._may_use(v_queue.name) then
       return next;
     end if;
   end loop;

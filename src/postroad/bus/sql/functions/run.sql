@@ -54,8 +54,8 @@ begin
   perform mbus._grant(v_queue);
 end $$;
 
--- Refuses a statement that could not run for any message, before a message is touched.  Whatever the look at it
--- does is undone.  Security invoker: the statement is the caller's.
+-- Refuses a statement that could not run for any message, before a message is touched.  All effects of the check are undone,
+-- the prepared statement included, which a rollback would leave.  Security invoker: the statement is the caller's.
 create or replace function mbus._check_statement(p_statement text, p_model text) returns void
 language plpgsql as $$
 begin
@@ -65,15 +65,17 @@ begin
   execute pg_catalog.format('prepare mbus_run_on (mbus.%I) as %s', p_model, p_statement);
   if exists (select from pg_catalog.pg_prepared_statements s
              where s.name = 'mbus_run_on' and pg_catalog.cardinality(s.parameter_types) > 1) then
-    deallocate mbus_run_on;
     raise syntax_error using message = 'there is no parameter but $1';
   end if;
   raise triggered_action_exception;    -- undoes what came after the statement, if anything did
 exception
-  when triggered_action_exception then
-    deallocate mbus_run_on;
-  when syntax_error_or_access_rule_violation then
-    raise exception 'the statement cannot be run: %', sqlerrm
-      using errcode = 'MB012',
-            hint = 'Write one SELECT, INSERT, UPDATE, DELETE or MERGE; the message is $1, as in ($1).data.';
+  when others or assert_failure then
+    if exists (select from pg_catalog.pg_prepared_statements s where s.name = 'mbus_run_on') then
+      deallocate mbus_run_on;
+    end if;
+    if sqlstate operator(pg_catalog.<>) '09000' then
+      raise exception 'the statement cannot be run: %', sqlerrm
+        using errcode = 'MB012',
+              hint = 'Write one SELECT, INSERT, UPDATE, DELETE or MERGE; the message is $1, as in ($1).data.';
+    end if;
 end $$;

@@ -8,9 +8,10 @@ begin
         union select t.name from mbus.temporary_queue t where t.name = any (qnames)) woken;
 end $$;
 
--- The last id drawn per queue, null for an unknown one: a probe for "anything new?" that costs nothing.
+-- Returns the last id drawn per queue, null for one that is unknown or that the caller has no right on.  A cheap check for new
+-- messages.
 create or replace function mbus.positions(qnames text[]) returns bigint[]
 language sql volatile security definer set search_path from current as $$
-  select array_agg(pg_sequence_last_value(q.position) order by n.place)
+  select array_agg(case when mbus._may_use(q.name) then pg_sequence_last_value(q.position) end order by n.place)
   from unnest(qnames) with ordinality n(name, place) left join mbus.queue q on q.name = n.name
 $$;

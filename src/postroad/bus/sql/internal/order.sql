@@ -92,11 +92,7 @@ end $$;
 create or replace function mbus._check_named(p_queue text) returns mbus.queue
 language plpgsql stable set search_path from current as $$
 begin
-  if not mbus._is_admin() and not exists (
-    select from pg_proc p
-    where p.pronamespace = 'mbus'::regnamespace and p.proname in ('post_' || p_queue, 'peek_' || p_queue)
-      and has_function_privilege(session_user, p.oid, 'execute'))
-  then
+  if not mbus._may_use(p_queue) then
     raise exception 'user "%" may not wait for messages of queue "%"', session_user, p_queue
       using errcode = 'MB013', hint = format('Grant role %I, or the role of one of its consumers.', mbus._post_role(p_queue));
   end if;

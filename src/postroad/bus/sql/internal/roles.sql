@@ -88,6 +88,16 @@ language sql stable set search_path from current as $$
         select from pg_roles r where r.rolname = mbus._role('admin') and pg_has_role(session_user, r.oid, 'usage'))
 $$;
 
+-- True when the session's user may post to the queue or consume from it.
+create or replace function mbus._may_use(p_queue text) returns boolean
+language sql stable set search_path from current as $$
+  select mbus._is_admin()
+      or exists (
+        select from pg_proc p
+        where p.pronamespace = 'mbus'::regnamespace and p.proname in ('post_' || p_queue, 'peek_' || p_queue)
+          and has_function_privilege(session_user, p.oid, 'execute'))
+$$;
+
 create or replace function mbus._check_admin(p_what text) returns void
 language plpgsql stable set search_path from current as $$
 begin

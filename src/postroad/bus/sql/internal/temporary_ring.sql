@@ -100,15 +100,17 @@ end $$;
 create or replace function mbus._await_temporary(p_name text, p_amount integer, p_wait interval) returns setof mbus.parcel
 language plpgsql rows 100 set search_path from current as $$
 declare
-  v_until constant timestamptz := clock_timestamp() + coalesce(p_wait, '0');
+  v_until timestamptz;
   v_left  double precision;
   v_pause double precision := 0.001;
 begin
   perform mbus._check_amount(p_amount);
   perform mbus._check_isolation();
-  if p_wait < '0' then
-    raise exception 'invalid wait: %', p_wait using errcode = 'MB012', hint = 'Wait for zero or more time.';
+  if p_wait < '0' or p_wait > mbus._longest() then
+    raise exception 'invalid wait: %', p_wait
+      using errcode = 'MB012', hint = 'wait must be between zero and 1000 years.';
   end if;
+  v_until := clock_timestamp() + coalesce(p_wait, '0');
   loop
     return query select * from mbus._temporary_take(p_name, p_amount);
     exit when found or p_amount = 0;
