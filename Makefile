@@ -8,7 +8,7 @@ BIN := .venv/bin
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help up test stress crash-table test-fast images first-run check generate format bench docs verify constraints servers clean
+.PHONY: help up test stress celery-suite crash-table test-fast images first-run check generate format bench docs verify constraints servers clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[36mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ stress: .venv/.installed-dev servers ## run everything on both PostgreSQL versio
 	POSTROAD_STRESS=1 $(BIN)/python -m pytest -n 1 tests/chaos $$growing $(ARGS); grown=$$?; \
 	POSTROAD_STRESS=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --ignore=tests/chaos $$(printf -- '--ignore=%s ' $$growing) $(ARGS) \
 	&& exit $$grown
+
+celery-suite: .venv/.installed-dev servers ## run Celery's own integration suite on mbus:// (ARGS="--broker rabbitmq -k test_chord")
+	.venv/bin/python -m tools.celery_suite $(ARGS)
 
 crash-table: .venv/.installed-dev ## kill the exchange at every persistence call and write the table of it
 	@$(BIN)/python -m tools.crash_table $(ARGS)

@@ -19,7 +19,7 @@ from celery.backends.asynchronous import AsyncBackendMixin
 from celery.backends.base import BaseKeyValueStoreBackend, _create_chord_error_with_cause
 from celery.canvas import maybe_signature
 from celery.exceptions import ChordError
-from celery.result import GroupResult, allow_join_result
+from celery.result import AsyncResult, GroupResult, allow_join_result
 from kombu.utils.encoding import bytes_to_str
 from psycopg.rows import TupleRow
 
@@ -83,7 +83,9 @@ class ResultBackend(AsyncBackendMixin, BaseKeyValueStoreBackend):  # type: ignor
     # What Celery's key-value backends are made of.
 
     def get(self, key: str) -> bytes | None:
-        """Give a value, None if it is not there."""
+        """Return a value, None if it is not there."""
+        if self.result_consumer.is_absent(key):
+            return None
         [value] = self.mget([key])
         return value
 
@@ -158,10 +160,15 @@ class ResultBackend(AsyncBackendMixin, BaseKeyValueStoreBackend):  # type: ignor
     # Chords.
 
     def apply_chord(self, header_result_args: Any, body: Any, **_: Any) -> None:  # noqa: ARG002
-        """Remember of which tasks the header consists."""
+        """Store the tasks of the header; their number follows with `set_chord_size`."""
         self.ensure_chords_allowed()
         header = self.app.GroupResult(*header_result_args)
         header.save(backend=self)
+        self.set_chord_size(header.id, 0)
+
+    def set_chord_size(self, group_id: str, chord_size: int) -> None:
+        """Store how many parts end before the body is sent; Celery calls it before the last one."""
+        self.set(self.get_key_for_group(group_id, ".s"), str(chord_size))
 
     def on_chord_part_return(
         self,
@@ -175,19 +182,14 @@ class ResultBackend(AsyncBackendMixin, BaseKeyValueStoreBackend):  # type: ignor
         if not group_id or not request.chord:
             return
         key = self.get_key_for_group(group_id)
-        size = request.chord.get("chord_size")
+        is_complete = self._end_part(key, request, None)
         parts = None
-        if size is None:
+        if is_complete is None:
+            # Published without a size, by an earlier version.
             parts = self._header(request)
             if parts is None:
                 return
-            size = len(parts)
-        [[[is_complete]]] = self._run(
-            (
-                "select broker.end_chord_part(%s, %s, %s, %s)",
-                (key, request.id, size, self._ttl(self.chord_expires)),
-            )
-        )
+            is_complete = self._end_part(key, request, len(parts))
         if not is_complete:
             return
         parts = parts or self._header(request)
@@ -196,6 +198,15 @@ class ResultBackend(AsyncBackendMixin, BaseKeyValueStoreBackend):  # type: ignor
         self._run(("select broker.end_chord(%s, %s)", (key, self._ttl(self.chord_expires))))
         if parts is not None:
             parts.delete()
+
+    def _end_part(self, key: str, request: Any, size: int | None) -> bool | None:
+        [[[is_complete]]] = self._run(
+            (
+                "select broker.end_chord_part(%s, %s, %s, %s)",
+                (key, request.id, size, self._ttl(self.chord_expires)),
+            )
+        )
+        return is_complete  # type: ignore[no-any-return]
 
     def _header(self, request: Any) -> GroupResult | None:
         parts = GroupResult.restore(request.group, backend=self)
@@ -208,12 +219,9 @@ class ResultBackend(AsyncBackendMixin, BaseKeyValueStoreBackend):  # type: ignor
     def _send_body(self, request: Any, parts: GroupResult) -> None:
         body = maybe_signature(request.chord, app=self.app)
         try:
-            with allow_join_result():
-                values = parts.join_native(
-                    timeout=self.app.conf.result_chord_join_timeout, propagate=True
-                )
+            values = self._join(parts)
         except Exception as failure:
-            culprit = next(parts._failed_join_report(), None)
+            culprit = next((part for part in parts.results if part.failed()), None)
             reason = f"Dependency {culprit.id} raised {failure!r}" if culprit else repr(failure)
             logger.exception("chord_part_failed", extra={"group_id": request.group})
             self._fail_body(body, reason, failure)
@@ -223,6 +231,18 @@ class ResultBackend(AsyncBackendMixin, BaseKeyValueStoreBackend):  # type: ignor
         except Exception as failure:
             logger.exception("chord_body_not_sent", extra={"group_id": request.group})
             self._fail_body(body, f"Callback error: {failure!r}", failure)
+
+    def _join(self, parts: GroupResult) -> list[Any]:
+        """Return the values of parts that have ended, read by one query. Raises that of a part."""
+        tasks = {part.id: part for part in parts.results if isinstance(part, AsyncResult)}
+        for task_id, meta in self.get_many(tasks, max_iterations=1):
+            tasks[task_id]._maybe_set_cache(meta)
+        timeout = self.app.conf.result_chord_join_timeout
+        with allow_join_result():
+            # A part that was read is not asked for again; a nested group is joined by Celery.
+            if all(part._cache for part in tasks.values()) and len(tasks) == len(parts.results):
+                return [part.get(timeout=timeout) for part in parts.results]
+            return list(parts.join_native(timeout=timeout, propagate=True))
 
     def _fail_body(self, body: Any, reason: str, failure: Exception) -> None:
         error = _create_chord_error_with_cause(message=reason, original_exc=failure)

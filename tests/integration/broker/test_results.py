@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 from celery import Celery, states
@@ -84,6 +85,50 @@ def test_a_group_is_saved_and_restored(app: Celery) -> None:
     assert [each.id for each in restored.results] == ["a", "b"]
     restored.delete()
     assert app.GroupResult.restore("g", backend=app.backend) is None
+
+
+def test_only_the_last_part_of_a_chord_reads_its_header(
+    app: Celery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    sent: list[int] = []
+    header = app.backend._header
+
+    def read_header(request: SimpleNamespace) -> object:
+        read.append(request.id)
+        return header(request)
+
+    def send_body(_: object, parts: list[object]) -> None:
+        sent.append(len(parts))
+
+    monkeypatch.setattr(app.backend, "_header", read_header)
+    monkeypatch.setattr(app.backend, "_send_body", send_body)
+    app.backend.apply_chord(("group", [app.AsyncResult(name) for name in "abc"]), None)
+    for name in "abc":
+        if name == "b":
+            # A part may end before the publisher has counted them.
+            app.backend.set_chord_size("group", 3)
+        request = SimpleNamespace(id=name, group="group", chord={"task": "total"})
+        app.backend.on_chord_part_return(request, states.SUCCESS, 1)
+    assert (read, sent) == (["c"], [3])
+
+
+def test_the_values_of_a_chord_are_joined_by_one_query(
+    app: Celery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "abc":
+        app.backend.store_result(name, name, states.SUCCESS)
+    parts = app.GroupResult("group", [app.AsyncResult(name) for name in "abc"])
+    queries: list[object] = []
+    run = app.backend._run
+
+    def count(*statements: object) -> object:
+        queries.append(statements)
+        return run(*statements)
+
+    monkeypatch.setattr(app.backend, "_run", count)
+    assert app.backend._join(parts) == ["a", "b", "c"]
+    assert len(queries) == 1
 
 
 @pytest.mark.both_versions

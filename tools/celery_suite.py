@@ -1,0 +1,115 @@
+"""Run the integration suite of Celery itself on `mbus://`, or for comparison on RabbitMQ.
+
+    python -m tools.celery_suite                                   the whole selection
+    python -m tools.celery_suite -k test_chord                     arguments of pytest select tests
+    python -m tools.celery_suite --broker rabbitmq -k test_chord   the same tests on RabbitMQ
+
+The tests come from the source distribution of the Celery that is installed, by pip, into the
+user's cache folder. They run against the installed Celery, a PostgreSQL of their own and, with
+`--broker rabbitmq`, a RabbitMQ of their own; results are stored in PostgreSQL in both cases.
+Tests that need other servers (Redis, Memcached, Azure, SQL databases, Docker) are not selected.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+
+from postroad.testing import TestServer
+from tests.fixtures.rabbitmq import RabbitServer
+from tests.integration.broker.crew import url_of
+
+ROOT = Path(__file__).parents[1]
+PLUGINS = ("pytest-rerunfailures==16.7", "pytest-subtests==0.15.0", "pytest-order==1.5.0", "redis")
+FILES = (
+    "test_canvas",
+    "test_group_chains",
+    "test_inspect",
+    "test_tasks",
+    "test_worker",
+    "test_beat",
+    "test_serialization",
+    "test_loader",
+    "test_upgrade",
+    "test_logfile_format",
+)
+
+
+def sources(celery: str) -> Path:
+    """Return the folder with Celery's tests and the plugins that they need, downloaded once."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
+    folder = cache / "postroad" / f"celery-suite-{celery}"
+    if (folder / "complete").exists():
+        return folder
+    folder.mkdir(parents=True, exist_ok=True)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
+    download = ["download", "--no-binary", "celery", "--no-deps", f"celery=={celery}"]
+    subprocess.run([*pip, *download, "-d", str(folder)], check=True)
+    plugins = ["install", "--no-deps", "--upgrade", "--target", str(folder / "plugins")]
+    subprocess.run([*pip, *plugins, *PLUGINS], check=True)
+    [archive] = folder.glob("celery-*.tar.gz")
+    with tarfile.open(archive) as opened:
+        wanted = [
+            member
+            for member in opened.getmembers()
+            if member.name.partition("/")[2].startswith(("t/", "pyproject.toml"))
+        ]
+        opened.extractall(folder, wanted, filter="data")
+    (folder / "complete").touch()
+    return folder
+
+
+def run(broker: str, backend: str, arguments: list[str]) -> int:
+    """Run pytest in Celery's sources; return its exit status."""
+    celery = version("celery")
+    folder = sources(celery)
+    root = folder / f"celery-{celery}"
+    paths = (str(folder / "plugins"), str(root), str(ROOT / "src"))
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(paths),
+        "TEST_BROKER": broker,
+        "TEST_BACKEND": backend,
+        "PYTHONWARNINGS": "ignore",
+    }
+    selected = [each for each in arguments if each.endswith(".py") or ".py::" in each]
+    files = [] if selected else [f"t/integration/{name}.py" for name in FILES]
+    command = [sys.executable, "-m", "pytest", "-p", "no:randomly", "-p", "no:cacheprovider"]
+    return subprocess.run(
+        [*command, "-p", "no:postroad", "-p", "celery.contrib.pytest", *files, *arguments],
+        cwd=root,
+        env=environment,
+    ).returncode
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--broker", choices=["mbus", "rabbitmq"], default="mbus")
+    options, arguments = parser.parse_known_args()
+    with tempfile.TemporaryDirectory(prefix="celery-suite-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        server = TestServer(folder / "postgres")
+        server.start()
+        rabbitmq = None
+        try:
+            url = backend = url_of(server.dsn(server.create()))
+            if options.broker == "rabbitmq":
+                rabbitmq = RabbitServer(folder / "rabbitmq")
+                rabbitmq.start()
+                url = rabbitmq.url
+            status = run(url, backend, arguments)
+        finally:
+            if rabbitmq is not None:
+                rabbitmq.close()
+            server.stop()
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()
