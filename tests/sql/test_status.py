@@ -155,6 +155,21 @@ def test_a_take_that_was_rolled_back_is_not_counted(
     assert rows(connection, RATES) == [(1, 0, 0, 0)]
 
 
+@pytest.mark.parametrize("value", ["nonsense", "-1", "9" * 40, ""])
+def test_a_setting_of_the_session_that_is_no_count_stops_nothing(
+    bus: Connection, value: str
+) -> None:
+    consumer = one(bus, "select id from mbus.consumer")
+    post(bus, 1)
+    post(bus, 2)
+    for kind in ("consumed", "died"):
+        rows(bus, "select set_config(%s, %s, false)", f"mbus.{kind}_{consumer}", value)
+    assert take(bus, 1) == ["1"]
+    iid, token = rows(bus, "select iid, token from mbus.lease_q_by_default(1)")[0]
+    assert one(bus, "select mbus.nack(%s, %s, park => true)", iid, token) == "dmq"
+    assert rows(bus, RATES) == [(1, 1, 0, 0)]
+
+
 def test_tallies_are_not_kept_for_ever(live: str, connect: Connect, clock: DatabaseClock) -> None:
     connection = connect(live, autocommit=True)
     for _ in range(3):

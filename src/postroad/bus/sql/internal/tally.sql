@@ -10,7 +10,9 @@ declare
   v_setting constant text := 'mbus.' || p_kind || '_' || p_consumer_id;
   v_now     constant timestamptz := mbus.now();
   v_second  constant bigint := extract(epoch from v_now);
-  v_kept    bigint := coalesce(nullif(current_setting(v_setting, true), ''), '0')::bigint + p_count;
+  -- Anybody can change a setting; a session that comes from a pooler may have one that is not a number.
+  v_text    constant text := current_setting(v_setting, true);
+  v_kept    bigint := case when v_text ~ '^[0-9]{1,18}$' then v_text::bigint else 0 end + p_count;
 begin
   if p_count < 0 then
     insert into mbus.tally (consumer_id, at, kind, messages) values (p_consumer_id, v_now, p_kind, p_count);

@@ -1,5 +1,6 @@
   -- See mbus._tally.
-  v_tally := coalesce(nullif(current_setting('mbus.consumed_{consumer_id}', true), ''), '0')::bigint + amt - v_missing;
+  v_setting := current_setting('mbus.consumed_{consumer_id}', true);
+  v_tally := case when v_setting ~ '^[0-9]{1,18}$' then v_setting::bigint else 0 end + amt - v_missing;
   if v_tally % 16777216 > 0 then
     if extract(epoch from v_now)::bigint - v_tally / 16777216 between 0 and 2 then
       v_setting := set_config('mbus.consumed_{consumer_id}', v_tally::text, false);
