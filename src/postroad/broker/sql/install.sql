@@ -13,3 +13,4 @@ functions/results.sql
 functions/chords.sql
 functions/maintain.sql
 grants.sql
+after.sql
