@@ -1,7 +1,7 @@
 -- Leased messages of each consumer that has some.  Counted for all consumers at once, from the lowest live token on: an
 -- index by consumer would be one more to write for each lease.
 create or replace function mbus._leased() returns table (consumer_id integer, leased bigint)
-language sql stable security definer set search_path from current set enable_seqscan = off as $$
+language sql stable security definer set search_path from current set enable_seqscan = off set jit = off as $$
   select l.consumer_id, count(*) from mbus.leased l
   where l.token >= (select case when mbus._is_home() then pg_sequence_last_value('mbus.lease_floor') else 0 end) group by l.consumer_id
 $$;

@@ -7,7 +7,7 @@
 
 -- When the first of all leases ends, null when there is none: where a search for ended leases of any age begins.
 create or replace function mbus._first_lease_end() returns timestamptz
-language sql stable set search_path from current set enable_seqscan = off as $$
+language sql stable set search_path from current set enable_seqscan = off set jit = off as $$
   select min(l.leased_until) from mbus.leased l where l.token >= (select pg_sequence_last_value('mbus.lease_floor'))
 $$;
 
@@ -178,7 +178,7 @@ end $$;
 -- Deletes keys whose window ended after p_since, and returns how many.  A key that stays too long does no harm: a post
 -- replaces it.
 create or replace function mbus._forget_keys(p_since timestamptz, p_now timestamptz, p_limit integer) returns bigint
-language plpgsql set search_path from current set enable_seqscan = off as $$
+language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
 declare
   v_count bigint;
 begin

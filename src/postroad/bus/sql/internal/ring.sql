@@ -59,7 +59,7 @@ end $$;
 -- lease: it may roll back, and the floor does not.
 --   p_mark  the mark of the last run of this session
 create or replace function mbus._raise_lease_floor(p_mark jsonb) returns jsonb
-language plpgsql volatile set search_path from current set enable_seqscan = off as $$
+language plpgsql volatile set search_path from current set enable_seqscan = off set jit = off as $$
 declare
   -- Not by pg_sequence_last_value, which would make this session a holder for others.
   v_last  constant bigint := (select case when s.is_called then s.last_value else 0 end from mbus.lease_token s);
