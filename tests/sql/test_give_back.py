@@ -93,6 +93,14 @@ def test_attempts_and_history_go_on_until_the_message_is_dead(shaped: Connection
     assert (attempts, errors) == (3, ["1", "2", "3"])
 
 
+def test_attempts_of_a_message_under_a_reserved_iid_are_counted(shaped: Connection) -> None:
+    iid = one(shaped, "select mbus.get_iid('q')")
+    shaped.execute("select mbus.post('q', 'n=>1', iid => %s)", (iid,))
+    for _ in range(2):
+        assert one(shaped, BACK) == "ready"
+    assert rows(shaped, "select iid, headers->'attempts' from mbus.consume('q')") == [(iid, "2")]
+
+
 def test_a_message_is_dead_lettered_or_delayed_in_the_transaction_that_took_it(
     bus: Connection,
 ) -> None:

@@ -17,7 +17,7 @@ $$;
 -- The messages that the current transaction has taken and not given back.
 create or replace function mbus._taken_here() returns table (consumer_id integer, number bigint, trail jsonb)
 language sql volatile set search_path from current as $$
-  select distinct on (l.consumer_id, n.number) l.consumer_id, n.number, l.trails -> n.number::text
+  select distinct on (l.consumer_id, n.number) l.consumer_id, n.number, nullif(l.trails -> n.number::text, 'null')
   from (
     select split_part(t.line, ':', 1)::integer as consumer_id, substring(t.line from '\{[0-9,]*\}')::bigint[] as numbers,
            substring(t.line from '\}(\{.*)$')::jsonb as trails, t.place
