@@ -10,5 +10,12 @@ create index tally_by_consumer_idx on mbus.tally (consumer_id, at);
 create index tally_by_time_idx on mbus.tally (at);
 -- Replaced by functions with another signature.
 drop function if exists mbus.purge(text, text, text, integer);
-drop view if exists mbus.status;
+-- The view is emptied and not dropped: views of other schemas and of users are built on it.
+do $$
+begin
+  execute (
+    select 'create or replace view mbus.status as select '
+      || string_agg(format('null::%s as %I', format_type(a.atttypid, a.atttypmod), a.attname), ', ' order by a.attnum)
+    from pg_attribute a where a.attrelid = 'mbus.status'::regclass and a.attnum > 0);
+end $$;
 drop function if exists mbus._rates(mbus.consumer);
