@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 from psycopg import Connection
 from psycopg.types.json import Jsonb
 
+from postroad.bus import Message, Worker
 from postroad.bus.errors import BusError
+from postroad.testing import wait_until
 from tests.fixtures.postgres import Connect
 from tests.sql.calls import one, rows
 from tests.sql.test_security import Login, login, owned
@@ -127,6 +129,7 @@ def victim(owned: str, connect: Connect) -> Connection:
     """Give the owner's session beside the user's queue `mine` and others that are in use."""
     owner = connect(owned, autocommit=True)
     owner.execute("select mbus.create_queue('mine', is_roles_security_model => true)")
+    owner.execute("select mbus.create_consumer('mine', 'second')")
     for queue in ("open", "closed"):
         owner.execute(
             f"select mbus.post_{queue}(hstore('n', n::text)) from generate_series(1, 3) n".encode()
@@ -170,7 +173,7 @@ def documented() -> set[str]:
 
 
 def test_hostile_calls_of_a_user_who_may_post_harm_nobody(
-    victim: Connection, user: Connection
+    owned: str, victim: Connection, user: Connection
 ) -> None:
     functions = rows(
         user,
@@ -213,13 +216,36 @@ def test_hostile_calls_of_a_user_who_may_post_harm_nobody(
         assert others(victim) == before, (name, values)
 
     call()
-    # Whatever was posted can be read by a client.
     assert one(victim, "select count(*) from mbus.queue") == 3
     assert one(victim, "select mbus.positions('{mine}')") > [10]
     victim.execute("select mbus.maintain()")
-    while rows(victim, "select * from mbus.consumen_mine_by_default(100)"):
-        pass
+    last = one(victim, "select mbus.post_mine('n=>last')")
+    assert_workers_reach(owned, last)
     victim.execute("select * from mbus.dead").fetchall()
+
+
+def assert_workers_reach(dsn: str, last: str) -> None:
+    """Whatever was posted before, workers of both modes go on to the last message."""
+    seen: set[str] = set()
+    worker = Worker(dsn)
+
+    @worker.handler("mine")
+    def in_transaction(message: Message, connection: Connection) -> None:
+        if message.iid == last:
+            seen.add("transaction")
+
+    @worker.handler("mine", "second", mode="lease")
+    def by_lease(message: Message) -> None:
+        if message.iid == last:
+            seen.add("lease")
+
+    with worker:
+        wait_until(
+            lambda: seen == {"transaction", "lease"} or not worker.is_running,
+            what="workers reach the last message",
+            timeout_seconds=50,
+        )
+        assert worker.is_running
 
 
 def encode(value: Any, kind: str, node: str) -> Any:
