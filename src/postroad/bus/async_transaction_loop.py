@@ -16,15 +16,15 @@ from postroad.bus import calls, rows
 from postroad.bus.answers import Answers
 from postroad.bus.async_wakeup import AsyncWakeup
 from postroad.bus.batch import (
+    RESTORE_RECORD,
     WAS_COMMITTED,
     AsyncTransactionConnection,
     Batch,
     check_open,
     cut,
-    is_open,
 )
 from postroad.bus.decoding import Undecodable, log_undecodable
-from postroad.bus.errors import BusError, translate
+from postroad.bus.errors import BusError, TransactionOwned, translate
 from postroad.bus.message import Message
 from postroad.bus.payload import Payload
 from postroad.bus.reconnect import SURVIVABLE, Backoff
@@ -59,6 +59,7 @@ class AsyncTransactionLoop(Service):
         )
         self._facts = {"queue": handler.queue, "consumer": handler.consumer}
         self._connection: AsyncTransactionConnection | None = None
+        self._batch = Batch(handler)
 
     async def run(self) -> None:
         """Serve until stopped, whatever happens to the database."""
@@ -81,7 +82,9 @@ class AsyncTransactionLoop(Service):
                     await connection.close()
 
     async def _serve(self, connection: AsyncTransactionConnection, backoff: Backoff) -> None:
-        batch = Batch(self._handler)
+        batch = self._batch
+        if batch.taken:
+            await self._drop_interrupted(connection, batch)
         cursor = AsyncCursor(connection, row_factory=tuple_row)
         adapt(cursor)
         while batch.taken or not self.stopping.is_set():
@@ -90,7 +93,7 @@ class AsyncTransactionLoop(Service):
                 await self._exchange(cursor, batch)
             except Undecodable as error:
                 # The batch before was committed; this one is put back without the bad messages.
-                batch.took([], None)
+                batch.took([])
                 await connection.execute("rollback")
                 for bad in error.bad:
                     log_undecodable(logger, bad, self._facts)
@@ -118,22 +121,23 @@ class AsyncTransactionLoop(Service):
                 raise
             raise translated from error
         messages: list[Message] = []
-        xid = None
+        xid = record = None
         while True:
             column = cursor.description[0].name if cursor.description else None
             if column == "id":
                 messages = self._read(await fetch_async(cursor))
             elif column == "xid":
-                xid = (await cursor.fetchall())[0][0]
+                xid, record = (await cursor.fetchall())[0]
             if not cursor.nextset():
                 break
-        batch.took(messages, xid)
+        batch.took(messages, xid, record)
 
     async def _handle(self, connection: AsyncTransactionConnection, batch: Batch) -> None:
         function, pgconn = self._handler.function, connection.pgconn
         answers = Answers(self._payload)
         began = time.monotonic()
-        for message in batch.taken:
+        for place, message in enumerate(batch.taken):
+            batch.place = place
             try:
                 trace.follow(message)
                 answers.add(message, await function(message, connection))
@@ -164,8 +168,12 @@ class AsyncTransactionLoop(Service):
         if connection.closed:
             raise psycopg.OperationalError("the connection was lost") from error
         await connection.execute("rollback")
-        if batch.xid is not None and await self._was_committed(connection, batch.xid):
-            await self._handle_rest(connection, batch, message, error, answers)
+        if await self._was_committed(connection, batch):
+            if answers is not None and answers.asked:
+                await run_async(connection, answers.call())
+            if isinstance(error, TransactionOwned):
+                batch.place += 1
+            await self._give_back_rest(connection, batch, error)
             return
         if is_conflict(error) and batch.conflicted():
             logger.info("transaction_repeated", extra={**self._facts, "reason": str(error).strip()})
@@ -178,47 +186,40 @@ class AsyncTransactionLoop(Service):
         log_verdict(logger, self._handler, failed, verdict, error)
         await self._reject(connection, failed.iid, verdict.delay, verdict.error, park=verdict.park)
 
-    async def _was_committed(self, connection: AsyncTransactionConnection, xid: str) -> bool:
+    async def _drop_interrupted(self, connection: AsyncTransactionConnection, batch: Batch) -> None:
+        """Drop the batch of a connection that was lost; its messages are back in the queue."""
+        if await self._was_committed(connection, batch):
+            await self._give_back_rest(connection, batch, None)
+        else:
+            batch.failed(None)
+
+    async def _was_committed(self, connection: AsyncTransactionConnection, batch: Batch) -> bool:
         cursor = AsyncCursor(connection, row_factory=tuple_row)
-        await cursor.execute(WAS_COMMITTED, (xid,))
+        await cursor.execute(WAS_COMMITTED, (batch.xid,))
         return bool((await cursor.fetchall())[0][0])
 
-    async def _handle_rest(
-        self,
-        connection: AsyncTransactionConnection,
-        batch: Batch,
-        message: Message | None,
-        error: BaseException,
-        answers: Answers | None,
+    async def _give_back_rest(
+        self, connection: AsyncTransactionConnection, batch: Batch, error: BaseException | None
     ) -> None:
-        """Handle, one by one, messages that were consumed by a handler's commit.
+        """Give messages back that a handler's commit consumed before they were handled.
 
-        They are in no queue any more, so one that fails is posted again, as a new message.
+        All in one transaction, so that a worker that dies meanwhile loses as few as possible.
         """
-        rest = batch.committed(message)
-        if message is None:
-            logger.warning("take_failed", extra=self._facts, exc_info=error)
-        else:
-            facts = {**self._facts, "iid": message.iid, "unhandled": len(rest)}
+        rest = batch.taken[batch.place :]
+        if rest:
+            facts = {**self._facts, "unhandled": [message.iid for message in rest]}
             logger.error("handler_committed", extra=facts, exc_info=error)
-        if answers is not None and answers.asked:
-            await run_async(connection, answers.call())
-        for each in rest:
-            answers = Answers(self._payload)
-            try:
-                await connection.execute("begin")
-                trace.follow(each)
-                answers.add(each, await self._handler.function(each, connection))
-                is_open(connection.pgconn.transaction_status)
-                if answers.asked:
-                    await run_async(connection, answers.call())
-                await connection.execute("commit")
-            except BaseException as failure:
-                if self.is_cancelled() or connection.closed:
-                    raise
-                await connection.execute("rollback")
-                log_verdict(logger, self._handler, each, judge(failure), failure)
-                await run_async(connection, calls.post_again(each, self._payload))
+            reason = "a handler committed the transaction that took this message"
+            async with connection.transaction():
+                await connection.execute(RESTORE_RECORD, (batch.record,))
+                for message in rest:
+                    back = calls.give_back(
+                        message, self._handler.consumer, self._payload, timedelta(0), reason, False
+                    )
+                    await run_async(connection, back)
+        elif error is not None:
+            logger.warning("handler_committed", extra=self._facts, exc_info=error)
+        batch.committed()
 
     async def _reject(
         self,

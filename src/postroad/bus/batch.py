@@ -5,7 +5,7 @@ the commit fails the server skips the rest, and the batch is treated like one wh
 
 A handler can end the transaction with a statement of its own. The id of the transaction that took
 the batch tells what became of it: after a rollback the messages are back in the queue, after a
-commit all of them are consumed, the ones not yet handled too.
+commit all of them are consumed, the ones not yet handled too; those are given back.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ __all__ = [
     "TransactionConnection",
     "check_open",
     "cut",
-    "is_open",
 ]
 
 FIRST_BATCH_SIZE = 10
 BATCH_SECONDS = 0.1
 
 WAS_COMMITTED = "select pg_xact_status(%s::xid8) = 'committed'"
+RESTORE_RECORD = "select set_config('mbus.taken', %s, true)"
 
 # The take refuses higher levels, whatever the database's default may be.
 _BEGIN = "begin isolation level read committed; "
-_XID = "; select pg_current_xact_id_if_assigned()::text as xid"
+_XID = "; select pg_current_xact_id_if_assigned()::text as xid, current_setting('mbus.taken', true)"
 # Fails unless the transaction is the one of the batch, or that one was committed: what a handler
 # did in another transaction must not be committed when the batch was rolled back.
 _CHECK = (
@@ -67,6 +67,10 @@ class BatchSize:
         fitting = self._limit if seconds <= 0 else int(BATCH_SECONDS * count / seconds)
         self.amount = max(1, min(self._limit, fitting, 2 * self.amount))
 
+    def isolate(self) -> None:
+        """Take one message after a commit by a handler: the others would count as failed again."""
+        self.amount = 1
+
     def halve(self, count: int) -> None:
         """Take half of a batch that was rolled back; the next success doubles it again."""
         self.amount = max(1, min(count, self.amount) // 2)
@@ -81,7 +85,10 @@ class Batch:
         self._conflicts = 0
         self.taken: list[Message] = []
         self.xid: str | None = None
-        self._is_handled = False
+        # What the server recorded about the take; mbus.give_back needs it.
+        self.record: str | None = None
+        # Place of the first message whose handler has not returned.
+        self.place = 0
 
     @property
     def amount(self) -> int:
@@ -96,15 +103,18 @@ class Batch:
         take = _BEGIN + select(Message, f"{self._source}({self.amount})") + _XID
         return f"{commit}; {take}" if self.taken else take
 
-    def took(self, messages: list[Message], xid: str | None) -> None:
+    def took(
+        self, messages: list[Message], xid: str | None = None, record: str | None = None
+    ) -> None:
         """Note what was taken, by which transaction."""
         self.taken = messages
         self.xid = xid
-        self._is_handled = False
+        self.record = record
+        self.place = 0
 
     def handled(self, seconds: float) -> None:
         """Note that the handler has returned for all of them, and after what time."""
-        self._is_handled = True
+        self.place = len(self.taken)
         self._size.adjust(len(self.taken), seconds)
         self._conflicts = 0
 
@@ -132,36 +142,25 @@ class Batch:
         self._drop()
         return message
 
-    def committed(self, message: Message | None) -> list[Message]:
-        """Drop a batch that was committed; return the messages that are not handled yet.
-
-        `message` is the one whose handler ended the transaction.
-        """
-        rest = self.taken[self.taken.index(message) + 1 :] if message is not None else self.taken
+    def committed(self) -> None:
+        """Drop a batch that was committed before all of it was handled."""
         self._drop()
-        return [] if self._is_handled else rest
+        self._size.isolate()
 
     def _drop(self) -> None:
         self._size.halve(len(self.taken))
         self.taken = []
 
 
-def is_open(status: int) -> bool:
-    """Check, after a handler returned, whether its transaction can be committed.
-
-    Raises TransactionFailed when it cannot. False means that the handler ended it.
-    """
-    if status == TransactionStatus.INTRANS:
-        return True
-    if status == TransactionStatus.IDLE:
-        return False
-    raise TransactionFailed("the handler caught a database error; its work cannot be committed")
-
-
 def check_open(status: int) -> None:
-    """Raise TransactionFailed or TransactionOwned when a handler's transaction is not open."""
-    if not is_open(status):
+    """Raise unless the transaction of a handler that returned can be committed.
+
+    Raises TransactionFailed after a database error, TransactionOwned if the handler ended it.
+    """
+    if status == TransactionStatus.IDLE:
         raise TransactionOwned("the handler ended the worker's transaction")
+    if status != TransactionStatus.INTRANS:
+        raise TransactionFailed("the handler caught a database error; its work cannot be committed")
 
 
 def cut(connection: Connection[Any] | AsyncConnection[Any]) -> None:

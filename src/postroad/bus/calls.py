@@ -326,15 +326,6 @@ def dead_letter(bad: BadRow, consumer: str, payload: Payload) -> Call[str]:
     return _give_back(consumer, payload, texts, None, bad.reason, True)
 
 
-def post_again(message: Message, payload: Payload) -> Call[str]:
-    """Build the call that posts a copy of a message, without what delivery added to its headers."""
-    added = ("seenby", "source_db", "destination", "enqueue_time", "attempts")
-    headers = {name: value for name, value in message.headers.items() if name not in added}
-    queue = queue_of(message.iid)
-    properties, expires = message.properties, message.expires
-    return post(queue, payload, message.data, headers, properties, None, expires, None)
-
-
 # Leases.
 
 

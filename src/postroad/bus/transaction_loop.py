@@ -16,15 +16,15 @@ from postroad import trace
 from postroad.bus import calls, rows
 from postroad.bus.answers import Answers
 from postroad.bus.batch import (
+    RESTORE_RECORD,
     WAS_COMMITTED,
     Batch,
     TransactionConnection,
     check_open,
     cut,
-    is_open,
 )
 from postroad.bus.decoding import Undecodable, log_undecodable
-from postroad.bus.errors import BusError, translate
+from postroad.bus.errors import BusError, TransactionOwned, translate
 from postroad.bus.message import Message
 from postroad.bus.payload import Payload
 from postroad.bus.reconnect import SURVIVABLE, Backoff
@@ -60,6 +60,7 @@ class TransactionLoop(ThreadService):
         )
         self._facts = {"queue": handler.queue, "consumer": handler.consumer}
         self._connection: TransactionConnection | None = None
+        self._batch = Batch(handler)
 
     def run(self) -> None:
         """Serve until stopped, whatever happens to the database."""
@@ -82,7 +83,9 @@ class TransactionLoop(ThreadService):
                     connection.close()
 
     def _serve(self, connection: TransactionConnection, backoff: Backoff) -> None:
-        batch = Batch(self._handler)
+        batch = self._batch
+        if batch.taken:
+            self._drop_interrupted(connection, batch)
         cursor = Cursor(connection, row_factory=tuple_row)
         adapt(cursor)
         while batch.taken or not self.stopping.is_set():
@@ -91,7 +94,7 @@ class TransactionLoop(ThreadService):
                 self._exchange(cursor, batch)
             except Undecodable as error:
                 # The batch before was committed; this one is put back without the bad messages.
-                batch.took([], None)
+                batch.took([])
                 connection.execute("rollback")
                 for bad in error.bad:
                     log_undecodable(logger, bad, self._facts)
@@ -119,22 +122,23 @@ class TransactionLoop(ThreadService):
                 raise
             raise translated from error
         messages: list[Message] = []
-        xid = None
+        xid = record = None
         while True:
             column = cursor.description[0].name if cursor.description else None
             if column == "id":
                 messages = self._read(fetch(cursor))
             elif column == "xid":
-                xid = (cursor.fetchall())[0][0]
+                xid, record = (cursor.fetchall())[0]
             if not cursor.nextset():
                 break
-        batch.took(messages, xid)
+        batch.took(messages, xid, record)
 
     def _handle(self, connection: TransactionConnection, batch: Batch) -> None:
         function, pgconn = self._handler.function, connection.pgconn
         answers = Answers(self._payload)
         began = time.monotonic()
-        for message in batch.taken:
+        for place, message in enumerate(batch.taken):
+            batch.place = place
             try:
                 trace.follow(message)
                 answers.add(message, function(message, connection))
@@ -165,8 +169,12 @@ class TransactionLoop(ThreadService):
         if connection.closed:
             raise psycopg.OperationalError("the connection was lost") from error
         connection.execute("rollback")
-        if batch.xid is not None and self._was_committed(connection, batch.xid):
-            self._handle_rest(connection, batch, message, error, answers)
+        if self._was_committed(connection, batch):
+            if answers is not None and answers.asked:
+                run(connection, answers.call())
+            if isinstance(error, TransactionOwned):
+                batch.place += 1
+            self._give_back_rest(connection, batch, error)
             return
         if is_conflict(error) and batch.conflicted():
             logger.info("transaction_repeated", extra={**self._facts, "reason": str(error).strip()})
@@ -179,47 +187,40 @@ class TransactionLoop(ThreadService):
         log_verdict(logger, self._handler, failed, verdict, error)
         self._reject(connection, failed.iid, verdict.delay, verdict.error, park=verdict.park)
 
-    def _was_committed(self, connection: TransactionConnection, xid: str) -> bool:
+    def _drop_interrupted(self, connection: TransactionConnection, batch: Batch) -> None:
+        """Drop the batch of a connection that was lost; its messages are back in the queue."""
+        if self._was_committed(connection, batch):
+            self._give_back_rest(connection, batch, None)
+        else:
+            batch.failed(None)
+
+    def _was_committed(self, connection: TransactionConnection, batch: Batch) -> bool:
         cursor = Cursor(connection, row_factory=tuple_row)
-        cursor.execute(WAS_COMMITTED, (xid,))
+        cursor.execute(WAS_COMMITTED, (batch.xid,))
         return bool((cursor.fetchall())[0][0])
 
-    def _handle_rest(
-        self,
-        connection: TransactionConnection,
-        batch: Batch,
-        message: Message | None,
-        error: BaseException,
-        answers: Answers | None,
+    def _give_back_rest(
+        self, connection: TransactionConnection, batch: Batch, error: BaseException | None
     ) -> None:
-        """Handle, one by one, messages that were consumed by a handler's commit.
+        """Give messages back that a handler's commit consumed before they were handled.
 
-        They are in no queue any more, so one that fails is posted again, as a new message.
+        All in one transaction, so that a worker that dies meanwhile loses as few as possible.
         """
-        rest = batch.committed(message)
-        if message is None:
-            logger.warning("take_failed", extra=self._facts, exc_info=error)
-        else:
-            facts = {**self._facts, "iid": message.iid, "unhandled": len(rest)}
+        rest = batch.taken[batch.place :]
+        if rest:
+            facts = {**self._facts, "unhandled": [message.iid for message in rest]}
             logger.error("handler_committed", extra=facts, exc_info=error)
-        if answers is not None and answers.asked:
-            run(connection, answers.call())
-        for each in rest:
-            answers = Answers(self._payload)
-            try:
-                connection.execute("begin")
-                trace.follow(each)
-                answers.add(each, self._handler.function(each, connection))
-                is_open(connection.pgconn.transaction_status)
-                if answers.asked:
-                    run(connection, answers.call())
-                connection.execute("commit")
-            except BaseException as failure:
-                if self.is_cancelled() or connection.closed:
-                    raise
-                connection.execute("rollback")
-                log_verdict(logger, self._handler, each, judge(failure), failure)
-                run(connection, calls.post_again(each, self._payload))
+            reason = "a handler committed the transaction that took this message"
+            with connection.transaction():
+                connection.execute(RESTORE_RECORD, (batch.record,))
+                for message in rest:
+                    back = calls.give_back(
+                        message, self._handler.consumer, self._payload, timedelta(0), reason, False
+                    )
+                    run(connection, back)
+        elif error is not None:
+            logger.warning("handler_committed", extra=self._facts, exc_info=error)
+        batch.committed()
 
     def _reject(
         self,

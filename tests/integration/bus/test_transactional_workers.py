@@ -362,7 +362,7 @@ async def test_a_handler_that_rolls_back_by_itself_fails_alone(
     assert dead.data == "2"
 
 
-async def test_what_fails_after_a_handlers_own_commit_is_delivered_again(
+async def test_what_fails_after_a_handlers_own_commit_is_delivered_again_to_its_consumer(
     colour, database, orders, sight
 ):
     tries = []
@@ -376,12 +376,44 @@ async def test_what_fails_after_a_handlers_own_commit_is_delivered_again(
             if len(tries) < 2:
                 raise ZeroDivisionError
 
+    await orders.create_consumer("orders", "other")
+    await orders.alter_consumer("orders", "default", backoff=timedelta(milliseconds=1))
+    await orders.post_many("orders", [str(n) for n in range(10)])
+    crew = Crew(colour, database)
+    crew.on("orders", script, prefetch=10)
+    async with crew:
+
+        async def are_handled():
+            return sight("select count(*) from done") == [(10,)]
+
+        await wait_until_async(are_handled, what="all are handled once")
+    assert len(set(tries)) == 1
+    assert {each.consumer: each.ready for each in await orders.status("orders")} == {
+        "default": 0,
+        "other": 10,
+    }
+
+
+async def test_messages_are_given_back_when_the_connection_is_lost_after_a_handlers_own_commit(
+    colour, database, orders, sight
+):
+    tries = []
+
+    def script(message):
+        yield from _insert(message)
+        if message.data == "2":
+            yield from ("commit", "begin")
+        if message.data == "3":
+            tries.append(message.iid)
+            if len(tries) < 2:
+                yield "select pg_terminate_backend(pg_backend_pid())"
+
     await orders.post_many("orders", [str(n) for n in range(10)])
     crew = Crew(colour, database)
     crew.on("orders", script, prefetch=10)
     async with crew:
         await _settled(orders, sight, [str(n) for n in range(10)])
-    assert len(set(tries)) == 2
+    assert len(set(tries)) == 1
 
 
 async def test_rare_failures_leave_the_batches_large(colour, database, orders, sight):

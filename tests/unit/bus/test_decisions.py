@@ -10,8 +10,16 @@ import psycopg
 import pytest
 from psycopg.pq import TransactionStatus
 
-from postroad.bus import HeldMessage, LeasedMessage, Message, Park, Retry, TransactionFailed
-from postroad.bus.batch import Batch, BatchSize, is_open
+from postroad.bus import (
+    HeldMessage,
+    LeasedMessage,
+    Message,
+    Park,
+    Retry,
+    TransactionFailed,
+    TransactionOwned,
+)
+from postroad.bus.batch import Batch, BatchSize, check_open
 from postroad.bus.message import unread
 from postroad.bus.pace import Pace
 from postroad.bus.reconnect import Backoff
@@ -135,10 +143,11 @@ def test_what_a_handler_raises_decides() -> None:
 
 
 def test_a_transaction_that_failed_is_not_committed() -> None:
-    assert is_open(TransactionStatus.INTRANS)
-    assert not is_open(TransactionStatus.IDLE)
+    check_open(TransactionStatus.INTRANS)
+    with pytest.raises(TransactionOwned):
+        check_open(TransactionStatus.IDLE)
     with pytest.raises(TransactionFailed):
-        is_open(TransactionStatus.INERROR)
+        check_open(TransactionStatus.INERROR)
 
 
 def test_a_held_message_is_the_leased_one_with_a_flag() -> None:
