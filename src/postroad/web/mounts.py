@@ -58,7 +58,9 @@ class Mounts:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or answer that its component does not run."""
-        prefix = f"/{scope['path'].split('/', 2)[1]}" if scope["type"] == "http" else ""
+        # The path of `OPTIONS *` has no slash.
+        first = scope["path"].removeprefix("/").partition("/")[0] if "path" in scope else ""
+        prefix = f"/{first}" if scope["type"] == "http" else ""
         if prefix not in self._mounted:
             assert self.app is not None  # noqa: S101 - set before the server starts
             await self.app(scope, receive, send)

@@ -7,7 +7,7 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -24,6 +24,9 @@ __all__ = ["AddressInUse", "TlsInvalid", "WebServer", "listen"]
 
 BACKLOG = 512
 GRACE_SECONDS = 10
+# A client has this long to send the head of a request, which may be this large.
+HEAD_TIMEOUT_SECONDS = 30.0
+MAX_HEAD_BYTES = 65_536
 
 
 class AddressInUse(PostroadError):
@@ -43,8 +46,8 @@ class TlsInvalid(PostroadError):
 class WebServer(Service):
     """Serves one application until it is stopped; port 0 takes a free one.
 
-    Every request passes the checks of `OriginCheck` and `BodyPace` first. `http` names the hosts
-    and proxies that are trusted; X-Forwarded headers of other clients are ignored.
+    Every request passes the checks of `HeadLimit`, `OriginCheck` and `BodyPace` first. `http`
+    names the hosts and proxies that are trusted; X-Forwarded headers of other clients are ignored.
     """
 
     def __init__(
@@ -82,21 +85,23 @@ class WebServer(Service):
         self._check_tls()
         with contextlib.closing(listen(self.host, self.port)) as listener:
             self.port = listener.getsockname()[1]
-            server = _QuietServer(
-                uvicorn.Config(
-                    self.app,
-                    log_config=None,
-                    access_log=False,
-                    lifespan="on",
-                    timeout_graceful_shutdown=GRACE_SECONDS,
-                    server_header=False,
-                    ssl_certfile=self._tls_cert,
-                    ssl_keyfile=self._tls_key,
-                    proxy_headers=bool(self._trusted_proxies),
-                    # Named even when empty: else an environment variable would be asked.
-                    forwarded_allow_ips=self._trusted_proxies,
-                )
+            config = uvicorn.Config(
+                self.app,
+                log_config=None,
+                access_log=False,
+                lifespan="on",
+                timeout_graceful_shutdown=GRACE_SECONDS,
+                server_header=False,
+                ssl_certfile=self._tls_cert,
+                ssl_keyfile=self._tls_key,
+                proxy_headers=bool(self._trusted_proxies),
+                # Named even when empty: otherwise an environment variable is read.
+                forwarded_allow_ips=self._trusted_proxies,
             )
+            config.load()
+            parser = config.http_protocol_class
+            config.http_protocol_class = type("LimitedProtocol", (HeadLimit, parser), {})
+            server = _QuietServer(config)
             serving = asyncio.create_task(server.serve(sockets=[listener]))
             try:
                 await self._until_started(server, serving)
@@ -145,6 +150,60 @@ def listen(host: str, port: int) -> socket.socket:
             hint="choose another --port, or 0 for a free one",
         ) from failure
     return listener
+
+
+class HeadLimit(asyncio.Protocol):
+    """Mixin for the protocols of uvicorn: close connections whose request head is late or large.
+
+    uvicorn limits the time between requests, but not that of a request which has begun.
+    """
+
+    # Of uvicorn's protocols: the latest request, None before the first one.
+    cycle: Any
+    transport: asyncio.Transport
+    _timer: asyncio.TimerHandle | None = None
+    _head_bytes = 0
+    _is_upgraded = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for the first request."""
+        super().connection_made(transport)
+        self._start_timer()
+
+    def data_received(self, data: bytes) -> None:
+        """Parse the data; close the connection when the head grows too large."""
+        super().data_received(data)
+        cycle = self.cycle
+        if self._is_upgraded or (cycle is not None and not cycle.response_complete):
+            self._stop_timer()
+            self._head_bytes = 0
+            return
+        self._start_timer()
+        # The rest of a body that the application did not read is no head.
+        if cycle is None or not cycle.more_body:
+            self._head_bytes += len(data)
+        if self._head_bytes > MAX_HEAD_BYTES:
+            self.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the timer."""
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def handle_websocket_upgrade(self, *event: Any) -> None:
+        """Leave the connection to the protocol of websockets."""
+        self._is_upgraded = True
+        super().handle_websocket_upgrade(*event)  # type: ignore[misc]
+
+    def _start_timer(self) -> None:
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(HEAD_TIMEOUT_SECONDS, self.transport.abort)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 class _QuietServer(uvicorn.Server):

@@ -39,6 +39,10 @@ async def test_a_path_arrives_as_it_was_sent_and_only_while_its_component_runs()
                 assert (await client.get(path)).text == path
             assert (await client.get("/exchanges/v1")).text == "other"
             assert (await client.get("/")).text == "other"
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writer.write(b"OPTIONS * HTTP/1.0\r\nHost: localhost\r\n\r\n")
+            assert (await reader.read()).endswith(b"other")
+            writer.close()
         assert (await client.get("/exchange/v1/messages")).status_code == 503
 
 

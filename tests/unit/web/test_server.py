@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import urllib.request
 
+import httpx
 import pytest
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 
 from postroad.web import WebServer
+from postroad.web import server as web_server
 from postroad.web.server import AddressInUse
 
 
@@ -32,3 +35,48 @@ async def test_a_taken_address_is_named() -> None:
         await second.start()
         with pytest.raises(AddressInUse, match=str(first.port)):
             await second.ready()
+
+
+async def test_a_client_that_does_not_finish_its_headers_is_disconnected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(web_server, "HEAD_TIMEOUT_SECONDS", 0.2, raising=False)
+    request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
+    async with WebServer(FastAPI()) as server, asyncio.timeout(20):
+        for sent in (b"", request, request + b"\r\n" + request):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writer.write(sent)
+            answer = b""
+            with contextlib.suppress(ConnectionResetError):
+                answer = await reader.read()
+            assert answer.count(b"HTTP/1.1 404") == sent.count(b"\r\n\r\n")
+            writer.close()
+
+
+async def test_a_request_whose_headers_are_too_large_is_not_kept() -> None:
+    async with WebServer(FastAPI()) as server, asyncio.timeout(20):
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n")
+        with pytest.raises(ConnectionError):  # noqa: PT012
+            for _ in range(1_000):
+                writer.write(b"X: " + b"a" * 10_000 + b"\r\n")
+                await writer.drain()
+        writer.close()
+
+
+async def test_a_body_and_a_slow_answer_may_take_longer_than_the_headers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(web_server, "HEAD_TIMEOUT_SECONDS", 0.2, raising=False)
+    app = FastAPI()
+
+    @app.post("/")
+    async def size(request: Request) -> int:
+        body = await request.body()
+        await asyncio.sleep(0.5)  # longer than the limit of the headers
+        return len(body)
+
+    async with WebServer(app) as server, httpx.AsyncClient(base_url=server.url) as client:
+        for _ in range(2):
+            answer = await client.post("/", content=b"a" * 1_000_000)
+            assert answer.json() == 1_000_000
