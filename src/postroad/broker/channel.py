@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+from amqp.exceptions import RecoverableConnectionError
 from amqp.protocol import queue_declare_ok_t
 from kombu.exceptions import ChannelError
 from kombu.transport import virtual
@@ -38,6 +39,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
     QoS = Quality
     supports_fanout = True
     do_restore = False
+    # None once it is closed.
     connection: Transport
     closed: bool
     exchange_types: dict[str, Any]
@@ -182,6 +184,9 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
         self, message: dict[str, Any], exchange: str, routing_key: str, **_: Any
     ) -> None:
         """Post to every queue that the key leads to; durable on return."""
+        if self.connection is None:
+            # Kombu reconnected while it declared a queue, and still holds the channel of before.
+            raise RecoverableConnectionError("the connection of this channel is closed")
         properties = message["properties"]
         properties.setdefault("delivery_info", {}).update(
             exchange=exchange, routing_key=routing_key

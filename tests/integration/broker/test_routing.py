@@ -28,6 +28,17 @@ def test_a_publisher_that_declared_nothing_reaches_what_others_have_bound(
     assert bodies(broker, "bills") == [{"number": 1}]
 
 
+def test_publishing_on_a_closed_channel_is_an_error_after_which_kombu_reconnects(
+    broker: Connection,
+) -> None:
+    channel = broker.channel()
+    message = channel.prepare_message("late")
+    # As Kombu does when it finds the connection lost while it declares a queue.
+    broker.collect()
+    with pytest.raises(broker.recoverable_connection_errors):
+        channel.basic_publish(message, "", "bills")
+
+
 @pytest.mark.parametrize(
     ("binding", "keys"),
     [
