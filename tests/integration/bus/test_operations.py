@@ -150,3 +150,37 @@ async def test_only_the_selected_messages_are_changed_over_many_batches(
     assert [iids async for iids in looking.matching(bus, selection) if iids] == []
     even = looking.Selection("orders", state="dead", search="even")
     assert sum([len(iids) async for iids in looking.matching(bus, even)]) == 1_200
+
+
+async def test_a_search_continues_after_a_match_that_was_the_last_message_read(
+    bus: AsyncBus,
+) -> None:
+    await bus.post_many("orders", [{"n": n} for n in range(9_999)])
+    await bus.post("orders", {"n": 1}, properties={"CITY": "Tver"})
+    await bus.post("orders", {"n": 2}, properties={"CITY": "Tver"})
+    first = await looking.browse(bus, "orders", search="tver")
+    assert [message.data for message in first.messages] == ['{"n": 1}']
+    second = await looking.browse(bus, "orders", search="tver", place=first.next_place)
+    assert [message.data for message in second.messages] == ['{"n": 2}']
+    assert second.next_place is None
+
+
+async def test_a_search_that_has_read_every_message_has_no_next_page(bus: AsyncBus) -> None:
+    await bus.post_many("orders", [{"n": n} for n in range(20)])
+    page = await looking.browse(bus, "orders", search='"n": 7')
+    assert len(page.messages) == 1
+    assert page.next_place is None
+
+
+async def test_expired_messages_do_not_end_the_pages_early(bus: AsyncBus) -> None:
+    for number in range(30):
+        expires = datetime.now(UTC) + timedelta(milliseconds=1) if number < 15 else None
+        await bus.post("orders", {"n": number}, expires=expires)
+    found, place = [], None
+    while True:
+        page = await looking.browse(bus, "orders", place=place, amount=10)
+        found += [message.data for message in page.messages]
+        place = page.next_place
+        if place is None:
+            break
+    assert found == [f'{{"n": {number}}}' for number in range(15, 30)]

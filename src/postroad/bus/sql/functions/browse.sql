@@ -2,8 +2,8 @@
 -- Nothing is locked and nothing is counted; each page costs index probes for the rows that it shows.
 
 -- Shows up to amt copies of one consumer in a state (ready, delayed, waiting, leased, dead), in order of posting
--- from the one after place, or backwards.  With a search, at most `scan` messages are read per call; the last of
--- them is shown with is_match false when it does not match, so that the next call can go on from there.
+-- from the one after place, or backwards.  A call reads at most amt messages, with a search at most `scan`.  When it has
+-- read that many, a last row with is_match false gives the place from which the next call continues.
 -- place is the id on the ring for ready messages, the number of the message for the others.
 -- data is cut to max_characters; size is that of the whole, in bytes of its text.
 -- Errors: MB001, MB002, MB012 state.
@@ -31,18 +31,20 @@ begin
     with seen as materialized (%1$s),
     told as (
       select s.*, row_number() over (order by s.place %2$s) as n, count(*) over () as total,
-             $5 is null or position(lower($5) in lower(concat_ws(' ', $1 || '.' || s.number, s.error, s.properties::text,
-               s.headers::text, s.data))) > 0 as is_match
+             (s.expires is null or s.expires > mbus.now() or $9)
+             and ($5 is null or position(lower($5) in lower(concat_ws(' ', $1 || '.' || s.number, s.error,
+               s.properties::text, s.headers::text, s.data))) > 0) as is_match
       from seen s),
     shown as (
       select t.*, row_number() over (partition by t.is_match order by t.n) as place_in_kind from told t)
-    select t.place, t.is_match, mbus._iid($1, t.number), t.added, t.expires, t.due_at,
+    select t.place, k.is_match, mbus._iid($1, t.number), t.added, t.expires, t.due_at,
            coalesce((t.trail ->> 'attempts')::integer, 0), t.error, t.headers, t.properties,
-           case when t.is_match then left(t.data, $8) end, octet_length(t.data)::bigint
+           case when k.is_match then left(t.data, $8) end, octet_length(t.data)::bigint
     from shown t
-    where t.is_match and t.place_in_kind <= $6 or not t.is_match and t.n = t.total
-    order by t.n$query$, v_source, v_order)
-  using qname, v_queue.id, v_consumer.id, browse.place, search, amt, v_rows, max_characters;
+    cross join (values (true), (false)) k (is_match)
+    where case when k.is_match then t.is_match and t.place_in_kind <= $6 else t.n = t.total and t.total = $7 end
+    order by t.n, k.is_match desc$query$, v_source, v_order)
+  using qname, v_queue.id, v_consumer.id, browse.place, search, amt, v_rows, max_characters, browse.state <> 'ready';
 end $$;
 
 -- The query over the ring: of each table the next rows by its index, then the next of all of them.
@@ -54,8 +56,7 @@ language sql stable set search_path from current as $$
            l.trail #>> '{history,-1,error}' as error, l.headers, l.properties, l.data::text as data
     from (select s.id from mbus.%1$I s
           where s.id >= %2$s and ($4 is null or s.id %3$s $4) order by s.id %4$s limit $7) s
-    cross join lateral (select e.* from mbus.%5$I e where e.id = s.id offset 0) l
-    where l.expires is null or l.expires > mbus.now()$query$,
+    cross join lateral (select e.* from mbus.%5$I e where e.id = s.id offset 0) l$query$,
     t.ready_table, coalesce(mbus._hint(t.ready_table), 0), p_past, p_order, t.payload_table), ' union all ')
     || format(') order by place %s limit $7', p_order)
   from mbus._tables(p_queue) t where t.consumer_id = p_consumer.id
