@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, Self, get_args
 
-from postroad.exchange.errors import FileUnsafe
+from postroad.exchange.errors import FileUnsafe, StorageFailed
 
 __all__ = ["FOLDERS", "TEMPORARY_PREFIX", "Folder", "Session", "Storage", "temporary_name"]
 
@@ -227,7 +227,13 @@ def _open_folder(parent: int, name: str) -> int:
     try:
         return os.open(name, _OPEN_FOLDER, dir_fd=parent)
     except OSError as failure:
-        raise _safe(failure, name) from failure
+        if failure.errno not in _UNSAFE:
+            raise
+        # Of the whole folder: no message in it is to blame.
+        raise StorageFailed(
+            f"the folder {name} is a link, or not a folder",
+            hint="put the folder back; the exchange follows no links",
+        ) from failure
 
 
 def _make_folder(parent: int, name: str) -> None:

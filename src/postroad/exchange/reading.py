@@ -113,16 +113,19 @@ def _read_many(desk: Desk, files: Sequence[Wanted]) -> list[bytes | Exception | 
         for file in files:
             try:
                 found.append(_read(session, file.move, file.move.size <= file.limit_bytes))
-            except (OSError, FileCorrupt, FileMissing, FileUnsafe) as failure:
+            except (OSError, FileCorrupt, FileMissing, FileUnsafe, StorageFailed) as failure:
                 found.append(failure)
     return found
 
 
 def _read(storage: Storage, move: Move, is_small: bool) -> bytes | None:
+    folder = move.folder or "Messages"
     try:
-        descriptor = storage.open(move.database, move.folder or "Messages", move.name)
+        descriptor = storage.open(move.database, folder, move.name)
     except FileNotFoundError as missing:
-        raise FileMissing(f"{move.name} is missing") from missing
+        # Raises again if the folder itself is missing: then no message is to blame.
+        with storage.folder(move.database, folder):
+            raise FileMissing(f"{move.name} is missing") from missing
     with os.fdopen(descriptor, "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         if size != move.size:

@@ -135,14 +135,16 @@ class ExchangeServer(Service):
             await recover(desk)
             upkeep = Upkeep(desk)
             upkeep.signals = self.signals
-            routes = Routes(desk)
-            async with upkeep, routes, self._serving(create_app(desk)):
+            await self.supervise(upkeep, Routes(desk))
+            async with self._serving(create_app(desk)):
                 self.announce_ready()
                 logger.info("exchange_serves", extra={"epoch": epoch})
-                lock = await self._watch(lock, upkeep)
+                lock = await self._watch(lock)
+            await self.stop_supervised()
             await desk.placement.close()
             await desk.marks.close()
         finally:
+            await self.stop_supervised()
             with contextlib.suppress(psycopg.Error):
                 await lock.close()
             await journal.close()
@@ -203,13 +205,9 @@ class ExchangeServer(Service):
             raise RuntimeError("the journal has no server row")
         return row[0], row[1]
 
-    async def _watch(
-        self, lock: psycopg.AsyncConnection[Any], upkeep: Upkeep
-    ) -> psycopg.AsyncConnection[Any]:
+    async def _watch(self, lock: psycopg.AsyncConnection[Any]) -> psycopg.AsyncConnection[Any]:
         """Wait for the end; take the lock again when PostgreSQL was restarted."""
         while not await self.pause(WATCH_SECONDS):
-            if not upkeep.is_running:
-                await upkeep.join()
             if not lock.closed:
                 with contextlib.suppress(psycopg.Error):
                     await lock.execute("select 1")

@@ -10,6 +10,7 @@ import pytest
 
 from postroad.exchange import operations
 from postroad.exchange.check import check
+from postroad.exchange.errors import StorageFailed
 from postroad.exchange.files import Storage
 from postroad.testing import wait_until_async
 from tests.fixtures.exchange import Caller, Room, stored
@@ -341,3 +342,27 @@ async def test_a_file_that_is_lost_while_it_is_picked_leaves_the_others(exchange
     assert [file["id"] for file in process["files"]] == ["m2"]
     assert exchange.state(process["id"]) == "STARTED"
     assert _state(exchange, "m1") == "parked"
+
+
+@pytest.mark.parametrize("is_link", [True, False])
+async def test_a_folder_that_cannot_be_used_quarantines_none_of_its_messages(
+    exchange: Room, is_link: bool
+) -> None:
+    phone, erp = exchange.caller("phone"), exchange.caller("erp")
+    for number in range(3):
+        await phone.send(f"m{number}")
+    folder, elsewhere = exchange.root / "sales/Messages", exchange.root / ".elsewhere"
+    folder.rename(elsewhere)
+    if is_link:
+        folder.symlink_to(elsewhere)
+    start = {"database": "sales", "attempt": "a"}
+    status, _ = await erp.call("POST", "/processes", json=start)
+    if is_link:
+        with psycopg.connect(exchange.dsn) as connection, pytest.raises(StorageFailed):
+            check(connection, Storage(exchange.root), is_fixing=True)
+        folder.unlink()
+    elsewhere.rename(folder)
+    assert status == 503
+    _, answer = await erp.call("POST", "/processes", json=start)
+    assert len(answer["process"]["files"]) == 3
+    assert exchange.alerts() == []

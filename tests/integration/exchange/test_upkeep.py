@@ -21,6 +21,9 @@ from postroad.exchange import operations
 from postroad.exchange.check import check
 from postroad.exchange.errors import RootForeign
 from postroad.exchange.files import Storage
+from postroad.exchange.routes import Routes
+from postroad.exchange.server import ExchangeServer
+from postroad.settings.exchange import ExchangeSettings
 from postroad.testing import wait_until_async
 from tests.fixtures.exchange import Caller, Room
 
@@ -390,3 +393,24 @@ async def _in_doubt(room: Room, phone: Caller, erp: Caller) -> str:
     await erp.prepare(process["id"])
     await room.restart()
     return str(process["id"])
+
+
+async def test_a_server_whose_routes_died_ends_with_their_error(
+    exchange: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_broken = asyncio.Event()
+
+    async def die(self: Routes) -> None:
+        self.announce_ready()
+        await is_broken.wait()
+        raise ValueError("broken")
+
+    monkeypatch.setattr(Routes, "run", die)
+    await exchange.server.stop()
+    server = ExchangeServer(exchange.dsn, exchange.root, ExchangeSettings(), port=0)
+    await server.start()
+    await server.ready()
+    is_broken.set()
+    async with asyncio.timeout(20):
+        with pytest.raises(ValueError, match="broken"):
+            await server.join()

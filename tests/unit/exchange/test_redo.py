@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from postroad.exchange.errors import FileMissing, FileUnsafe
+from postroad.exchange.errors import FileMissing, FileUnsafe, StorageFailed
 from postroad.exchange.files import Storage
 from postroad.exchange.placement import Move, Placement, redo
 
@@ -109,7 +109,7 @@ def test_links_are_not_followed(storage: Storage, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (tmp_path / "evil").symlink_to(outside)
-    with pytest.raises(FileUnsafe):
+    with pytest.raises(StorageFailed):
         storage.write("evil", "Messages", "x", b"x")
     (tmp_path / "sales/Messages/link.json").symlink_to("/etc/passwd")
     with pytest.raises(FileUnsafe):
