@@ -286,6 +286,23 @@ class Consumption:
                 self._refuse_all()
         return None
 
+    def delayed(self, channel: Channel, amount: int) -> list[Any]:
+        """Return messages that wait for their time in the consumed queues, the earliest first.
+
+        They are not taken. A message that cannot be decoded is left out.
+        """
+        queues = [each.queue for each in self._watches.values() if not each.route.is_temporary]
+        text = "select queue, data from broker.delayed(%s, %s)"
+        messages = []
+        for queue, data in self._link.run(text, (queues, amount)):
+            try:
+                messages.append(
+                    channel.Message(codec.decode(data, queue, "", False), channel=channel)
+                )
+            except Exception as failure:  # noqa: BLE001 - hostile text may raise anything
+                logger.info("message_unreadable", extra={"reason": repr(failure)})
+        return messages
+
     def _recheck(self, now: float) -> None:
         """Look everywhere once in a while, and say that the queues are in use."""
         self._rechecked = now

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import sys
 import threading
 import time
 from collections.abc import Iterable
@@ -165,7 +166,10 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # Kombu has no types
     # The event loop of a worker.
 
     def register_with_event_loop(self, connection: Transport, loop: Any) -> None:  # noqa: ARG002
-        """Live in the event loop of a worker."""
+        """Run in the event loop of a worker."""
+        if "celery.worker.control" in sys.modules:
+            # Here and not above: publishers and users of Kombu alone need no worker of Celery.
+            import postroad.broker.inspection  # noqa: F401
         self._loop = loop
         loop.on_tick.add(self.tick)
         for descriptor in (self.link.fileno(), self._waker):

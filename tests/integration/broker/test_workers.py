@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import psycopg
@@ -67,6 +68,54 @@ def test_a_worker_answers_remote_control(app: Celery, hire: Hire, tmp_path: Path
     assert "ok" in answer["one@test"]
     limited = [task(app, "add", 1, number) for number in range(5)]
     assert [each.get(timeout=SECONDS) for each in limited] == [1, 2, 3, 4, 5]
+
+
+def test_scheduled_tasks_in_the_database_are_listed_by_the_workers_of_their_queue(
+    app: Celery, hire: Hire, database: str
+) -> None:
+    hire("--concurrency=1", "--hostname=one@test", "--queues=celery", brief=False)
+    hire("--concurrency=1", "--hostname=two@test", "--queues=other", brief=False)
+    now = datetime.now(UTC)
+    later, sooner, urgent = (now + timedelta(hours=hours) for hours in (3, 1, 2))
+    expected = [
+        app.send_task("add", (1, 2), {"right": 3}, eta=eta, priority=priority).id
+        for eta, priority in ((sooner, 0), (urgent, 7), (later, 0))
+    ]
+    # Skipped: unknown to the worker, not a task, of a queue that neither consumes.
+    app.send_task("unknown", eta=sooner)
+    app.send_task("add", (1, 2), eta=sooner, queue="third")
+    with psycopg.connect(database) as connection:
+        bus_name = "select bus_name from broker.queue where name = 'celery'"
+        [[name]] = connection.execute(bus_name).fetchall()
+        connection.execute(
+            "select mbus.post(%s, '[[', delayed_until => now() + interval '1 hour')", (name,)
+        )
+    inspect = app.control.inspect(timeout=SECONDS, limit=2)
+    answers = inspect.scheduled()
+    assert answers["two@test"] == []
+    listed = answers["one@test"]
+    assert [each["request"]["id"] for each in listed] == expected
+    assert [each["eta"] for each in listed] == [
+        each.isoformat() for each in (sooner, urgent, later)
+    ]
+    assert listed[1]["request"] == {
+        "id": expected[1],
+        "name": "add",
+        "type": "add",
+        "args": [1, 2],
+        "kwargs": {"right": 3},
+        "hostname": "one@test",
+        "time_start": None,
+        "acknowledged": False,
+        "delivery_info": {
+            "exchange": "",
+            "routing_key": "celery",
+            "priority": 7,
+            "redelivered": False,
+        },
+        "worker_pid": None,
+    }
+    assert {each["priority"] for each in listed} == {6}
 
 
 def test_a_killed_worker_loses_nothing_and_its_task_is_soon_with_another(

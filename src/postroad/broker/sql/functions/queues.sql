@@ -92,6 +92,21 @@ begin
   return (select coalesce(sum(s.ready), 0) from mbus.status s where s.queue = any (broker._bus_names(v_queue)));
 end $$;
 
+-- The messages of these queues that wait for their time, the earliest first.
+create or replace function broker.delayed(qnames text[], amount integer) returns table (queue text, data text)
+language sql stable security definer set search_path from current as $$
+  select k.name, d.data_text
+  from broker.queue k
+  cross join unnest(broker._bus_names(k)) b(name)
+  join mbus.queue q on q.name = b.name
+  cross join lateral (
+    select w.due_at, w.data_text from mbus.delayed w
+    where w.queue_id = q.id and (w.expires is null or w.expires > mbus.now())
+    order by w.due_at limit amount) d
+  where k.name = any (qnames) and not k.is_temporary
+  order by d.due_at limit amount
+$$;
+
 -- Removes what is ready or waits for its time, and returns how much that was.  What workers hold stays.
 create or replace function broker.purge(qname text) returns bigint
 language plpgsql security definer set search_path from current as $$
