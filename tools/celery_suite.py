@@ -7,13 +7,17 @@
 The tests come from the source distribution of the Celery that is installed, by pip, into the
 user's cache folder. They run against the installed Celery, a PostgreSQL of their own and, with
 `--broker rabbitmq`, a RabbitMQ of their own; results are stored in PostgreSQL in both cases.
-Tests that need other servers (Redis, Memcached, Azure, SQL databases, Docker) are not selected.
+Files with tests of other servers (Redis, Memcached, Azure, SQL databases, Docker) are not selected.
+In the files that are, most tests that need Redis skip themselves; the rest is deselected by name.
+SIGTERM and SIGINT end the tests and stop the servers.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 import tarfile
@@ -39,6 +43,12 @@ FILES = (
     "test_upgrade",
     "test_logfile_format",
 )
+# Tests that connect to Redis whatever the result backend is.
+NEEDS_REDIS = (
+    "t/integration/test_canvas.py::test_chain"
+    "::test_chord_header_id_duplicated_on_rabbitmq_msg_duplication",
+)
+STOP_TIMEOUT_SECONDS = 30.0
 
 
 def sources(celery: str) -> Path:
@@ -80,35 +90,55 @@ def run(broker: str, backend: str, arguments: list[str]) -> int:
     selected = [each for each in arguments if each.endswith(".py") or ".py::" in each]
     files = [] if selected else [f"t/integration/{name}.py" for name in FILES]
     command = [sys.executable, "-m", "pytest", "-p", "no:randomly", "-p", "no:cacheprovider"]
-    return subprocess.run(
-        [*command, "-p", "no:postroad", "-p", "celery.contrib.pytest", *files, *arguments],
+    command += ["-p", "no:postroad", "-p", "celery.contrib.pytest"]
+    command += [f"--deselect={test}" for test in NEEDS_REDIS]
+    # A process group of its own, so that Celery's pool ends with pytest.
+    pytest = subprocess.Popen(
+        [*command, *files, *arguments],
         cwd=root,
         env=environment,
-    ).returncode
+        stdin=subprocess.DEVNULL,
+        process_group=0,
+    )
+    try:
+        return pytest.wait()
+    finally:
+        if pytest.poll() is None:
+            pytest.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                pytest.wait(STOP_TIMEOUT_SECONDS)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pytest.pid, signal.SIGKILL)
+        pytest.wait()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--broker", choices=["mbus", "rabbitmq"], default="mbus")
     options, arguments = parser.parse_known_args()
-    with tempfile.TemporaryDirectory(prefix="celery-suite-") as name:
-        folder = Path(name)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _end)
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="celery-suite-")))
         folder.chmod(0o755)
         server = TestServer(folder / "postgres")
+        stack.callback(server.stop)
         server.start()
-        rabbitmq = None
-        try:
-            url = backend = url_of(server.dsn(server.create()))
-            if options.broker == "rabbitmq":
-                rabbitmq = RabbitServer(folder / "rabbitmq")
-                rabbitmq.start()
-                url = rabbitmq.url
-            status = run(url, backend, arguments)
-        finally:
-            if rabbitmq is not None:
-                rabbitmq.close()
-            server.stop()
+        url = backend = url_of(server.dsn(server.create()))
+        if options.broker == "rabbitmq":
+            rabbitmq = RabbitServer(folder / "rabbitmq")
+            stack.callback(rabbitmq.close)
+            rabbitmq.start()
+            url = rabbitmq.url
+        status = run(url, backend, arguments)
     sys.exit(status)
+
+
+def _end(number: int, _: object) -> None:
+    """End by an exception, so that everything is stopped; a second signal changes nothing."""
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, signal.SIG_IGN)
+    sys.exit(128 + number)
 
 
 if __name__ == "__main__":
