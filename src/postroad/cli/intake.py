@@ -96,15 +96,10 @@ def beat(application: Application) -> None:
     Example: postroad intake beat
     """
     with intake_context(application) as context:
-        app = _application(application, context)
-        app.start(
-            [
-                "beat",
-                f"--loglevel={application.settings.logs.level}",
-                f"--schedule={_schedule_file(application)}",
-                "--pidfile=",
-            ]
-        )
+        # Not Celery.start, which discards the exit status of its command.
+        _application(application, context).Beat(
+            loglevel=application.settings.logs.level, schedule=_schedule_file(application)
+        ).run()
 
 
 @intake.command()

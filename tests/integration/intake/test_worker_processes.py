@@ -79,3 +79,11 @@ def test_a_worker_that_is_told_to_stop_stops_in_order(database: str, crew: Crew)
         worker.terminate()
         assert worker.wait(SECONDS) == 0
         assert not processes(worker.pid)
+
+
+def test_a_scheduler_that_fails_ends_with_an_error(crew: Crew) -> None:
+    # A folder in the place of its schedule file, whose suffix depends on the dbm module.
+    for suffix in ("", ".db", ".dat", ".dir", ".bak"):
+        (crew.folder / f"intake-beat{suffix}").mkdir()
+    crew.start("beat", "beat")
+    assert crew.processes["beat"].wait(SECONDS) == 1
