@@ -12,7 +12,6 @@ begin
      or pg_sequence_last_value('broker.maintained') between v_now - 199 and v_now then
     return 0;
   end if;
-  perform setval('broker.maintained', v_now);
   with moved as (
     select m.queue, m.released + m.ended as amount from mbus.maintain() m where m.released + m.ended > 0)
   , told as (
@@ -20,6 +19,8 @@ begin
     select pg_notify('mbus', coalesce(q.bus_name, m.queue))
     from moved m left join broker.queue q on m.queue in (q.bus_name, q.bus_name || substring(m.queue from '_[1-9]$')))
   select coalesce(sum(m.amount), 0) into v_moved from moved m where (select count(*) from told) >= 0;
+  -- Last, because it writes: mbus.maintain rotates and raises hints only in a transaction that has written nothing before.
+  perform setval('broker.maintained', v_now);
   return v_moved;
 end $$;
 
