@@ -188,10 +188,16 @@ class AsyncTransactionLoop(Service):
 
     async def _drop_interrupted(self, connection: AsyncTransactionConnection, batch: Batch) -> None:
         """Drop the batch of a connection that was lost; its messages are back in the queue."""
-        if await self._was_committed(connection, batch):
-            await self._give_back_rest(connection, batch, None)
-        else:
-            batch.failed(None)
+        try:
+            if await self._was_committed(connection, batch):
+                await self._give_back_rest(connection, batch, None)
+                return
+        except (psycopg.Error, BusError) as error:
+            if connection.closed:
+                raise
+            # Not tried again, or the worker would never get to its next batch.
+            logger.exception("give_back_failed", extra=self._facts, exc_info=error)
+        batch.failed(None)
 
     async def _was_committed(self, connection: AsyncTransactionConnection, batch: Batch) -> bool:
         cursor = AsyncCursor(connection, row_factory=tuple_row)

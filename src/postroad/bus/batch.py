@@ -35,7 +35,11 @@ __all__ = [
 FIRST_BATCH_SIZE = 10
 BATCH_SECONDS = 0.1
 
-WAS_COMMITTED = "select pg_xact_status(%s::xid8) = 'committed'"
+# A server that took over may not have come as far as the id; pg_xact_status would raise.
+WAS_COMMITTED = (
+    "select case when xid < pg_snapshot_xmax(pg_current_snapshot())"
+    " then pg_xact_status(xid) = 'committed' else false end from (select %s::xid8) batch(xid)"
+)
 RESTORE_RECORD = "select set_config('mbus.taken', %s, true)"
 
 # The take refuses higher levels, whatever the database's default may be.

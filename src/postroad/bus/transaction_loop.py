@@ -189,10 +189,16 @@ class TransactionLoop(ThreadService):
 
     def _drop_interrupted(self, connection: TransactionConnection, batch: Batch) -> None:
         """Drop the batch of a connection that was lost; its messages are back in the queue."""
-        if self._was_committed(connection, batch):
-            self._give_back_rest(connection, batch, None)
-        else:
-            batch.failed(None)
+        try:
+            if self._was_committed(connection, batch):
+                self._give_back_rest(connection, batch, None)
+                return
+        except (psycopg.Error, BusError) as error:
+            if connection.closed:
+                raise
+            # Not tried again, or the worker would never get to its next batch.
+            logger.exception("give_back_failed", extra=self._facts, exc_info=error)
+        batch.failed(None)
 
     def _was_committed(self, connection: TransactionConnection, batch: Batch) -> bool:
         cursor = Cursor(connection, row_factory=tuple_row)

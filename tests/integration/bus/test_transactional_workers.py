@@ -20,6 +20,7 @@ from postroad.bus import (
     Worker,
     WorkerSettings,
 )
+from postroad.bus.batch import WAS_COMMITTED
 from postroad.testing import wait_until_async
 from tests.integration.bus.crew import Crew
 
@@ -414,6 +415,38 @@ async def test_messages_are_given_back_when_the_connection_is_lost_after_a_handl
     async with crew:
         await _settled(orders, sight, [str(n) for n in range(10)])
     assert len(set(tries)) == 1
+
+
+async def test_a_worker_goes_on_when_messages_cannot_be_given_back(
+    colour, database, orders, sight, connect
+):
+    def script(message):
+        yield from _insert(message)
+        if message.data == "0":
+            yield from ("commit", "begin")
+        if message.data == "1":
+            yield "select pg_terminate_backend(pg_backend_pid())"
+
+    administrator = connect(database, autocommit=True)
+    administrator.execute(
+        "alter function mbus.give_back(text, anyelement, interval, text, boolean) rename to gone"
+    )
+    await orders.post_many("orders", ["0", "1"])
+    crew = Crew(colour, database)
+    crew.on("orders", script, prefetch=10)
+    async with crew:
+        await _settled(orders, sight, ["0"])
+        await orders.post("orders", "2")
+        await _settled(orders, sight, ["0", "2"])
+
+
+def test_a_transaction_that_the_server_does_not_know_was_not_committed(database, connect):
+    connection = connect(database, autocommit=True)
+    with connection.transaction():
+        [xid] = connection.execute("select pg_current_xact_id()::text").fetchone()
+        assert connection.execute(WAS_COMMITTED, (xid,)).fetchone() == (False,)
+    assert connection.execute(WAS_COMMITTED, (xid,)).fetchone() == (True,)
+    assert connection.execute(WAS_COMMITTED, (str(2**62),)).fetchone() == (False,)
 
 
 async def test_rare_failures_leave_the_batches_large(colour, database, orders, sight):
