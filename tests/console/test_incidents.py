@@ -111,3 +111,24 @@ def test_counts_that_stop_at_a_limit_are_marked(
     expect(page.locator(".dialog")).to_contain_text("10\u202f100")
     for name in ("many_dead", "few_dead"):
         bus.drop_queue(name)
+
+
+def test_all_alerts_are_acknowledged_only_where_there_is_one(
+    open_page: OpenPage, bus: Bus, console: RunningConsole
+) -> None:
+    bus.create_queue("trouble", payload="jsonb")
+    bus.post("trouble", {"n": 1})
+    bury(bus, "trouble", "default")
+    with psycopg.connect(console.dsn) as connection:
+        raise_alert(
+            connection, "intake.file.78", room="intake", severity="error", title="file 78 failed"
+        )
+    page = open_page("/alerts", role="operator")
+    press(page, "ack")
+    press(page, "confirm")
+    # Dead messages cannot be acknowledged: they leave the list when they are resolved.
+    expect(
+        page.get_by_role("link", name=re.compile("trouble, consumer default: 1"))
+    ).to_be_visible()
+    expect(page.locator('[data-test="ack"]')).to_be_hidden()
+    bus.drop_queue("trouble")

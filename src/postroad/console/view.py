@@ -252,7 +252,7 @@ class View:
         if isinstance(failure, psycopg.Error):
             text, kind = str(failure.diag.message_primary or failure), "error"
         else:
-            text = f"{failure} {getattr(failure, 'hint', None) or ''}".strip()
+            text = "; ".join(filter(None, (str(failure), getattr(failure, "hint", None))))
             kind = getattr(failure, "kind", "usage")
         return self.t(f"problem.kind_{kind}", text=text)
 

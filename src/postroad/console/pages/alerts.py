@@ -99,6 +99,9 @@ async def _alerts(view: View) -> None:
             is_danger=False,
         )
 
+    async def is_any_unacknowledged() -> bool:
+        return any(one.acked_at is None for one in await open_alerts(view))
+
     async def acknowledge_one(key: str) -> None:
         by = view.session.account
         await view.act("alerts.ack", key, lambda: doors.ask(operations.ack_async, key, by=by))
@@ -117,7 +120,8 @@ async def _alerts(view: View) -> None:
     with ui.element("div").classes("row"):
         ui.html(search_form(view, t("alert.search_hint")), sanitize=False)
         ui.space()
-        action_button(view, t("alert.ack"), acknowledge, test="ack")
+        button = action_button(view, t("alert.ack"), acknowledge, test="ack")
+    await view.offer(button, is_any_unacknowledged)
     await view.live(listed)
     await view.live(channels)
 
