@@ -594,3 +594,62 @@ def test_a_refused_rollback_is_shown_until_it_is_done(open_a_lab: OpenLab) -> No
     lab.settle()
     assert lab.state(event) == lab.writer_state(event) == "Canceled"
     lab.assert_same()
+
+
+def _cancel_before_votes(lab: Lab, event: int | None) -> None:
+    """Cancel an event that the Coordinator has received, before its Reader has it."""
+    lab.publish()
+    for message in [one for one in lab.network if one.target == "coordinator"]:
+        lab.network.remove(message)
+        lab.deliver(message)
+    lab.run("coordinator", "select coordination.cancel(%s, 'not wanted')", event)
+    lab.collect_decisions()
+
+
+def test_a_cancelled_event_without_effect_counts_as_restored(lab: Lab) -> None:
+    event = lab.write(
+        'insert into "DummyItem" ("Id", "Name") values (1, \'one\')',
+        'delete from "DummyItem"',
+        mode="two-phase",
+    )
+    _cancel_before_votes(lab, event)
+    lab.quiet()
+    assert lab.state(event) == lab.writer_state(event) == "Canceled"
+    assert lab.run("r1", "select * from coordination.unrestored") == []
+
+
+def test_tracking_an_altered_table_does_not_send_vetoed_columns(lab: Lab) -> None:
+    lab.write(ADD)
+    lab.quiet()
+    event = lab.write('update "DummyItem" set "Name" = \'bad\' where "Id" = 1', mode="two-phase")
+    _cancel_before_votes(lab, event)
+    # Refused: somebody has changed the row since.
+    lab.write('update "DummyItem" set "CorrelationId" = gen_random_uuid() where "Id" = 1')
+    lab.quiet()
+    assert lab.writer_state(event) == "Canceling"
+    for part, call in (("r1", "replicate"), ("writer", "track")):
+        lab.run(part, 'alter table "DummyItem" add column "Size" integer default 7')
+        lab.run(part, f"select coordination.{call}('public.\"DummyItem\"')")
+    lab.run("r1", 'update "DummyItem" set "Size" = null')
+    lab.quiet()
+    found = lab.run("r1", 'select "Name", "Size" from "DummyItem" order by "Id"')
+    assert found == [("one", 7), ("two", 7), ("three", 7)]
+
+
+def test_compensating_a_large_event_keeps_only_the_rows_that_others_use(
+    open_a_lab: OpenLab,
+) -> None:
+    lab = open_a_lab("r1", policy="compensate")
+    event = lab.write(
+        'insert into "DummyNode" ("Id", "Name") select i, \'made\' from generate_series(1, 2000) i',
+        mode="two-phase",
+    )
+    lab.write(
+        'insert into "DummyNode" ("Id", "Name", "ParentId")'
+        " select 10000 + i, 'mine', i from generate_series(1, 2000, 20) i"
+    )
+    _cancel_before_votes(lab, event)
+    lab.quiet(page=1000)
+    assert lab.writer_state(event) == "Canceled"
+    assert lab.value("writer", 'select count(*) from "DummyNode"') == 200
+    lab.assert_same()

@@ -13,6 +13,7 @@ declare
   v_entity   coordination.entity;
   v_name     text;
   v_known    text[];
+  v_added    text[];
   v_rows     text;
   v_found    boolean;
   v_function text;
@@ -54,12 +55,12 @@ begin
         when 'delete' then 'referencing old table as old_rows' else '' end,
       v_function);
   end loop;
-  if p_with_rows and not v_entity.columns <@ coalesce(v_known, '{}') then
+  v_added := array(select c from unnest(v_entity.columns) c where c <> all (v_known));
+  if p_with_rows and (v_known is null or v_added <> '{}') then
     v_rows := format('select %s from %s o where %s', coordination._list(v_entity.key_columns), v_table,
-      case when v_known is null then 'true' else coordination._list(
-        array(select c from unnest(v_entity.columns) c where c <> all (v_known)), '%I is not null', ' or ') end);
+      case when v_known is null then 'true' else coordination._list(v_added, '%I is not null', ' or ') end);
     execute format('select exists (%s)', v_rows) into v_found;
-    if v_found then perform coordination._send_rows(v_entity, null, v_rows); end if;
+    if v_found then perform coordination._send_rows(v_entity, null, v_rows, case when v_known is not null then v_added end); end if;
   end if;
   return v_name;
 end $$;

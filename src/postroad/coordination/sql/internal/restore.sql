@@ -91,6 +91,10 @@ begin
   end;
   if v_left <> '' and p_compensate then
     perform coordination._leave_rows(e, p_event) from coordination.entity e where e.name = any (p_event."Entities");
+  elsif v_left = '' and coordination.current_event() is null then
+    -- There was nothing to restore, and Readers wait for the event that restores.
+    perform coordination._send_rows(e, p_event."Id", coordination._net(e), null)
+    from coordination.entity e where e.name = any (p_event."Entities");
   end if;
   perform set_config('coordination.event', coalesce(v_before, ''), true), set_config('coordination.mode', '', true),
     set_config('coordination.cancels', '', true), set_config('coordination.correlation_id', '', true);
@@ -118,7 +122,13 @@ begin
   for v_round in 1 .. 3 loop
     v_done := 0;
     for v_step in select * from coordination._restore_steps(p_event."Entities") s where not s.is_gone loop
-      v_done := v_done + coordination._restore_range(v_step.entity, p_event."Id", v_step.step, 0, null);
+      -- Kept for all ranges: computing it takes as long as the event is large.
+      drop table if exists pg_temp.coordination_net;
+      execute format('create temporary table coordination_net on commit drop as %s', coordination._net(v_step.entity)) using p_event."Id";
+      create unique index on pg_temp.coordination_net ("coordination version");
+      analyze pg_temp.coordination_net;
+      v_done := v_done + coordination._restore_range(v_step.entity, p_event."Id", v_step.step,
+        coordination._columns_of(v_step.entity, p_event."Id"), 0, 9223372036854775807);
     end loop;
     exit when v_done = 0;
   end loop;
@@ -127,7 +137,7 @@ end $$;
 -- Restores the rows of a range of versions, halving the range where a constraint refuses it.  Later rows first: they may refer to earlier
 -- ones.  Returns how many rows were restored.
 create or replace function coordination._restore_range(
-  p_entity coordination.entity, p_event bigint, p_step text, p_from bigint, p_to bigint) returns integer
+  p_entity coordination.entity, p_event bigint, p_step text, p_columns text[], p_from bigint, p_to bigint) returns integer
 language plpgsql set search_path from current as $$
 declare
   v_done   integer;
@@ -137,16 +147,16 @@ declare
 begin
   begin
     set constraints all deferred;
-    v_done := (coordination._restore_entity(p_entity, p_event, p_step, true, p_from, p_to)).done;
+    v_done := (coordination._restore_entity(p_entity, p_event, p_step, true, p_columns, format(
+      'select * from pg_temp.coordination_net q where q."coordination version" between %s and %s', p_from, p_to))).done;
     set constraints all immediate;
     return v_done;
   exception when integrity_constraint_violation then
-    select min(p.id), max(p.id) into v_first, v_last from coordination.payload p
-    join coordination."AppEventType" t on t."Id" = p.type_id and t."Entity" = (p_entity).name
-    where p.event_id = p_event and p.id between p_from and coalesce(p_to, p.id);
+    select min(q."coordination version"), max(q."coordination version") into v_first, v_last from pg_temp.coordination_net q
+    where q."coordination version" between p_from and p_to;
   end;
-  if v_first is null or v_first = v_last then return 0; end if;
+  if v_first = v_last then return 0; end if;
   v_middle := (v_first + v_last) / 2;
-  return coordination._restore_range(p_entity, p_event, p_step, v_middle + 1, v_last)
-    + coordination._restore_range(p_entity, p_event, p_step, v_first, v_middle);
+  return coordination._restore_range(p_entity, p_event, p_step, p_columns, v_middle + 1, v_last)
+    + coordination._restore_range(p_entity, p_event, p_step, p_columns, v_first, v_middle);
 end $$;

@@ -33,10 +33,10 @@ language sql immutable set search_path from current as $$
   from unnest(p_columns) c
 $$;
 
--- Restores rows of one entity that one event changed: p_step erase deletes those that the event made, p_step write writes others back.  Of the rows
--- whose versions are in a range, or of all.  Raises an integrity violation where rows of others depend on them.
+-- Restores rows of one entity that one event changed: p_step erase deletes those that the event made, p_step write writes others back.  Of the
+-- rows of p_net, a query, with columns p_columns; by default of all.  Raises an integrity violation where rows of others depend on them.
 create or replace function coordination._restore_entity(
-  p_entity coordination.entity, p_event bigint, p_step text, p_compensate boolean, p_from bigint default 0, p_to bigint default null,
+  p_entity coordination.entity, p_event bigint, p_step text, p_compensate boolean, p_columns text[] default null, p_net text default null,
   out wanted integer, out done integer)
 language plpgsql set search_path from current as $$
 declare
@@ -44,8 +44,7 @@ declare
   v_keys    text[] := (p_entity).key_columns;
   v_columns text[];
   v_others  text[];
-  v_net     text := format('select q.* from (%s) q where q."coordination version" between %s and %s',
-    coordination._net(p_entity), p_from, coalesce(p_to, 9223372036854775807));
+  v_net     text := coalesce(p_net, coordination._net(p_entity));
   v_key     text := coordination._list(v_keys, 'o.%1$I = n.%1$I', ' and ');
   v_after   text;
   v_more    integer;
@@ -54,7 +53,7 @@ begin
   execute format('select count(*) from (%s) n where case $2 when ''erase'' then n."coordination before" is null and n."coordination after" is not null '
     'else n."coordination before"::text is distinct from n."coordination after"::text and n."coordination before" is not null end', v_net) into wanted using p_event, p_step;
   if wanted = 0 then return; end if;
-  v_columns := coordination._columns_of(p_entity, p_event);
+  v_columns := coalesce(p_columns, coordination._columns_of(p_entity, p_event));
   v_others := array(select c from unnest(v_columns) c where c <> all (v_keys));
   v_after := format('cross join lateral json_to_record(n."coordination after") as a (%s)', coordination._definitions(v_table, v_columns));
   if p_step = 'erase' then
@@ -140,14 +139,20 @@ language plpgsql set search_path from current as $$
 begin
   if to_regclass(format('%I.%I', (p_entity).schema_name, (p_entity).table_name)) is null then return; end if;
   execute format(
-    'with following as ('
-    '  select distinct on (%1$s) p.event_id, p.sequence, e."FinishedAt" is null as is_open, n."coordination before" as earlier, n."coordination after" as made '
-    '  from (%2$s) n cross join coordination."AppEvent" e '
-    '  join coordination.payload p on p.event_id = e."Id" '
+    -- Materialized: the images are parsed once, and not once per row of the event.
+    'with later as materialized ('
+    '  select p.event_id as "coordination event", p.sequence as "coordination sequence", p.id as "coordination id", '
+    '    e."FinishedAt" is null as "coordination is open", o.* '
+    '  from coordination."AppEvent" e '
+    '  join coordination.payload p on p.event_id = e."Id" and p.id > (select min(x.id) from coordination.payload x where x.event_id = $1) '
     '  join coordination."AppEventType" t on t."Id" = p.type_id and t."Entity" = $3 '
     '  cross join lateral json_to_record(p.after) as o (%3$s) '
-    '  where e."Id" is distinct from $2 and e."AppEventStatusId" <> 11 and p.id > n."coordination version" and %4$s '
-    '  order by %1$s, p.id) '
+    '  where e."Id" is distinct from $2 and e."AppEventStatusId" <> 11), '
+    'following as ('
+    '  select distinct on (%1$s) o."coordination event" as event_id, o."coordination sequence" as sequence, o."coordination is open" as is_open, '
+    '    n."coordination before" as earlier, n."coordination after" as made '
+    '  from (%2$s) n join later o on o."coordination id" > n."coordination version" and %4$s '
+    '  order by %1$s, o."coordination id") '
     'update coordination.payload p set changed = coalesce(p.changed, coordination._changed(p.before, p.after)), before = case when f.earlier is null or p.before is null then f.earlier else ('
     '  select json_object_agg(k.key, case when (f.earlier -> k.key)::text is distinct from (f.made -> k.key)::text '
     '    and k.value::text is not distinct from (f.made -> k.key)::text then f.earlier -> k.key else k.value end) '
@@ -157,13 +162,14 @@ begin
     coordination._definitions(coordination._table(p_entity), (p_entity).key_columns),
     coordination._list((p_entity).key_columns, 'o.%1$I = n.%1$I', ' and '))
   using p_event."Id", coordination.current_event(), (p_entity).name;
-  perform coordination._send_rows(p_entity, p_event."Id", coordination._net(p_entity));
+  perform coordination._send_rows(p_entity, p_event."Id", coordination._net(p_entity), null);
 end $$;
 
 -- Writes rows as they are now into this transaction's event, so that Readers agree: rows that are there as updates, those that are
 -- gone as deletes.  p_keys is a query of their keys, with an event as $1.  An update has its own image as before-image: cancelling it
--- changes nothing.
-create or replace function coordination._send_rows(p_entity coordination.entity, p_event bigint, p_keys text) returns void
+-- changes nothing.  p_changed: the columns that Readers do not have yet; null: all.
+create or replace function coordination._send_rows(
+  p_entity coordination.entity, p_event bigint, p_keys text, p_changed text[]) returns void
 language plpgsql set search_path from current
 set timezone = 'UTC' set datestyle = 'ISO' set intervalstyle = 'postgres' set extra_float_digits = 1 set bytea_output = 'hex'
 as $$
@@ -178,14 +184,14 @@ declare
   v_count  integer;
 begin
   select * into v_event, v_from, v_is_new from coordination._current_event();
-  execute format('insert into coordination.payload (event_id, sequence, id, type_id, after, before) '
+  execute format('insert into coordination.payload (event_id, sequence, id, type_id, after, before, changed) '
     'select $2, $3 + row_number() over (), nextval(''coordination.payload_id''), '
     'case when o.%1$I is null then $5 else $4 end, case when o.%1$I is null then %2$s else %3$s end, '
-    'case when o.%1$I is not null then %3$s end '
+    'case when o.%1$I is not null then %3$s end, $6 '
     'from (%4$s) n left join %5$s o on %6$s',
     v_keys[1], coordination._image(v_table, 'n', v_keys), coordination._image(v_table, 'o', (p_entity).columns),
     p_keys, v_table, coordination._list(v_keys, 'o.%1$I = n.%1$I', ' and '))
-  using p_event, v_event, v_from, v_update, v_delete;
+  using p_event, v_event, v_from, v_update, v_delete, p_changed;
   get diagnostics v_count = row_count;
   if v_count > 0 then
     perform coordination._note_event(v_event, v_from + v_count, v_is_new, v_update, 'replicate');
