@@ -1,7 +1,7 @@
-"""Parses every SQL file of every room with PostgreSQL's own grammar.
+"""Parses every SQL file of every component with PostgreSQL's own grammar, and reads every manifest.
 
-Bodies of functions are checked by the server itself, at each install. Templates hold placeholders
-and are no SQL yet.
+Function bodies are checked by the server itself, at each install. Templates hold placeholders and
+are not SQL yet. A manifest reports files that are not listed and numbers of migrations taken twice.
 """
 
 from __future__ import annotations
@@ -10,6 +10,10 @@ import sys
 from pathlib import Path
 
 import pglast
+
+from postroad.cli.rooms import SCHEMAS
+from postroad.postgres.errors import ManifestBroken
+from postroad.postgres.manifest import read_manifest
 
 ROOT = Path(__file__).parents[1]
 
@@ -37,6 +41,12 @@ def main() -> int:
     for file in files:
         for complaint in _complaints(file.read_text(encoding="utf-8")):
             print(f"{file.relative_to(ROOT)}: {complaint}")
+            bad += 1
+    for schema in SCHEMAS:
+        try:
+            read_manifest(schema)
+        except ManifestBroken as broken:
+            print(f"{schema.name}: {broken.message}")
             bad += 1
     print(f"SQL: {len(files)} files parsed, {bad} complaints")
     return 1 if bad else 0

@@ -1,4 +1,5 @@
--- breaks older: no
+-- breaks older: yes
+-- Older clients call take_from_<queue>_by_<consumer> with the parameter iid, which is now msgid.
 -- Replaced by functions with other parameters; those of queues are generated after the migration.
 drop function if exists mbus.redrive(text, text, text);
 do $$
