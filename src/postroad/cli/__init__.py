@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 __all__ = ["run"]
@@ -23,4 +24,7 @@ def run() -> None:
             "hint: install the command line with its extras: pip install 'postroad[server]'\n"
         )
         raise SystemExit(5) from None
+    # Stores, logs, sample databases: nothing that the program creates is readable by other users.
+    # Not in main(), which programs call as well: the mask belongs to the whole process.
+    os.umask(0o027)
     main()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
-import os
 import sys
 import traceback
 from pathlib import Path
@@ -115,8 +114,6 @@ def cli(
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command and leave with its exit code; no traceback unless asked for."""
-    # Stores, logs, sample databases: nothing that a command creates is readable by other users.
-    os.umask(0o027)
     given = sys.argv[1:] if arguments is None else arguments
     try:
         result: Any = cli.main(args=given, prog_name="postroad", standalone_mode=False)

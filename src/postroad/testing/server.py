@@ -31,7 +31,7 @@ __all__ = ["TestServer"]
 _WITHOUT_DURABILITY = {
     "fsync": "off",
     "full_page_writes": "off",
-    "max_connections": "200",
+    "max_connections": "400",
     "shared_buffers": "128MB",
     "max_wal_size": "512MB",
     "deadlock_timeout": "200ms",

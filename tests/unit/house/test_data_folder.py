@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
+from postroad.cli.main import main
 from postroad.postgres.server_user import make_data_folder
 
 
@@ -16,3 +19,13 @@ def test_a_new_data_folder_is_closed_and_an_existing_one_stays(tmp_path: Path) -
     folder.chmod(0o755)
     assert make_data_folder(folder).stat().st_mode & 0o777 == 0o755
     assert tmp_path.stat().st_mode & 0o777 == 0o755
+
+
+def test_a_program_that_calls_a_command_keeps_its_own_file_mode_mask() -> None:
+    before = os.umask(0o022)
+    try:
+        with pytest.raises(SystemExit):
+            main(["--help"])
+        assert os.umask(0o022) == 0o022
+    finally:
+        os.umask(before)
