@@ -84,7 +84,9 @@ class AsyncTransactionLoop(Service):
     async def _serve(self, connection: AsyncTransactionConnection, backoff: Backoff) -> None:
         batch = self._batch
         if batch.taken:
-            await self._drop_interrupted(connection, batch)
+            # Back in the queue. Whether a handler had committed them cannot be told here: after a
+            # crash of the server the id of their transaction may be another one's.
+            batch.failed(None)
         cursor = AsyncCursor(connection, row_factory=tuple_row)
         adapt(cursor)
         while batch.taken or not self.stopping.is_set():
@@ -185,19 +187,6 @@ class AsyncTransactionLoop(Service):
         verdict = judge(error)
         log_verdict(logger, self._handler, failed, verdict, error)
         await self._reject(connection, failed.iid, verdict.delay, verdict.error, park=verdict.park)
-
-    async def _drop_interrupted(self, connection: AsyncTransactionConnection, batch: Batch) -> None:
-        """Drop the batch of a connection that was lost; its messages are back in the queue."""
-        try:
-            if await self._was_committed(connection, batch):
-                await self._give_back_rest(connection, batch, None)
-                return
-        except (psycopg.Error, BusError) as error:
-            if connection.closed:
-                raise
-            # Not tried again, or the worker would never get to its next batch.
-            logger.exception("give_back_failed", extra=self._facts, exc_info=error)
-        batch.failed(None)
 
     async def _was_committed(self, connection: AsyncTransactionConnection, batch: Batch) -> bool:
         cursor = AsyncCursor(connection, row_factory=tuple_row)

@@ -395,51 +395,6 @@ async def test_what_fails_after_a_handlers_own_commit_is_delivered_again_to_its_
     }
 
 
-async def test_messages_are_given_back_when_the_connection_is_lost_after_a_handlers_own_commit(
-    colour, database, orders, sight
-):
-    tries = []
-
-    def script(message):
-        yield from _insert(message)
-        if message.data == "2":
-            yield from ("commit", "begin")
-        if message.data == "3":
-            tries.append(message.iid)
-            if len(tries) < 2:
-                yield "select pg_terminate_backend(pg_backend_pid())"
-
-    await orders.post_many("orders", [str(n) for n in range(10)])
-    crew = Crew(colour, database)
-    crew.on("orders", script, prefetch=10)
-    async with crew:
-        await _settled(orders, sight, [str(n) for n in range(10)])
-    assert len(set(tries)) == 1
-
-
-async def test_a_worker_goes_on_when_messages_cannot_be_given_back(
-    colour, database, orders, sight, connect
-):
-    def script(message):
-        yield from _insert(message)
-        if message.data == "0":
-            yield from ("commit", "begin")
-        if message.data == "1":
-            yield "select pg_terminate_backend(pg_backend_pid())"
-
-    administrator = connect(database, autocommit=True)
-    administrator.execute(
-        "alter function mbus.give_back(text, anyelement, interval, text, boolean) rename to gone"
-    )
-    await orders.post_many("orders", ["0", "1"])
-    crew = Crew(colour, database)
-    crew.on("orders", script, prefetch=10)
-    async with crew:
-        await _settled(orders, sight, ["0"])
-        await orders.post("orders", "2")
-        await _settled(orders, sight, ["0", "2"])
-
-
 def test_a_transaction_that_the_server_does_not_know_was_not_committed(database, connect):
     connection = connect(database, autocommit=True)
     with connection.transaction():
