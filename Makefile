@@ -57,13 +57,14 @@ first-run: ## clone this repository afresh, run `make up` there, and time it unt
 generate: .venv/.installed-dev ## write the blocking modules of the bus from the awaiting ones
 	@$(BIN)/python -m tools.colours
 
-check: .venv/.installed-dev ## lint, formatting, types, layers, SQL syntax, forbidden names
+check: .venv/.installed-dev ## lint, formatting, types, layers, SQL syntax, forbidden names and words
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python tools/check_sql.py
 	@$(BIN)/python tools/check_names.py
+	@$(BIN)/python tools/check_words.py
 	@$(BIN)/python -m tools.colours --check
 
 format: .venv/.installed-dev ## let ruff format and mend what it can
