@@ -17,10 +17,10 @@ from postroad.exchange.errors import (
     storage_failure,
 )
 from postroad.exchange.files import Storage
-from postroad.exchange.journal import Journal
 from postroad.exchange.marks import Marks
 from postroad.exchange.placement import Move, Placement
 from postroad.exchange.served_time import ServedTime
+from postroad.postgres.journal import Journal
 from postroad.settings.exchange import ExchangeSettings
 
 __all__ = ["Desk"]

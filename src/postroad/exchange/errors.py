@@ -65,6 +65,7 @@ __all__ = [
     "TakenOver",
     "storage_failure",
     "translate",
+    "was_refused",
 ]
 
 
@@ -182,6 +183,14 @@ _FULL = {errno.ENOSPC, errno.EDQUOT}
 def translate(error: psycopg.Error) -> ExchangeError | None:
     """Return the component's error for one that schema exchange raised, else None."""
     return raised_by(ExchangeError, error)
+
+
+def was_refused(failure: BaseException) -> bool:
+    """Return whether a failed call of the journal certainly committed nothing.
+
+    TakenOver may answer the repetition of a call whose first COMMIT succeeded without an answer.
+    """
+    return isinstance(failure, ExchangeError) and not isinstance(failure, TakenOver)
 
 
 def storage_failure(failure: OSError, what: str) -> ExchangeError:

@@ -31,9 +31,9 @@ from postroad.exchange.errors import (
     MessageConflict,
     StorageFailed,
     storage_failure,
+    was_refused,
 )
 from postroad.exchange.files import temporary_name
-from postroad.exchange.journal import was_refused
 from postroad.exchange.placement import Move
 
 __all__ = ["Arrival", "Intake", "Taken"]

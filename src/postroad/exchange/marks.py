@@ -11,8 +11,8 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from postroad.exchange.journal import Journal
 from postroad.exchange.placement import Move
+from postroad.postgres.journal import Journal
 
 __all__ = ["Marks"]
 

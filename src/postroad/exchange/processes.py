@@ -26,9 +26,8 @@ from psycopg.types.json import Jsonb
 
 from postroad.exchange.content import digest_of
 from postroad.exchange.desk import Desk
-from postroad.exchange.errors import ExchangeError, StorageFailed
+from postroad.exchange.errors import ExchangeError, StorageFailed, was_refused
 from postroad.exchange.files import temporary_name
-from postroad.exchange.journal import was_refused
 from postroad.exchange.placement import Move
 from postroad.exchange.protocol import CANCELLED, Reply, Uploaded, Wish, described, judge
 from postroad.exchange.reading import Wanted, read_inline_many

@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from postroad.exchange.desk import Desk
-from postroad.exchange.errors import RootLocked, TakenOver, translate
+from postroad.exchange.errors import ExchangeError, RootLocked, TakenOver, translate
 from postroad.exchange.files import Storage
-from postroad.exchange.journal import Journal
 from postroad.exchange.marks import Marks
 from postroad.exchange.placement import Placement
 from postroad.exchange.root import Root
@@ -32,6 +31,7 @@ from postroad.exchange.routes import Routes
 from postroad.exchange.served_time import ServedTime
 from postroad.exchange.upkeep import Upkeep, recover
 from postroad.postgres.connections import network_parameters
+from postroad.postgres.journal import Journal
 from postroad.service import Service
 from postroad.settings import HttpSettings
 from postroad.settings.exchange import ExchangeSettings
@@ -50,6 +50,7 @@ TAKE_OVER = (
     " p_started_timeout => %s, p_ready_timeout => %s, p_defer_delay => %s, p_suspect_after => %s,"
     " p_failed_policy => %s, p_events_kept => %s, p_root_path => %s) s"
 )
+JOURNAL_CONNECTIONS = 8
 LOCK_PATIENCE_SECONDS = 10.0
 ROOT_PATIENCE_SECONDS = 3.0
 WATCH_SECONDS = 1.0
@@ -115,7 +116,13 @@ class ExchangeServer(Service):
         from postroad.exchange.web import create_app
 
         threads = ThreadPoolExecutor(self.settings.file_threads, thread_name_prefix="exchange-file")
-        journal = Journal(self._dsn, is_pooled=self._is_pooled)
+        journal = Journal(
+            self._dsn,
+            ExchangeError,
+            application_name="postroad exchange",
+            connections=JOURNAL_CONNECTIONS,
+            is_pooled=self._is_pooled,
+        )
         lock = await self._lock()
         try:
             await journal.open()

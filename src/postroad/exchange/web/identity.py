@@ -9,7 +9,7 @@ from typing import Literal
 from fastapi import Request
 
 from postroad.exchange.errors import NotAllowed
-from postroad.exchange.journal import Journal
+from postroad.postgres.journal import Journal
 from postroad.web import TokenMissing, bearer_token, hash_token
 
 __all__ = ["Caller", "Identity"]
