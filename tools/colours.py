@@ -21,7 +21,6 @@ MODULES = {
     "bus/async_lease_loop.py": "bus/lease_loop.py",
     "bus/async_transaction_loop.py": "bus/transaction_loop.py",
     "bus/async_client.py": "bus/client.py",
-    "bus/async_following.py": "bus/sync_following.py",
     "bus/async_maintenance.py": "bus/maintenance.py",
     "bus/async_subscription.py": "bus/subscription.py",
 }
@@ -35,10 +34,10 @@ NAMES = {
     "__aiter__": "__iter__",
     "__anext__": "__next__",
     "StopAsyncIteration": "StopIteration",
-    "async_following": "sync_following",
     "connect_async": "connect",
     "run_async": "run",
     "fetch_async": "fetch",
+    "awaiting": "blocking",
 }
 
 # In strings; the first that fits.

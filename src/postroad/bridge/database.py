@@ -77,7 +77,7 @@ class DatabaseBridge(Pump):
                 await self._settle_open(source, target)
 
                 async def send(queues: list[str]) -> None:
-                    await run_async(bell, bus_calls.notify(queues))
+                    await run_async(bell, bus_calls.notify(*queues))
 
                 self._notifier = AsyncNotifier(send)
                 try:

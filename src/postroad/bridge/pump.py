@@ -312,7 +312,7 @@ class Pump(Service):
     @asynccontextmanager
     async def _wakeup(self, watch: AsyncConnection[Any]) -> AsyncIterator[AsyncWakeup]:
         async def positions(queues: list[str]) -> list[int]:
-            return await run_async(watch, bus_calls.positions(queues))
+            return await run_async(watch, bus_calls.positions(*queues))
 
         hub = ListenHub(self._source) if self.settings.listen else None
         wakeup = AsyncWakeup(

@@ -172,7 +172,7 @@ class RabbitIn(Service):
             )
 
             async def send(queues: list[str]) -> None:
-                await run_async(watch, bus_calls.notify(queues))
+                await run_async(watch, bus_calls.notify(*queues))
 
             notifier = AsyncNotifier(send)
             stack.push_async_callback(notifier.close)

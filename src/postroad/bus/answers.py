@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from postroad.bus import payload as payloads
 from postroad.bus import request
-from postroad.bus.calls import Call
+from postroad.bus.call import Call
 from postroad.bus.message import Message
 from postroad.bus.payload import Payload
 

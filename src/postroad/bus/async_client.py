@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from datetime import datetime
 from typing import Any, Self, TypeVar
 
 from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool
 
-from postroad.bus import calls, request, views
-from postroad.bus.async_following import AsyncFollowing
+from postroad.bus import calls
 from postroad.bus.async_runner import AsyncRunner
 from postroad.bus.async_subscription import AsyncSubscription
-from postroad.bus.calls import LEASE_DEFAULT, Call
+from postroad.bus.call import AnyCall, awaiting
+from postroad.bus.calls import LEASE_DEFAULT
 from postroad.bus.hstore import Hstore
-from postroad.bus.message import Leased, LeasedMessage, Message
 from postroad.bus.pace import POLL_INTERVAL_DEFAULT
-from postroad.bus.parameters import Duration, Hstores, length, queue_of
-from postroad.bus.payload import Payload
+from postroad.bus.parameters import Duration, length
 from postroad.bus.request import REQUEST_TIMEOUT_DEFAULT, Reply
-from postroad.bus.status import Consumer, ConsumerStatus, DeadMessage, Maintained, Queue
 
 __all__ = ["AsyncBus"]
 
 T = TypeVar("T")
 
 
-class AsyncBus(AsyncFollowing):
+class AsyncBus:
     """The message bus, over a DSN, a pool, or a connection whose transaction it shares.
 
     With a connection every call happens in the caller's transaction, which the bus never commits.
@@ -64,110 +59,50 @@ class AsyncBus(AsyncFollowing):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _run(self, call: Call[T]) -> T:
+    async def _run(self, call: AnyCall[T]) -> T:
         return await self._runner.run(call)
 
-    # Queues and consumers.
+    # Signatures and promises are those of the functions in `calls`.
+    create_queue = awaiting(calls.create_queue)
+    alter_queue = awaiting(calls.alter_queue)
+    drop_queue = awaiting(calls.drop_queue)
+    create_consumer = awaiting(calls.create_consumer)
+    drop_consumer = awaiting(calls.drop_consumer)
+    alter_consumer = awaiting(calls.alter_consumer)
 
-    async def create_queue(
-        self,
-        queue: str,
-        ncons: int = 8,
-        is_roles_security_model: bool = False,
-        payload: Payload = "hstore",
-    ) -> None:
-        """Create a queue with consumer `default`; rebuild an existing one, keeping its messages.
+    get_iid = awaiting(calls.get_iid)
+    post = awaiting(calls.post)
+    post_many = awaiting(calls.post_many)
+    reply = awaiting(calls.reply)
 
-        An existing queue keeps its ncons, and a closed one stays closed, see `alter_queue`.
-        Raises QueueExists when it carries another payload, and InvalidName, NameTooLong.
-        """
-        await self._runner.reshape(
-            queue, calls.create_queue(queue, ncons, is_roles_security_model, payload)
-        )
+    consume = awaiting(calls.consume)
+    take = awaiting(calls.take)
+    peek = awaiting(calls.peek)
+    reject = awaiting(calls.reject)
+    give_back = awaiting(calls.give_back)
 
-    async def alter_queue(self, queue: str, is_roles_security_model: bool) -> None:
-        """Close a plain queue, which then needs its roles, or open a closed one to every user.
+    lease = awaiting(calls.lease)
+    ack = awaiting(calls.ack)
+    ack_many = awaiting(calls.ack_many)
+    nack = awaiting(calls.nack)
+    extend_lease = awaiting(calls.extend_lease)
+    extend = awaiting(calls.extend)
+    extend_many = awaiting(calls.extend_many)
 
-        Raises QueueNotFound, RoleMissing.
-        """
-        await self._run(calls.alter_queue(queue, is_roles_security_model))
+    create_trigger = awaiting(calls.create_trigger)
+    drop_trigger = awaiting(calls.drop_trigger)
+    create_temporary_queue = awaiting(calls.create_temporary_queue)
+    create_temporary_consumer = awaiting(calls.create_temporary_consumer)
+    consume_temporary = awaiting(calls.consume_temporary)
+    clear_tempq = awaiting(calls.clear_tempq)
 
-    async def drop_queue(self, queue: str) -> None:
-        """Drop a queue with its messages, consumers and roles. Raises QueueNotFound."""
-        await self._runner.reshape(queue, calls.drop_queue(queue))
-
-    async def create_consumer(
-        self, queue: str, consumer: str, selector: str | None = None, noindex: bool = False
-    ) -> None:
-        """Add a durable subscriber; it gets its own copy of each matching message from now on.
-
-        The selector is SQL over `t`: "(t.properties->'STATE')='DONE'". Raises QueueNotFound,
-        ConsumerExists, InvalidSelector, and InvalidName, NameTooLong, NameCollision.
-        """
-        await self._run(calls.create_consumer(queue, consumer, selector, noindex))
-
-    async def drop_consumer(self, queue: str, consumer: str) -> None:
-        """Drop a subscriber with its copies. Raises ConsumerNotFound, LastConsumer."""
-        await self._run(calls.drop_consumer(queue, consumer))
-
-    async def alter_consumer(
-        self,
-        queue: str,
-        consumer: str,
-        max_attempts: int | None = None,
-        backoff: Duration | None = None,
-        backoff_max: Duration | None = None,
-    ) -> None:
-        """Change when a consumer retries and when it gives up; None leaves a setting as it is."""
-        await self._run(calls.alter_consumer(queue, consumer, max_attempts, backoff, backoff_max))
-
-    # Posting.
-
-    async def get_iid(self, queue: str) -> str:
-        """Reserve the iid of a message that will be posted later with `post(..., iid=...)`."""
-        return await self._run(calls.get_iid(queue))
-
-    async def post(
-        self,
-        queue: str,
-        data: object,
-        headers: Hstore | None = None,
-        properties: Hstore | None = None,
-        delayed_until: datetime | None = None,
-        expires: datetime | None = None,
-        iid: str | None = None,
-    ) -> str:
-        """Post one message and return its iid.
-
-        In the caller's transaction when the bus has the caller's connection: the message exists
-        once that commits. Otherwise it is durable on return, and waiting workers are woken.
-        Headers that mean something: priority, group, dedup_key, dedup_window. Raises
-        QueueNotFound, WrongPayload, InvalidArgument, DuplicateIid, ForeignIid.
-        """
-        payload = await self._runner.payload(queue)
-        call = calls.post(queue, payload, data, headers, properties, delayed_until, expires, iid)
-        [iid] = await self._runner.post(queue, [call])
-        return iid
-
-    async def post_many(
-        self,
-        queue: str,
-        data: Iterable[object],
-        headers: Hstores = None,
-        properties: Hstores = None,
-        delayed_until: datetime | None = None,
-        expires: datetime | None = None,
-    ) -> list[str]:
-        """Post many messages, all or none, and return their iids in order.
-
-        `headers` and `properties` are one mapping for all messages or a sequence with one for
-        each. Transaction and errors as for `post`.
-        """
-        payload = await self._runner.payload(queue)
-        many = calls.post_many(
-            queue, payload, list(data), headers, properties, delayed_until, expires
-        )
-        return [iid for chunk in await self._runner.post(queue, many) for iid in chunk]
+    maintain = awaiting(calls.maintain)
+    notify = awaiting(calls.notify)
+    positions = awaiting(calls.positions)
+    queues = awaiting(calls.queues)
+    consumers = awaiting(calls.consumers)
+    status = awaiting(calls.status)
+    dead = awaiting(calls.dead)
 
     async def request(
         self,
@@ -188,134 +123,6 @@ class AsyncBus(AsyncFollowing):
             queue, payload, data, headers, properties, length("timeout", timeout)
         )
 
-    async def reply(
-        self,
-        message: Message,
-        data: object,
-        headers: Hstore | None = None,
-        properties: Hstore | None = None,
-    ) -> str | None:
-        """Answer a message that was posted with `request`; the data is of its queue's payload.
-
-        In the caller's transaction when the bus has the caller's connection. Returns the answer's
-        iid, None when nobody waits for it any more. Raises InvalidArgument if nobody asked.
-        """
-        payload = await self._runner.payload(queue_of(message.iid))
-        call = request.reply_many([message], payload, [data], headers, properties)
-        [iid] = await self._run(call)
-        return iid
-
-    # Taking.
-
-    async def consume(
-        self, queue: str, consumer: str = "default", amount: int = 1
-    ) -> list[Message]:
-        """Take up to `amount` messages, in order of posting; fewer or none if there are no more.
-
-        In the caller's transaction when the bus has the caller's connection: commit consumes,
-        rollback or a lost connection gives them back at once. Otherwise they are consumed on
-        return, and work that must survive a crash belongs to `lease`, `subscribe` or a worker.
-        Raises QueueNotFound, ConsumerNotFound, WrongIsolation.
-        """
-        payload = await self._runner.payload(queue)
-        return await self._run(calls.consume(queue, consumer, amount, payload))
-
-    async def take(self, iid: str, consumer: str | None = None) -> Message | None:
-        """Take one message by its iid, from all consumers or from one; None when it is gone.
-
-        Waits while another transaction holds it. Transaction as for `consume`.
-        """
-        payload = await self._runner.payload(queue_of(iid))
-        return await self._run(calls.take(iid, consumer, payload))
-
-    async def peek(self, queue: str, iid: str | None = None) -> bool:
-        """Return whether the queue has a message, this one or any. Read-only."""
-        return await self._run(calls.peek(queue, iid))
-
-    async def reject(
-        self,
-        queue: str,
-        consumer: str,
-        iid: str,
-        delay: Duration | None = None,
-        error: str | None = None,
-        park: bool = False,
-    ) -> str:
-        """Count a failed attempt of a message consumed in a transaction that was rolled back.
-
-        It is delivered again after `delay` (None: the consumer's backoff), or goes to the dmq.
-        Returns `ready`, `delayed`, `dmq`, or `absent` when it is gone. Raises TakenInTransaction
-        when the caller's own transaction took the message; `give_back` is for that.
-        """
-        return await self._run(calls.reject(queue, consumer, iid, delay, error, park))
-
-    async def give_back(
-        self,
-        message: Message,
-        consumer: str = "default",
-        delay: Duration | None = None,
-        error: str | None = None,
-        park: bool = False,
-    ) -> str:
-        """Give a message back that the caller's open transaction consumed or took.
-
-        The attempt counts when that transaction commits: the message is delivered again after
-        `delay` (None: the consumer's backoff), or goes to the dmq. Returns `ready`, `delayed` or
-        `dmq`. Raises NotTaken when the message was not taken in this transaction.
-        """
-        payload = await self._runner.payload(queue_of(message.iid))
-        return await self._run(calls.give_back(message, consumer, payload, delay, error, park))
-
-    # Leases.
-
-    async def lease(
-        self,
-        queue: str,
-        consumer: str = "default",
-        amount: int = 1,
-        ttl: Duration = LEASE_DEFAULT,
-    ) -> list[LeasedMessage]:
-        """Take up to `amount` messages for work longer than a transaction.
-
-        Each is the holder's until `ack`, `nack`, or the end of the lease, when it is delivered
-        again. Made in the caller's transaction when the bus has the caller's connection.
-        """
-        payload = await self._runner.payload(queue)
-        return await self._run(calls.lease(queue, consumer, amount, ttl, payload))
-
-    async def ack(self, message: Leased) -> None:
-        """Finish a leased message. Raises LeaseLost when it is no longer the caller's."""
-        await self._run(calls.ack(message))
-
-    async def ack_many(self, messages: Sequence[Leased]) -> list[str]:
-        """Finish many leased messages at once; return the iids whose lease was lost."""
-        return await self._run(calls.ack_many(messages))
-
-    async def nack(
-        self,
-        message: Leased,
-        delay: Duration | None = None,
-        error: str | None = None,
-        park: bool = False,
-    ) -> str:
-        """Give a leased message back after a failure.
-
-        It is delivered again after `delay` (None: the consumer's backoff), or goes to the dmq:
-        at once with `park`, otherwise after the consumer's maximum of attempts. Returns `ready`,
-        `delayed` or `dmq`. Raises LeaseLost.
-        """
-        return await self._run(calls.nack(message, delay, error, park))
-
-    async def extend(self, message: Leased, ttl: Duration = LEASE_DEFAULT) -> datetime:
-        """Hold a leased message for `ttl` from now; return until when. Raises LeaseLost."""
-        return await self._run(calls.extend(message, ttl))
-
-    async def extend_many(
-        self, messages: Sequence[Leased], ttl: Duration = LEASE_DEFAULT
-    ) -> list[str]:
-        """Hold many leased messages at once; return the iids whose lease was lost."""
-        return await self._run(calls.extend_many(messages, ttl))
-
     def subscribe(
         self,
         queue: str,
@@ -333,8 +140,6 @@ class AsyncBus(AsyncFollowing):
         wakeup = self._runner.wakeup(queue, length("poll_interval", poll_interval))
         return AsyncSubscription(self, queue, consumer, length("ttl", ttl), wakeup)
 
-    # Operating.
-
     async def redrive(self, queue: str, consumer: str | None = None, iid: str | None = None) -> int:
         """Give dead messages back: all of a queue, those of one consumer, or one; return how many.
 
@@ -345,36 +150,3 @@ class AsyncBus(AsyncFollowing):
         while count := await self._run(calls.redrive(queue, consumer, iid, died_before)):
             total += count
         return total
-
-    async def maintain(self, queue: str | None = None) -> list[Maintained]:
-        """Run the maintenance that is due, of one queue or all; safe to run concurrently.
-
-        Needs a transaction of its own, so it is not for a connection inside a transaction.
-        """
-        return await self._run(calls.maintain(queue))
-
-    async def notify(self, *queues: str) -> None:
-        """Wake the workers that wait for these queues; call it after committing own posts."""
-        await self._run(calls.notify(queues))
-
-    async def positions(self, *queues: str) -> list[int]:
-        """Return the position of each queue's last post; a cheap check for new messages."""
-        return await self._run(calls.positions(queues))
-
-    async def queues(self) -> list[Queue]:
-        """List all queues. Read-only."""
-        return await self._run(views.queues())
-
-    async def consumers(self, queue: str | None = None) -> list[Consumer]:
-        """List the consumers of one queue or of all. Read-only."""
-        return await self._run(views.consumers(queue))
-
-    async def status(self, queue: str | None = None) -> list[ConsumerStatus]:
-        """Return the status of the consumers of one queue or of all. Read-only, no scans."""
-        return await self._run(views.status(queue))
-
-    async def dead(
-        self, queue: str | None = None, consumer: str | None = None, limit: int = 100
-    ) -> list[DeadMessage]:
-        """List dead messages, the latest first. Read-only."""
-        return await self._run(views.dead(queue, consumer, limit))

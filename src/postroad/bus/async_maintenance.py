@@ -46,7 +46,7 @@ class AsyncMaintenance(Service):
                     is_pooled=self._is_pooled,
                 ) as connection:
                     while not self.stopping.is_set():
-                        done = await run_async(connection, calls.maintain(None))
+                        done = await run_async(connection, calls.maintain())
                         backoff.reset()
                         self.announce_ready()
                         logger.debug("maintained", extra={"queues": [each.queue for each in done]})

@@ -13,12 +13,11 @@ from psycopg_pool import AsyncConnectionPool
 from postroad.bus import calls
 from postroad.bus.async_requester import AsyncRequester
 from postroad.bus.async_wakeup import AsyncWakeup
-from postroad.bus.calls import Call
+from postroad.bus.call import AnyCall, Call, OfQueue
 from postroad.bus.errors import BusError, InvalidArgument, QueueBusy, is_overtaken
-from postroad.bus.following import no_session
 from postroad.bus.notifier import AsyncNotifier
 from postroad.bus.payload import Payload, of_queue
-from postroad.bus.session import make_async_pool, run_async
+from postroad.bus.session import make_async_pool, required, run_async
 from postroad.postgres.listen import ListenHub
 
 __all__ = ["AsyncRunner"]
@@ -61,27 +60,29 @@ class AsyncRunner:
         if self._dsn is not None and self._pool is not None:
             await self._pool.close()
 
-    async def run(self, call: Call[T]) -> T:
+    async def run(self, call: AnyCall[T]) -> T:
         """Run one call; again, in a transaction of its own, if the queue was changed meanwhile."""
+        if isinstance(call, OfQueue):
+            known = self.payloads.get(call.queue) or call.otherwise
+            call = call.build(known or await self.payload(call.queue))
+        self.payloads.pop(call.reshapes or "", None)
         try:
-            async with self._connected(call.queue) as connection:
-                return await run_async(connection, call)
+            result = await self._run_once(call)
         except QueueBusy as error:
             if self._pool is None or not is_overtaken(error.__cause__):
                 raise
+            result = await self._run_once(call)
+        if call.makes is not None:
+            self.payloads[str(result)] = call.makes
+        for queue in call.wakes:
+            self.announce(queue)
+        return result
+
+    async def _run_once(self, call: Call[T]) -> T:
+        if call.needs_session:
+            return await run_async(required(self._connection), call)
         async with self._connected(call.queue) as connection:
             return await run_async(connection, call)
-
-    async def run_in_session(self, call: Call[T]) -> T:
-        """Run a call that is about the caller's session. Raises InvalidArgument without one."""
-        if self._connection is None:
-            raise no_session()
-        return await run_async(self._connection, call)
-
-    async def reshape(self, queue: str, call: Call[T]) -> T:
-        """Run a call after which the queue may carry another payload."""
-        self.payloads.pop(queue, None)
-        return await self.run(call)
 
     async def payload(self, queue: str) -> Payload:
         """Return the payload type of a queue, from the cache if known. Raises QueueNotFound."""
@@ -90,16 +91,6 @@ class AsyncRunner:
             payload = of_queue(queue, await self.run(calls.describe(queue)))
             self.payloads[queue] = payload
         return payload
-
-    async def post(self, queue: str, posts: list[Call[T]]) -> list[T]:
-        """Run posts, all or none; wake waiting workers when they are committed here."""
-        if len(posts) == 1:
-            results = [await self.run(posts[0])]
-        else:
-            async with self._connected(queue) as connection, connection.transaction():
-                results = [await run_async(connection, call) for call in posts]
-        self.announce(queue)
-        return results
 
     def requester(self) -> AsyncRequester:
         """Return the requester. Raises InvalidArgument without a session."""
@@ -132,14 +123,14 @@ class AsyncRunner:
         if self._hub is None and self._listens and self._dsn is not None:
             self._hub = ListenHub(self._dsn)
         return AsyncWakeup(
-            lambda queues: self.run(calls.positions(queues)),
+            lambda queues: self.run(calls.positions(*queues)),
             [queue],
             hub=self._hub,
             poll_interval=poll_interval,
         )
 
     async def _send(self, queues: list[str]) -> None:
-        await self.run(calls.notify(queues))
+        await self.run(calls.notify(*queues))
 
     @asynccontextmanager
     async def _connected(self, queue: str | None) -> AsyncIterator[AsyncConnection[Any]]:

@@ -208,10 +208,8 @@ class AsyncTransactionLoop(Service):
             async with connection.transaction():
                 await connection.execute(RESTORE_RECORD, (batch.record,))
                 for message in rest:
-                    back = calls.give_back(
-                        message, self._handler.consumer, self._payload, timedelta(0), reason, False
-                    )
-                    await run_async(connection, back)
+                    back = calls.give_back(message, self._handler.consumer, timedelta(0), reason)
+                    await run_async(connection, back.build(self._payload))
         elif error is not None:
             logger.warning("handler_committed", extra=self._facts, exc_info=error)
         batch.committed()

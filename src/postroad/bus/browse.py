@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias, get_args
 from postroad.bus import payload as payloads
 from postroad.bus import rows
 from postroad.bus.async_client import AsyncBus
-from postroad.bus.calls import Call
+from postroad.bus.call import Call
 from postroad.bus.hstore import Hstore
 from postroad.bus.rows import Row
 

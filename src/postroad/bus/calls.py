@@ -1,146 +1,111 @@
-"""Every call of the bus, written once, as a value: text, parameters, and how to read the rows.
+"""Every call of the bus, written once: its promise, its statement, and how its rows are read.
 
-Nothing here does any input or output. `Bus` and `AsyncBus` run these values; so do the workers.
-Functions of a queue are called by their own names (`mbus.post_orders`), because their plans are
-static and their rights are the queue's.
+These functions are the methods of `Bus` and `AsyncBus`, see `postroad.bus.call`; the workers run
+some of them directly. Functions of a queue are called by their own names (`mbus.post_orders`),
+because their plans are static and their rights are the queue's.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any, Generic, TypeVar
+from types import NoneType
 
 from postroad import trace
-from postroad.bus import parameters, rows
+from postroad.bus import parameters, request, rows
 from postroad.bus import payload as payloads
-from postroad.bus.decoding import BadRow, Undecodable, log_undecodable
+from postroad.bus.call import Call, OfQueue, named, sql
+from postroad.bus.decoding import BadRow
 from postroad.bus.errors import InvalidArgument
 from postroad.bus.hstore import Hstore
 from postroad.bus.message import Lease, Leased, LeasedMessage, Message
-from postroad.bus.parameters import (
-    Duration,
-    Hstores,
-    function,
-    length,
-    length_or_none,
-    queue_of,
-)
+from postroad.bus.parameters import Duration, Hstores, function, length, length_or_none, queue_of
 from postroad.bus.payload import Payload
-from postroad.bus.rows import Row
-from postroad.bus.status import Maintained
-
-T = TypeVar("T")
-
-logger = logging.getLogger(__name__)
+from postroad.bus.status import Consumer, ConsumerStatus, DeadMessage, Maintained, Queue
 
 CHUNK_MESSAGES = 1_000
 LEASE_DEFAULT = timedelta(seconds=30)
-
-
-@dataclass(frozen=True, slots=True)
-class Call(Generic[T]):
-    """One statement; `queue` and `consumer` are whom it is about, for the errors.
-
-    `remove` builds the call that dead-letters a message which cannot be decoded; None drops it.
-    An atomic call must not be committed before its result could be read.
-    """
-
-    text: str
-    parameters: Sequence[object]
-    read: Callable[[list[Row]], T]
-    queue: str | None = None
-    consumer: str | None = None
-    remove: Callable[[BadRow], Call[Any] | None] | None = None
-    is_atomic: bool = False
-
-    def removals(self, error: Undecodable) -> Iterator[Call[Any]]:
-        """Build the calls that dead-letter what cannot be decoded; raise the error without one."""
-        if self.remove is None:
-            raise error
-        for bad in error.bad:
-            facts = {"queue": self.queue, "consumer": self.consumer}
-            log_undecodable(logger, bad, facts)
-            removal = self.remove(bad)
-            if removal is not None:
-                yield removal
 
 
 # Queues and consumers.
 
 
 def describe(queue: str) -> Call[str | None]:
-    """Look a queue's payload up; None when there is no such queue."""
+    """Return the payload of a queue; None when there is no such queue."""
     return Call("select payload::text from mbus.queues where queue = %s", (queue,), rows.first)
 
 
 def create_queue(
-    queue: str, ncons: int, is_roles_security_model: bool, payload: Payload
+    queue: str,
+    ncons: int = 8,
+    is_roles_security_model: bool = False,
+    payload: Payload = "hstore",
 ) -> Call[None]:
-    """Build the call of mbus.create_queue."""
+    """Create a queue with consumer `default`; rebuild an existing one, keeping its messages.
+
+    An existing queue keeps its ncons, and a closed one stays closed, see `alter_queue`.
+    Raises QueueExists when it carries another payload, and InvalidName, NameTooLong.
+    """
+    shape = {"ncons": ncons, "is_roles_security_model": is_roles_security_model}
+    call = sql(NoneType, "create_queue", qname=queue, **shape, **_named_payload(payload))
+    return replace(call, reshapes=queue)
+
+
+def _named_payload(payload: Payload) -> dict[str, Payload]:
     payloads.check(payload)
-    text = "select mbus.create_queue(qname => %s, ncons => %s, is_roles_security_model => %s"
-    if payload == "hstore":
-        # The default; naming the type would ask for its schema in the caller's search path.
-        return Call(text + ")", (queue, ncons, is_roles_security_model), rows.nothing)
-    return Call(
-        text + ", payload => %s::regtype)",
-        (queue, ncons, is_roles_security_model, payload),
-        rows.nothing,
-    )
+    # The default is not named: the type would be looked up in the caller's search path.
+    return {} if payload == "hstore" else {"payload": payload}
 
 
 def alter_queue(queue: str, is_roles_security_model: bool) -> Call[None]:
-    """Build the call of mbus.alter_queue."""
-    return Call(
-        "select mbus.alter_queue(qname => %s, is_roles_security_model => %s)",
-        (queue, is_roles_security_model),
-        rows.nothing,
+    """Close a plain queue, which then needs its roles, or open a closed one to every user.
+
+    Raises QueueNotFound, RoleMissing.
+    """
+    return sql(
+        NoneType, "alter_queue", qname=queue, is_roles_security_model=is_roles_security_model
     )
 
 
 def drop_queue(queue: str) -> Call[None]:
-    """Build the call of mbus.drop_queue."""
-    return Call("select mbus.drop_queue(qname => %s)", (queue,), rows.nothing)
+    """Drop a queue with its messages, consumers and roles. Raises QueueNotFound."""
+    return replace(sql(NoneType, "drop_queue", qname=queue), reshapes=queue)
 
 
-def create_consumer(queue: str, consumer: str, selector: str | None, noindex: bool) -> Call[None]:
-    """Build the call of mbus.create_consumer."""
-    return Call(
-        "select mbus.create_consumer(qname => %s, cname => %s, selector => %s, noindex => %s)",
-        (queue, consumer, selector, noindex),
-        rows.nothing,
-    )
+def create_consumer(
+    queue: str, consumer: str, selector: str | None = None, noindex: bool = False
+) -> Call[None]:
+    """Add a durable subscriber; it gets its own copy of each matching message from now on.
+
+    The selector is SQL over `t`: "(t.properties->'STATE')='DONE'". Raises QueueNotFound,
+    ConsumerExists, InvalidSelector, and InvalidName, NameTooLong, NameCollision.
+    """
+    given = {"qname": queue, "cname": consumer, "selector": selector, "noindex": noindex}
+    return sql(NoneType, "create_consumer", **given)
 
 
 def drop_consumer(queue: str, consumer: str) -> Call[None]:
-    """Build the call of mbus.drop_consumer."""
-    return Call(
-        "select mbus.drop_consumer(qname => %s, cname => %s)", (queue, consumer), rows.nothing
-    )
+    """Drop a subscriber with its copies. Raises ConsumerNotFound, LastConsumer."""
+    return sql(NoneType, "drop_consumer", qname=queue, cname=consumer)
 
 
 def alter_consumer(
     queue: str,
     consumer: str,
-    max_attempts: int | None,
-    backoff: Duration | None,
-    backoff_max: Duration | None,
+    max_attempts: int | None = None,
+    backoff: Duration | None = None,
+    backoff_max: Duration | None = None,
 ) -> Call[None]:
-    """Build the call of mbus.alter_consumer."""
-    return Call(
-        "select mbus.alter_consumer(qname => %s, cname => %s, max_attempts => %s,"
-        " backoff => %s, backoff_max => %s)",
-        (
-            queue,
-            consumer,
-            max_attempts,
-            length_or_none("backoff", backoff),
-            length_or_none("backoff_max", backoff_max),
-        ),
-        rows.nothing,
+    """Change when a consumer retries and when it gives up; None leaves a setting as it is."""
+    return sql(
+        NoneType,
+        "alter_consumer",
+        qname=queue,
+        cname=consumer,
+        max_attempts=max_attempts,
+        backoff=length_or_none("backoff", backoff),
+        backoff_max=length_or_none("backoff_max", backoff_max),
     )
 
 
@@ -148,51 +113,64 @@ def alter_consumer(
 
 
 def get_iid(queue: str) -> Call[str]:
-    """Build the call of mbus.get_iid."""
-    return Call("select mbus.get_iid(qname => %s)", (queue,), rows.value)
+    """Reserve the iid of a message that will be posted later with `post(..., iid=...)`."""
+    return sql(str, "get_iid", qname=queue)
 
 
 def post(
     queue: str,
-    payload: Payload,
     data: object,
-    headers: Hstore | None,
-    properties: Hstore | None,
-    delayed_until: datetime | None,
-    expires: datetime | None,
-    iid: str | None,
-) -> Call[str]:
-    """Build the call of mbus.post_<queue>."""
-    return Call(
-        f"select {function('post', queue)}(data => %s, headers => %s, properties => %s,"
-        " delayed_until => %s, expires => %s, iid => %s)",
-        (
-            payloads.parameter(payload, data),
-            parameters.hstore("headers", trace.stamped(headers)),
-            parameters.hstore("properties", properties),
-            parameters.zoned("delayed_until", delayed_until),
-            parameters.zoned("expires", expires),
-            iid,
-        ),
-        rows.value,
+    headers: Hstore | None = None,
+    properties: Hstore | None = None,
+    delayed_until: datetime | None = None,
+    expires: datetime | None = None,
+    iid: str | None = None,
+) -> OfQueue[str]:
+    """Post one message and return its iid.
+
+    In the caller's transaction when the bus has the caller's connection: the message exists
+    once that commits. Otherwise it is durable on return, and waiting workers are woken.
+    Headers that mean something: priority, group, dedup_key, dedup_window. Raises
+    QueueNotFound, WrongPayload, InvalidArgument, DuplicateIid, ForeignIid.
+    """
+    return OfQueue(
         queue,
+        lambda payload: Call(
+            f"select {function('post', queue)}(data => %s, headers => %s, properties => %s,"
+            " delayed_until => %s, expires => %s, iid => %s)",
+            (
+                payloads.parameter(payload, data),
+                parameters.hstore("headers", trace.stamped(headers)),
+                parameters.hstore("properties", properties),
+                parameters.zoned("delayed_until", delayed_until),
+                parameters.zoned("expires", expires),
+                iid,
+            ),
+            rows.value,
+            queue,
+            wakes=(queue,),
+        ),
     )
 
 
 def post_many(
     queue: str,
-    payload: Payload,
-    data: Sequence[object],
-    headers: Hstores,
-    properties: Hstores,
-    delayed_until: datetime | None,
-    expires: datetime | None,
-) -> list[Call[list[str]]]:
-    """Build the calls of mbus.postn_<queue>, one for each thousand messages, in order."""
+    data: Iterable[object],
+    headers: Hstores = None,
+    properties: Hstores = None,
+    delayed_until: datetime | None = None,
+    expires: datetime | None = None,
+) -> OfQueue[list[str]]:
+    """Post many messages, all or none, and return their iids in order.
+
+    `headers` and `properties` are one mapping for all messages or a sequence with one for
+    each. Transaction and errors as for `post`.
+    """
+    messages = list(data)
     for name, value in (("headers", headers), ("properties", properties)):
-        if isinstance(value, Sequence) and len(value) != len(data):
+        if isinstance(value, Sequence) and len(value) != len(messages):
             raise InvalidArgument(
-                f"{len(value)} {name} for {len(data)} messages",
+                f"{len(value)} {name} for {len(messages)} messages",
                 hint="give one mapping for all, or one for each message",
             )
     text = (
@@ -200,20 +178,24 @@ def post_many(
         " delayed_until => %s, expires => %s)"
     )
     times = (parameters.zoned("delayed_until", delayed_until), parameters.zoned("expires", expires))
-    return [
-        Call(
-            text,
-            (
-                payloads.array(payload, data[start : start + CHUNK_MESSAGES]),
-                parameters.hstores("headers", _stamped(headers), start, CHUNK_MESSAGES),
-                parameters.hstores("properties", properties, start, CHUNK_MESSAGES),
-                *times,
-            ),
-            rows.values,
-            queue,
+    stamped = _stamped(headers)
+
+    def chunk(payload: Payload, start: int) -> Call[list[str]]:
+        values = (
+            payloads.array(payload, messages[start : start + CHUNK_MESSAGES]),
+            parameters.hstores("headers", stamped, start, CHUNK_MESSAGES),
+            parameters.hstores("properties", properties, start, CHUNK_MESSAGES),
         )
-        for start in range(0, len(data), CHUNK_MESSAGES)
-    ]
+        return Call(text, (*values, *times), rows.values, queue, wakes=(queue,))
+
+    def build(payload: Payload) -> Call[list[str]]:
+        starts = range(0, len(messages) or 1, CHUNK_MESSAGES)
+        parts = [chunk(payload, start) for start in starts]
+        if len(parts) == 1:
+            return parts[0]
+        return Call("", (), rows.joined, queue, wakes=(queue,), parts=parts)
+
+    return OfQueue(queue, build)
 
 
 def _stamped(headers: Hstores) -> Hstores:
@@ -222,44 +204,75 @@ def _stamped(headers: Hstores) -> Hstores:
     return trace.stamped(headers)
 
 
+def reply(
+    message: Message,
+    data: object,
+    headers: Hstore | None = None,
+    properties: Hstore | None = None,
+) -> OfQueue[str | None]:
+    """Answer a message that was posted with `request`; the data is of its queue's payload.
+
+    In the caller's transaction when the bus has the caller's connection. Returns the answer's
+    iid, None when nobody waits for it any more. Raises InvalidArgument if nobody asked.
+    """
+
+    def build(payload: Payload) -> Call[str | None]:
+        many = request.reply_many([message], payload, [data], headers, properties)
+        return Call(many.text, many.parameters, lambda found: many.read(found)[0])
+
+    return OfQueue(queue_of(message.iid), build)
+
+
 # Taking.
 
 
-def consume(queue: str, consumer: str, amount: int, payload: Payload) -> Call[list[Message]]:
-    """Build the call of mbus.consumen_<queue>_by_<consumer>."""
-    return Call(
-        rows.select(Message, function("consumen", queue, "by", consumer) + "(amt => %s)"),
-        (amount,),
-        rows.messages(payload),
+def consume(queue: str, consumer: str = "default", amount: int = 1) -> OfQueue[list[Message]]:
+    """Take up to `amount` messages, in order of posting; fewer or none if there are no more.
+
+    In the caller's transaction when the bus has the caller's connection: commit consumes,
+    rollback or a lost connection gives them back at once. Otherwise they are consumed on
+    return, and work that must survive a crash belongs to `lease`, `subscribe` or a worker.
+    Raises QueueNotFound, ConsumerNotFound, WrongIsolation.
+    """
+    return OfQueue(
         queue,
-        consumer,
-        lambda bad: dead_letter(bad, consumer, payload),
-        # A client may be unable to read JSON: too deep, or with a number of thousands of digits.
-        is_atomic=payload == "jsonb",
+        lambda payload: Call(
+            rows.select(Message, function("consumen", queue, "by", consumer) + "(amt => %s)"),
+            (amount,),
+            rows.messages(payload),
+            queue,
+            consumer,
+            lambda bad: _dead_letter(bad, consumer, payload),
+            # A client may be unable to read JSON: too deep, or a number of thousands of digits.
+            is_atomic=payload == "jsonb",
+        ),
     )
 
 
-def take(iid: str, consumer: str | None, payload: Payload) -> Call[Message | None]:
-    """Build the call of mbus.take_<queue> or mbus.take_from_<queue>_by_<consumer>."""
+def take(iid: str, consumer: str | None = None) -> OfQueue[Message | None]:
+    """Take one message by its iid, from all consumers or from one; None when it is gone.
+
+    Waits while another transaction holds it. Transaction as for `consume`.
+    """
     queue = queue_of(iid)
-    name = (
-        function("take", queue)
-        if consumer is None
-        else function("take_from", queue, "by", consumer)
-    )
-    return Call(
-        rows.select(Message, name + "(%s)"),
-        (iid,),
-        rows.message(payload),
-        queue,
-        consumer,
-        (lambda bad: dead_letter(bad, consumer, payload)) if consumer else None,
-        is_atomic=payload == "jsonb",
-    )
+    name = ("take", queue) if consumer is None else ("take_from", queue, "by", consumer)
+
+    def build(payload: Payload) -> Call[Message | None]:
+        return Call(
+            rows.select(Message, function(*name) + "(%s)"),
+            (iid,),
+            rows.message(payload),
+            queue,
+            consumer,
+            (lambda bad: _dead_letter(bad, consumer, payload)) if consumer else None,
+            is_atomic=payload == "jsonb",
+        )
+
+    return OfQueue(queue, build)
 
 
-def peek(queue: str, iid: str | None) -> Call[bool]:
-    """Build the call of mbus.peek_<queue>."""
+def peek(queue: str, iid: str | None = None) -> Call[bool]:
+    """Return whether the queue has a message, this one or any. Read-only."""
     return Call(f"select {function('peek', queue)}(msgid => %s)", (iid,), rows.value, queue)
 
 
@@ -267,28 +280,45 @@ def reject(
     queue: str,
     consumer: str,
     iid: str,
-    delay: Duration | None,
-    error: str | None,
-    park: bool,
+    delay: Duration | None = None,
+    error: str | None = None,
+    park: bool = False,
+    *,
+    dead_letter: bool = False,
 ) -> Call[str]:
-    """Build the call of mbus.reject."""
-    return Call(
-        "select mbus.reject(qname => %s, cname => %s, iid => %s, delay => %s, error => %s,"
-        " park => %s)",
-        (queue, consumer, iid, length_or_none("delay", delay), error, park),
-        rows.value,
-    )
+    """Count a failed attempt of a message consumed in a transaction that was rolled back.
+
+    It is delivered again after `delay` (None: the consumer's backoff), or goes to the dmq: at once
+    with `dead_letter` (`park` is its old name), otherwise after the consumer's maximum of attempts.
+    Returns `ready`, `delayed`, `dmq`, or `absent` when it is gone. Raises TakenInTransaction
+    when the caller's own transaction took the message; `give_back` is for that.
+    """
+    given = {"qname": queue, "cname": consumer, "iid": iid}
+    return sql(str, "reject", **given, **_failure(delay, error, park or dead_letter))
+
+
+def _failure(
+    delay: Duration | None, error: str | None, is_dead: bool
+) -> dict[str, timedelta | str | bool | None]:
+    return {"delay": length_or_none("delay", delay), "error": error, "park": is_dead}
 
 
 def give_back(
     message: Message,
-    consumer: str,
-    payload: Payload,
-    delay: Duration | None,
-    error: str | None,
-    park: bool,
-) -> Call[str]:
-    """Build the call of mbus.give_back."""
+    consumer: str = "default",
+    delay: Duration | None = None,
+    error: str | None = None,
+    park: bool = False,
+    *,
+    dead_letter: bool = False,
+) -> OfQueue[str]:
+    """Give a message back that the caller's open transaction consumed or took.
+
+    The attempt counts when that transaction commits: the message is delivered again after
+    `delay` (None: the consumer's backoff), or goes to the dmq, as with `reject`. Returns `ready`,
+    `delayed` or `dmq`. Raises NotTaken when the message was not taken in this transaction.
+    """
+    failure = _failure(delay, error, park or dead_letter)
     columns = (
         message.id,
         message.added,
@@ -297,128 +327,240 @@ def give_back(
         message.expires,
         parameters.hstore("headers", message.headers),
         parameters.hstore("properties", message.properties or None),
-        payloads.parameter(payload, message.data),
     )
-    return _give_back(consumer, payload, columns, length_or_none("delay", delay), error, park)
+    return OfQueue(
+        queue_of(message.iid),
+        lambda payload: _give_back(
+            consumer, payload, (*columns, payloads.parameter(payload, message.data)), failure
+        ),
+    )
 
 
 def _give_back(
-    consumer: str,
-    payload: Payload,
-    columns: Iterable[object],
-    delay: timedelta | None,
-    error: str | None,
-    park: bool,
+    consumer: str, payload: Payload, columns: Iterable[object], failure: Mapping[str, object]
 ) -> Call[str]:
     model = "qt_model" if payload == "hstore" else f"qt_model_{payload}"
     return Call(
         "select mbus.give_back(cname => %s, message => row(%s, %s, %s, %s, %s, null, %s, %s, %s)"
         f"::mbus.{model}, delay => %s, error => %s, park => %s)",
-        (consumer, *columns, delay, error, park),
+        (consumer, *columns, *failure.values()),
         rows.value,
     )
 
 
-def dead_letter(bad: BadRow, consumer: str, payload: Payload) -> Call[str]:
+def _dead_letter(bad: BadRow, consumer: str, payload: Payload) -> Call[str]:
     """Build the call of mbus.give_back for a message that cannot be decoded."""
     columns = ("id", "added", "iid", "delayed_until", "expires", "headers", "properties", "data")
     texts = [bad.texts[name] for name in columns]
-    return _give_back(consumer, payload, texts, None, bad.reason, True)
+    return _give_back(consumer, payload, texts, _failure(None, bad.reason, True))
 
 
 # Leases.
 
 
 def lease(
-    queue: str, consumer: str, amount: int, ttl: Duration, payload: Payload
-) -> Call[list[LeasedMessage]]:
-    """Build the call of mbus.lease_<queue>_by_<consumer>."""
-    return Call(
-        rows.select(
-            LeasedMessage, function("lease", queue, "by", consumer) + "(amt => %s, ttl => %s)"
-        ),
-        (amount, length("ttl", ttl)),
-        rows.leased_messages(payload),
+    queue: str, consumer: str = "default", amount: int = 1, ttl: Duration = LEASE_DEFAULT
+) -> OfQueue[list[LeasedMessage]]:
+    """Take up to `amount` messages for work longer than a transaction.
+
+    Each is the holder's until `ack`, `nack`, or the end of the lease, when it is delivered
+    again. Made in the caller's transaction when the bus has the caller's connection.
+    """
+    source = function("lease", queue, "by", consumer) + "(amt => %s, ttl => %s)"
+    return OfQueue(
         queue,
-        consumer,
-        lambda bad: nack(Lease(bad.iid, bad.token), None, bad.reason, True),
+        lambda payload: Call(
+            rows.select(LeasedMessage, source),
+            (amount, length("ttl", ttl)),
+            rows.leased_messages(payload),
+            queue,
+            consumer,
+            lambda bad: nack(Lease(bad.iid, bad.token), error=bad.reason, dead_letter=True),
+        ),
     )
 
 
 def ack(message: Leased) -> Call[None]:
-    """Build the call of mbus.ack."""
-    return Call(
-        "select mbus.ack(iid => %s, token => %s)", (message.iid, message.token), rows.nothing
-    )
+    """Finish a leased message. Raises LeaseLost when it is no longer the caller's."""
+    return sql(NoneType, "ack", iid=message.iid, token=message.token)
 
 
 def ack_many(messages: Sequence[Leased]) -> Call[list[str]]:
-    """Build the call of mbus.ackn."""
-    return Call(
-        "select mbus.ackn(iids => %s::text[], tokens => %s::bigint[])",
-        ([each.iid for each in messages], [each.token for each in messages]),
-        rows.values,
-    )
+    """Finish many leased messages at once; return the iids whose lease was lost."""
+    return sql(list[str], "ackn", **_tokens(messages))
 
 
-def nack(message: Leased, delay: Duration | None, error: str | None, park: bool) -> Call[str]:
-    """Build the call of mbus.nack."""
-    return Call(
-        "select mbus.nack(iid => %s, token => %s, delay => %s, error => %s, park => %s)",
-        (message.iid, message.token, length_or_none("delay", delay), error, park),
-        rows.value,
-    )
+def _tokens(messages: Sequence[Leased]) -> dict[str, list[object]]:
+    return {"iids": [each.iid for each in messages], "tokens": [each.token for each in messages]}
 
 
-def extend(message: Leased, ttl: Duration) -> Call[datetime]:
-    """Build the call of mbus.extend."""
-    return Call(
-        "select mbus.extend(iid => %s, token => %s, ttl => %s)",
-        (message.iid, message.token, length("ttl", ttl)),
-        rows.value,
-    )
+def nack(
+    message: Leased,
+    delay: Duration | None = None,
+    error: str | None = None,
+    park: bool = False,
+    *,
+    dead_letter: bool = False,
+) -> Call[str]:
+    """Give a leased message back after a failure.
+
+    It is delivered again after `delay` (None: the consumer's backoff), or goes to the dmq: at once
+    with `dead_letter` (`park` is its old name), otherwise after the consumer's maximum of attempts.
+    Returns `ready`, `delayed` or `dmq`. Raises LeaseLost.
+    """
+    given = {"iid": message.iid, "token": message.token}
+    return sql(str, "nack", **given, **_failure(delay, error, park or dead_letter))
 
 
-def extend_many(messages: Sequence[Leased], ttl: Duration) -> Call[list[str]]:
-    """Build the call of mbus.extendn."""
-    return Call(
-        "select mbus.extendn(iids => %s::text[], tokens => %s::bigint[], ttl => %s)",
-        ([each.iid for each in messages], [each.token for each in messages], length("ttl", ttl)),
-        rows.values,
-    )
+def extend_lease(message: Leased, ttl: Duration = LEASE_DEFAULT) -> Call[datetime]:
+    """Hold a leased message for `ttl` from now; return until when. Raises LeaseLost."""
+    return sql(datetime, "extend", iid=message.iid, token=message.token, ttl=length("ttl", ttl))
+
+
+def extend(message: Leased, ttl: Duration = LEASE_DEFAULT) -> Call[datetime]:
+    """Call `extend_lease`; the old name."""
+    return extend_lease(message, ttl)
+
+
+def extend_many(messages: Sequence[Leased], ttl: Duration = LEASE_DEFAULT) -> Call[list[str]]:
+    """Hold many leased messages at once; return the iids whose lease was lost."""
+    return sql(list[str], "extendn", **_tokens(messages), ttl=length("ttl", ttl))
+
+
+# Triggers and temporary queues.
+
+
+def create_trigger(source: str, destination: str, selector: str | None = None) -> Call[None]:
+    """Copy messages posted to one queue that match the selector to another from now on.
+
+    Raises QueueNotFound, InvalidSelector, TriggerExists, TriggerLoop.
+    """
+    names = {"src_queue_name": source, "dst_queue_name": destination}
+    return sql(NoneType, "create_trigger", **names, selector=selector)
+
+
+def drop_trigger(source: str, destination: str) -> Call[None]:
+    """Stop copying. Raises QueueNotFound, TriggerNotFound."""
+    return sql(NoneType, "drop_trigger", src_queue_name=source, dst_queue_name=destination)
+
+
+def create_temporary_queue(payload: Payload = "hstore") -> Call[str]:
+    """Create a queue that belongs to the session of the caller's connection; return its name.
+
+    Anybody can post to it with `mbus.post`, only this session takes from it, and it is gone
+    when the session is. Raises InvalidArgument when the bus has no connection of the caller's.
+    """
+    call = sql(str, "create_temporary_queue", **_named_payload(payload))
+    return replace(call, makes=payload, needs_session=True)
+
+
+def create_temporary_consumer(queue: str, selector: str | None = None) -> OfQueue[str]:
+    """Receive copies of messages posted to a queue from now on; return the copies' queue.
+
+    It is gone with the session of the caller's connection. Only admins of the bus may give a
+    selector. Raises QueueNotFound, InvalidSelector, RoleMissing, and InvalidArgument when the
+    bus has no connection of the caller's.
+    """
+    call = sql(str, "create_temporary_consumer", qname=queue, selector=selector)
+    return OfQueue(queue, lambda payload: replace(call, makes=payload, needs_session=True))
+
+
+def consume_temporary(
+    name: str,
+    amount: int = 1,
+    wait: timedelta = timedelta(0),
+    payload: Payload | None = None,
+) -> OfQueue[list[Message]]:
+    """Take up to `amount` messages of a temporary queue; wait up to `wait` for the first.
+
+    `payload` need be given only for a queue that another bus has made on this connection.
+    Raises QueueNotFound, RoleMissing, Unsupported, and InvalidArgument when the bus has no
+    connection of the caller's.
+    """
+
+    def build(known: Payload) -> Call[list[Message]]:
+        payloads.check(carried := payload or known)
+        suffix = "" if carried == "hstore" else f"_{carried}"
+        return Call(
+            rows.select(Message, named("consume_temporary" + suffix, "qname", "amt", "wait")),
+            (name, amount, wait),
+            rows.messages(carried),
+            name,
+            # A temporary queue has no dmq.
+            remove=lambda _: None,
+            needs_session=True,
+        )
+
+    return OfQueue(name, build, otherwise="hstore")
+
+
+def clear_tempq() -> Call[int]:
+    """Remove the temporary queues of sessions that have ended; maintenance does so too."""
+    return sql(int, "clear_tempq")
 
 
 # Operating.
 
 
 def now() -> Call[datetime]:
-    """Build the call of mbus.now."""
-    return Call("select mbus.now()", (), rows.value)
+    """Return the time of the server."""
+    return sql(datetime, "now")
 
 
 def redrive(queue: str, consumer: str | None, iid: str | None, died_before: datetime) -> Call[int]:
-    """Build the call of mbus.redrive."""
-    return Call(
-        "select mbus.redrive(qname => %s, cname => %s, iid => %s, died_before => %s)",
-        (queue, consumer, iid, died_before),
-        rows.value,
-    )
+    """Give a batch of dead messages back; return how many."""
+    chosen = {"qname": queue, "cname": consumer, "iid": iid}
+    return sql(int, "redrive", **chosen, died_before=died_before)
 
 
-def maintain(queue: str | None) -> Call[list[Maintained]]:
-    """Build the call of mbus.maintain."""
-    return Call(
-        rows.select(Maintained, "mbus.maintain(qname => %s)"),
-        (queue,),
-        rows.facts(Maintained),
-    )
+def maintain(queue: str | None = None) -> Call[list[Maintained]]:
+    """Run the maintenance that is due, of one queue or all; safe to run concurrently.
+
+    Needs a transaction of its own, so it is not for a connection inside a transaction.
+    """
+    text = rows.select(Maintained, named("maintain", "qname"))
+    return Call(text, (queue,), rows.facts(Maintained))
 
 
-def notify(queues: Sequence[str]) -> Call[None]:
-    """Build the call of mbus.notify."""
-    return Call("select mbus.notify(qnames => %s::text[])", (list(queues),), rows.nothing)
+def notify(*queues: str) -> Call[None]:
+    """Wake the workers that wait for these queues; call it after committing own posts."""
+    return sql(NoneType, "notify", qnames=list(queues))
 
 
-def positions(queues: Sequence[str]) -> Call[list[int]]:
-    """Build the call of mbus.positions."""
-    return Call("select mbus.positions(qnames => %s::text[])", (list(queues),), rows.values)
+def positions(*queues: str) -> Call[list[int]]:
+    """Return the position of each queue's last post; a cheap check for new messages."""
+    return sql(list[int], "positions", qnames=list(queues))
+
+
+def _view(
+    fact: type, view: str, order: str, **wanted: str | None
+) -> tuple[str, tuple[object, ...]]:
+    chosen = {name: value for name, value in wanted.items() if value is not None}
+    condition = " and ".join(f"{name} = %s" for name in chosen) or "true"
+    text = rows.select(fact, f"mbus.{view} where {condition} order by {order}")
+    return text, tuple(chosen.values())
+
+
+def queues() -> Call[list[Queue]]:
+    """List all queues. Read-only."""
+    return Call(*_view(Queue, "queues", "queue"), rows.facts(Queue))
+
+
+def consumers(queue: str | None = None) -> Call[list[Consumer]]:
+    """List the consumers of one queue or of all. Read-only."""
+    return Call(*_view(Consumer, "consumers", "queue, consumer", queue=queue), rows.facts(Consumer))
+
+
+def status(queue: str | None = None) -> Call[list[ConsumerStatus]]:
+    """Return the status of the consumers of one queue or of all. Read-only, no scans."""
+    text, values = _view(ConsumerStatus, "status", "queue, consumer", queue=queue)
+    return Call(text, values, rows.facts(ConsumerStatus))
+
+
+def dead(
+    queue: str | None = None, consumer: str | None = None, limit: int = 100
+) -> Call[list[DeadMessage]]:
+    """List dead messages, the latest first. Read-only."""
+    order = "died_at desc, iid"
+    text, values = _view(DeadMessage, "dead", order, queue=queue, consumer=consumer)
+    return Call(text + " limit %s", (*values, limit), rows.dead_messages)

@@ -3,32 +3,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from datetime import datetime
 from typing import Any, Self, TypeVar
 
 from psycopg import Connection
 from psycopg_pool import ConnectionPool
 
-from postroad.bus import calls, request, views
-from postroad.bus.calls import LEASE_DEFAULT, Call
+from postroad.bus import calls
+from postroad.bus.call import AnyCall, blocking
+from postroad.bus.calls import LEASE_DEFAULT
 from postroad.bus.hstore import Hstore
-from postroad.bus.message import Leased, LeasedMessage, Message
 from postroad.bus.pace import POLL_INTERVAL_DEFAULT
-from postroad.bus.parameters import Duration, Hstores, length, queue_of
-from postroad.bus.payload import Payload
+from postroad.bus.parameters import Duration, length
 from postroad.bus.request import REQUEST_TIMEOUT_DEFAULT, Reply
 from postroad.bus.runner import Runner
-from postroad.bus.status import Consumer, ConsumerStatus, DeadMessage, Maintained, Queue
 from postroad.bus.subscription import Subscription
-from postroad.bus.sync_following import Following
 
 __all__ = ["Bus"]
 
 T = TypeVar("T")
 
 
-class Bus(Following):
+class Bus:
     """The message bus, over a DSN, a pool, or a connection whose transaction it shares.
 
     With a connection every call happens in the caller's transaction, which the bus never commits.
@@ -65,110 +60,50 @@ class Bus(Following):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _run(self, call: Call[T]) -> T:
+    def _run(self, call: AnyCall[T]) -> T:
         return self._runner.run(call)
 
-    # Queues and consumers.
+    # Signatures and promises are those of the functions in `calls`.
+    create_queue = blocking(calls.create_queue)
+    alter_queue = blocking(calls.alter_queue)
+    drop_queue = blocking(calls.drop_queue)
+    create_consumer = blocking(calls.create_consumer)
+    drop_consumer = blocking(calls.drop_consumer)
+    alter_consumer = blocking(calls.alter_consumer)
 
-    def create_queue(
-        self,
-        queue: str,
-        ncons: int = 8,
-        is_roles_security_model: bool = False,
-        payload: Payload = "hstore",
-    ) -> None:
-        """Create a queue with consumer `default`; rebuild an existing one, keeping its messages.
+    get_iid = blocking(calls.get_iid)
+    post = blocking(calls.post)
+    post_many = blocking(calls.post_many)
+    reply = blocking(calls.reply)
 
-        An existing queue keeps its ncons, and a closed one stays closed, see `alter_queue`.
-        Raises QueueExists when it carries another payload, and InvalidName, NameTooLong.
-        """
-        self._runner.reshape(
-            queue, calls.create_queue(queue, ncons, is_roles_security_model, payload)
-        )
+    consume = blocking(calls.consume)
+    take = blocking(calls.take)
+    peek = blocking(calls.peek)
+    reject = blocking(calls.reject)
+    give_back = blocking(calls.give_back)
 
-    def alter_queue(self, queue: str, is_roles_security_model: bool) -> None:
-        """Close a plain queue, which then needs its roles, or open a closed one to every user.
+    lease = blocking(calls.lease)
+    ack = blocking(calls.ack)
+    ack_many = blocking(calls.ack_many)
+    nack = blocking(calls.nack)
+    extend_lease = blocking(calls.extend_lease)
+    extend = blocking(calls.extend)
+    extend_many = blocking(calls.extend_many)
 
-        Raises QueueNotFound, RoleMissing.
-        """
-        self._run(calls.alter_queue(queue, is_roles_security_model))
+    create_trigger = blocking(calls.create_trigger)
+    drop_trigger = blocking(calls.drop_trigger)
+    create_temporary_queue = blocking(calls.create_temporary_queue)
+    create_temporary_consumer = blocking(calls.create_temporary_consumer)
+    consume_temporary = blocking(calls.consume_temporary)
+    clear_tempq = blocking(calls.clear_tempq)
 
-    def drop_queue(self, queue: str) -> None:
-        """Drop a queue with its messages, consumers and roles. Raises QueueNotFound."""
-        self._runner.reshape(queue, calls.drop_queue(queue))
-
-    def create_consumer(
-        self, queue: str, consumer: str, selector: str | None = None, noindex: bool = False
-    ) -> None:
-        """Add a durable subscriber; it gets its own copy of each matching message from now on.
-
-        The selector is SQL over `t`: "(t.properties->'STATE')='DONE'". Raises QueueNotFound,
-        ConsumerExists, InvalidSelector, and InvalidName, NameTooLong, NameCollision.
-        """
-        self._run(calls.create_consumer(queue, consumer, selector, noindex))
-
-    def drop_consumer(self, queue: str, consumer: str) -> None:
-        """Drop a subscriber with its copies. Raises ConsumerNotFound, LastConsumer."""
-        self._run(calls.drop_consumer(queue, consumer))
-
-    def alter_consumer(
-        self,
-        queue: str,
-        consumer: str,
-        max_attempts: int | None = None,
-        backoff: Duration | None = None,
-        backoff_max: Duration | None = None,
-    ) -> None:
-        """Change when a consumer retries and when it gives up; None leaves a setting as it is."""
-        self._run(calls.alter_consumer(queue, consumer, max_attempts, backoff, backoff_max))
-
-    # Posting.
-
-    def get_iid(self, queue: str) -> str:
-        """Reserve the iid of a message that will be posted later with `post(..., iid=...)`."""
-        return self._run(calls.get_iid(queue))
-
-    def post(
-        self,
-        queue: str,
-        data: object,
-        headers: Hstore | None = None,
-        properties: Hstore | None = None,
-        delayed_until: datetime | None = None,
-        expires: datetime | None = None,
-        iid: str | None = None,
-    ) -> str:
-        """Post one message and return its iid.
-
-        In the caller's transaction when the bus has the caller's connection: the message exists
-        once that commits. Otherwise it is durable on return, and waiting workers are woken.
-        Headers that mean something: priority, group, dedup_key, dedup_window. Raises
-        QueueNotFound, WrongPayload, InvalidArgument, DuplicateIid, ForeignIid.
-        """
-        payload = self._runner.payload(queue)
-        call = calls.post(queue, payload, data, headers, properties, delayed_until, expires, iid)
-        [iid] = self._runner.post(queue, [call])
-        return iid
-
-    def post_many(
-        self,
-        queue: str,
-        data: Iterable[object],
-        headers: Hstores = None,
-        properties: Hstores = None,
-        delayed_until: datetime | None = None,
-        expires: datetime | None = None,
-    ) -> list[str]:
-        """Post many messages, all or none, and return their iids in order.
-
-        `headers` and `properties` are one mapping for all messages or a sequence with one for
-        each. Transaction and errors as for `post`.
-        """
-        payload = self._runner.payload(queue)
-        many = calls.post_many(
-            queue, payload, list(data), headers, properties, delayed_until, expires
-        )
-        return [iid for chunk in self._runner.post(queue, many) for iid in chunk]
+    maintain = blocking(calls.maintain)
+    notify = blocking(calls.notify)
+    positions = blocking(calls.positions)
+    queues = blocking(calls.queues)
+    consumers = blocking(calls.consumers)
+    status = blocking(calls.status)
+    dead = blocking(calls.dead)
 
     def request(
         self,
@@ -187,130 +122,6 @@ class Bus(Following):
         requester = self._runner.requester()
         return requester.ask(queue, payload, data, headers, properties, length("timeout", timeout))
 
-    def reply(
-        self,
-        message: Message,
-        data: object,
-        headers: Hstore | None = None,
-        properties: Hstore | None = None,
-    ) -> str | None:
-        """Answer a message that was posted with `request`; the data is of its queue's payload.
-
-        In the caller's transaction when the bus has the caller's connection. Returns the answer's
-        iid, None when nobody waits for it any more. Raises InvalidArgument if nobody asked.
-        """
-        payload = self._runner.payload(queue_of(message.iid))
-        call = request.reply_many([message], payload, [data], headers, properties)
-        [iid] = self._run(call)
-        return iid
-
-    # Taking.
-
-    def consume(self, queue: str, consumer: str = "default", amount: int = 1) -> list[Message]:
-        """Take up to `amount` messages, in order of posting; fewer or none if there are no more.
-
-        In the caller's transaction when the bus has the caller's connection: commit consumes,
-        rollback or a lost connection gives them back at once. Otherwise they are consumed on
-        return, and work that must survive a crash belongs to `lease`, `subscribe` or a worker.
-        Raises QueueNotFound, ConsumerNotFound, WrongIsolation.
-        """
-        payload = self._runner.payload(queue)
-        return self._run(calls.consume(queue, consumer, amount, payload))
-
-    def take(self, iid: str, consumer: str | None = None) -> Message | None:
-        """Take one message by its iid, from all consumers or from one; None when it is gone.
-
-        Waits while another transaction holds it. Transaction as for `consume`.
-        """
-        payload = self._runner.payload(queue_of(iid))
-        return self._run(calls.take(iid, consumer, payload))
-
-    def peek(self, queue: str, iid: str | None = None) -> bool:
-        """Return whether the queue has a message, this one or any. Read-only."""
-        return self._run(calls.peek(queue, iid))
-
-    def reject(
-        self,
-        queue: str,
-        consumer: str,
-        iid: str,
-        delay: Duration | None = None,
-        error: str | None = None,
-        park: bool = False,
-    ) -> str:
-        """Count a failed attempt of a message consumed in a transaction that was rolled back.
-
-        It is delivered again after `delay` (None: the consumer's backoff), or goes to the dmq.
-        Returns `ready`, `delayed`, `dmq`, or `absent` when it is gone. Raises TakenInTransaction
-        when the caller's own transaction took the message; `give_back` is for that.
-        """
-        return self._run(calls.reject(queue, consumer, iid, delay, error, park))
-
-    def give_back(
-        self,
-        message: Message,
-        consumer: str = "default",
-        delay: Duration | None = None,
-        error: str | None = None,
-        park: bool = False,
-    ) -> str:
-        """Give a message back that the caller's open transaction consumed or took.
-
-        The attempt counts when that transaction commits: the message is delivered again after
-        `delay` (None: the consumer's backoff), or goes to the dmq. Returns `ready`, `delayed` or
-        `dmq`. Raises NotTaken when the message was not taken in this transaction.
-        """
-        payload = self._runner.payload(queue_of(message.iid))
-        return self._run(calls.give_back(message, consumer, payload, delay, error, park))
-
-    # Leases.
-
-    def lease(
-        self,
-        queue: str,
-        consumer: str = "default",
-        amount: int = 1,
-        ttl: Duration = LEASE_DEFAULT,
-    ) -> list[LeasedMessage]:
-        """Take up to `amount` messages for work longer than a transaction.
-
-        Each is the holder's until `ack`, `nack`, or the end of the lease, when it is delivered
-        again. Made in the caller's transaction when the bus has the caller's connection.
-        """
-        payload = self._runner.payload(queue)
-        return self._run(calls.lease(queue, consumer, amount, ttl, payload))
-
-    def ack(self, message: Leased) -> None:
-        """Finish a leased message. Raises LeaseLost when it is no longer the caller's."""
-        self._run(calls.ack(message))
-
-    def ack_many(self, messages: Sequence[Leased]) -> list[str]:
-        """Finish many leased messages at once; return the iids whose lease was lost."""
-        return self._run(calls.ack_many(messages))
-
-    def nack(
-        self,
-        message: Leased,
-        delay: Duration | None = None,
-        error: str | None = None,
-        park: bool = False,
-    ) -> str:
-        """Give a leased message back after a failure.
-
-        It is delivered again after `delay` (None: the consumer's backoff), or goes to the dmq:
-        at once with `park`, otherwise after the consumer's maximum of attempts. Returns `ready`,
-        `delayed` or `dmq`. Raises LeaseLost.
-        """
-        return self._run(calls.nack(message, delay, error, park))
-
-    def extend(self, message: Leased, ttl: Duration = LEASE_DEFAULT) -> datetime:
-        """Hold a leased message for `ttl` from now; return until when. Raises LeaseLost."""
-        return self._run(calls.extend(message, ttl))
-
-    def extend_many(self, messages: Sequence[Leased], ttl: Duration = LEASE_DEFAULT) -> list[str]:
-        """Hold many leased messages at once; return the iids whose lease was lost."""
-        return self._run(calls.extend_many(messages, ttl))
-
     def subscribe(
         self,
         queue: str,
@@ -328,8 +139,6 @@ class Bus(Following):
         wakeup = self._runner.wakeup(queue, length("poll_interval", poll_interval))
         return Subscription(self, queue, consumer, length("ttl", ttl), wakeup)
 
-    # Operating.
-
     def redrive(self, queue: str, consumer: str | None = None, iid: str | None = None) -> int:
         """Give dead messages back: all of a queue, those of one consumer, or one; return how many.
 
@@ -340,36 +149,3 @@ class Bus(Following):
         while count := self._run(calls.redrive(queue, consumer, iid, died_before)):
             total += count
         return total
-
-    def maintain(self, queue: str | None = None) -> list[Maintained]:
-        """Run the maintenance that is due, of one queue or all; safe to run concurrently.
-
-        Needs a transaction of its own, so it is not for a connection inside a transaction.
-        """
-        return self._run(calls.maintain(queue))
-
-    def notify(self, *queues: str) -> None:
-        """Wake the workers that wait for these queues; call it after committing own posts."""
-        self._run(calls.notify(queues))
-
-    def positions(self, *queues: str) -> list[int]:
-        """Return the position of each queue's last post; a cheap check for new messages."""
-        return self._run(calls.positions(queues))
-
-    def queues(self) -> list[Queue]:
-        """List all queues. Read-only."""
-        return self._run(views.queues())
-
-    def consumers(self, queue: str | None = None) -> list[Consumer]:
-        """List the consumers of one queue or of all. Read-only."""
-        return self._run(views.consumers(queue))
-
-    def status(self, queue: str | None = None) -> list[ConsumerStatus]:
-        """Return the status of the consumers of one queue or of all. Read-only, no scans."""
-        return self._run(views.status(queue))
-
-    def dead(
-        self, queue: str | None = None, consumer: str | None = None, limit: int = 100
-    ) -> list[DeadMessage]:
-        """List dead messages, the latest first. Read-only."""
-        return self._run(views.dead(queue, consumer, limit))

@@ -47,7 +47,7 @@ class Maintenance(ThreadService):
                     is_pooled=self._is_pooled,
                 ) as connection:
                     while not self.stopping.is_set():
-                        done = run(connection, calls.maintain(None))
+                        done = run(connection, calls.maintain())
                         backoff.reset()
                         self.announce_ready()
                         logger.debug("maintained", extra={"queues": [each.queue for each in done]})

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 from postroad.bus import rows
 from postroad.bus.async_client import AsyncBus
 from postroad.bus.browse import Selection, State, matching
-from postroad.bus.calls import Call
+from postroad.bus.call import Call
 from postroad.bus.message import Message
 from postroad.bus.saga import AsyncSagas
 
@@ -61,11 +61,10 @@ async def move(
         "select mbus.move(qname => %s, destination => %s, cname => %s, state => %s, iid => %s,"
         " amt => %s)"
     )
+    given = (queue, destination, consumer, state, iid, amount)
     moved: int = await bus._run(
-        Call(text, (queue, destination, consumer, state, iid, amount), rows.value, queue, consumer)
+        Call(text, given, rows.value, queue, consumer, wakes=(destination,))
     )
-    if moved:
-        bus._runner.announce(destination)
     return moved
 
 
@@ -99,8 +98,10 @@ async def on_matching(
     async for iids in matching(bus, given, BATCH_DEFAULT):
         if iids:
             listed = (*arguments.values(), iids)
-            total += await bus._run(Call(text, listed, rows.value, given.queue, given.consumer))
-            bus._runner.announce(destination or given.queue)
+            woken = (destination or given.queue,)
+            total += await bus._run(
+                Call(text, listed, rows.value, given.queue, given.consumer, wakes=woken)
+            )
         yield total
 
 

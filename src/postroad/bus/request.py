@@ -17,7 +17,7 @@ from typing import Any
 
 from postroad.bus import parameters, rows
 from postroad.bus import payload as payloads
-from postroad.bus.calls import Call
+from postroad.bus.call import Call
 from postroad.bus.decoding import Undecodable
 from postroad.bus.errors import InvalidArgument, RequestTimedOut
 from postroad.bus.hstore import Hstore, array_literal

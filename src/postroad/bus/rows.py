@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, replace
+from itertools import chain
 from typing import Any, TypeAlias, TypeVar
 
 from postroad.bus import payload as payloads
@@ -41,79 +42,42 @@ def values(rows: list[Row]) -> list[Any]:
     return list(rows[0][0] or ())
 
 
+def joined(parts: list[Any]) -> list[Any]:
+    """Join the lists that the parts of a call returned."""
+    return list(chain.from_iterable(parts))
+
+
 def messages(payload: Payload) -> Callable[[list[Row]], list[Message]]:
-    """Give the reader of delivered messages of a queue with this payload."""
-    load = payloads.loader(payload)
-
-    def read(rows: list[Row]) -> list[Message]:
-        return [
-            Message(
-                number,
-                added,
-                iid,
-                delayed_until,
-                expires,
-                tuple(received) if received else (),
-                headers or {},
-                properties or {},
-                data if load is None else load(data),
-            )
-            for (
-                number,
-                added,
-                iid,
-                delayed_until,
-                expires,
-                received,
-                headers,
-                properties,
-                data,
-            ) in rows
-        ]
-
-    return read
+    """Return the reader of delivered messages of a queue with this payload."""
+    return _reader(Message, payload)
 
 
 def message(payload: Payload) -> Callable[[list[Row]], Message | None]:
-    """Give the reader of the one message or none."""
+    """Return the reader of the one message or none."""
     read = messages(payload)
     return lambda rows: next(iter(read(rows)), None)
 
 
 def leased_messages(payload: Payload) -> Callable[[list[Row]], list[LeasedMessage]]:
-    """Give the reader of leased messages of a queue with this payload."""
+    """Return the reader of leased messages of a queue with this payload."""
+    return _reader(LeasedMessage, payload)
+
+
+def _reader(kind: Callable[..., T], payload: Payload) -> Callable[[list[Row]], list[T]]:
     load = payloads.loader(payload)
 
-    def read(rows: list[Row]) -> list[LeasedMessage]:
+    def read(rows: list[Row]) -> list[T]:
+        # The first five columns are taken as they are, as are those of a lease behind the data.
         return [
-            LeasedMessage(
-                number,
-                added,
-                iid,
-                delayed_until,
-                expires,
-                tuple(received) if received else (),
-                headers or {},
-                properties or {},
-                data if load is None else load(data),
-                token,
-                attempt,
-                leased_until,
+            kind(
+                *row[:5],
+                tuple(row[5]) if row[5] else (),
+                row[6] or {},
+                row[7] or {},
+                row[8] if load is None else load(row[8]),
+                *row[9:],
             )
-            for (
-                number,
-                added,
-                iid,
-                delayed_until,
-                expires,
-                received,
-                headers,
-                properties,
-                data,
-                token,
-                attempt,
-                leased_until,
-            ) in rows
+            for row in rows
         ]
 
     return read

@@ -11,13 +11,12 @@ from psycopg import Connection
 from psycopg_pool import ConnectionPool
 
 from postroad.bus import calls
-from postroad.bus.calls import Call
+from postroad.bus.call import AnyCall, Call, OfQueue
 from postroad.bus.errors import BusError, InvalidArgument, QueueBusy, is_overtaken
-from postroad.bus.following import no_session
 from postroad.bus.notifier import Notifier
 from postroad.bus.payload import Payload, of_queue
 from postroad.bus.requester import Requester
-from postroad.bus.session import open_pool, run
+from postroad.bus.session import open_pool, required, run
 from postroad.bus.wakeup import Wakeup
 
 __all__ = ["Runner"]
@@ -56,27 +55,29 @@ class Runner:
         if self._dsn is not None and self._pool is not None:
             self._pool.close()
 
-    def run(self, call: Call[T]) -> T:
+    def run(self, call: AnyCall[T]) -> T:
         """Run one call; again, in a transaction of its own, if the queue was changed meanwhile."""
+        if isinstance(call, OfQueue):
+            known = self.payloads.get(call.queue) or call.otherwise
+            call = call.build(known or self.payload(call.queue))
+        self.payloads.pop(call.reshapes or "", None)
         try:
-            with self._connected(call.queue) as connection:
-                return run(connection, call)
+            result = self._run_once(call)
         except QueueBusy as error:
             if self._pool is None or not is_overtaken(error.__cause__):
                 raise
+            result = self._run_once(call)
+        if call.makes is not None:
+            self.payloads[str(result)] = call.makes
+        for queue in call.wakes:
+            self.announce(queue)
+        return result
+
+    def _run_once(self, call: Call[T]) -> T:
+        if call.needs_session:
+            return run(required(self._connection), call)
         with self._connected(call.queue) as connection:
             return run(connection, call)
-
-    def run_in_session(self, call: Call[T]) -> T:
-        """Run a call that is about the caller's session. Raises InvalidArgument without one."""
-        if self._connection is None:
-            raise no_session()
-        return run(self._connection, call)
-
-    def reshape(self, queue: str, call: Call[T]) -> T:
-        """Run a call after which the queue may carry another payload."""
-        self.payloads.pop(queue, None)
-        return self.run(call)
 
     def payload(self, queue: str) -> Payload:
         """Return the payload type of a queue, from the cache if known. Raises QueueNotFound."""
@@ -85,16 +86,6 @@ class Runner:
             payload = of_queue(queue, self.run(calls.describe(queue)))
             self.payloads[queue] = payload
         return payload
-
-    def post(self, queue: str, posts: list[Call[T]]) -> list[T]:
-        """Run posts, all or none; wake waiting workers when they are committed here."""
-        if len(posts) == 1:
-            results = [self.run(posts[0])]
-        else:
-            with self._connected(queue) as connection, connection.transaction():
-                results = [run(connection, call) for call in posts]
-        self.announce(queue)
-        return results
 
     def requester(self) -> Requester:
         """Return the requester. Raises InvalidArgument without a session."""
@@ -125,14 +116,14 @@ class Runner:
                 hint="make the bus from a DSN or a pool; a connection has one transaction only",
             )
         return Wakeup(
-            lambda queues: self.run(calls.positions(queues)),
+            lambda queues: self.run(calls.positions(*queues)),
             [queue],
             dsn=self._dsn if self._listens else None,
             poll_interval=poll_interval,
         )
 
     def _send(self, queues: list[str]) -> None:
-        self.run(calls.notify(queues))
+        self.run(calls.notify(*queues))
 
     @contextmanager
     def _connected(self, queue: str | None) -> Iterator[Connection[Any]]:

@@ -16,20 +16,19 @@ own transaction, or, as ever, by taking the bung.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Self, overload
 
 from postroad.bus import saga_calls
 from postroad.bus.async_client import AsyncBus
-from postroad.bus.calls import Call
+from postroad.bus.call import Call, awaiting, blocking, sql
 from postroad.bus.client import Bus
-from postroad.bus.message import Message
-from postroad.bus.saga_status import SagaStep
+from postroad.bus.parameters import zoned
 
 __all__ = ["AsyncSagas", "Saga", "Sagas"]
-
-STATUS_LIMIT_DEFAULT = 100
 
 
 class Saga:
@@ -97,118 +96,51 @@ class Saga:
         return Sagas(bus).start(self) if isinstance(bus, Bus) else AsyncSagas(bus).start(self)
 
     def call(self) -> Call[int]:
-        """Give the call that starts it."""
-        return saga_calls.create_saga(
-            self.name,
-            self.steps,
-            self.data,
-            self.deadline,
-            self.pivot,
-            self.is_parallel,
-            self.on_completed,
-            self.on_compensated,
+        """Return the call that starts it."""
+        call = sql(
+            int,
+            "create_saga",
+            name=self.name,
+            steps=json.dumps(self.steps),
+            data=json.dumps({} if self.data is None else self.data),
+            deadline=zoned("deadline", self.deadline),
+            pivot=self.pivot,
+            is_parallel=self.is_parallel,
+            on_completed=self.on_completed,
+            on_compensated=self.on_compensated,
         )
-
-    def first_queues(self) -> set[str]:
-        """Name the queues that have a message as soon as the saga is started."""
-        return {str(step["do"]) for step in self.steps if not step["after"]}
+        return replace(call, wakes=[str(step["do"]) for step in self.steps if not step["after"]])
 
 
 class Sagas:
     """What can be done with sagas; transactions are those of the bus that it is made from."""
 
     def __init__(self, bus: Bus) -> None:
-        self._bus = bus
+        self._run = bus._run
 
     def start(self, saga: Saga) -> int:
         """Post all messages of a saga, all or none, and return its id."""
-        saga_id = self._bus._run(saga.call())
-        for queue in saga.first_queues():
-            self._bus._runner.announce(queue)
-        return saga_id
+        return self._run(saga.call())
 
-    def cancel(self, saga_id: int, reason: str | None = None) -> bool:
-        """Roll a saga back; False when it is being or was rolled back already.
-
-        Steps in somebody's hands are left there and compensated if they get done. Raises
-        SagaNotFound, SagaPastPivot, SagaFinished.
-        """
-        return self._bus._run(saga_calls.cancel_saga(saga_id, reason))
-
-    def abort(self, message: Message, reason: str | None = None) -> bool:
-        """Say, in the handler of a step, that nothing was done and the saga shall be rolled back.
-
-        It happens when the handler's transaction commits, so use the bus on the handler's
-        connection and return. The step itself is not compensated. Raises SagaPastPivot.
-        """
-        return self._bus._run(saga_calls.abort_saga(message.iid, reason))
-
-    def retry(self, saga_id: int) -> int:
-        """Give the dead messages of a stuck saga back; return how many. Raises SagaNotFound."""
-        return self._bus._run(saga_calls.retry_saga(saga_id))
-
-    def settle(self, saga_id: int, step: str) -> bool:
-        """Say that somebody did by hand what a stuck step asks for; the saga goes on.
-
-        False when the saga is not stuck at this step. Raises SagaNotFound.
-        """
-        return self._bus._run(saga_calls.settle_saga_step(saga_id, step))
-
-    def status(
-        self,
-        saga_id: int | None = None,
-        state: str | None = None,
-        limit: int = STATUS_LIMIT_DEFAULT,
-    ) -> list[SagaStep]:
-        """List the steps of one saga or of the latest ones, in order. Read-only."""
-        return self._bus._run(saga_calls.status(saga_id, state, limit))
+    cancel = blocking(saga_calls.cancel)
+    abort = blocking(saga_calls.abort)
+    retry = blocking(saga_calls.retry)
+    settle = blocking(saga_calls.settle)
+    status = blocking(saga_calls.status)
 
 
 class AsyncSagas:
     """What can be done with sagas; transactions are those of the bus that it is made from."""
 
     def __init__(self, bus: AsyncBus) -> None:
-        self._bus = bus
+        self._run = bus._run
 
     async def start(self, saga: Saga) -> int:
         """Post all messages of a saga, all or none, and return its id."""
-        saga_id = await self._bus._run(saga.call())
-        for queue in saga.first_queues():
-            self._bus._runner.announce(queue)
-        return saga_id
+        return await self._run(saga.call())
 
-    async def cancel(self, saga_id: int, reason: str | None = None) -> bool:
-        """Roll a saga back; False when it is being or was rolled back already.
-
-        Steps in somebody's hands are left there and compensated if they get done. Raises
-        SagaNotFound, SagaPastPivot, SagaFinished.
-        """
-        return await self._bus._run(saga_calls.cancel_saga(saga_id, reason))
-
-    async def abort(self, message: Message, reason: str | None = None) -> bool:
-        """Say, in the handler of a step, that nothing was done and the saga shall be rolled back.
-
-        It happens when the handler's transaction commits, so use the bus on the handler's
-        connection and return. The step itself is not compensated. Raises SagaPastPivot.
-        """
-        return await self._bus._run(saga_calls.abort_saga(message.iid, reason))
-
-    async def retry(self, saga_id: int) -> int:
-        """Give the dead messages of a stuck saga back; return how many. Raises SagaNotFound."""
-        return await self._bus._run(saga_calls.retry_saga(saga_id))
-
-    async def settle(self, saga_id: int, step: str) -> bool:
-        """Say that somebody did by hand what a stuck step asks for; the saga goes on.
-
-        False when the saga is not stuck at this step. Raises SagaNotFound.
-        """
-        return await self._bus._run(saga_calls.settle_saga_step(saga_id, step))
-
-    async def status(
-        self,
-        saga_id: int | None = None,
-        state: str | None = None,
-        limit: int = STATUS_LIMIT_DEFAULT,
-    ) -> list[SagaStep]:
-        """List the steps of one saga or of the latest ones, in order. Read-only."""
-        return await self._bus._run(saga_calls.status(saga_id, state, limit))
+    cancel = awaiting(saga_calls.cancel)
+    abort = awaiting(saga_calls.abort)
+    retry = awaiting(saga_calls.retry)
+    settle = awaiting(saga_calls.settle)
+    status = awaiting(saga_calls.status)

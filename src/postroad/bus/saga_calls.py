@@ -1,66 +1,50 @@
-"""The calls of sagas, as values like all calls of the bus."""
+"""The calls of sagas: the methods of `Sagas` and `AsyncSagas`, and the start of a saga."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from datetime import datetime
-
-from postroad.bus import parameters, rows
-from postroad.bus.calls import Call
+from postroad.bus import rows
+from postroad.bus.call import Call, sql
+from postroad.bus.message import Message
 from postroad.bus.saga_status import SagaStep
 
-
-def create_saga(
-    name: str,
-    steps: Sequence[Mapping[str, object]],
-    data: object,
-    deadline: datetime | None,
-    pivot: str | None,
-    is_parallel: bool,
-    on_completed: str | None,
-    on_compensated: str | None,
-) -> Call[int]:
-    """Build the call of mbus.create_saga."""
-    return Call(
-        "select mbus.create_saga(name => %s, steps => %s::jsonb, data => %s::jsonb, deadline => %s,"
-        " pivot => %s, is_parallel => %s, on_completed => %s, on_compensated => %s)",
-        (
-            name,
-            json.dumps(steps),
-            json.dumps({} if data is None else data),
-            parameters.zoned("deadline", deadline),
-            pivot,
-            is_parallel,
-            on_completed,
-            on_compensated,
-        ),
-        rows.value,
-    )
+STATUS_LIMIT_DEFAULT = 100
 
 
-def cancel_saga(saga_id: int, reason: str | None) -> Call[bool]:
-    """Build the call of mbus.cancel_saga."""
-    return Call("select mbus.cancel_saga(id => %s, reason => %s)", (saga_id, reason), rows.value)
+def cancel(saga_id: int, reason: str | None = None) -> Call[bool]:
+    """Roll a saga back; False when it is being or was rolled back already.
+
+    Steps in progress are left alone and compensated if they succeed. Raises SagaNotFound,
+    SagaPastPivot, SagaFinished.
+    """
+    return sql(bool, "cancel_saga", id=saga_id, reason=reason)
 
 
-def abort_saga(iid: str, reason: str | None) -> Call[bool]:
-    """Build the call of mbus.abort_saga."""
-    return Call("select mbus.abort_saga(iid => %s, reason => %s)", (iid, reason), rows.value)
+def abort(message: Message, reason: str | None = None) -> Call[bool]:
+    """Report, in the handler of a step, that nothing was done and the saga is to be rolled back.
+
+    It happens when the handler's transaction commits, so use the bus on the handler's
+    connection and return. The step itself is not compensated. Raises SagaPastPivot.
+    """
+    return sql(bool, "abort_saga", iid=message.iid, reason=reason)
 
 
-def retry_saga(saga_id: int) -> Call[int]:
-    """Build the call of mbus.retry_saga."""
-    return Call("select mbus.retry_saga(id => %s)", (saga_id,), rows.value)
+def retry(saga_id: int) -> Call[int]:
+    """Give the dead messages of a stuck saga back; return how many. Raises SagaNotFound."""
+    return sql(int, "retry_saga", id=saga_id)
 
 
-def settle_saga_step(saga_id: int, step: str) -> Call[bool]:
-    """Build the call of mbus.settle_saga_step."""
-    return Call("select mbus.settle_saga_step(id => %s, step => %s)", (saga_id, step), rows.value)
+def settle(saga_id: int, step: str) -> Call[bool]:
+    """Record that somebody did by hand what a stuck step asks for; the saga goes on.
+
+    False when the saga is not stuck at this step. Raises SagaNotFound.
+    """
+    return sql(bool, "settle_saga_step", id=saga_id, step=step)
 
 
-def status(saga_id: int | None, state: str | None, limit: int) -> Call[list[SagaStep]]:
-    """Build the query of view mbus.saga_status: the latest sagas, each with its steps in order."""
+def status(
+    saga_id: int | None = None, state: str | None = None, limit: int = STATUS_LIMIT_DEFAULT
+) -> Call[list[SagaStep]]:
+    """List the steps of one saga or of the latest ones, in order. Read-only."""
     chosen = (
         "mbus.saga_status where saga_id in (select distinct saga_id from mbus.saga_status"
         " where saga_id = coalesce(%s, saga_id) and state = coalesce(%s, state)"

@@ -17,9 +17,9 @@ from psycopg.types.json import JsonbLoader
 from psycopg.types.string import StrDumperUnknown
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
-from postroad.bus.calls import Call
+from postroad.bus.call import Call
 from postroad.bus.decoding import NOT_DECODED, Undecodable, read_rows
-from postroad.bus.errors import translate
+from postroad.bus.errors import InvalidArgument, translate
 from postroad.postgres.connections import network_parameters
 
 __all__ = [
@@ -30,11 +30,13 @@ __all__ = [
     "make_async_pool",
     "open_pool",
     "parameters",
+    "required",
     "run",
     "run_async",
 ]
 
 T = TypeVar("T")
+C = TypeVar("C")
 
 POOL_MAX_SIZE_DEFAULT = 10
 POOL_TIMEOUT_SECONDS = 10.0
@@ -58,6 +60,9 @@ def run(connection: Connection[Any], call: Call[T]) -> T:
     if _needs_transaction(connection, call):
         with connection.transaction():
             return run(connection, call)
+    if call.parts:
+        with connection.transaction():
+            return call.read([run(connection, part) for part in call.parts])
     cursor: Cursor[TupleRow] = Cursor(connection, row_factory=tuple_row)
     adapt(cursor)
     try:
@@ -81,6 +86,9 @@ async def run_async(connection: AsyncConnection[Any], call: Call[T]) -> T:
     if _needs_transaction(connection, call):
         async with connection.transaction():
             return await run_async(connection, call)
+    if call.parts:
+        async with connection.transaction():
+            return call.read([await run_async(connection, part) for part in call.parts])
     cursor: AsyncCursor[TupleRow] = AsyncCursor(connection, row_factory=tuple_row)
     adapt(cursor)
     try:
@@ -97,6 +105,16 @@ async def run_async(connection: AsyncConnection[Any], call: Call[T]) -> T:
             await run_async(connection, removal)
         found = error.rows
     return call.read(found)
+
+
+def required(connection: C | None) -> C:
+    """Return the caller's connection. Raises InvalidArgument without one."""
+    if connection is None:
+        raise InvalidArgument(
+            "a temporary queue belongs to a session, and a pool has many",
+            hint="use bus.using(connection), and keep the connection as long as the queue",
+        )
+    return connection
 
 
 def _needs_transaction(connection: Connection[Any] | AsyncConnection[Any], call: Call[Any]) -> bool:

@@ -209,10 +209,8 @@ class TransactionLoop(ThreadService):
             with connection.transaction():
                 connection.execute(RESTORE_RECORD, (batch.record,))
                 for message in rest:
-                    back = calls.give_back(
-                        message, self._handler.consumer, self._payload, timedelta(0), reason, False
-                    )
-                    run(connection, back)
+                    back = calls.give_back(message, self._handler.consumer, timedelta(0), reason)
+                    run(connection, back.build(self._payload))
         elif error is not None:
             logger.warning("handler_committed", extra=self._facts, exc_info=error)
         batch.committed()

@@ -106,7 +106,7 @@ class SteadyService(Service):
             if probe.closed:
                 # Lost by itself: otherwise every tick would fail, and wake everybody for nothing.
                 probe = await self._open_probe(stack)
-            return await run_async(probe, bus_calls.positions(queues))
+            return await run_async(probe, bus_calls.positions(*queues))
 
         hub = ListenHub(self.dsn) if self._listens else None
         if hub is not None:
@@ -164,4 +164,4 @@ async def run_together(owner: Service, services: Sequence[Service]) -> None:
 async def notify(connection: AsyncConnection[Any], *queues: str) -> None:
     """Wake who waits for these queues, after the commit of what was posted to them."""
     with contextlib.suppress(psycopg.DatabaseError):
-        await run_async(connection, bus_calls.notify(queues))
+        await run_async(connection, bus_calls.notify(*queues))

@@ -45,7 +45,7 @@ async def test_a_lease_that_ended_is_lost_to_its_holder(orders, clock):
 async def test_an_extended_lease_outlives_its_first_end(orders, clock):
     await orders.post("orders", 1)
     [message] = await orders.lease("orders", ttl=MINUTE)
-    until = await orders.extend(message, 10 * MINUTE)
+    until = await orders.extend_lease(message, 10 * MINUTE)
     assert until > message.leased_until
     clock.advance(5 * MINUTE)
     await orders.ack(Lease(message.iid, message.token))
@@ -78,7 +78,7 @@ async def test_a_nacked_message_waits_comes_back_and_dies(orders, clock):
 async def test_a_parked_message_is_dead_at_once(orders):
     await orders.post("orders", 1)
     [message] = await orders.lease("orders")
-    assert await orders.nack(message, error="nonsense", park=True) == "dmq"
+    assert await orders.nack(message, error="nonsense", dead_letter=True) == "dmq"
     [dead] = await orders.dead("orders", "default")
     assert dead.error == "nonsense"
 

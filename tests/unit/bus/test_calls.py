@@ -25,7 +25,7 @@ def test_an_iid_names_its_queue() -> None:
 
 def test_a_post_sends_text_and_lets_the_server_decide() -> None:
     moment = datetime(2030, 1, 1, tzinfo=UTC)
-    call = calls.post("orders", "jsonb", {"ж": 1}, {"a": "b"}, None, moment, None, None)
+    call = calls.post("orders", {"ж": 1}, {"a": "b"}, delayed_until=moment).build("jsonb")
     assert call.text.startswith('select mbus."post_orders"(data => %s')
     assert call.parameters == ('{"ж":1}', '"a"=>"b"', None, moment, None, None)
     assert call.read([("orders.1@x",)]) == "orders.1@x"
@@ -34,7 +34,7 @@ def test_a_post_sends_text_and_lets_the_server_decide() -> None:
 
 def test_many_posts_are_cut_into_calls_in_order() -> None:
     data = [str(number) for number in range(2_001)]
-    many = calls.post_many("orders", "text", data, None, [{"n": n} for n in data], None, None)
+    many = calls.post_many("orders", data, None, [{"n": n} for n in data]).build("text").parts
     assert len(many) == 3
     assert many[2].parameters[0] == '{"2000"}'
     assert many[2].parameters[2] == r'{"\"n\"=>\"2000\""}'
@@ -42,7 +42,7 @@ def test_many_posts_are_cut_into_calls_in_order() -> None:
 
 
 def test_a_consumer_is_read_by_column_names() -> None:
-    call = calls.consume("orders", "default", 5, "text")
+    call = calls.consume("orders", "default", 5).build("text")
     assert call.text.startswith("select id, added, iid,")
     assert call.parameters == (5,)
     now = datetime.now(UTC)
@@ -58,7 +58,7 @@ def test_leases_are_answered_together() -> None:
     call = calls.ack_many([Lease("a.1@x", 7), Lease("a.2@x", 8)])
     assert call.parameters == (["a.1@x", "a.2@x"], [7, 8])
     assert call.read([(None,)]) == []
-    assert calls.extend(Lease("a.1@x", 7), timedelta(seconds=1)).parameters[2] == timedelta(
+    assert calls.extend_lease(Lease("a.1@x", 7), timedelta(seconds=1)).parameters[2] == timedelta(
         seconds=1
     )
 
