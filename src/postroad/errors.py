@@ -1,19 +1,14 @@
 """The root of every error that Postroad raises.
 
-```
-PostroadError
-├── ConfigurationError        settings: unknown keys, values that do not parse
-├── DatabaseError             postroad.postgres.errors
-├── BusError                  postroad.bus.errors
-└── …                         one family per component
-```
+Each component has one family, whose name ends in `Error`, in its module `errors`: the table of its
+leaves. A leaf is named by the fact that it states:
+`class QueueBusy(BusError, code="MB017", kind="unavailable", retryable=True)`.
 
-A family ends in `Error`; a leaf is the fact that it states. Each is declared in one line:
-`class QueueBusy(BusError, code="MB017", kind="unavailable", retryable=True)`. `code` is stable: the
-SQLSTATE that the database raises, or by default family and name (`bus_queue_busy`). `kind` decides
-the exit code of the command line and the status of HTTP, `retryable` whether repeating the call can
-help. This module needs the standard library only, because the bus client is installed with the
-driver alone.
+`code` is stable: the SQLSTATE that the database raises, or by default family and name
+(`bus_queue_busy`). `kind` determines the exit code of the command line and the HTTP status, unless
+a `status` is given; `retryable` states whether repeating the call can help. The reference page is
+generated from the classes. This module needs the standard library only, because the bus client is
+installed with the driver alone.
 """
 
 from __future__ import annotations
@@ -27,10 +22,10 @@ Kind = Literal["error", "usage", "not_found", "refused", "unavailable"]
 
 
 class PostroadError(Exception):
-    """Something that Postroad can name went wrong.
+    """The base class of every error that Postroad raises on purpose.
 
-    The message says what happened, `hint` what to do about it, and `facts` holds the ids that it
-    is about (`queue="orders"`), which are also readable as attributes of the error.
+    The message states what happened, `hint` what to do about it, and `facts` holds the ids of the
+    things involved (`queue="orders"`), which are also attributes of the error.
     """
 
     code: ClassVar[str] = "postroad"
@@ -47,13 +42,13 @@ class PostroadError(Exception):
         code: str | None = None,
         kind: Kind | None = None,
         retryable: bool | None = None,
-        **rest: Any,
+        status: int | str | None = None,
     ) -> None:
-        super().__init_subclass__(**rest)
+        super().__init_subclass__()
         if code is None and "code" not in cls.__dict__:
             families = [one for one in cls.__mro__ if issubclass(one, PostroadError)]
             code = f"{families[-2].code}_{re.sub('(?<=[a-z])(?=[A-Z])', '_', cls.__name__).lower()}"
-        given = {"code": code, "kind": kind, "retryable": retryable}
+        given = {"code": code, "kind": kind, "retryable": retryable, "status": status}
         for name, value in given.items():
             if value is not None:
                 setattr(cls, name, value)
@@ -76,7 +71,7 @@ class PostroadError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Exceptions are rebuilt by calling the class with `args`, which fails for every leaf whose
-        # constructor asks for more. Restoring the state instead works for all of them.
+        # constructor needs more. Restoring the state instead works for all of them.
         return _restore, (type(self), self.args, self.__dict__.copy())
 
 
@@ -90,4 +85,4 @@ def _restore(
 
 
 class ConfigurationError(PostroadError, code="configuration", kind="usage"):
-    """The configuration cannot be used: an unknown key, or a value that does not parse."""
+    """The configuration has an unknown key or an invalid value."""

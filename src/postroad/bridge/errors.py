@@ -1,21 +1,6 @@
-"""What can go wrong with a bridge.
+"""Errors of bridges and shards.
 
-```
-BridgeError                   family
-├── BridgeNotFound            MR001: no such bridge, outlet, inlet or shard
-├── BridgeExists              MR002: the name is taken by another one
-├── InvalidState              MR003: an unknown state was asked for
-├── PayloadMismatch           MR004: the two queues carry different things
-├── AddressUnknown            a database or broker that the settings do not name
-├── SecretInAddress           an address with a password would be stored in the clear
-├── BrokerUnavailable         RabbitMQ cannot be reached
-├── BrokerRefused             RabbitMQ reached, and it says no: a right, a queue of another kind
-├── Unroutable                RabbitMQ has no queue for a message
-├── Unfit                     AMQP cannot carry a message, or RabbitMQ will never take it
-└── NoShard                   a logical queue without an active shard
-```
-
-SQL raises its own SQLSTATEs; `translate` maps them, and leaves those of the bus to the bus.
+The SQL raises its own SQLSTATEs; `translate` maps them and those of the bus.
 """
 
 from __future__ import annotations
@@ -26,25 +11,9 @@ from postroad.bus.errors import translate as translate_bus
 from postroad.errors import PostroadError
 from postroad.postgres.errors import SchemaMissing, raised_by
 
-__all__ = [
-    "AddressUnknown",
-    "BridgeError",
-    "BridgeExists",
-    "BridgeNotFound",
-    "BrokerRefused",
-    "BrokerUnavailable",
-    "InvalidState",
-    "NoShard",
-    "PayloadMismatch",
-    "SecretInAddress",
-    "Unfit",
-    "Unroutable",
-    "translate",
-]
-
 
 class BridgeError(PostroadError, code="bridge"):
-    """Something about a bridge went wrong."""
+    """A bridge cannot be configured or cannot carry messages."""
 
 
 class BridgeNotFound(BridgeError, code="MR001", kind="not_found"):
@@ -60,19 +29,19 @@ class InvalidState(BridgeError, code="MR003", kind="usage"):
 
 
 class PayloadMismatch(BridgeError, code="MR004", kind="refused"):
-    """The queue at the source and the queue at the target carry different payloads."""
+    """The source queue and the target queue have different payload types."""
 
 
 class AddressUnknown(BridgeError, kind="usage"):
-    """The settings name no such database or broker, and it is no address either."""
+    """The value is neither a database or broker of the settings nor an address."""
 
 
 class SecretInAddress(BridgeError, kind="usage"):
-    """An address with a password would be stored in the clear."""
+    """The address contains a password, which would be stored in plain text."""
 
 
 class BrokerUnavailable(BridgeError, kind="unavailable", retryable=True):
-    """RabbitMQ cannot be reached, or went away."""
+    """RabbitMQ cannot be reached, or the connection was lost."""
 
 
 class BrokerRefused(BridgeError, kind="refused"):
@@ -80,15 +49,15 @@ class BrokerRefused(BridgeError, kind="refused"):
 
 
 class Unroutable(BridgeError, kind="refused"):
-    """RabbitMQ has no queue that a message could go to."""
+    """RabbitMQ has no queue for the message."""
 
 
 class Unfit(BridgeError, kind="refused"):
-    """A message that AMQP cannot carry, or that RabbitMQ will never take: too long somewhere."""
+    """AMQP cannot carry the message, or RabbitMQ never accepts it: a part is too long."""
 
 
 class NoShard(BridgeError, kind="not_found"):
-    """A logical queue has no shard that takes posts."""
+    """The logical queue has no active shard."""
 
 
 _NO_SCHEMA = "3F000"

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from postroad.errors import PostroadError
 
-__all__ = ["BrokerError", "UrlInvalid"]
-
 
 class BrokerError(PostroadError, code="broker"):
-    """Something that the broker refuses."""
+    """The broker cannot be configured."""
 
 
 class UrlInvalid(BrokerError, kind="usage"):
-    """A broker or result URL cannot be read."""
+    """A broker or result URL is invalid."""

@@ -1,27 +1,7 @@
 """Errors of the bus: one class per SQLSTATE that schema mbus raises.
 
-```
-BusError
-├── QueueNotFound      MB001   ├── WrongPayload       MB011
-├── ConsumerNotFound   MB002   ├── InvalidArgument    MB012
-├── QueueExists        MB003   ├── RoleMissing        MB013
-├── ConsumerExists     MB004   ├── WrongIsolation     MB014
-├── InvalidName        MB005   ├── LeaseLost          MB015
-├── NameTooLong        MB006   ├── LastConsumer       MB016
-├── NameCollision      MB007   ├── QueueBusy          MB017   retryable
-├── InvalidSelector    MB008   ├── Unsupported        MB019
-├── ForeignIid         MB009   ├── TriggerLoop        MB020
-├── DuplicateIid       MB010   ├── OrderCircle        MB021
-├── TriggerExists      MB030   ├── SagaPastPivot      MB022
-├── TriggerNotFound    MB031   ├── SagaNotFound       MB023
-├── SagaFinished       MB024   ├── NotInstalled       bus_not_installed
-├── TakenInTransaction MB025   ├── NotTaken           MB026
-├── RequestTimedOut    bus_request_timed_out   retryable
-├── TransactionFailed          └── TransactionOwned
-```
-
-The code decides, never the text. Errors that are not the bus's own (a lost connection, a deadlock,
-a missing privilege) stay the driver's errors.
+Errors are distinguished by code, never by text. Others (a lost connection, a deadlock, a missing
+privilege) stay the driver's errors.
 """
 
 from __future__ import annotations
@@ -32,42 +12,6 @@ import psycopg
 
 from postroad.errors import PostroadError
 from postroad.postgres.errors import raised_by
-
-__all__ = [
-    "BusError",
-    "ConsumerExists",
-    "ConsumerNotFound",
-    "DuplicateIid",
-    "ForeignIid",
-    "InvalidArgument",
-    "InvalidName",
-    "InvalidSelector",
-    "LastConsumer",
-    "LeaseLost",
-    "NameCollision",
-    "NameTooLong",
-    "NotInstalled",
-    "NotTaken",
-    "OrderCircle",
-    "QueueBusy",
-    "QueueExists",
-    "QueueNotFound",
-    "RequestTimedOut",
-    "RoleMissing",
-    "SagaFinished",
-    "SagaNotFound",
-    "SagaPastPivot",
-    "TakenInTransaction",
-    "TransactionFailed",
-    "TransactionOwned",
-    "TriggerExists",
-    "TriggerLoop",
-    "TriggerNotFound",
-    "Unsupported",
-    "WrongIsolation",
-    "WrongPayload",
-    "translate",
-]
 
 
 class BusError(PostroadError, code="bus"):
@@ -87,11 +31,11 @@ class QueueExists(BusError, code="MB003", kind="refused"):
 
 
 class ConsumerExists(BusError, code="MB004", kind="refused"):
-    """The queue has a consumer of this name already."""
+    """The queue already has a consumer of this name."""
 
 
 class InvalidName(BusError, code="MB005", kind="usage"):
-    """A name is not made of lower-case letters, digits and underscores."""
+    """A name may only contain lower-case letters, digits and underscores."""
 
 
 class NameTooLong(BusError, code="MB006", kind="usage"):
@@ -103,7 +47,7 @@ class NameCollision(BusError, code="MB007", kind="refused"):
 
 
 class InvalidSelector(BusError, code="MB008", kind="usage"):
-    """A selector does not parse, or is not a condition."""
+    """The selector is not a valid SQL condition."""
 
 
 class ForeignIid(BusError, code="MB009", kind="usage"):
@@ -119,35 +63,35 @@ class WrongPayload(BusError, code="MB011", kind="usage"):
 
 
 class InvalidArgument(BusError, code="MB012", kind="usage"):
-    """An argument cannot be meant: a negative amount, an expiry before the delay."""
+    """An argument is invalid, such as a negative amount or an expiry before the delay."""
 
 
 class RoleMissing(BusError, code="MB013", kind="refused"):
-    """The caller lacks the role that this queue asks for."""
+    """The caller lacks the role that this queue requires."""
 
 
 class WrongIsolation(BusError, code="MB014", kind="refused"):
-    """Messages are taken under READ COMMITTED only."""
+    """Messages can only be taken under READ COMMITTED."""
 
 
 class LeaseLost(BusError, code="MB015", kind="refused"):
-    """The lease has ended; the message belongs to somebody else, or is done."""
+    """The lease has expired; the message was leased again or is already acked."""
 
 
 class LastConsumer(BusError, code="MB016", kind="refused"):
-    """A queue keeps at least one consumer."""
+    """The last consumer of a queue cannot be removed."""
 
 
 class QueueBusy(BusError, code="MB017", kind="unavailable", retryable=True):
-    """Somebody works in the queue right now; the same call may succeed a moment later."""
+    """Another session uses the queue; the same call may succeed a moment later."""
 
 
 class Unsupported(BusError, code="MB019", kind="usage"):
-    """The call does not exist for this kind of queue."""
+    """This kind of queue does not support the call."""
 
 
 class TriggerLoop(BusError, code="MB020", kind="refused"):
-    """The trigger would copy messages round in a circle."""
+    """The trigger would create a loop."""
 
 
 class OrderCircle(BusError, code="MB021", kind="refused"):
@@ -159,11 +103,11 @@ class SagaPastPivot(BusError, code="MB022", kind="refused"):
 
 
 class SagaNotFound(BusError, code="MB023", kind="not_found"):
-    """No saga has this id, or the message is no step of one."""
+    """No saga has this id, or the message is not a step of a saga."""
 
 
 class SagaFinished(BusError, code="MB024", kind="refused"):
-    """The saga is completed and cannot be rolled back any more."""
+    """The saga is completed and can no longer be rolled back."""
 
 
 class TakenInTransaction(BusError, code="MB025", kind="refused"):
@@ -175,7 +119,7 @@ class NotTaken(BusError, code="MB026", kind="refused"):
 
 
 class TriggerExists(BusError, code="MB030", kind="refused"):
-    """There is a trigger between these queues already."""
+    """A trigger between these queues already exists."""
 
 
 class TriggerNotFound(BusError, code="MB031", kind="not_found"):
@@ -187,7 +131,7 @@ class NotInstalled(BusError, kind="unavailable"):
 
 
 class RequestTimedOut(BusError, kind="unavailable", retryable=True):
-    """Nobody answered a request in time; it has expired, so asking again does no harm."""
+    """No reply came in time; the request has expired and can safely be sent again."""
 
 
 class TransactionFailed(BusError):
@@ -205,7 +149,7 @@ _UNTRANSLATABLE_CHARACTER = "22P05"
 
 
 def is_overtaken(error: BaseException | None) -> bool:
-    """Tell whether a call met tables that were replaced while it waited for them.
+    """Check whether a call met tables that were replaced while it waited for them.
 
     Only a change of a queue's consumers replaces tables, and the functions with them: the same call
     finds the new ones. An undefined table outside a function is something else.
@@ -218,10 +162,10 @@ def is_overtaken(error: BaseException | None) -> bool:
 def translate(
     error: psycopg.Error, *, queue: str | None = None, consumer: str | None = None
 ) -> BusError | None:
-    """Give the bus's error for the driver's, to be raised from it; None if it has none.
+    """Return the bus error for a driver error, to be raised from it; None if there is none.
 
-    `queue` and `consumer` name whom the call was about: the functions of a queue are its own, so a
-    missing function means a missing queue or consumer.
+    `queue` and `consumer` are those of the call. Each queue has its own functions, so a missing
+    function means a missing queue or consumer.
     """
     state = error.sqlstate or ""
     facts: dict[str, Any] = {}
@@ -235,25 +179,25 @@ def translate(
     if state == _UNTRANSLATABLE_CHARACTER:
         return WrongPayload(
             f"PostgreSQL cannot store this character: {error.diag.message_detail}",
-            hint="leave out NUL; what is not text goes into a queue of bytea",
+            hint="remove NUL characters; use a queue of bytea for binary data",
             **facts,
         )
     if state == _UNDEFINED_FUNCTION and consumer is not None:
         return ConsumerNotFound(
             f"queue {queue} has no consumer {consumer}",
-            hint="create it with mbus.create_consumer, or look at mbus.consumers",
+            hint="create it with mbus.create_consumer; mbus.consumers lists all",
             **facts,
         )
     if state == _UNDEFINED_FUNCTION and queue is not None:
         return QueueNotFound(
-            f"queue {queue} does not exist, or was made anew with another payload",
-            hint="create it with mbus.create_queue, or look at mbus.queues",
+            f"queue {queue} does not exist, or was created again with another payload type",
+            hint="create it with mbus.create_queue; mbus.queues lists all",
             **facts,
         )
     if is_overtaken(error):
         return QueueBusy(
-            f"queue {queue} was given another consumer, or lost one, during the call",
-            hint="do it again",
+            f"queue {queue} got or lost a consumer during the call",
+            hint="repeat the call",
             **facts,
         )
     if state in {_UNDEFINED_FUNCTION, _UNDEFINED_TABLE, _UNDEFINED_SCHEMA}:

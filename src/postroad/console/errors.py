@@ -1,51 +1,28 @@
-"""Errors of the console.
-
-```
-ConsoleError
-├── LoginRefused      wrong name or password
-├── TooManyLogins     retryable: the window ends by itself
-├── NotAllowed        the role does not suffice
-├── LastAdmin         KN001
-├── NameTaken         KN002
-├── AddressInvalid    an address of a page that cannot be read
-└── AccountInvalid    a name or a password that cannot be used
-```
-"""
+"""Errors of the console."""
 
 from __future__ import annotations
 
 from postroad.errors import PostroadError
 
-__all__ = [
-    "AccountInvalid",
-    "AddressInvalid",
-    "ConsoleError",
-    "LastAdmin",
-    "LoginRefused",
-    "NameTaken",
-    "NotAllowed",
-    "TooManyLogins",
-]
-
 
 class ConsoleError(PostroadError, code="console"):
-    """The console cannot do what was asked for."""
+    """The console refuses a login or an action."""
 
 
 class LoginRefused(ConsoleError, kind="refused"):
-    """The name or the password is wrong; which of them is not told."""
+    """The name or the password is wrong; the message does not reveal which."""
 
 
 class TooManyLogins(ConsoleError, kind="refused", retryable=True):
-    """Too many logins failed of late."""
+    """Too many logins have failed recently."""
 
 
 class NotAllowed(ConsoleError, kind="refused"):
-    """The account is known and its role does not suffice."""
+    """The role of the account does not permit this."""
 
 
 class LastAdmin(ConsoleError, kind="refused"):
-    """The last local admin can neither be removed nor become less."""
+    """The last local admin can be neither removed nor demoted."""
 
 
 class NameTaken(ConsoleError, kind="refused"):
@@ -53,8 +30,8 @@ class NameTaken(ConsoleError, kind="refused"):
 
 
 class AddressInvalid(ConsoleError, kind="usage"):
-    """The address of a page holds something that cannot be read, such as a letter for a number."""
+    """A parameter in the address of a page is invalid, such as a letter for a number."""
 
 
 class AccountInvalid(ConsoleError, kind="usage"):
-    """The name or the password cannot be used."""
+    """The name or the password does not meet the rules."""

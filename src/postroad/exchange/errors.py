@@ -1,72 +1,12 @@
-"""Errors of the exchange: one class per SQLSTATE of schema exchange, and those of the files.
-
-```
-ExchangeError
-├── TakenOver          MX001   another server serves this journal
-├── RootForeign        MX002   the folder belongs to another journal
-├── ClientExists       MX010   ├── ClientNotFound     MX011
-├── DatabaseByCase     MX020   ├── DatabaseNotFound   MX021
-├── AttemptReused      MX030   ├── ReplyNotUploaded   MX040
-├── NotRestored        MX050   ├── RouteQueueMissing  MX060
-├── RootLocked         exchange_root_locked
-├── ContentInvalid     exchange_content_invalid
-├── MessageConflict    exchange_message_conflict
-├── IdByCase           exchange_id_by_case
-├── MessageNotFound    exchange_message_not_found
-├── ProcessNotFound    exchange_process_not_found
-├── ProcessContradiction exchange_process_contradiction
-├── OutcomeNeeded      exchange_outcome_needed
-├── FileNotInProcess   exchange_file_not_in_process
-├── FileMissing        exchange_file_missing
-├── NotAllowed         exchange_not_allowed
-├── FileUnsafe         exchange_file_unsafe
-├── FileCorrupt        exchange_file_corrupt
-├── StorageFull        exchange_storage_full    retryable
-└── StorageFailed      exchange_storage_failed  retryable
-```
-"""
+"""Errors of the exchange: one class per SQLSTATE of schema exchange, and those of the files."""
 
 from __future__ import annotations
 
 import errno
-from typing import ClassVar
-
-import psycopg
+from functools import partial
 
 from postroad.errors import PostroadError
 from postroad.postgres.errors import raised_by
-
-__all__ = [
-    "AttemptReused",
-    "ClientExists",
-    "ClientNotFound",
-    "ContentInvalid",
-    "DatabaseByCase",
-    "DatabaseNotFound",
-    "ExchangeError",
-    "FileCorrupt",
-    "FileMissing",
-    "FileNotInProcess",
-    "FileUnsafe",
-    "IdByCase",
-    "MessageConflict",
-    "MessageNotFound",
-    "NotAllowed",
-    "NotRestored",
-    "OutcomeNeeded",
-    "ProcessContradiction",
-    "ProcessNotFound",
-    "ReplyNotUploaded",
-    "RootForeign",
-    "RootLocked",
-    "RouteQueueMissing",
-    "StorageFailed",
-    "StorageFull",
-    "TakenOver",
-    "storage_failure",
-    "translate",
-    "was_refused",
-]
 
 
 class ExchangeError(PostroadError, code="exchange"):
@@ -74,7 +14,7 @@ class ExchangeError(PostroadError, code="exchange"):
 
 
 class TakenOver(ExchangeError, code="MX001", kind="unavailable"):
-    """Another server has taken over; this one must not go on."""
+    """Another server has taken over; this one must stop."""
 
 
 class RootForeign(ExchangeError, code="MX002", kind="refused"):
@@ -82,7 +22,7 @@ class RootForeign(ExchangeError, code="MX002", kind="refused"):
 
 
 class ClientExists(ExchangeError, code="MX010", kind="refused"):
-    """There is a client of this name already."""
+    """A client of this name already exists."""
 
 
 class ClientNotFound(ExchangeError, code="MX011", kind="not_found"):
@@ -102,11 +42,11 @@ class AttemptReused(ExchangeError, code="MX030", kind="refused"):
 
 
 class ReplyNotUploaded(ExchangeError, code="MX040", kind="refused"):
-    """A reply that was to be uploaded before is not there with this digest."""
+    """A reply with this digest has to be uploaded first."""
 
 
 class NotRestored(ExchangeError, code="MX050", kind="refused"):
-    """The database was not seen to be restored, so there is nothing to replay."""
+    """No restore of the database was detected, so there is nothing to replay."""
 
 
 class RouteQueueMissing(ExchangeError, code="MX060", kind="not_found"):
@@ -122,7 +62,7 @@ class ContentInvalid(ExchangeError, kind="usage"):
 
 
 class MessageConflict(ExchangeError, kind="refused"):
-    """The sender has used this id for other content."""
+    """The sender has already used this id for other content."""
 
 
 class IdByCase(ExchangeError, kind="usage"):
@@ -138,51 +78,45 @@ class ProcessNotFound(ExchangeError, kind="not_found"):
 
 
 class ProcessContradiction(ExchangeError, kind="refused"):
-    """The call contradicts what was decided; nothing was changed."""
+    """The call contradicts the recorded outcome; nothing was changed."""
 
 
 class OutcomeNeeded(ExchangeError, kind="usage"):
-    """A process that is ready to commit or in doubt is released with an outcome only."""
+    """Releasing a process that is ready to commit or in doubt requires an outcome."""
 
 
 class FileNotInProcess(ExchangeError, kind="usage"):
-    """A file that is named is not one of the process."""
+    """The file does not belong to the process."""
 
 
 class FileMissing(ExchangeError):
-    """A file is neither where it was nor where it belongs."""
+    """A file is in neither its old nor its new folder."""
 
 
-class NotAllowed(ExchangeError, kind="refused"):
-    """The caller is known and may not do this."""
-
-    status: ClassVar[int] = 403
+class NotAllowed(ExchangeError, kind="refused", status=403):
+    """The client is not permitted to do this."""
 
 
 class FileUnsafe(ExchangeError, kind="unavailable"):
-    """Something else than a plain file or folder lies where one is expected."""
+    """The path is not a regular file or folder."""
 
 
 class FileCorrupt(ExchangeError, kind="error"):
-    """A file is not what was taken in."""
+    """The digest of a stored file has changed."""
 
 
-class StorageFull(ExchangeError, kind="unavailable", retryable=True):
-    """There is no room on the disk; nothing was changed."""
-
-    status: ClassVar[int] = 507
+class StorageFull(ExchangeError, kind="unavailable", retryable=True, status=507):
+    """The disk is full; nothing was changed."""
 
 
 class StorageFailed(ExchangeError, kind="unavailable", retryable=True):
-    """The folders cannot be written or read; nothing was acknowledged."""
+    """A folder cannot be read or written; nothing was acknowledged."""
 
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
-
-def translate(error: psycopg.Error) -> ExchangeError | None:
-    """Return the component's error for one that schema exchange raised, else None."""
-    return raised_by(ExchangeError, error)
+# The error for one that the SQL of schema exchange raised, else None.
+translate = partial(raised_by, ExchangeError)
 
 
 def was_refused(failure: BaseException) -> bool:
@@ -194,10 +128,10 @@ def was_refused(failure: BaseException) -> bool:
 
 
 def storage_failure(failure: OSError, what: str) -> ExchangeError:
-    """Say what the disk refused."""
+    """Return the error for a failed file operation."""
     reason = failure.strerror or str(failure)
     kind = StorageFull if failure.errno in _FULL else StorageFailed
     return kind(
         f"{what}: {reason}",
-        hint="send the same request again when the disk is well; repeating it is harmless",
+        hint="repair the disk and repeat the request, which is idempotent",
     )

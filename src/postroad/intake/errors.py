@@ -1,76 +1,21 @@
 """Errors of the intake.
 
-```
-IntakeError
-├── ServerNotFound      IN001   ├── SourceError                   the SFTP server
-├── FileNotFound        IN002   │   ├── SourceUnreachable         retryable
-├── LeaseLost           IN003   │   ├── LoginRefused
-├── StepUnknown         IN004   │   ├── HostKeyChanged
-├── HostKeyUnknown      IN005   │   ├── HostKeyUnpinned
-├── ServerExists                │   ├── SourceForbidden
-├── CredentialsInvalid          │   └── MoveFolderInvalid
-├── CredentialsNeeded           ├── RemoteFileError               one file of it
-│                               │   ├── FileVanished
-├── TemporaryFolderFull retryable   ├── FileChanged
-└── StoreError                  │   ├── FileForbidden
-    ├── StoreUnavailable retryable  └── FileUnreadable            retryable
-    ├── StoreFull        retryable
-    ├── StoreRefused
-    ├── UploadLost       retryable
-    ├── ObjectDiffers    retryable
-    └── KeyRefused
-```
-
-A `SourceError` or a `StoreError` concerns everything that goes there: files wait and lose no try. A
-`RemoteFileError` concerns one file and counts as a try of it; so do UploadLost, ObjectDiffers and
-KeyRefused, with which nothing is wrong but that one object.
+A `SourceError` or a `StoreError` affects every file of that server or store: files wait and no
+attempt is counted. A `RemoteFileError` affects one file and counts as an attempt, and so do
+UploadLost, ObjectDiffers and KeyRefused, which concern a single object.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 
-import psycopg
-
-from postroad.errors import Kind, PostroadError
+from postroad.errors import PostroadError
 from postroad.postgres.errors import raised_by
-
-__all__ = [
-    "CredentialsInvalid",
-    "CredentialsNeeded",
-    "FileChanged",
-    "FileForbidden",
-    "FileNotFound",
-    "FileUnreadable",
-    "FileVanished",
-    "HostKeyChanged",
-    "HostKeyUnknown",
-    "HostKeyUnpinned",
-    "IntakeError",
-    "KeyRefused",
-    "LeaseLost",
-    "LoginRefused",
-    "MoveFolderInvalid",
-    "ObjectDiffers",
-    "RemoteFileError",
-    "ServerExists",
-    "ServerNotFound",
-    "SourceError",
-    "SourceForbidden",
-    "SourceUnreachable",
-    "StepUnknown",
-    "StoreError",
-    "StoreFull",
-    "StoreRefused",
-    "StoreUnavailable",
-    "TemporaryFolderFull",
-    "UploadLost",
-    "translate",
-]
 
 
 class IntakeError(PostroadError, code="intake"):
-    """Something that the intake refuses or cannot do."""
+    """The intake refuses a request or cannot import files."""
 
 
 class ServerNotFound(IntakeError, code="IN001", kind="not_found"):
@@ -82,80 +27,69 @@ class FileNotFound(IntakeError, code="IN002", kind="not_found"):
 
 
 class LeaseLost(IntakeError, code="IN003", kind="refused"):
-    """The lease of a file has ended; somebody else may have it now."""
+    """The lease of a file has expired; another worker may hold it now."""
 
 
 class StepUnknown(IntakeError, code="IN004", kind="usage"):
-    """A step is neither transfer, upload nor notify."""
+    """The step is not transfer, upload or notify."""
 
 
 class HostKeyUnknown(IntakeError, code="IN005", kind="refused"):
-    """There is no new host key to trust: the server has shown none."""
+    """The server has presented no new host key to trust."""
 
 
 class ServerExists(IntakeError, kind="refused"):
-    """The name is taken, or the folder is watched already."""
+    """The name is taken, or the folder is already watched."""
 
 
 class CredentialsInvalid(IntakeError, kind="usage"):
-    """The credentials cannot be used: a key that does not parse, or a wrong passphrase."""
+    """The credentials are invalid: a malformed key or a wrong passphrase."""
 
 
 class CredentialsNeeded(IntakeError, kind="usage"):
-    """A change of the login must bring the credentials with it."""
+    """Changing the login requires new credentials."""
 
 
 class TemporaryFolderFull(IntakeError, kind="unavailable", retryable=True):
-    """The temporary folder of this machine has no room left; its files wait and lose no try."""
+    """The temporary folder is full; its files wait and no attempt is counted."""
 
 
-class SourceError(IntakeError, code="intake_source"):
+class SourceError(IntakeError, code="intake_source", kind="unavailable"):
     """The SFTP server cannot be used."""
 
-    kind: ClassVar[Kind] = "unavailable"
-    status = "error"
+    status: ClassVar[str] = "error"
 
 
-class SourceUnreachable(SourceError, retryable=True):
-    """The SFTP server does not answer, or the connection broke."""
-
-    status = "unreachable"
+class SourceUnreachable(SourceError, retryable=True, status="unreachable"):
+    """The SFTP server does not answer, or the connection was lost."""
 
 
-class LoginRefused(SourceError):
+class LoginRefused(SourceError, status="login_refused"):
     """The SFTP server refuses the credentials."""
 
-    status = "login_refused"
+
+class HostKeyUnpinned(SourceError, status="login_refused"):
+    """No host key is pinned, and a password is not sent to an unknown host."""
 
 
-class HostKeyUnpinned(SourceError):
-    """The SFTP server has no pinned host key, and a password is not sent to an unknown host."""
-
-    status = "login_refused"
+class HostKeyChanged(SourceError, status="host_key_changed"):
+    """The host key of the SFTP server differs from the pinned one."""
 
 
-class HostKeyChanged(SourceError):
-    """The SFTP server shows another host key than the pinned one."""
-
-    status = "host_key_changed"
-
-
-class SourceForbidden(SourceError):
-    """The watched folder is not there or may not be read."""
-
-    status = "forbidden"
+class SourceForbidden(SourceError, status="forbidden"):
+    """The watched folder does not exist or cannot be read."""
 
 
 class MoveFolderInvalid(SourceError, kind="usage"):
-    """Imported files cannot be moved into the watched folder itself: they would come in again."""
+    """Files moved into the watched folder would be imported again."""
 
 
 class RemoteFileError(IntakeError, code="intake_file"):
-    """One file at the source cannot be imported as it was seen."""
+    """One file at the source cannot be imported."""
 
 
 class FileVanished(RemoteFileError, kind="not_found"):
-    """The file is gone from the source."""
+    """The file no longer exists at the source."""
 
 
 class FileChanged(RemoteFileError, kind="refused"):
@@ -163,7 +97,7 @@ class FileChanged(RemoteFileError, kind="refused"):
 
 
 class FileForbidden(RemoteFileError, kind="refused"):
-    """The file at the source may not be read."""
+    """The file at the source must not be read by this user."""
 
 
 class FileUnreadable(RemoteFileError, retryable=True):
@@ -175,29 +109,28 @@ class StoreError(IntakeError, code="intake_store", kind="unavailable"):
 
 
 class StoreUnavailable(StoreError, retryable=True):
-    """The store does not answer, or answers with a failure of its own."""
+    """The store does not answer, or reports an internal error."""
 
 
 class StoreFull(StoreError, retryable=True):
-    """The store has no room left."""
+    """The store is full."""
 
 
 class StoreRefused(StoreError):
-    """The store refuses: wrong keys, no such bucket, or not allowed."""
+    """The store refuses access: wrong keys, no such bucket, or no permission."""
 
 
 class UploadLost(StoreError, retryable=True):
-    """The store does not know the upload any more, or cannot go on with it; it begins anew."""
+    """The store cannot continue the multipart upload; it is restarted."""
 
 
 class ObjectDiffers(StoreError, retryable=True):
-    """The object in the store is not what was sent; it is sent again."""
+    """The stored object differs from what was sent; it is sent again."""
 
 
 class KeyRefused(StoreError):
-    """The store works and cannot keep an object under this key: a folder is there, or a file."""
+    """The store cannot use this key: a folder or a file is in the way."""
 
 
-def translate(error: psycopg.Error) -> IntakeError | None:
-    """Return the component's error for one that schema intake raised, else None."""
-    return raised_by(IntakeError, error)
+# The error for one that the SQL of schema intake raised, else None.
+translate = partial(raised_by, IntakeError)

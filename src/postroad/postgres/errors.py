@@ -1,26 +1,4 @@
-"""Errors of the room postgres.
-
-```
-DatabaseError
-├── DatabaseUnavailable        the database does not answer            (retryable)
-├── ServerTooOld               PostgreSQL older than 15
-├── EmbeddedError              the embedded server
-│   ├── BinariesNotFound       no initdb and pg_ctl
-│   ├── ServerUserMissing      root cannot run it, and the system user cannot be made
-│   ├── DataFolderRefused      another major version, or not ours
-│   ├── ServerNotStarted       initdb or pg_ctl failed; the log says why
-│   └── ServerInUse            told to stop while others use it
-└── SchemaError                the migrator
-    ├── SchemaMissing          not installed
-    ├── SchemaBehind           older than this Postroad
-    ├── SchemaNewer            newer than this Postroad
-    ├── SchemaForeign          a schema of that name which Postroad did not make
-    ├── RightMissing           the user may not create the schema
-    ├── ExtensionMissing       an extension is missing and may not be created
-    ├── ManifestBroken         the files of a room contradict each other
-    └── ConnectionNotIdle      the migrator was given a connection inside a transaction
-```
-"""
+"""Errors of the database server, the embedded one, and of the migrator."""
 
 from __future__ import annotations
 
@@ -30,39 +8,17 @@ import psycopg
 
 from postroad.errors import PostroadError
 
-__all__ = [
-    "BinariesNotFound",
-    "ConnectionNotIdle",
-    "DataFolderRefused",
-    "DatabaseError",
-    "DatabaseUnavailable",
-    "EmbeddedError",
-    "ExtensionMissing",
-    "ManifestBroken",
-    "RightMissing",
-    "SchemaBehind",
-    "SchemaError",
-    "SchemaForeign",
-    "SchemaMissing",
-    "SchemaNewer",
-    "ServerInUse",
-    "ServerNotStarted",
-    "ServerTooOld",
-    "ServerUserMissing",
-    "raised_by",
-]
-
 Family = TypeVar("Family", bound=PostroadError)
 
 
 class DatabaseError(PostroadError, code="database"):
-    """Something about the database as such."""
+    """The database cannot be used."""
 
 
 class DatabaseUnavailable(
     DatabaseError, code="database_unavailable", kind="unavailable", retryable=True
 ):
-    """The database does not answer; it may do so later."""
+    """The database does not answer at the moment."""
 
 
 class ServerTooOld(DatabaseError, code="server_too_old", kind="refused"):
@@ -70,15 +26,15 @@ class ServerTooOld(DatabaseError, code="server_too_old", kind="refused"):
 
 
 class EmbeddedError(DatabaseError, code="embedded"):
-    """The embedded server."""
+    """The embedded server cannot be used."""
 
 
 class BinariesNotFound(EmbeddedError, code="binaries_not_found", kind="unavailable"):
-    """There is no PostgreSQL to run."""
+    """The programs of PostgreSQL (initdb, pg_ctl) are not installed."""
 
 
 class ServerUserMissing(EmbeddedError, code="server_user_missing", kind="unavailable"):
-    """PostgreSQL refuses to run as root, and the system user for it cannot be made."""
+    """PostgreSQL does not run as root, and the system user for it cannot be created."""
 
 
 class DataFolderRefused(EmbeddedError, code="data_folder_refused", kind="refused"):
@@ -94,7 +50,7 @@ class ServerInUse(EmbeddedError, code="server_in_use", kind="refused", retryable
 
 
 class SchemaError(DatabaseError, code="schema"):
-    """A room's schema and this Postroad do not fit together."""
+    """The schema of a component does not fit this version of Postroad."""
 
 
 class SchemaMissing(SchemaError, code="schema_missing", kind="not_found"):
@@ -110,23 +66,23 @@ class SchemaNewer(SchemaError, code="schema_newer", kind="refused"):
 
 
 class SchemaForeign(SchemaError, code="schema_foreign", kind="refused"):
-    """A schema of that name exists, and Postroad did not install it."""
+    """A schema of this name exists that Postroad did not install."""
 
 
 class RightMissing(SchemaError, code="right_missing", kind="refused"):
-    """The user lacks a right that the install needs."""
+    """The user lacks a privilege that the installation needs."""
 
 
 class ExtensionMissing(SchemaError, code="extension_missing", kind="refused"):
-    """An extension is missing and this user may not create it."""
+    """An extension is missing and the user cannot create it."""
 
 
 class ManifestBroken(SchemaError, code="manifest_broken"):
-    """The SQL files of a room contradict their manifest."""
+    """The SQL files of a component contradict their manifest."""
 
 
 class ConnectionNotIdle(SchemaError, code="connection_not_idle", kind="usage"):
-    """The migrator needs a transaction of its own."""
+    """The connection given to the migrator is inside a transaction."""
 
 
 def raised_by(family: type[Family], error: psycopg.Error, **facts: Any) -> Family | None:

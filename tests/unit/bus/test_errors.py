@@ -9,7 +9,6 @@ import psycopg
 import pytest
 
 import postroad.bus
-import postroad.bus.errors as errors
 from postroad.bus import BusError, ConsumerNotFound, NotInstalled, Park, QueueNotFound, Retry
 from postroad.bus.errors import translate
 
@@ -69,10 +68,9 @@ def test_errors_of_others_stay_theirs() -> None:
     assert translate(psycopg.OperationalError("gone")) is None
 
 
-def test_every_leaf_is_exported_and_drawn() -> None:
+def test_every_leaf_is_exported() -> None:
     for leaf in LEAVES:
-        assert leaf.__name__ in errors.__all__
-        assert leaf.__name__ in (errors.__doc__ or "")
+        assert leaf.__name__ in postroad.bus.__all__
 
 
 def test_only_haste_is_worth_the_same_call_again() -> None:
