@@ -1,4 +1,4 @@
-"""Where settings come from: reads every source, refuses unknown names, remembers who said what.
+"""Load the settings: read every source, refuse unknown names, record the source of each value.
 
 Order: flag, environment, TOML file, default. The file is the one named by `--config-file` or
 `POSTROAD_CONFIG_FILE`, else `./postroad.toml`, else `/etc/postroad/postroad.toml`.
@@ -37,7 +37,7 @@ PREFIX_OF_TESTS = "POSTROAD_TEST_"
 
 @dataclass(frozen=True, slots=True)
 class Effective:
-    """One setting as it applies: its dotted name, its value fit for display, who set it."""
+    """One effective setting: its dotted name, its value for display, its source."""
 
     name: str
     value: Any
@@ -46,7 +46,7 @@ class Effective:
 
 @dataclass(frozen=True, slots=True)
 class LoadedSettings:
-    """The settings and, for each name that somebody set, the source that won."""
+    """The settings and, for each name that was set, the source that takes precedence."""
 
     settings: Settings
     sources: Mapping[str, str]
@@ -62,8 +62,8 @@ class LoadedSettings:
 def load(flags: Mapping[str, Any] | None = None, config_file: Path | None = None) -> LoadedSettings:
     """Read all sources and return the frozen settings.
 
-    Raises ConfigurationError for an unknown name, a value that does not parse, or a named file
-    that is not there.
+    Raises ConfigurationError for an unknown name, an invalid value, or a named file
+    that does not exist.
     """
     given = _nested({name: value for name, value in (flags or {}).items() if value is not None})
     file = _config_file(config_file)
@@ -99,7 +99,7 @@ def load(flags: Mapping[str, Any] | None = None, config_file: Path | None = None
     except pydantic.ValidationError as invalid:
         raise _configuration_error(invalid, file) from None
     except ValueError as unreadable:
-        raise ConfigurationError(f"{file}: {unreadable}", hint="mend the file's TOML") from None
+        raise ConfigurationError(f"{file}: {unreadable}", hint="correct the TOML syntax") from None
     sources: dict[str, str] = {}
     in_file = TomlConfigSettingsSource(Loader)() if file else {}
     for source, values in (
@@ -116,7 +116,7 @@ def _config_file(named: Path | None) -> Path | None:
     wanted = named or (Path(from_environment) if from_environment else None)
     if wanted is not None:
         if not wanted.is_file():
-            raise ConfigurationError(f"there is no configuration file {wanted}")
+            raise ConfigurationError(f"the configuration file {wanted} does not exist")
         return wanted
     return next((path for path in CONFIG_FILES_DEFAULT if path.is_file()), None)
 
@@ -137,7 +137,7 @@ def _refuse_unknown_variables() -> None:
 
 
 def _configuration_error(invalid: pydantic.ValidationError, file: Path | None) -> Exception:
-    # Inputs are left out: what does not validate may be a secret all the same.
+    # Inputs are left out: an invalid value may still be a secret.
     lines = []
     for fault in invalid.errors(include_input=False, include_url=False):
         name = ".".join(str(part) for part in fault["loc"])
@@ -182,7 +182,7 @@ def _leaves(model: pydantic.BaseModel, prefix: str = "") -> Iterator[tuple[str, 
 
 def _shown(name: str, value: Any) -> Any:
     if isinstance(value, SecretStr):
-        # Of an address people want to see all but the password, of any other secret nothing.
+        # Of a database URL only the password is hidden, any other secret completely.
         if name.endswith("database_url"):
             return masked_database_url(value.get_secret_value())
         return "***"

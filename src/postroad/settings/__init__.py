@@ -1,8 +1,8 @@
 """Settings: one frozen model, filled from flags, environment, TOML file, defaults, in that order.
 
-Environment names are `POSTROAD_` and the path of the setting, levels parted by two underscores:
+Environment names are `POSTROAD_` and the path of the setting, levels separated by two underscores:
 `POSTROAD_DATABASE_URL`, `POSTROAD_BUS__LEASE=30s`. An unknown name is refused, in the environment
-as in the file, because a misspelt setting that is silently ignored is found only in production.
+as in the file, because a misspelt setting would otherwise be ignored silently.
 The variables `PG*` of libpq are not ours and pass through. Nothing here is read at import.
 """
 
@@ -12,16 +12,18 @@ from pathlib import Path
 
 from postroad.settings.alerts import AlertsSettings
 from postroad.settings.bridge import BridgeDefinition, BridgeSettings
-from postroad.settings.console import ConsoleSettings, HttpSettings
+from postroad.settings.console import ConsoleSettings
 from postroad.settings.coordination import CoordinationSettings
 from postroad.settings.exchange import ExchangeSettings
-from postroad.settings.house import (
+from postroad.settings.intake import IntakeSettings
+from postroad.settings.server import (
     BusSettings,
     DatabaseSettings,
     EmbeddedSettings,
+    HttpSettings,
     LogSettings,
+    VaultSettings,
 )
-from postroad.settings.intake import IntakeSettings
 from postroad.settings.values import (
     DatabaseUrl,
     Duration,
@@ -29,7 +31,6 @@ from postroad.settings.values import (
     masked_database_url,
     shown_duration,
 )
-from postroad.settings.vault import VaultSettings
 
 __all__ = [
     "AlertsSettings",
@@ -57,8 +58,7 @@ class Settings(Section):
     """Everything that can be set."""
 
     data_folder: Path | None = None
-    """Where the embedded server lives. Default: /var/lib/postroad for root, else the XDG folder."""
-
+    """Folder of the embedded server. Default: /var/lib/postroad for root, else the XDG folder."""
     database_url: DatabaseUrl | None = None
     """The database, as URL or libpq string, or `file:/path` of one. Default: the embedded one."""
 

@@ -1,4 +1,4 @@
-"""The kinds of value that a setting can have, and the model that every section is made from."""
+"""The types of settings, and the base class of their sections."""
 
 from __future__ import annotations
 
@@ -9,15 +9,23 @@ from typing import Annotated, Any
 
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, SecretStr
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
-__all__ = ["DatabaseUrl", "Duration", "Section", "masked_database_url", "shown_duration"]
+__all__ = [
+    "DatabaseUrl",
+    "Duration",
+    "Port",
+    "Secret",
+    "Section",
+    "masked_database_url",
+    "shown_duration",
+]
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def _duration(value: Any) -> Any:
-    """Read `500ms`, `30s`, `5m`, `2h`, `1d`; a bare number is refused: its unit is a guess."""
+    """Parse `500ms`, `30s`, `5m`, `2h`, `1d`; a number without a unit is refused."""
     if isinstance(value, str):
         found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)", value.strip())
         if found:
@@ -28,7 +36,7 @@ def _duration(value: Any) -> Any:
 
 
 def shown_duration(value: timedelta) -> str:
-    """Write a duration the way it is read."""
+    """Format a duration the way it is parsed."""
     seconds = value.total_seconds()
     for unit, size in sorted(_UNITS.items(), key=lambda unit: -unit[1]):
         if seconds >= size and (seconds / size).is_integer():
@@ -38,33 +46,45 @@ def shown_duration(value: timedelta) -> str:
 
 def _positive(value: timedelta) -> timedelta:
     if value <= timedelta(0):
-        raise ValueError("must be longer than nothing")
+        raise ValueError("must be positive")
     return value
 
 
 Duration = Annotated[timedelta, BeforeValidator(_duration), AfterValidator(_positive)]
 
 
-def _database_url(value: Any) -> Any:
-    """Accept whatever libpq does, and `file:/path` for a secret kept in a file."""
+Port = Annotated[int, Field(ge=0, le=65535)]
+
+
+def _from_file(value: Any) -> Any:
+    """Accept a secret, or `file:/path` for one kept in a file."""
     text = value.get_secret_value() if isinstance(value, SecretStr) else value
     if isinstance(text, str) and text.startswith("file:"):
         path = Path(text.removeprefix("file:"))
         try:
-            text = path.read_text(encoding="utf-8").strip()
+            return path.read_text(encoding="utf-8").strip()
         except OSError as failure:
             raise ValueError(f"cannot read {path}: {failure.strerror}") from failure
-    if isinstance(text, str):
-        try:
-            conninfo_to_dict(text)
-        except ProgrammingError:
-            # libpq repeats the text it could not read, and that text may hold a password.
-            raise ValueError("not a connection string that libpq understands") from None
     return text
 
 
+Secret = Annotated[SecretStr, BeforeValidator(_from_file)]
+
+
+def _database_url(value: SecretStr) -> SecretStr:
+    try:
+        conninfo_to_dict(value.get_secret_value())
+    except ProgrammingError:
+        # libpq repeats the text it could not parse, which may contain a password.
+        raise ValueError("not a connection string that libpq understands") from None
+    return value
+
+
+DatabaseUrl = Annotated[Secret, AfterValidator(_database_url)]
+
+
 def masked_database_url(url: str) -> str:
-    """Return a connection string fit for people's eyes: without its password."""
+    """Return a connection string without its password, for display."""
     parts = conninfo_to_dict(url)
     for secret in ("password", "sslpassword", "oauth_client_secret"):
         if secret in parts:
@@ -72,10 +92,7 @@ def masked_database_url(url: str) -> str:
     return make_conninfo("", **parts)
 
 
-DatabaseUrl = Annotated[SecretStr, BeforeValidator(_database_url)]
-
-
 class Section(BaseModel):
-    """One group of settings: frozen, unknown names refused, described by its docstrings."""
+    """One group of settings: frozen, unknown names refused, described by docstrings."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)

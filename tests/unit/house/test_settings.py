@@ -52,7 +52,7 @@ def test_a_wrong_file_is_refused(tmp_path: Path, text: str) -> None:
 
 
 def test_a_file_that_is_no_toml_or_absent_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="no configuration file"):
+    with pytest.raises(ConfigurationError, match="does not exist"):
         load(config_file=tmp_path / "absent.toml")
     (tmp_path / "broken.toml").write_text("= 1")
     with pytest.raises(ConfigurationError):
