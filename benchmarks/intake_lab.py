@@ -20,7 +20,7 @@ from typing import Any
 import psycopg
 
 from benchmarks.lab import Lab
-from postroad.cli.rooms import SCHEMAS
+from postroad.cli.components import SCHEMAS
 from postroad.intake import Credentials, operations
 from postroad.postgres import install
 from postroad.vault import Vault, new_key

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pglast
 
-from postroad.cli.rooms import SCHEMAS
+from postroad.cli.components import SCHEMAS
 from postroad.postgres.errors import ManifestBroken
 from postroad.postgres.manifest import read_manifest
 

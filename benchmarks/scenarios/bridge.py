@@ -21,7 +21,7 @@ from benchmarks.rounds import interleave, median, ratio, thousands
 from benchmarks.shapes import PAYLOAD
 from postroad.bridge import DatabaseBridge
 from postroad.bus import AsyncBus
-from postroad.cli.rooms import BRIDGE, BUS
+from postroad.cli.components import BRIDGE, BUS
 from postroad.postgres import install
 
 ROUNDS = 3

@@ -17,7 +17,7 @@ from benchmarks.result import Figure, Findings, Scenario, at_least
 from benchmarks.rounds import interleave, median, ratio, thousands
 from benchmarks.shapes import PAYLOAD
 from postroad.bridge import RabbitIn, RabbitOut, RabbitRoute
-from postroad.cli.rooms import BRIDGE
+from postroad.cli.components import BRIDGE
 from postroad.postgres import install
 from tests.fixtures.rabbitmq import RabbitServer
 

@@ -19,7 +19,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from benchmarks.lab import Lab, open_server
 from benchmarks.result import Figure, Findings, Scenario, at_most
 from postroad.bus import Bus
-from postroad.cli.rooms import SCHEMAS
+from postroad.cli.components import SCHEMAS
 from postroad.console.accounts import Accounts
 from postroad.postgres import install
 from postroad.postgres.connections import open_async_pool

@@ -20,7 +20,7 @@ from psycopg.conninfo import conninfo_to_dict
 from benchmarks.lab import Lab, open_server
 from benchmarks.result import Figure, Findings, Scenario, at_least, at_most
 from benchmarks.rounds import interleave, median, ratio, thousands
-from postroad.cli.rooms import SCHEMAS
+from postroad.cli.components import SCHEMAS
 from postroad.coordination import install_bridges, make_bridges
 from postroad.coordination.sample import install_sample
 from postroad.postgres import EmbeddedServer, connect, install

@@ -21,9 +21,9 @@ import psycopg
 from benchmarks.lab import Lab
 from benchmarks.result import Figure, Findings, Scenario, at_least, at_most
 from benchmarks.rounds import thousands
-from postroad.cli.rooms import ALERTS, EXCHANGE
+from postroad.cli.components import ALERTS, EXCHANGE
 from postroad.exchange import operations
-from postroad.postgres import install
+from postroad.postgres import install, run_blocking
 
 CLIENTS = 16
 MESSAGES = 3_200
@@ -48,10 +48,10 @@ def run(lab: Lab) -> Findings:
 
 
 def _measure(lab: Lab, root: Path, port: int, pid: int) -> Findings:
-    with psycopg.connect(lab.dsn) as connection:
-        tokens = [
-            operations.add_client(connection, f"c{n}", databases=None).token for n in range(CLIENTS)
-        ]
+    tokens = [
+        run_blocking(lab.dsn, operations.add_client, f"c{n}", databases=None).token
+        for n in range(CLIENTS)
+    ]
     count = lab.scaled(MESSAGES / CLIENTS, 10)
     _load(lab, port, "intake", 10, tokens)
     ratios, rates = [], []

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import psycopg
 import pytest
 
 from postroad.exchange import operations
+from postroad.postgres import run_blocking
 from postroad.testing import wait_until
 from tests.fixtures.contract import Contract
 from tools.crash_table.world import Nursery, free_port
@@ -117,8 +117,7 @@ class House:
 
     def token(self, name: str, **rights: Any) -> str:
         rights.setdefault("databases", None)
-        with psycopg.connect(self.dsn) as connection:
-            return str(operations.add_client(connection, name, **rights).token)
+        return str(run_blocking(self.dsn, operations.add_client, name, **rights).token)
 
     def client(self, name: str, *, token: str | None = None, **rights: Any) -> httpx2.Client:
         headers = {"Authorization": f"Bearer {token or self.token(name, **rights)}"}
@@ -331,8 +330,7 @@ def test_in_doubt_asks_to_be_settled_and_a_late_commit_settles_it(house: House) 
 
 @on_every_version
 def test_the_question_rides_on_the_next_start(house: House) -> None:
-    with psycopg.connect(house.dsn) as connection:
-        operations.add_database(connection, "sales", resolution="marker")
+    run_blocking(house.dsn, operations.add_database, "sales", resolution="marker")
     mobile, erp, other = house.client("mobile-1"), house.client("erp-1"), house.client("erp-2")
     send(mobile, "m1")
     process = start(erp, "a1")["process"]

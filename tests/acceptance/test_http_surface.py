@@ -18,13 +18,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
-import psycopg
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 
 from postroad.exchange import operations
-from postroad.postgres import EmbeddedServer
+from postroad.postgres import EmbeddedServer, run_blocking
 from postroad.testing.run_folder import run_folder
 
 IS_FULL = bool(os.environ.get("POSTROAD_STRESS"))
@@ -81,8 +80,9 @@ def surface() -> Iterator[Surface]:
                 table[parts[1]] = parts[2]
             if "Ctrl-C stops everything" in line:
                 break
-        with psycopg.connect(table["database (embedded)"]) as connection:
-            admin = operations.add_client(connection, "admin", is_admin=True).token
+        admin = run_blocking(
+            table["database (embedded)"], operations.add_client, "admin", is_admin=True
+        ).token
         tokens = dict.fromkeys(DOCUMENTS, TOKEN) | {"exchange": admin}
         yield Surface(table["console"].removesuffix("/console"), tokens)
         process.send_signal(signal.SIGINT)

@@ -16,8 +16,8 @@ import pytest
 from click.testing import CliRunner
 from psycopg.rows import dict_row
 
+from postroad.cli.components import SCHEMAS
 from postroad.cli.main import cli
-from postroad.cli.rooms import SCHEMAS
 from postroad.testing import TestServer, wait_until
 from postroad.vault import new_key
 from tests.fixtures.rabbitmq import RabbitServer

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psycopg
 
-from postroad.cli.rooms import SCHEMAS
+from postroad.cli.components import SCHEMAS
 from postroad.coordination import install_bridges, make_bridges
 from postroad.testing import TestServer
 from tests.chaos.coordination_part import run_part

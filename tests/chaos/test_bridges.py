@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from postroad.bus import Maintenance
-from postroad.cli.rooms import ALERTS, BRIDGE, BUS
+from postroad.cli.components import ALERTS, BRIDGE, BUS
 from postroad.testing import wait_until
 from tests.chaos.bridge_load import (
     IS_STRESS,

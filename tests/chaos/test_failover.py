@@ -14,7 +14,7 @@ import pytest
 from postroad.bridge import DatabaseBridge
 from postroad.bus import AsyncBus, AsyncWorker
 from postroad.bus.errors import BusError
-from postroad.cli.rooms import ALERTS, BRIDGE, BUS
+from postroad.cli.components import ALERTS, BRIDGE, BUS
 from postroad.postgres.errors import DatabaseUnavailable
 from postroad.testing import wait_until_async
 from tests.chaos.bridge_load import IS_STRESS, own_server

@@ -17,7 +17,7 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
-from postroad.cli.rooms import SCHEMAS
+from postroad.cli.components import SCHEMAS
 from postroad.intake import Credentials, operations
 from postroad.postgres import install
 from postroad.postgres.postmaster import read_postmaster

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from psycopg import Connection
 
-from postroad.cli.rooms import SCHEMAS
+from postroad.cli.components import SCHEMAS
 from postroad.postgres.postmaster import read_postmaster
 from postroad.testing import TestServer, wait_until
 from tests.chaos.load import LEDGER, Load, check_ledger

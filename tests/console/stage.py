@@ -21,6 +21,7 @@ from postroad.console.services import ServiceReport, report_services
 from postroad.exchange import operations as exchange_operations
 from postroad.intake import operations as intake_operations
 from postroad.intake.credentials import Credentials
+from postroad.postgres import run_blocking
 from postroad.postgres.connections import connect, connect_async
 from postroad.settings import BridgeDefinition
 from postroad.testing import wait_until
@@ -67,7 +68,7 @@ PAGES: Mapping[str, Mapping[str, str]] = {
         "missing-file": "/intake/files/999999",
         "bridges": "/bridges",
     },
-    "house": {
+    "context": {
         "overview": "/",
         "alerts": "/alerts",
         "all-alerts": "/alerts?show=all",
@@ -165,8 +166,9 @@ class Stage:
 
     def _set_exchange(self) -> None:
         """Leave one process in doubt, and messages that wait for another."""
-        with psycopg.connect(self._dsn) as connection:
-            token = exchange_operations.add_client(connection, "shop-erp", databases=None).token
+        token = run_blocking(
+            self._dsn, exchange_operations.add_client, "shop-erp", databases=None
+        ).token
         with httpx.Client(
             base_url=f"{self._console.exchange_url}/exchange/v1",
             headers={"Authorization": f"Bearer {token}"},

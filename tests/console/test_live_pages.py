@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 import httpx
-import psycopg
 import pytest
 from playwright.sync_api import expect
 
 from postroad.bus import Bus
 from postroad.exchange import operations as exchange_operations
+from postroad.postgres import run_blocking
 from tests.console.stage import look
 from tests.fixtures.console import OpenPage, RunningConsole
 from tests.fixtures.exchange_server import ExchangeProcess
@@ -102,8 +102,9 @@ def test_messages_that_wait_for_others_are_a_column(
 def test_a_message_of_the_exchange_is_found_by_its_id(
     open_page: OpenPage, console: RunningConsole, console_exchange: ExchangeProcess
 ) -> None:
-    with psycopg.connect(console.dsn) as connection:
-        token = exchange_operations.add_client(connection, "finder", databases=None).token
+    token = run_blocking(
+        console.dsn, exchange_operations.add_client, "finder", databases=None
+    ).token
     with httpx.Client(headers={"Authorization": f"Bearer {token}"}) as client:
         for name in ("order-4711", "order-4712"):
             message = {"id": name, "database": "found", "body": {}}

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import httpx
-import psycopg
 import pytest
 from playwright.sync_api import expect
 
 from postroad.console.catalogue import texts
 from postroad.exchange import operations
+from postroad.postgres import run_blocking
 from postroad.testing import wait_until
 from tests.console.stage import LANGUAGES, look, press
 from tests.fixtures.console import OpenPage, RunningConsole, end_part, start_part
@@ -27,8 +27,9 @@ def test_a_process_in_doubt_comes_first_and_is_resolved(
     width: int,
 ) -> None:
     database = f"sales-{language}"
-    with psycopg.connect(console.dsn) as connection:
-        token = operations.add_client(connection, f"erp-{language}", databases=None).token
+    token = run_blocking(
+        console.dsn, operations.add_client, f"erp-{language}", databases=None
+    ).token
     with httpx.Client(
         base_url=f"{console.exchange_url}/exchange/v1", headers={"Authorization": f"Bearer {token}"}
     ) as erp:

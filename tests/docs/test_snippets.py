@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from postroad.bus import AsyncWorker, Worker
-from postroad.cli.rooms import SCHEMAS
+from postroad.cli.components import SCHEMAS
 from postroad.postgres import install
 from postroad.testing import TestServer
 from tests.docs.runner import PageRunner, serve_until_worked_off, serve_until_worked_off_async

@@ -12,7 +12,7 @@ import pytest
 from psycopg import Connection
 
 from postroad import trace
-from postroad.cli.rooms import SCHEMAS
+from postroad.cli.components import SCHEMAS
 from postroad.coordination.gateway import Gateway
 from postroad.intake import operations
 from postroad.intake.engine import open_engine

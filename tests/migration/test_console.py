@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from postroad.cli.rooms import CONSOLE
+from postroad.cli.components import CONSOLE
 from postroad.postgres import Schema, install, upgrade
 from postroad.testing import TestServer
 from tests.fixtures.postgres import Connect

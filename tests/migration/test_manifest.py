@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from postroad.cli.rooms import SCHEMAS
+from postroad.cli.components import SCHEMAS
 from postroad.postgres.errors import ManifestBroken
 from postroad.postgres.manifest import Schema, forgotten_files, read_manifest
 from tests.migration.conftest import Room

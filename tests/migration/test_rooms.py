@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from psycopg import Connection
 
-from postroad.cli.rooms import SCHEMAS
+from postroad.cli.components import SCHEMAS
 from postroad.postgres import install, upgrade
 from tests.fixtures.postgres import Connect
 from tests.migration.catalogue import catalogue

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from postroad.cli.rooms import SCHEMAS
+from postroad.cli.components import SCHEMAS
 from postroad.testing import TestServer
 from tools.crash_table.scenarios import Scenario
 from tools.crash_table.world import Nursery, Point, Thread, World

@@ -24,6 +24,7 @@ import psycopg
 from postroad.exchange import operations
 from postroad.exchange.check import check
 from postroad.exchange.files import Storage
+from postroad.postgres import run_blocking
 from postroad.testing import wait_until
 
 # What changes the disk, what goes to the journal and to clients, and what comes from the journal: a
@@ -112,21 +113,19 @@ class World:
         self._reviving = threading.RLock()
         # One connection for each thread that calls; a broken one is opened anew by itself.
         self._lines = threading.local()
-        with psycopg.connect(dsn) as connection:
-            self.tokens = {
-                name: operations.add_client(
-                    connection, name, is_admin=name == "admin", databases=None
-                ).token
-                for name in ("phone", "erp", "other", "admin")
-            }
+        self.tokens = {
+            name: run_blocking(
+                dsn, operations.add_client, name, is_admin=name == "admin", databases=None
+            ).token
+            for name in ("phone", "erp", "other", "admin")
+        }
 
     def add_clients(self, stem: str, count: int) -> list[str]:
         """Make clients known and return their tokens."""
-        with psycopg.connect(self.dsn) as connection:
-            return [
-                operations.add_client(connection, f"{stem}-{number}", databases=None).token
-                for number in range(count)
-            ]
+        return [
+            run_blocking(self.dsn, operations.add_client, f"{stem}-{number}", databases=None).token
+            for number in range(count)
+        ]
 
     def start(self, *, inject: Point | None = None, is_recorded: bool = False) -> bool:
         """Start the server; with `inject` it is killed at that point of its start.

@@ -11,10 +11,9 @@ from psycopg import Connection
 from postroad.bus import Bus, Maintenance, QueueNotFound
 from postroad.bus.payload import PAYLOADS, Payload
 from postroad.cli.bus_messages import consume, peek, post, tail, take
-from postroad.cli.bus_options import duration
 from postroad.cli.bus_output import print_facts
 from postroad.cli.context import Application, pass_application
-from postroad.cli.output import dry_run_option, json_option, print_json
+from postroad.cli.output import dry_run_option, json_option, parse_duration, print_json
 
 __all__ = ["bus"]
 
@@ -213,7 +212,7 @@ def redrive(
 @click.argument("queue", required=False)
 @click.option(
     "--every",
-    type=duration,
+    type=parse_duration,
     metavar="DURATION",
     help="Go on until Ctrl-C, with this pause between calls.",
 )

@@ -10,11 +10,11 @@ import click
 
 from postroad.bus import Bus, QueueNotFound
 from postroad.bus.payload import of_queue
-from postroad.cli.bus_options import consumer_option, duration, pair, pairs, parse_payload
+from postroad.cli.bus_options import consumer_option, pair, pairs, parse_payload
 from postroad.cli.bus_output import print_messages
 from postroad.cli.context import Application, pass_application
 from postroad.cli.exit_codes import EXIT_CODES
-from postroad.cli.output import dry_run_option, json_option, print_json
+from postroad.cli.output import dry_run_option, json_option, parse_duration, print_json
 
 __all__ = ["consume", "peek", "post", "tail", "take"]
 
@@ -35,10 +35,10 @@ __all__ = ["consume", "peek", "post", "tail", "take"]
     help="May be repeated.",
 )
 @click.option(
-    "--delay", type=duration, metavar="DURATION", help="Deliver after that time, such as 5m."
+    "--delay", type=parse_duration, metavar="DURATION", help="Deliver after that time, such as 5m."
 )
 @click.option(
-    "--expires", type=duration, metavar="DURATION", help="Do not deliver after that time."
+    "--expires", type=parse_duration, metavar="DURATION", help="Do not deliver after that time."
 )
 @click.option("--iid", help="A name reserved before; only for one message.")
 @dry_run_option

@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
-from datetime import timedelta
 from typing import Any
 
 import click
 
 from postroad.bus.payload import Payload
 
-__all__ = ["consumer_option", "duration", "pair", "pairs", "parse_payload"]
-
-_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-
-
-def duration(value: str) -> timedelta:
-    """Read a number with its unit: `500ms`, `30s`, `5m`, `2h`, `1d`."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)", value.strip())
-    if found is None:
-        raise click.BadParameter("give a number with its unit, such as 500ms, 30s, 5m or 2h")
-    return timedelta(**{_UNITS[found[2]]: float(found[1])})
+__all__ = ["consumer_option", "pair", "pairs", "parse_payload"]
 
 
 def pair(value: str) -> tuple[str, str]:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
-from psycopg import Connection
+from psycopg import AsyncConnection, Connection
 
 from postroad import logs
-from postroad.postgres.connections import connect
+from postroad.postgres.connections import connect, connect_async
 from postroad.postgres.database import use_database
 from postroad.postgres.embedded import EmbeddedServer
 from postroad.postgres.server_user import data_folder_default, make_data_folder
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Application", "pass_application"]
 
-CONNECTIONS_MOST = 400
+T = TypeVar("T")
+
+MAX_CONNECTIONS = 400
 
 
 @dataclass
@@ -68,7 +71,7 @@ class Application:
             configuration={
                 "shared_buffers": embedded.shared_buffers,
                 # Every service of `up` has a pool of its own, and there are three databases more.
-                "max_connections": str(CONNECTIONS_MOST),
+                "max_connections": str(MAX_CONNECTIONS),
             },
         )
 
@@ -147,6 +150,31 @@ class Application:
             ) as connection,
         ):
             yield connection
+
+    def run(
+        self,
+        do: Callable[[AsyncConnection[Any]], Awaitable[T]],
+        /,
+        *,
+        is_dry_run: bool = False,
+        dsn: str | None = None,
+    ) -> T:
+        """Run an operation on a connection of its own; committed, or rolled back in a dry run."""
+        database = self.settings.database
+
+        async def run(dsn: str) -> T:
+            async with await connect_async(
+                dsn, connect_timeout=database.connect_timeout, is_pooled=database.is_pooled
+            ) as connection:
+                result = await do(connection)
+                if is_dry_run:
+                    await connection.rollback()
+                return result
+
+        if dsn is not None:
+            return asyncio.run(run(dsn))
+        with self.database() as found:
+            return asyncio.run(run(found))
 
 
 pass_application = click.make_pass_decorator(Application, ensure=True)

@@ -11,8 +11,8 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from pydantic import SecretStr
 
+from postroad.cli.components import SCHEMAS
 from postroad.cli.context import Application
-from postroad.cli.rooms import SCHEMAS
 from postroad.coordination.calls import BECOME, said
 from postroad.postgres import connect, install
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import click
 from psycopg import Connection
 
+from postroad.cli.components import SCHEMAS
 from postroad.cli.context import Application, pass_application
 from postroad.cli.output import dry_run_option, json_option, print_json, print_table
-from postroad.cli.rooms import SCHEMAS
 from postroad.postgres import migrator
 from postroad.postgres.migrator import Outcome, Schema
 

@@ -20,9 +20,9 @@ import psycopg
 from psycopg import Connection
 
 from postroad import __version__
+from postroad.cli.components import SCHEMAS
 from postroad.cli.context import Application, pass_application
 from postroad.cli.output import json_option, print_json, print_table
-from postroad.cli.rooms import SCHEMAS
 from postroad.errors import PostroadError
 from postroad.postgres import migrator
 from postroad.postgres.binaries import find_binaries

@@ -11,18 +11,8 @@ import uvloop
 from rich.console import Console
 
 from postroad.cli.context import Application, pass_application
-from postroad.cli.exchange_clients import clients, databases
 from postroad.cli.exchange_context import exchange_root, installed
-from postroad.cli.exchange_operate import (
-    check,
-    messages,
-    processes,
-    release,
-    replay,
-    requeue,
-    resolve,
-    routes,
-)
+from postroad.cli.exchange_operate import COMMANDS
 from postroad.cli.output import json_option, print_json
 from postroad.exchange.server import ExchangeServer
 
@@ -37,18 +27,7 @@ def exchange() -> None:
     """
 
 
-for command in (
-    clients,
-    databases,
-    processes,
-    messages,
-    requeue,
-    resolve,
-    release,
-    replay,
-    check,
-    routes,
-):
+for command in COMMANDS:
     exchange.add_command(command)
 
 

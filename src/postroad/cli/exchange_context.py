@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TypeVar
 
-from psycopg import Connection
+from psycopg import AsyncConnection, Connection
 
+from postroad.cli.components import SCHEMAS
 from postroad.cli.context import Application
-from postroad.cli.rooms import SCHEMAS
 from postroad.postgres import connect, install
 from postroad.postgres.migrator import status
 
-__all__ = ["exchange_connection", "exchange_root", "installed"]
+__all__ = ["exchange_connection", "exchange_root", "exchange_run", "installed"]
+
+T = TypeVar("T")
 
 
 def exchange_root(application: Application) -> Path:
@@ -44,3 +47,16 @@ def exchange_connection(application: Application) -> Iterator[Connection]:
         installed(application, dsn)
         with connect(dsn, is_pooled=application.settings.database.is_pooled) as connection:
             yield connection
+
+
+def exchange_run(
+    application: Application,
+    do: Callable[[AsyncConnection[Any]], Awaitable[T]],
+    /,
+    *,
+    is_dry_run: bool = False,
+) -> T:
+    """Run an operation on a journal that is installed."""
+    with application.database() as dsn:
+        installed(application, dsn)
+        return application.run(do, is_dry_run=is_dry_run, dsn=dsn)

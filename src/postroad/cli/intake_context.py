@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from postroad.cli.components import SCHEMAS
 from postroad.cli.context import Application
-from postroad.cli.rooms import SCHEMAS
 from postroad.intake.context import IntakeContext
 from postroad.postgres import connect, install, require
 

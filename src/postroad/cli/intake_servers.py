@@ -10,10 +10,9 @@ from typing import Any
 
 import click
 
-from postroad.cli.bus_options import duration
 from postroad.cli.context import Application, pass_application
 from postroad.cli.intake_context import intake_context
-from postroad.cli.output import json_option, print_json, print_table
+from postroad.cli.output import json_option, parse_duration, print_json, print_table
 from postroad.intake import Credentials, Engine, open_engine, operations, probing, status
 
 __all__ = ["servers"]
@@ -61,7 +60,7 @@ def _facts_of_a_server(command: Command) -> Command:
             default=None,
             help="Send a password even before the host key is pinned.",
         ),
-        click.option("--interval", "scan_interval", type=duration, help="Look that often."),
+        click.option("--interval", "scan_interval", type=parse_duration, help="Look that often."),
         click.option("--include", multiple=True, help="Pattern of wanted files; repeatable."),
         click.option("--exclude", multiple=True, help="Pattern of unwanted files; repeatable."),
         click.option(
@@ -73,7 +72,7 @@ def _facts_of_a_server(command: Command) -> Command:
         click.option("--depth", "max_depth", type=click.IntRange(0, 100), help="Sub-folders."),
         click.option("--follow-links/--no-follow-links", "follows_links", default=None),
         click.option("--looks", type=click.IntRange(1, 10), help="Equal looks until whole."),
-        click.option("--minimum-age", type=duration, help="Time unchanged until whole."),
+        click.option("--minimum-age", type=parse_duration, help="Time unchanged until whole."),
         click.option("--done-suffix", help="Ending of the done-file, such as .done."),
         click.option("--after-import", type=click.Choice(["leave", "delete", "move"])),
         click.option(

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from datetime import date, datetime, timedelta
 from typing import Any
@@ -15,9 +16,20 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["dry_run_option", "json_option", "print_json", "print_table"]
+__all__ = ["dry_run_option", "json_option", "parse_duration", "print_json", "print_table"]
 
 Command = Callable[..., Any]
+
+
+_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def parse_duration(value: str) -> timedelta:
+    """Parse a number with its unit: `500ms`, `30s`, `5m`, `2h`, `1d`."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)", value.strip())
+    if found is None:
+        raise click.BadParameter("give a number with its unit, such as 500ms, 30s, 5m or 2h")
+    return timedelta(**{_UNITS[found[2]]: float(found[1])})
 
 
 def json_option(command: Command) -> Command:

@@ -12,7 +12,7 @@ from postroad.exchange import operations
 from postroad.exchange.errors import ClientExists
 from postroad.exchange.sample import SampleErp, SampleMobileClient
 from postroad.exchange.server import ExchangeServer
-from postroad.postgres import connect
+from postroad.postgres import run_blocking
 from postroad.service import Service
 
 __all__ = ["exchange", "partners"]
@@ -60,10 +60,9 @@ def partners(context: PartContext) -> Service:
 def _token(dsn: str, client: str, database: str) -> str:
     """Add the client, or renew its token: the old one was known to an ended process only."""
     try:
-        with connect(dsn) as connection:
-            return operations.add_client(
-                connection, client, databases=[database], recipients=[client]
-            ).token
+        made = run_blocking(
+            dsn, operations.add_client, client, databases=[database], recipients=[client]
+        )
     except ClientExists:
-        with connect(dsn) as connection:
-            return operations.renew_client(connection, client)
+        return run_blocking(dsn, operations.renew_client, client)["token"]
+    return made.token

@@ -15,11 +15,11 @@ import click
 import uvloop
 
 from postroad import trace
+from postroad.cli.components import SCHEMAS
 from postroad.cli.context import Application, pass_application
 from postroad.cli.log_file import ServiceLogStream
 from postroad.cli.output import print_table
 from postroad.cli.parts import Part, PartContext, find_part, present_parts
-from postroad.cli.rooms import SCHEMAS
 from postroad.cli.supervisor import ServicePlan, Supervisor
 from postroad.cli.up_lock import UpLock
 from postroad.cli.up_report import Reporter

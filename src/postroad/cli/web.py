@@ -13,15 +13,15 @@ from fastapi import FastAPI
 from postroad import __version__
 from postroad.bus import AsyncBus
 from postroad.cli.parts import PartContext
-from postroad.cli.web_rooms import open_rooms
+from postroad.cli.web_components import open_components
 from postroad.console.accounts import Accounts
 from postroad.console.application import add_console, add_health
+from postroad.console.cache import Cache
+from postroad.console.connections import Connections
+from postroad.console.context import Context
 from postroad.console.database import DatabaseFacts
-from postroad.console.doors import Doors
 from postroad.console.gate import PREFIX
 from postroad.console.history import History
-from postroad.console.house import House
-from postroad.console.looks import Looks
 from postroad.console.services import ServiceBoard
 from postroad.postgres.connections import open_async_pool, open_pool
 from postroad.service import Service
@@ -53,7 +53,7 @@ class WebService(Service):
     async def run(self) -> None:
         """Serve until stopped."""
         http = self._http()
-        async with self._house(http) as house:
+        async with self._pages_context(http) as house:
             mounts = self._context.mounts or Mounts()
             mounts.app = _application(house)
             server = WebServer(
@@ -80,7 +80,7 @@ class WebService(Service):
         return self._context.application.settings.http.model_copy(update=given)
 
     @contextlib.asynccontextmanager
-    async def _house(self, http: HttpSettings) -> AsyncIterator[House]:
+    async def _pages_context(self, http: HttpSettings) -> AsyncIterator[Context]:
         loaded, dsn = self._context.application.loaded, self._context.dsn
         settings = loaded.settings
         is_pooled = settings.database.is_pooled
@@ -90,13 +90,13 @@ class WebService(Service):
         blocking_pool = open_pool(
             dsn, max_size=POOL_SIZE, application_name="postroad console", is_pooled=is_pooled
         )
-        looks = Looks()
+        looks = Cache()
         try:
             async with (
                 AsyncBus(dsn, listen=not is_pooled) as bus,
-                open_rooms(self._context) as rooms,
+                open_components(self._context) as components,
             ):
-                yield House(
+                yield Context(
                     bus=bus,
                     accounts=Accounts(pool),
                     settings=settings.console,
@@ -104,17 +104,17 @@ class WebService(Service):
                     history=History(bus, looks),
                     services=ServiceBoard(pool),
                     database=DatabaseFacts(pool),
-                    doors=Doors(pool, blocking_pool),
-                    rooms=rooms,
+                    connections=Connections(pool, blocking_pool),
+                    components=components,
                     effective=loaded.effective(),
-                    looks=looks,
+                    cache=looks,
                 )
         finally:
             await pool.close()
             blocking_pool.close()
 
 
-def _application(house: House) -> FastAPI:
+def _application(house: Context) -> FastAPI:
     app = FastAPI(title="Postroad", version=__version__, redoc_url=None)
     prepare(app)
     add_health(app, house)

@@ -15,8 +15,8 @@ from pydantic import SecretStr
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
 
+from postroad.console.context import Context
 from postroad.console.gate import PREFIX, Gate
-from postroad.console.house import House
 from postroad.console.login import login_router
 from postroad.console.metrics import metrics_text
 from postroad.console.pages import all_pages
@@ -29,24 +29,24 @@ LOOPBACK = ("127.0.0.1", "::1")
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def add_console(app: FastAPI, house: House) -> None:
+def add_console(app: FastAPI, context: Context) -> None:
     """Give an application the console under its prefix.
 
     NiceGUI has one application per process, so this is called once in a process.
     """
-    app.include_router(login_router(house))
-    if house.settings.oidc.issuer:
+    app.include_router(login_router(context))
+    if context.settings.oidc.issuer:
         # Imported only where it is used: it brings a library of its own.
         from postroad.console.oidc import oidc_router
 
-        app.include_router(oidc_router(house))
-    app.include_router(data_router(house))
+        app.include_router(oidc_router(context))
+    app.include_router(data_router(context))
     folder = str(files("postroad.console").joinpath("static"))
     app.mount(f"{PREFIX}/static", StaticFiles(directory=folder), name="console-static")
     for add in all_pages():
-        add(house)
+        add(context)
     app.add_api_route("/", _to_console, include_in_schema=False)
-    _run_history(app, house)
+    _run_history(app, context)
     ui.run_with(
         app,
         mount_path=PREFIX,
@@ -58,29 +58,29 @@ def add_console(app: FastAPI, house: House) -> None:
         binding_refresh_interval=1.0,
         reconnect_timeout=10.0,
     )
-    app.add_middleware(Gate, accounts=house.accounts, looks=house.looks)
+    app.add_middleware(Gate, accounts=context.accounts, looks=context.cache)
 
 
-def add_health(app: FastAPI, house: House) -> None:
+def add_health(app: FastAPI, context: Context) -> None:
     """Give an application `/healthz`, `/readyz` and `/metrics`."""
 
-    @app.get("/healthz", tags=["house"], summary="Tell that the process answers")
+    @app.get("/healthz", tags=["service"], summary="Tell that the process answers")
     async def healthz() -> dict[str, str]:
         return {"status": "ok"}
 
-    @app.get("/readyz", tags=["house"], summary="Tell whether the database answers")
+    @app.get("/readyz", tags=["service"], summary="Tell whether the database answers")
     async def readyz() -> Response:
         try:
-            await house.database.is_there()
+            await context.database.is_there()
         except (psycopg.Error, PoolTimeout, OSError):
             return PlainTextResponse("the database is away\n", status_code=503)
         return PlainTextResponse("ready\n")
 
-    @app.get("/metrics", tags=["house"], summary="Metrics for Prometheus")
+    @app.get("/metrics", tags=["service"], summary="Metrics for Prometheus")
     async def metrics(request: Request) -> Response:
-        _check_metrics_right(request, house.http.metrics_token)
+        _check_metrics_right(request, context.http.metrics_token)
         try:
-            text = await metrics_text(house)
+            text = await metrics_text(context)
         except (psycopg.Error, PoolTimeout, OSError):
             return PlainTextResponse("the database is away\n", status_code=503)
         return Response(text, media_type=METRICS_TYPE)
@@ -103,12 +103,12 @@ async def _to_console() -> Response:
     return RedirectResponse(f"{PREFIX}/", status_code=303)
 
 
-def _run_history(app: FastAPI, house: House) -> None:
+def _run_history(app: FastAPI, context: Context) -> None:
     outer = app.router.lifespan_context
 
     @asynccontextmanager
     async def lifespan(application: FastAPI) -> AsyncIterator[None]:
-        async with outer(application), house.history:
+        async with outer(application), context.history:
             yield
 
     app.router.lifespan_context = lifespan

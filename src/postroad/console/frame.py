@@ -14,9 +14,9 @@ from starlette.responses import Response
 from postroad import __version__
 from postroad.console.accounts import Role
 from postroad.console.catalogue import LANGUAGES
+from postroad.console.context import Context
 from postroad.console.errors import AddressInvalid
 from postroad.console.gate import PREFIX, notice_page
-from postroad.console.house import House
 from postroad.console.icons import icon
 from postroad.console.markup import Markup, element, joined, link
 from postroad.console.view import AWAY, View
@@ -60,12 +60,12 @@ def asset_version() -> str:
 
 
 def add_page(
-    house: House, path: str, place: str, title: str, build: Build, *, role: Role = "viewer"
+    context: Context, path: str, place: str, title: str, build: Build, *, role: Role = "viewer"
 ) -> None:
     """Register a page: its address, its entry of the navigation, the key of its title."""
 
     async def show(request: Request) -> Response | None:
-        view = View(house, request)
+        view = View(context, request)
         if not view.may(role):
             return notice_page(view.t, view.t("error.not_allowed"), 403)
         values = {name: str(value) for name, value in request.path_params.items()}

@@ -19,8 +19,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from postroad import __version__
 from postroad.console.accounts import Accounts, Session
+from postroad.console.cache import Cache
 from postroad.console.catalogue import Texts, choose_language, texts
-from postroad.console.looks import Looks
 from postroad.console.markup import Markup, element, link
 
 __all__ = ["COOKIE", "PREFIX", "Gate", "cookies_of", "notice_page", "session_of"]
@@ -68,7 +68,7 @@ def cookies_of(scope: Scope) -> dict[str, str]:
 class Gate:
     """ASGI middleware around the whole application; paths outside the prefix pass unchecked."""
 
-    def __init__(self, app: ASGIApp, accounts: Accounts, looks: Looks) -> None:
+    def __init__(self, app: ASGIApp, accounts: Accounts, looks: Cache) -> None:
         self.app = app
         self._accounts = accounts
         self._looks = looks

@@ -16,7 +16,7 @@ from psycopg_pool import PoolTimeout
 
 from postroad.bus import AsyncBus, BusError, ConsumerStatus
 from postroad.clock import SYSTEM_CLOCK, Clock
-from postroad.console.looks import Looks
+from postroad.console.cache import Cache
 from postroad.service import Service
 
 __all__ = ["History", "Point", "posted_per_second"]
@@ -51,9 +51,9 @@ def posted_per_second(found: Iterable[ConsumerStatus]) -> float:
 
 
 class History(Service):
-    """Looks at the bus for as long as the process lives."""
+    """Cache at the bus for as long as the process lives."""
 
-    def __init__(self, bus: AsyncBus, looks: Looks, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, bus: AsyncBus, looks: Cache, clock: Clock = SYSTEM_CLOCK) -> None:
         super().__init__("history")
         self._bus = bus
         self._looks = looks
@@ -105,7 +105,7 @@ class History(Service):
         ]
 
     def _add(self, found: Sequence[ConsumerStatus]) -> None:
-        # Looks are shared and may be older than our interval: the same one is added once.
+        # Cache are shared and may be older than our interval: the same one is added once.
         if found is self._last:
             return
         self._last = found

@@ -102,7 +102,7 @@ def from_alert(one: Alert) -> Incident:
 
 
 async def _services(view: View) -> list[Incident]:
-    t, house = view.t, view.house
+    t, context = view.t, view.context
     found = [
         Incident(
             "error",
@@ -112,10 +112,10 @@ async def _services(view: View) -> list[Incident]:
             one.error or "",
             since=one.since,
         )
-        for one in await view.look("services", house.services.read)
+        for one in await view.cached("services", context.services.read)
         if one.state in ("waiting", "lost")
     ]
-    late = await view.look("maintenance", house.database.maintenance_age_seconds, 5)
+    late = await view.cached("maintenance", context.database.maintenance_age_seconds, 5)
     if late > MAINTENANCE_LATE_SECONDS:
         age = timedelta(seconds=late)
         # The clock of the last run starts in 1970.
@@ -129,7 +129,7 @@ async def _services(view: View) -> list[Incident]:
 
 
 async def _bus(view: View) -> list[Incident]:
-    t, bus = view.t, view.house.bus
+    t, bus = view.t, view.context.bus
     found = [
         Incident(
             "warning",
@@ -145,7 +145,7 @@ async def _bus(view: View) -> list[Incident]:
         for one in sorted(await view.status(), key=lambda one: -one.dmq)
         if one.dmq
     ]
-    stuck = await view.look(
+    stuck = await view.cached(
         "bus.sagas.stuck", lambda: browse.sagas(bus, "stuck", limit=MAX_SAGAS_COUNTED), 5
     )
     if stuck:

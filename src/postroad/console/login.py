@@ -10,10 +10,10 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from postroad.console.accounts import Session
 from postroad.console.catalogue import LANGUAGES, Texts, choose_language, texts
+from postroad.console.context import Context
 from postroad.console.errors import LoginRefused, TooManyLogins
 from postroad.console.frame import asset_version
 from postroad.console.gate import COOKIE, PREFIX
-from postroad.console.house import House
 from postroad.console.icons import icon
 from postroad.console.markup import Markup, element, joined, link
 
@@ -22,7 +22,7 @@ __all__ = ["address_of", "login_page", "login_router", "set_session", "texts_of"
 YEAR_SECONDS = 365 * 86_400
 
 
-def login_router(house: House) -> APIRouter:
+def login_router(context: Context) -> APIRouter:
     """Give the routes that are open to everybody, and the way out."""
     router = APIRouter(prefix=PREFIX, include_in_schema=False)
 
@@ -30,7 +30,7 @@ def login_router(house: House) -> APIRouter:
     async def form(request: Request, next: str = "") -> Response:
         if request.state.session is not None:
             return RedirectResponse(_inside(next), status_code=303)
-        return login_page(house, texts_of(request), next)
+        return login_page(context, texts_of(request), next)
 
     @router.post("/login")
     async def sign_in(
@@ -40,12 +40,12 @@ def login_router(house: House) -> APIRouter:
         next: str = Form(""),
     ) -> Response:
         t = texts_of(request)
-        address, settings = address_of(request), house.settings
+        address, settings = address_of(request), context.settings
         nobody = Session(
             name.replace("\0", "")[:200] or "-", "viewer", datetime.now(UTC), address=address
         )
         try:
-            session = await house.accounts.sign_in(
+            session = await context.accounts.sign_in(
                 name,
                 password,
                 address,
@@ -55,26 +55,28 @@ def login_router(house: House) -> APIRouter:
             )
         except TooManyLogins:
             # Once per address and window: a flood must not fill the audit, which is kept for ever.
-            await house.looks.get(
+            await context.cache.get(
                 ("too many logins", address),
-                lambda: house.accounts.begin_audit(nobody, "sign_in", "console", outcome="refused"),
+                lambda: context.accounts.begin_audit(
+                    nobody, "sign_in", "console", outcome="refused"
+                ),
                 settings.login_window.total_seconds(),
             )
-            return login_page(house, t, next, t("login.too_many"), status=429)
+            return login_page(context, t, next, t("login.too_many"), status=429)
         except LoginRefused:
-            await house.accounts.begin_audit(nobody, "sign_in", "console", outcome="refused")
-            return login_page(house, t, next, t("login.refused"), status=401)
-        await house.accounts.begin_audit(session, "sign_in", "console", outcome="done")
+            await context.accounts.begin_audit(nobody, "sign_in", "console", outcome="refused")
+            return login_page(context, t, next, t("login.refused"), status=401)
+        await context.accounts.begin_audit(session, "sign_in", "console", outcome="done")
         answer = RedirectResponse(_inside(next), status_code=303)
-        set_session(house, request, answer, session)
+        set_session(context, request, answer, session)
         return answer
 
     @router.post("/logout")
     async def sign_out(request: Request) -> Response:
         session: Session = request.state.session
-        await house.accounts.begin_audit(session, "sign_out", "console", outcome="done")
-        await house.accounts.close(session.token)
-        house.looks.forget(("session", session.token))
+        await context.accounts.begin_audit(session, "sign_out", "console", outcome="done")
+        await context.accounts.close(session.token)
+        context.cache.forget(("session", session.token))
         answer = RedirectResponse(f"{PREFIX}/login", status_code=303)
         answer.delete_cookie(COOKIE, path=PREFIX)
         return answer
@@ -96,13 +98,13 @@ def address_of(request: Request) -> str:
     return request.client.host if request.client else ""
 
 
-def set_session(house: House, request: Request, answer: Response, session: Session) -> None:
+def set_session(context: Context, request: Request, answer: Response, session: Session) -> None:
     """Give the browser its session; only over HTTPS where the console is reached so."""
-    public_url = house.http.public_url or ""
+    public_url = context.http.public_url or ""
     answer.set_cookie(
         COOKIE,
         session.token,
-        max_age=round(house.settings.session_lifetime.total_seconds()),
+        max_age=round(context.settings.session_lifetime.total_seconds()),
         path=PREFIX,
         httponly=True,
         samesite="lax",
@@ -131,7 +133,7 @@ def _back(request: Request) -> str:
 
 
 def login_page(
-    house: House, t: Texts, wanted: str = "", error: str = "", status: int = 200
+    context: Context, t: Texts, wanted: str = "", error: str = "", status: int = 200
 ) -> HTMLResponse:
     """Give the form, with what went wrong before."""
     languages = [
@@ -145,7 +147,7 @@ def login_page(
     ]
     oidc = (
         link(t("login.oidc"), f"{PREFIX}/oidc/begin", class_="button plain")
-        if house.settings.oidc.issuer
+        if context.settings.oidc.issuer
         else None
     )
     body = element(

@@ -10,8 +10,8 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from postroad import __version__
-from postroad.console.house import House
-from postroad.console.room_metrics import room_metrics
+from postroad.console.component_metrics import component_metrics
+from postroad.console.context import Context
 
 __all__ = ["metrics_text"]
 
@@ -38,10 +38,10 @@ _CONSUMER_GAUGES = {
 }
 
 
-async def metrics_text(house: House) -> bytes:
+async def metrics_text(context: Context) -> bytes:
     """Return everything in the text format of Prometheus."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Found(await _collect(house)))
+    registry.register(_Found(await _collect(context)))
     return generate_latest(registry)
 
 
@@ -53,14 +53,19 @@ class _Found(Collector):
         yield from self._metrics
 
 
-async def _collect(house: House) -> list[Metric]:
+async def _collect(context: Context) -> list[Metric]:
     info = GaugeMetricFamily("postroad_info", "Version of Postroad.", labels=["version"])
     info.add_metric([__version__], 1)
-    return [info, *await _bus(house), *await _services(house), *await room_metrics(house)]
+    return [
+        info,
+        *await _bus(context),
+        *await _services(context),
+        *await component_metrics(context),
+    ]
 
 
-async def _bus(house: House) -> list[Metric]:
-    found = await house.history.status()
+async def _bus(context: Context) -> list[Metric]:
+    found = await context.history.status()
     families: list[Metric] = []
     for name, (metric, text) in _CONSUMER_GAUGES.items():
         family = GaugeMetricFamily(metric, text, labels=["queue", "consumer"])
@@ -78,12 +83,12 @@ async def _bus(house: House) -> list[Metric]:
     maintenance = GaugeMetricFamily(
         "postroad_bus_maintenance_age_seconds",
         "Seconds since somebody last maintained the bus.",
-        value=await house.looks.get("maintenance", house.database.maintenance_age_seconds, 5),
+        value=await context.cache.get("maintenance", context.database.maintenance_age_seconds, 5),
     )
     return [*families, ages, maintenance]
 
 
-async def _services(house: House) -> list[Any]:
+async def _services(context: Context) -> list[Any]:
     up = GaugeMetricFamily(
         "postroad_service_up", "Whether a service runs.", labels=["host", "service"]
     )
@@ -92,7 +97,7 @@ async def _services(house: House) -> list[Any]:
         "How often a service was restarted.",
         labels=["host", "service"],
     )
-    for one in await house.looks.get("services", house.services.read):
+    for one in await context.cache.get("services", context.services.read):
         up.add_metric([one.host, one.name], 1.0 if one.state == "running" else 0.0)
         restarts.add_metric([one.host, one.name], float(one.restarts))
     return [up, restarts]

@@ -30,9 +30,9 @@ from joserfc.jwk import KeySet
 from starlette.responses import RedirectResponse, Response
 
 from postroad.console.accounts import ROLES, Role, Session
+from postroad.console.context import Context
 from postroad.console.errors import AccountInvalid, NameTaken
 from postroad.console.gate import PREFIX
-from postroad.console.house import House
 from postroad.console.login import address_of, login_page, set_session, texts_of
 
 __all__ = ["oidc_router"]
@@ -45,10 +45,10 @@ LEEWAY_SECONDS = 30
 ALGORITHMS = ["RS256", "ES256", "PS256"]
 
 
-def oidc_router(house: House) -> APIRouter:
+def oidc_router(context: Context) -> APIRouter:
     """Give the two routes of the dance; only where an issuer is set."""
     router = APIRouter(prefix=f"{PREFIX}/oidc", include_in_schema=False)
-    settings = house.settings.oidc
+    settings = context.settings.oidc
     # Good for the life of the process: a login that a restart cuts in two is begun again.
     serializer = URLSafeTimedSerializer(secrets.token_hex(32), salt="postroad-oidc")
 
@@ -58,9 +58,9 @@ def oidc_router(house: House) -> APIRouter:
             metadata = await _metadata(str(settings.issuer))
         except (httpx.HTTPError, ValueError) as failure:
             logger.warning("oidc_provider_away", extra={"reason": str(failure)})
-            return await _refused(house, request, "login.oidc_away", status=503)
+            return await _refused(context, request, "login.oidc_away", status=503)
         verifier, nonce = secrets.token_urlsafe(48), secrets.token_urlsafe(24)
-        client = _client(house, request)
+        client = _client(context, request)
         url, state = client.create_authorization_url(
             metadata["authorization_endpoint"],
             nonce=nonce,
@@ -76,7 +76,7 @@ def oidc_router(house: House) -> APIRouter:
             path=f"{PREFIX}/oidc",
             httponly=True,
             samesite="lax",
-            secure=_base(house, request).startswith("https:"),
+            secure=_base(context, request).startswith("https:"),
         )
         return answer
 
@@ -85,50 +85,50 @@ def oidc_router(house: House) -> APIRouter:
         try:
             begun = serializer.loads(request.cookies.get(COOKIE, ""), max_age=LIFETIME_SECONDS)
         except BadSignature:
-            return await _refused(house, request, "login.oidc_late")
+            return await _refused(context, request, "login.oidc_late")
         given = request.query_params.get("state", "")
         if not secrets.compare_digest(given.encode(), begun["state"].encode()):
-            return await _refused(house, request, "login.oidc_other")
+            return await _refused(context, request, "login.oidc_other")
         try:
-            claims = await _claims(house, request, begun)
+            claims = await _claims(context, request, begun)
             subject = str(claims["sub"])
         except (JoseError, AuthlibBaseError, httpx.HTTPError, KeyError, ValueError) as failure:
             logger.warning("oidc_answer_refused", extra={"reason": str(failure)})
-            return await _refused(house, request, "login.oidc_unbelievable")
+            return await _refused(context, request, "login.oidc_unbelievable")
         role = _role(claims.get(settings.role_claim), settings.role_default)
         name = str(claims.get("preferred_username") or claims.get("email") or subject).lower()
         if role is None:
-            return await _refused(house, request, "login.oidc_no_role", name)
+            return await _refused(context, request, "login.oidc_no_role", name)
         try:
-            account = await house.accounts.put_identity(str(claims["iss"]), subject, name, role)
+            account = await context.accounts.put_identity(str(claims["iss"]), subject, name, role)
         except NameTaken:
-            return await _refused(house, request, "login.oidc_name_taken", name)
+            return await _refused(context, request, "login.oidc_name_taken", name)
         except AccountInvalid:
-            return await _refused(house, request, "login.oidc_name_invalid", name)
-        lifetime = house.settings.session_lifetime
-        session = await house.accounts.open(account, address_of(request), lifetime)
-        await house.accounts.begin_audit(session, "sign_in", "console", {"by": "oidc"}, "done")
+            return await _refused(context, request, "login.oidc_name_invalid", name)
+        lifetime = context.settings.session_lifetime
+        session = await context.accounts.open(account, address_of(request), lifetime)
+        await context.accounts.begin_audit(session, "sign_in", "console", {"by": "oidc"}, "done")
         answer = RedirectResponse(f"{PREFIX}/", status_code=303)
-        set_session(house, request, answer, session)
+        set_session(context, request, answer, session)
         answer.delete_cookie(COOKIE, path=f"{PREFIX}/oidc")
         return answer
 
     return router
 
 
-def _client(house: House, request: Request) -> Any:
-    settings = house.settings.oidc
+def _client(context: Context, request: Request) -> Any:
+    settings = context.settings.oidc
     secret = settings.client_secret
     return AsyncOAuth2Client(
         settings.client_id,
         secret.get_secret_value() if secret is not None else None,
         scope="openid profile email",
-        redirect_uri=f"{_base(house, request)}{PREFIX}/oidc/end",
+        redirect_uri=f"{_base(context, request)}{PREFIX}/oidc/end",
     )
 
 
-def _base(house: House, request: Request) -> str:
-    return (house.http.public_url or f"{request.url.scheme}://{request.url.netloc}").rstrip("/")
+def _base(context: Context, request: Request) -> str:
+    return (context.http.public_url or f"{request.url.scheme}://{request.url.netloc}").rstrip("/")
 
 
 async def _metadata(issuer: str) -> dict[str, Any]:
@@ -141,11 +141,11 @@ async def _metadata(issuer: str) -> dict[str, Any]:
     return found
 
 
-async def _claims(house: House, request: Request, begun: dict[str, str]) -> dict[str, Any]:
+async def _claims(context: Context, request: Request, begun: dict[str, str]) -> dict[str, Any]:
     """Exchange the code and check the token: signature, issuer, audience, time, nonce."""
-    settings = house.settings.oidc
+    settings = context.settings.oidc
     metadata = await _metadata(str(settings.issuer))
-    async with _client(house, request) as client:
+    async with _client(context, request) as client:
         token = await client.fetch_token(
             metadata["token_endpoint"],
             code=request.query_params["code"],
@@ -178,7 +178,7 @@ def _role(claim: object, default: Role | None) -> Role | None:
 
 
 async def _refused(
-    house: House, request: Request, reason: str, name: str = "", status: int = 403
+    context: Context, request: Request, reason: str, name: str = "", status: int = 403
 ) -> Response:
     """Show the login page with the reason, and write down who was refused."""
     t = texts_of(request)
@@ -186,6 +186,6 @@ async def _refused(
         shown = name.replace("\0", "")[:200]
         nobody = Session(shown, "viewer", datetime.now(UTC), address=address_of(request))
         detail = {"by": "oidc", "reason": reason.removeprefix("login.")}
-        await house.accounts.begin_audit(nobody, "sign_in", "console", detail, "refused")
-        return login_page(house, t, error=t(reason, name=shown), status=status)
-    return login_page(house, t, error=t(reason), status=status)
+        await context.accounts.begin_audit(nobody, "sign_in", "console", detail, "refused")
+        return login_page(context, t, error=t(reason, name=shown), status=status)
+    return login_page(context, t, error=t(reason), status=status)

@@ -19,9 +19,9 @@ from starlette.requests import Request
 from postroad.bus import ConsumerStatus
 from postroad.console.accounts import Role, Session
 from postroad.console.catalogue import Texts, choose_language, texts
+from postroad.console.context import Context
 from postroad.console.errors import AddressInvalid
 from postroad.console.gate import session_of
-from postroad.console.house import House
 from postroad.console.markup import Markup, joined, moment
 from postroad.errors import PostroadError
 from postroad.postgres.errors import DatabaseUnavailable
@@ -55,8 +55,8 @@ def replace_content(shown: ui.html, content: Markup) -> None:
 class View:
     """A page in one browser."""
 
-    def __init__(self, house: House, request: Request) -> None:
-        self.house = house
+    def __init__(self, context: Context, request: Request) -> None:
+        self.context = context
         self.request = request
         self.session: Session = session_of(request.scope)
         chosen = request.cookies.get("postroad_language")
@@ -96,16 +96,16 @@ class View:
         """Return a part of the address that is a number. Raises AddressInvalid."""
         return _number(name, self.path(name))
 
-    async def look(self, key: object, load: Callable[[], Awaitable[T]], age: float = 2.0) -> T:
+    async def cached(self, key: object, load: Callable[[], Awaitable[T]], age: float = 2.0) -> T:
         """Return a value that all open pages share; the page shows how old its oldest one is."""
-        value = await self.house.looks.get(key, load, age)
-        if (loaded_at := self.house.looks.loaded_at(key)) is not None:
+        value = await self.context.cache.get(key, load, age)
+        if (loaded_at := self.context.cache.loaded_at(key)) is not None:
             self._as_of = min(self._as_of or loaded_at, loaded_at)
         return value
 
     async def status(self) -> Sequence[ConsumerStatus]:
         """Return the figures of all consumers, shared by all pages."""
-        return await self.look("bus.status", self.house.bus.status)
+        return await self.cached("bus.status", self.context.bus.status)
 
     async def live(self, render: Callable[[], Awaitable[Markup]], *, class_: str = "") -> None:
         """Show what `render` returns, and change it in place with every refresh.
@@ -158,7 +158,7 @@ class View:
             self._as_of = None
 
         self._refreshers.append(show_age)
-        ui.timer(self.house.settings.refresh.total_seconds(), self._refresh, immediate=False)
+        ui.timer(self.context.settings.refresh.total_seconds(), self._refresh, immediate=False)
 
     async def refresh(self) -> None:
         """Refresh now, because something was done."""
@@ -191,9 +191,9 @@ class View:
 
     async def _current(self) -> Session | None:
         token = self.session.token
-        return await self.house.looks.get(
+        return await self.context.cache.get(
             ("session", token),
-            lambda: self.house.accounts.session(token, self.session.address),
+            lambda: self.context.accounts.session(token, self.session.address),
             is_strict=True,
         )
 
@@ -217,14 +217,14 @@ class View:
         `describe` turns the result into a notice and its tone. Returns whether it was done; all
         pages then read fresh values.
         """
-        accounts = self.house.accounts
+        accounts = self.context.accounts
         try:
             session = await accounts.session(self.session.token, self.session.address)
             if session is None or not session.may(role):
                 await accounts.begin_audit(
                     session or self.session, action, target, detail, outcome="refused"
                 )
-                self.tell(self.t("error.ended" if session is None else "error.not_allowed"), BAD)
+                self.notify(self.t("error.ended" if session is None else "error.not_allowed"), BAD)
                 return False
             audit = await accounts.begin_audit(session, action, target, detail)
             try:
@@ -235,10 +235,10 @@ class View:
             noted = {"result": result} if isinstance(result, int | str) else None
             await accounts.end_audit(audit, "done", detail=noted)
         except (PostroadError, psycopg.Error, *AWAY) as failure:
-            self.tell(self.explain(failure), BAD)
+            self.notify(self.explain(failure), BAD)
             return False
-        self.tell(*(describe(result) if describe else (self.t("common.done"), GOOD)))
-        self.house.looks.expire()
+        self.notify(*(describe(result) if describe else (self.t("common.done"), GOOD)))
+        self.context.cache.expire()
         await self.refresh()
         return True
 
@@ -269,6 +269,6 @@ class View:
         await again()
         self.on_refresh(again)
 
-    def tell(self, text: str, tone: str = "info") -> None:
+    def notify(self, text: str, tone: str = "info") -> None:
         """Show a passing notice."""
         ui.notify(text, type=tone, position="top", close_button=True)  # type: ignore[arg-type]

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from psycopg import Connection
+from psycopg.rows import dict_row
 
 from postroad.exchange import status
 from postroad.exchange.errors import ExchangeError, FileUnsafe, RootForeign
@@ -89,7 +90,8 @@ def check(
 
 
 def _refuse_foreign(connection: Connection[Any], storage: Storage) -> None:
-    server = status.server(connection)
+    with connection.cursor(row_factory=dict_row) as cursor:
+        server = cursor.execute(status.SERVER).fetchone() or {}
     connection.rollback()
     known, path = server["root_id"], server["root_path"]
     hint = f"give --root the folder that the server uses: {path}" if path else None

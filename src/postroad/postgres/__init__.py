@@ -15,7 +15,13 @@ The room needs the driver only, so that the bus client can stand on it without a
 
 from __future__ import annotations
 
-from postroad.postgres.connections import connect, connect_async, open_async_pool, open_pool
+from postroad.postgres.connections import (
+    connect,
+    connect_async,
+    open_async_pool,
+    open_pool,
+    run_blocking,
+)
 from postroad.postgres.embedded import EmbeddedServer
 from postroad.postgres.listen import ListenHub, Notice, Subscription
 from postroad.postgres.migrator import Schema, install, require, script, status, upgrade
@@ -32,6 +38,7 @@ __all__ = [
     "open_async_pool",
     "open_pool",
     "require",
+    "run_blocking",
     "script",
     "status",
     "upgrade",

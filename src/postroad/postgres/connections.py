@@ -7,8 +7,11 @@ in between, where prepared statements belong to somebody else's session.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection, Connection
@@ -16,7 +19,17 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from postroad.postgres.errors import DatabaseUnavailable
 
-__all__ = ["connect", "connect_async", "network_parameters", "open_async_pool", "open_pool"]
+__all__ = [
+    "connect",
+    "connect_async",
+    "network_parameters",
+    "open_async_pool",
+    "open_pool",
+    "run_blocking",
+]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 CONNECT_TIMEOUT_DEFAULT = timedelta(seconds=10)
 # A pool doubles the pause between its attempts for this long; then the next caller makes it
@@ -146,3 +159,22 @@ async def open_async_pool(
     )
     await pool.open()
     return pool
+
+
+def run_blocking(
+    dsn: str,
+    operation: Callable[Concatenate[AsyncConnection[Any], P], Coroutine[Any, Any, T]],
+    *arguments: P.args,
+    **named: P.kwargs,
+) -> T:
+    """Await an operation from blocking code and commit; also where an event loop runs already.
+
+    For scripts, tests and code that starts processes; services await.
+    """
+
+    async def run() -> T:
+        async with await connect_async(dsn) as connection:
+            return await operation(connection, *arguments, **named)
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, run()).result()

@@ -7,10 +7,9 @@ import threading
 from pathlib import Path
 from typing import Self
 
-import psycopg
-
 from postroad.exchange import operations
 from postroad.exchange.server import ExchangeServer
+from postroad.postgres import run_blocking
 from postroad.settings import ExchangeSettings
 
 __all__ = ["RunningExchange"]
@@ -43,10 +42,10 @@ class RunningExchange:
 
     def token(self, client: str, *, is_admin: bool = False) -> str:
         """Add a client that may send to and take from all databases, and return its token."""
-        with psycopg.connect(self._dsn) as connection:
-            return operations.add_client(
-                connection, client, is_admin=is_admin, databases=None
-            ).token
+        made = run_blocking(
+            self._dsn, operations.add_client, client, is_admin=is_admin, databases=None
+        )
+        return made.token
 
     def start(self) -> Self:
         """Start it and wait until it serves; raise what it failed with."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from postroad.web.application import BEARER, prepare
-    from postroad.web.cursors import Page, decode_cursor, encode_cursor, page_of
+    from postroad.web.cursors import decode_cursor, encode_cursor
     from postroad.web.errors import (
         BodyTooLarge,
         Conflict,
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         WebError,
     )
     from postroad.web.limits import BodyLimit, TokenCheck
+    from postroad.web.pages import Page, page_of
     from postroad.web.problems import PROBLEM_MEDIA_TYPE, Problem, problem_responses
     from postroad.web.server import WebServer
     from postroad.web.tokens import bearer_token, hash_token, is_token_of, new_token
@@ -61,7 +62,8 @@ __all__ = [
 
 _HOMES = {
     **dict.fromkeys(("BEARER", "prepare"), "application"),
-    **dict.fromkeys(("Page", "decode_cursor", "encode_cursor", "page_of"), "cursors"),
+    **dict.fromkeys(("decode_cursor", "encode_cursor"), "cursors"),
+    **dict.fromkeys(("Page", "page_of"), "pages"),
     **dict.fromkeys(("BodyLimit", "TokenCheck"), "limits"),
     **dict.fromkeys(("PROBLEM_MEDIA_TYPE", "Problem", "problem_responses"), "problems"),
     "WebServer": "server",

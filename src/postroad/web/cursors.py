@@ -1,4 +1,4 @@
-"""Pages of a list by an opaque cursor: the key after which the next page begins.
+"""Opaque cursors: the key after which the next page of a list begins.
 
 Keyset paging: the millionth page costs what the first one costs, and rows that come or go between
 two calls neither repeat nor hide others.
@@ -9,23 +9,11 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
-
-from pydantic import BaseModel
+from typing import Any
 
 from postroad.web.errors import CursorInvalid
 
-__all__ = ["Page", "decode_cursor", "encode_cursor", "page_of"]
-
-Item = TypeVar("Item")
-
-
-class Page(BaseModel, Generic[Item]):
-    """One page, and the cursor of the next one; none on the last."""
-
-    items: list[Item]
-    cursor: str | None = None
+__all__ = ["decode_cursor", "encode_cursor"]
 
 
 def encode_cursor(*key: Any) -> str:
@@ -49,10 +37,3 @@ def decode_cursor(cursor: str, *kinds: type) -> tuple[Any, ...]:
     ):
         raise CursorInvalid("the cursor belongs to another list", hint="begin without one")
     return tuple(key)
-
-
-def page_of(rows: Sequence[Item], limit: int, key: Callable[[Item], tuple[Any, ...]]) -> Page[Item]:
-    """Make a page from up to `limit + 1` rows: the one too many tells that there is a next page."""
-    items = list(rows[:limit])
-    more = len(rows) > limit
-    return Page(items=items, cursor=encode_cursor(*key(items[-1])) if more and items else None)

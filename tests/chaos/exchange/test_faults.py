@@ -18,6 +18,7 @@ import pytest
 
 from postroad.exchange.check import check
 from postroad.exchange.files import Storage
+from postroad.postgres import run_blocking
 from postroad.testing import wait_until_async
 from tests.fixtures.exchange import BASE, Caller, Room
 
@@ -337,11 +338,10 @@ async def test_a_clock_that_jumps_and_a_server_that_is_stopped_disturb_nothing(
     from postroad.exchange import operations
     from tools.crash_table.world import free_port
 
-    with psycopg.connect(database) as connection:
-        tokens = {
-            name: operations.add_client(connection, name, databases=None).token
-            for name in ("phone", "erp")
-        }
+    tokens = {
+        name: run_blocking(database, operations.add_client, name, databases=None).token
+        for name in ("phone", "erp")
+    }
     clock = StrangeClock(tmp_path)
     port = free_port()
     server = await asyncio.create_subprocess_exec(

@@ -21,7 +21,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from postroad.cli.rooms import SCHEMAS
+from postroad.cli.components import SCHEMAS
 from postroad.testing import TestServer, wait_until
 from tests.chaos.exchange.soak_erp import INSTALL
 from tools.crash_table.world import Nursery, World

@@ -136,7 +136,7 @@ async def _step(room: Room, model: Model, step: str, callers: tuple[Any, Any]) -
 @pytest.mark.slow
 @pytest.mark.timeout(1200 if IS_FULL else 240)
 def test_a_model_agrees_with_every_order_of_events(server: TestServer) -> None:
-    from postroad.cli.rooms import SCHEMAS
+    from postroad.cli.components import SCHEMAS
 
     async def story(steps: list[str]) -> None:
         with server.clone(*SCHEMAS) as dsn:
@@ -169,7 +169,7 @@ def test_a_model_agrees_with_every_order_of_events(server: TestServer) -> None:
 @pytest.mark.timeout(120)
 async def test_postgresql_stopped_at_once_in_the_middle_of_calls(own_server: TestServer) -> None:
     """The journal dies and comes back; callers repeat, and everything is there once."""
-    from postroad.cli.rooms import SCHEMAS
+    from postroad.cli.components import SCHEMAS
 
     name = own_server.create(own_server.template(*SCHEMAS))
     room = Room(own_server.dsn(name), new_root())

@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 
 from postroad.alerts import AlertRelay, clear_alert, raise_alert
-from postroad.cli.rooms import SCHEMAS
+from postroad.cli.components import SCHEMAS
 from postroad.testing import TestServer, wait_until_async
 
 QUICK = timedelta(milliseconds=20)

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from psycopg import Connection
 
-from postroad.cli.rooms import SCHEMAS
+from postroad.cli.components import SCHEMAS
 from postroad.testing import TestServer
 
 Databases = Callable[[int], list[str]]

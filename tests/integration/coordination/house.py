@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from postroad.cli.rooms import SCHEMAS
+from postroad.cli.components import SCHEMAS
 from postroad.coordination import Coordinator, Reader, Writer, install_bridges, make_bridges
 from postroad.coordination.sample import install_sample
 from postroad.postgres import connect, connect_async

@@ -16,7 +16,7 @@ from typing import Any
 import psycopg
 from psycopg import Connection
 
-from postroad.cli.rooms import SCHEMAS
+from postroad.cli.components import SCHEMAS
 from postroad.testing import TestServer
 
 TABLES = """

@@ -12,7 +12,7 @@ from sqlalchemy import Engine, MetaData, Table, create_engine, insert, select, t
 from sqlalchemy.orm import Session
 
 from postroad import coordination
-from postroad.cli.rooms import SCHEMAS
+from postroad.cli.components import SCHEMAS
 from postroad.coordination.models import DummyItem, DummyNode, SampleBase
 from tests.fixtures.postgres import Connect
 

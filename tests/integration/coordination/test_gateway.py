@@ -11,7 +11,7 @@ from datetime import timedelta
 import httpx
 import pytest
 
-from postroad.cli.rooms import SCHEMAS
+from postroad.cli.components import SCHEMAS
 from postroad.coordination import Writer
 from postroad.coordination.gateway import Gateway
 from postroad.coordination.sample import install_sample

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
-from postroad.cli.rooms import SCHEMAS
+from postroad.cli.components import SCHEMAS
 from postroad.coordination import take_snapshot
 from postroad.testing import TestServer, wait_until_blocked
 from tests.fixtures.postgres import Connect

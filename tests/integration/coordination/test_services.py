@@ -13,10 +13,10 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from postroad.alerts import raise_alert_async
+from postroad.cli.components import SCHEMAS
 from postroad.cli.context import Application
 from postroad.cli.parts import PartContext
 from postroad.cli.parts_coordination import coordination
-from postroad.cli.rooms import SCHEMAS
 from postroad.coordination import Change, Reader, RoleMissing, Writer
 from postroad.coordination.messages import SCHEMAS as MESSAGE_SCHEMAS
 from postroad.coordination.sample import SampleWriter

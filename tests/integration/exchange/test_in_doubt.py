@@ -7,10 +7,12 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.rows import dict_row
 
 from postroad.exchange import operations, status
 from postroad.exchange.errors import NotRestored, RootLocked
 from postroad.exchange.server import ExchangeServer
+from postroad.postgres import run_blocking
 from postroad.settings.exchange import ExchangeSettings
 from postroad.testing import wait_until_async
 from tests.fixtures.exchange import Caller, Room
@@ -203,8 +205,8 @@ async def test_a_marker_read_before_anothers_commit_is_no_restore(exchange: Room
     for _ in range(3):
         await exchange.server.signals.wait("swept")
     assert exchange.alerts() == []
-    with psycopg.connect(exchange.dsn) as connection, pytest.raises(NotRestored):
-        operations.replay(connection, "sales")
+    with pytest.raises(NotRestored):
+        run_blocking(exchange.dsn, operations.replay, "sales")
     assert (await other.start(marker_seq=1))["status"] == "IDLE"
     assert exchange.rows("select from alerts.report where key like '%restored%'") == []
     assert exchange.rows("select restored_at from exchange.database") == [{"restored_at": None}]
@@ -234,8 +236,8 @@ async def test_what_is_settled_by_the_call_counts_for_its_marker(exchange: Room)
     await other.prepare(second["id"])
     await other.end(second["id"], "commit")
     assert await other.start(marker_seq=1) == {"status": "RESTORED", "last": 2, "got": 1}
-    with psycopg.connect(exchange.dsn) as connection:
-        lost = status.lost_messages(connection, "sales", 1)
+    with psycopg.connect(exchange.dsn, row_factory=dict_row) as connection:
+        lost = connection.execute("select * from exchange.lost_messages('sales', 1)").fetchall()
     assert [one["id"] for one in lost] == ["m2"]
 
 
@@ -249,9 +251,11 @@ async def test_a_clock_that_was_put_back_delays_no_replay(exchange: Room) -> Non
     move = "update exchange.database set restored_at = exchange.now() + %s::interval returning 1"
     with psycopg.connect(exchange.dsn) as connection:
         connection.execute(move, ("3 s",))
-        assert operations.restored_in(connection, "sales") == 5
+        connection.commit()
+        assert run_blocking(exchange.dsn, operations.restored_in, "sales") == 5
         connection.execute(move, ("1 day",))
-        assert operations.replay(connection, "sales") == 1
+        connection.commit()
+        assert run_blocking(exchange.dsn, operations.replay, "sales") == 1
 
 
 async def test_an_outcome_locks_its_database_before_its_process(exchange: Room) -> None:
@@ -278,5 +282,4 @@ async def test_replies_are_no_traffic_that_was_received(exchange: Room) -> None:
     process = await erp.begin()
     replies = [{"name": name, "recipient": "phone", "body": 1} for name in ("r1", "r2")]
     await erp.prepare(process["id"], replies)
-    with psycopg.connect(exchange.dsn) as connection:
-        assert [one["received"] for one in status.traffic(connection)] == [1]
+    assert [one["received"] for one in run_blocking(exchange.dsn, status.traffic)] == [1]

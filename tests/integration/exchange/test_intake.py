@@ -18,6 +18,7 @@ from postroad.exchange import operations
 from postroad.exchange.content import stored_json
 from postroad.exchange.errors import ExchangeError
 from postroad.exchange.intake import Arrival, Intake, Taken
+from postroad.postgres import run_blocking
 from postroad.testing import wait_until_async
 from tests.fixtures.exchange import Room, stored
 
@@ -257,10 +258,9 @@ def test_a_database_made_by_several_at_once_is_one(database: str) -> None:
     meeting = threading.Barrier(makers)
 
     def make() -> None:
-        with psycopg.connect(database, autocommit=True) as connection:
-            for name in names:
-                meeting.wait(30)
-                operations.add_database(connection, name)
+        for name in names:
+            meeting.wait(30)
+            run_blocking(database, operations.add_database, name)
 
     with ThreadPoolExecutor(makers) as threads:
         for made in [threads.submit(make) for _ in range(makers)]:
@@ -276,8 +276,7 @@ async def test_a_renewed_token_replaces_the_old_one(
     monkeypatch.setattr("postroad.exchange.web.identity.REMEMBERED_SECONDS", 0.1)
     phone = exchange.caller("phone")
     await phone.send("m1")
-    with psycopg.connect(exchange.dsn) as connection:
-        token = operations.renew_client(connection, "phone")
+    token = run_blocking(exchange.dsn, operations.renew_client, "phone")["token"]
 
     async def is_refused() -> bool:
         return (await phone.call("GET", "/messages"))[0] == 401

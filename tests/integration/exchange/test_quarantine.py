@@ -12,6 +12,7 @@ from postroad.exchange import operations
 from postroad.exchange.check import check
 from postroad.exchange.errors import StorageFailed
 from postroad.exchange.files import Storage
+from postroad.postgres import run_blocking
 from postroad.testing import wait_until_async
 from tests.fixtures.exchange import Caller, Room, stored
 
@@ -287,8 +288,7 @@ async def test_what_a_restored_database_lost_and_has_a_bad_file_is_parked(exchan
     good = file.read_bytes()
     file.write_text("1")
     assert _look(exchange) == ["changed"]
-    with psycopg.connect(exchange.dsn) as connection:
-        assert operations.replay(connection, "sales", from_seq=0) == 0
+    assert run_blocking(exchange.dsn, operations.replay, "sales", from_seq=0) == 0
     assert (_state(exchange, "m1"), "requeue m1" in _advice(exchange)) == ("parked", True)
     (exchange.root / "sales/Error" / NAME).write_bytes(good)
     assert (await _requeue(exchange, "m1"))[0] == 200
@@ -319,7 +319,7 @@ async def test_what_was_put_back_without_its_file_takes_the_one_that_comes(excha
     assert _look(exchange) == ["missing"]
     # The server follows such plans later: the sender is quicker.
     with psycopg.connect(exchange.dsn) as connection:
-        operations.requeue(connection, "m1")
+        run_blocking(exchange.dsn, operations.requeue, "m1")
         connection.execute("update exchange.move set planned_at = planned_at + interval '1 h'")
     await phone.send("m1")
     assert [file["body"] for file in (await erp.begin())["files"]] == [{"id": "m1"}]

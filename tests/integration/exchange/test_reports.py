@@ -20,6 +20,7 @@ from cryptography.x509.oid import NameOID
 from postroad.exchange import operations, status
 from postroad.exchange.client import Exchange
 from postroad.exchange.server import ExchangeServer
+from postroad.postgres import run_blocking
 from postroad.settings import HttpSettings
 from tests.fixtures.exchange import Room, new_root
 
@@ -96,9 +97,9 @@ async def test_the_history_names_who_settled_a_process_and_shows_its_replies(
     await erp.prepare(process, [{"name": "r1", "recipient": "phone", "body": 1}])
     await exchange.restart()
     with psycopg.connect(exchange.dsn) as connection:
-        operations.resolve(connection, process, "COMMITTED", by="ann (console)")
+        run_blocking(exchange.dsn, operations.resolve, process, "COMMITTED", by="ann (console)")
         connection.commit()
-        shown = status.process(connection, process)
+        shown = run_blocking(exchange.dsn, status.process, process)
     assert shown is not None
     assert shown["history"][-1]["actor"] == "ann (console)"
     assert shown["history"][-1]["note"] == "settled by an administrator"

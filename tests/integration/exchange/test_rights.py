@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import psycopg
 import pytest
 
 from postroad.exchange import operations
 from postroad.exchange.errors import ClientNotFound
+from postroad.postgres import run_blocking
 from postroad.testing import wait_until_async
 from tests.fixtures.exchange import Room
 
@@ -61,9 +61,8 @@ async def test_access_to_all_databases_is_opt_in(exchange: Room) -> None:
     nobody = exchange.caller("nobody", databases=())
     assert (await nobody.call("POST", "/messages", json=MESSAGE))[0] == 403
     assert (await nobody.call("POST", "/processes", json=START))[0] == 403
-    with psycopg.connect(exchange.dsn) as connection:
-        assert operations.add_client(connection, "plain").databases == []
-        operations.change_client(connection, "nobody", databases=None)
+    assert run_blocking(exchange.dsn, operations.add_client, "plain").databases == []
+    run_blocking(exchange.dsn, operations.change_client, "nobody", all_databases=True)
 
     async def may_send() -> bool:
         return (await nobody.call("POST", "/messages", json=MESSAGE))[0] == 201
@@ -73,12 +72,13 @@ async def test_access_to_all_databases_is_opt_in(exchange: Room) -> None:
 
 async def test_rights_are_changed_one_by_one(exchange: Room) -> None:
     exchange.caller("erp", databases=["sales"], recipients=["x"])
-    with psycopg.connect(exchange.dsn) as connection:
-        operations.change_client(connection, "erp", may_send=False)
-        operations.change_client(connection, "erp", is_admin=True)
-        operations.change_client(connection, "erp", databases=["stock"], recipients=["y", "z"])
-    with psycopg.connect(exchange.dsn) as connection, pytest.raises(ClientNotFound):
-        operations.change_client(connection, "nobody", may_take=True)
+    run_blocking(exchange.dsn, operations.change_client, "erp", may_send=False)
+    run_blocking(exchange.dsn, operations.change_client, "erp", is_admin=True)
+    run_blocking(
+        exchange.dsn, operations.change_client, "erp", databases=["stock"], recipients=["y", "z"]
+    )
+    with pytest.raises(ClientNotFound):
+        run_blocking(exchange.dsn, operations.change_client, "nobody", may_take=True)
     (row,) = exchange.rows(
         "select databases, recipients, is_admin, may_send, may_take from exchange.client"
     )

@@ -23,6 +23,7 @@ from postroad.exchange.errors import RootForeign
 from postroad.exchange.files import Storage
 from postroad.exchange.routes import Routes
 from postroad.exchange.server import ExchangeServer
+from postroad.postgres import run_blocking
 from postroad.settings.exchange import ExchangeSettings
 from postroad.testing import wait_until_async
 from tests.fixtures.exchange import Caller, Room
@@ -228,8 +229,7 @@ async def test_what_check_parked_for_want_of_its_file_is_requeued_in_bulk(exchan
     shutil.rmtree(sales)
     aside.rename(sales)
     (sales / "Messages/4_gone_from_phone_to_any.json").unlink()
-    with psycopg.connect(exchange.dsn) as connection:
-        assert operations.requeue_by_file(connection) == 4
+    assert run_blocking(exchange.dsn, operations.requeue, is_by_file=True)["count"] == 4
 
     async def has_followed() -> bool:
         return not exchange.rows("select from exchange.move")

@@ -12,6 +12,7 @@ import pytest
 from postroad.exchange import operations
 from postroad.exchange.check import check
 from postroad.exchange.files import Storage
+from postroad.postgres import run_blocking
 from tests.fixtures.exchange import Room
 from tests.fixtures.postgres import variants
 
@@ -56,7 +57,7 @@ async def test_a_day_of_the_exchange(exchange: Room) -> None:
         assert (await admin.call("GET", f"/{page}"))[0] == 200
     assert (await erp.start(marker_seq=0))["status"] == "RESTORED"
     with psycopg.connect(exchange.dsn) as connection:
-        assert operations.replay(connection, "sales", from_seq=0) == 1
+        assert run_blocking(exchange.dsn, operations.replay, "sales", from_seq=0) == 1
         connection.commit()
     process = await erp.begin(marker_seq=0)
     assert [file["id"] for file in process["files"]] == ["m1", "m2", "scan"]

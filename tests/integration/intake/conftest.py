@@ -7,7 +7,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from postroad.cli.rooms import SCHEMAS
+from postroad.cli.components import SCHEMAS
 from postroad.intake.engine import Engine, open_engine
 from postroad.intake.notifying import create_queues
 from postroad.settings.intake import IntakeSettings

@@ -6,8 +6,8 @@ import json
 import re
 from pathlib import Path
 
+import postroad.console.component_metrics
 import postroad.console.metrics
-import postroad.console.room_metrics
 
 ROOT = Path(__file__).parents[3]
 
@@ -16,7 +16,7 @@ def test_the_dashboard_asks_only_for_metrics_that_are_told() -> None:
     text = (ROOT / "docs/operate/grafana-dashboard.json").read_text(encoding="utf-8")
     told = "".join(
         Path(module.__file__ or "").read_text(encoding="utf-8")
-        for module in (postroad.console.metrics, postroad.console.room_metrics)
+        for module in (postroad.console.metrics, postroad.console.component_metrics)
     )
     asked = {
         name

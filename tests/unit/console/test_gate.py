@@ -9,10 +9,10 @@ import psycopg
 import pytest
 from starlette.responses import PlainTextResponse
 
+from postroad.console.cache import Cache
 from postroad.console.catalogue import texts
 from postroad.console.gate import Gate
 from postroad.console.login import _inside
-from postroad.console.looks import Looks
 
 
 class NoAccounts:
@@ -34,13 +34,13 @@ class NoAccounts:
     ],
 )
 async def test_only_the_login_page_is_open(path: str, status: int) -> None:
-    gate = Gate(PlainTextResponse("in"), NoAccounts(), Looks())  # type: ignore[arg-type]
+    gate = Gate(PlainTextResponse("in"), NoAccounts(), Cache())  # type: ignore[arg-type]
     async with httpx.AsyncClient(transport=httpx.ASGITransport(gate)) as client:
         assert (await client.get(f"http://localhost{path}")).status_code == status
 
 
 async def test_what_changes_something_must_carry_an_origin() -> None:
-    gate = Gate(PlainTextResponse("in"), NoAccounts(), Looks())  # type: ignore[arg-type]
+    gate = Gate(PlainTextResponse("in"), NoAccounts(), Cache())  # type: ignore[arg-type]
     async with httpx.AsyncClient(transport=httpx.ASGITransport(gate)) as client:
         assert (await client.post("http://localhost/console/login")).status_code == 403
         own = {"origin": "http://localhost"}
@@ -55,7 +55,7 @@ class AwayAccounts:
 
 
 async def test_a_browser_gets_a_page_that_reloads_itself_while_the_database_is_away() -> None:
-    gate = Gate(PlainTextResponse("in"), AwayAccounts(), Looks())  # type: ignore[arg-type]
+    gate = Gate(PlainTextResponse("in"), AwayAccounts(), Cache())  # type: ignore[arg-type]
     async with httpx.AsyncClient(transport=httpx.ASGITransport(gate)) as client:
         client.cookies.set("postroad_session", "token")
         page = {"accept": "text/html", "accept-language": "ru"}

@@ -9,13 +9,14 @@ from types import SimpleNamespace
 from typing import Any
 
 from postroad.bus import ConsumerStatus
+from postroad.console.cache import Cache
 from postroad.console.catalogue import texts
 from postroad.console.history import History, posted_per_second
-from postroad.console.looks import Looks
 from postroad.console.pages.road import road_of
 from postroad.console.rates import Rates
 from postroad.coordination.status import ReaderStatus
-from tests.unit.console.test_looks import HandClock
+from postroad.operate import Page
+from tests.unit.console.test_cache import HandClock
 
 
 def standing(queue: str, consumer: str, posted: float, consumed: float) -> ConsumerStatus:
@@ -50,7 +51,7 @@ def test_a_post_counts_once_however_many_consumers_hear_it() -> None:
 
 
 def test_the_chart_counts_posts_per_queue_too() -> None:
-    history = History(SimpleNamespace(), Looks(), HandClock())  # type: ignore[arg-type]
+    history = History(SimpleNamespace(), Cache(), HandClock())  # type: ignore[arg-type]
     history._add(FOUND)
     (point,) = history.total()
     assert (point.posted_per_second, point.consumed_per_second) == (13.0, 17.0)
@@ -64,26 +65,28 @@ class Watcher:
         self.found: dict[object, Any] = {}
         self.consumers = FOUND
 
-        self.house = SimpleNamespace(
+        self.context = SimpleNamespace(
             more={"rates": Rates(clock)},
-            doors=None,
-            rooms=SimpleNamespace(coordination={"coordinator": object()}, bridge_addresses=None),
+            connections=None,
+            components=SimpleNamespace(
+                coordination={"coordinator": object()}, bridge_addresses=None
+            ),
         )
 
     async def status(self) -> list[ConsumerStatus]:
         return self.consumers
 
-    async def look(self, key: object, _: Callable[[], Awaitable[Any]], __: float = 2.0) -> Any:
+    async def cached(self, key: object, _: Callable[[], Awaitable[Any]], __: float = 2.0) -> Any:
         return self.found[key]
 
     def see(self, *, arrived: int, gone: int) -> None:
         """Let so much have arrived in every room, and so much have left it."""
         now = datetime.now(UTC)
         self.found = {
-            "exchange.databases": [
-                {"id": "sales", "queued": arrived - gone, "leased": 0, "in_doubt": 0, "parked": 0,
-                 "process_state": None}
-            ],
+            "exchange.databases": Page(
+                [{"id": "sales", "queued": arrived - gone, "leased": 0, "in_doubt": 0, "parked": 0,
+                  "process_state": None}], None
+            ),
             "exchange.traffic": [{"id": "sales", "received": arrived, "per_second": gone / 10}],
             "intake.servers": [
                 {"id": 1, "name": "files", "problem": None, "waiting": arrived - gone, "moving": 0,

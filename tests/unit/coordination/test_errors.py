@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import postroad.coordination
-from postroad.cli.rooms import COORDINATION
+from postroad.cli.components import COORDINATION
 from postroad.coordination.errors import CoordinationError
 from postroad.postgres.manifest import forgotten_files
 

@@ -42,7 +42,7 @@ def test_the_command_without_its_extras_says_what_to_install() -> None:
 
 
 def test_the_sql_of_a_room_is_read_without_the_room() -> None:
-    code = "import sys\nfrom postroad.cli.rooms import SCHEMAS\n"
+    code = "import sys\nfrom postroad.cli.components import SCHEMAS\n"
     code += "from postroad.postgres.manifest import read_manifest\n"
     code += "assert all(read_manifest(schema).files for schema in SCHEMAS)\n"
     code += "print([schema.package for schema in SCHEMAS if schema.package in sys.modules])"

@@ -10,7 +10,7 @@ import importlib
 import importlib.util
 from collections.abc import Callable, Sequence
 
-from postroad.console.house import House
+from postroad.console.context import Context
 
 __all__ = ["ROOM_PAGES", "all_pages", "is_there"]
 
@@ -27,17 +27,17 @@ ROOM_PAGES: tuple[tuple[str, str, str], ...] = (
 )
 
 
-def all_pages() -> Sequence[Callable[[House], None]]:
+def all_pages() -> Sequence[Callable[[Context], None]]:
     """Return what registers each room's pages; a room that is absent gets a page that says so."""
-    # Imported when asked for: pages know the frame, which knows the house.
+    # Imported when asked for: pages know the frame, which knows the context.
     from postroad.console.pages.absent import absent_page
+    from postroad.console.pages.administration import add_house_pages
     from postroad.console.pages.bus import add_bus_pages
     from postroad.console.pages.graphs import add_graph_pages
-    from postroad.console.pages.house import add_house_pages
     from postroad.console.pages.messages import add_message_pages
     from postroad.console.pages.overview import add_overview_page
 
-    rooms: list[Callable[[House], None]] = []
+    rooms: list[Callable[[Context], None]] = []
     for place, package, pages in ROOM_PAGES:
         module, _, function = pages.partition(":")
         if is_there(package) and is_there(module):

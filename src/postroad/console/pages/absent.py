@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from nicegui import ui
 
+from postroad.console.context import Context
 from postroad.console.frame import add_page
-from postroad.console.house import House
 from postroad.console.markup import card, element, joined
 from postroad.console.parts.lists import empty
 from postroad.console.view import View
@@ -15,7 +15,7 @@ from postroad.console.view import View
 __all__ = ["absent_page"]
 
 
-def absent_page(place: str, extra: str) -> Callable[[House], None]:
+def absent_page(place: str, extra: str) -> Callable[[Context], None]:
     """Give what registers the page of a room that is not there."""
 
     async def show(view: View) -> None:
@@ -25,4 +25,4 @@ def absent_page(place: str, extra: str) -> Callable[[House], None]:
         shown = card(None, element("div", empty(t("room.absent"), advice), class_="empty"))
         ui.html(shown, sanitize=False)
 
-    return lambda house: add_page(house, f"/{place}", place, f"nav.{place}", show)
+    return lambda context: add_page(context, f"/{place}", place, f"nav.{place}", show)

@@ -8,8 +8,8 @@ from nicegui import ui
 
 from postroad.alerts import operations, status
 from postroad.alerts.status import Alert
+from postroad.console.context import Context
 from postroad.console.frame import add_page
-from postroad.console.house import House
 from postroad.console.incidents import Incident, from_alert, incidents
 from postroad.console.markup import (
     NOTHING,
@@ -32,31 +32,36 @@ from postroad.console.view import View
 __all__ = ["add_alert_pages", "open_alerts"]
 
 
-def add_alert_pages(house: House) -> None:
+def add_alert_pages(context: Context) -> None:
     """Register the page."""
-    add_page(house, "/alerts", "alerts", "nav.alerts", _alerts)
+    add_page(context, "/alerts", "alerts", "nav.alerts", _alerts)
 
 
 async def open_alerts(view: View) -> Sequence[Alert]:
     """Return what is open now, shared by all pages."""
-    doors = view.house.doors
-    return await view.look("alerts.open", lambda: doors.ask(status.list_alerts_async, limit=200))
+    connections = view.context.connections
+    return await view.cached(
+        "alerts.open", lambda: connections.run(status.list_alerts_async, limit=200)
+    )
 
 
 async def _alerts(view: View) -> None:
-    t, doors = view.t, view.house.doors
+    t, connections = view.t, view.context.connections
     is_open = view.query("show") != "all"
 
     async def listed() -> Markup:
         if is_open:
             return _incident_table(view, await incidents(view))
-        found = await view.look(
-            "alerts.all", lambda: doors.ask(status.list_alerts_async, is_open=False, limit=200)
+        found = await view.cached(
+            "alerts.all",
+            lambda: connections.run(status.list_alerts_async, is_open=False, limit=200),
         )
         return _incident_table(view, [from_alert(one) for one in found])
 
     async def channels() -> Markup:
-        found = await view.look("alerts.channels", lambda: doors.ask(status.list_channels_async), 5)
+        found = await view.cached(
+            "alerts.channels", lambda: connections.run(status.list_channels_async), 5
+        )
         return card(
             t("alert.channels"),
             table(
@@ -94,7 +99,7 @@ async def _alerts(view: View) -> None:
             lambda: view.act(
                 "alerts.ack",
                 "*",
-                lambda: doors.ask(operations.ack_async, None, by=view.session.account),
+                lambda: connections.run(operations.ack_async, None, by=view.session.account),
             ),
             is_danger=False,
         )
@@ -104,7 +109,7 @@ async def _alerts(view: View) -> None:
 
     async def acknowledge_one(key: str) -> None:
         by = view.session.account
-        await view.act("alerts.ack", key, lambda: doors.ask(operations.ack_async, key, by=by))
+        await view.act("alerts.ack", key, lambda: connections.run(operations.ack_async, key, by=by))
 
     view.on_row("ack", acknowledge_one)
     ui.html(

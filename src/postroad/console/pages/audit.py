@@ -29,9 +29,9 @@ async def audit_page(view: View) -> None:
     t, search, before = view.t, view.query("search"), view.place("before")
 
     async def listed() -> Markup:
-        page = await view.look(
+        page = await view.cached(
             ("audit", search, before),
-            lambda: view.house.accounts.audit(before, search=search or None),
+            lambda: view.context.accounts.audit(before, search=search or None),
         )
         following = (
             address("audit", search=search, before=page.next_before)

@@ -11,8 +11,8 @@ from psycopg.conninfo import conninfo_to_dict
 
 from postroad.bridge import operations, status
 from postroad.bridge.status import BridgeStatus
+from postroad.console.context import Context
 from postroad.console.frame import add_page
-from postroad.console.house import House
 from postroad.console.markup import (
     NOTHING,
     Column,
@@ -35,21 +35,21 @@ __all__ = ["add_bridge_pages", "bridges", "place_name"]
 VERBS = ("pause", "resume", "drain")
 
 
-def add_bridge_pages(house: House) -> None:
+def add_bridge_pages(context: Context) -> None:
     """Register the page."""
-    add_page(house, "/bridges", "bridges", "nav.bridges", _bridges)
+    add_page(context, "/bridges", "bridges", "nav.bridges", _bridges)
 
 
 async def bridges(view: View) -> Sequence[BridgeStatus]:
     """Return how all bridges stand, shared by all pages."""
-    addresses = view.house.rooms.bridge_addresses
+    addresses = view.context.components.bridge_addresses
     if addresses is None:
         return ()
-    return await view.look("bridges", lambda: status.status(addresses), 3)
+    return await view.cached("bridges", lambda: status.status(addresses), 3)
 
 
 async def _bridges(view: View) -> None:
-    addresses = view.house.rooms.bridge_addresses
+    addresses = view.context.components.bridge_addresses
 
     async def listed() -> Markup:
         return _bridge_table(view, await bridges(view))

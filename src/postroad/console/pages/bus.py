@@ -9,9 +9,9 @@ from nicegui import ui
 
 from postroad.bus import Consumer, ConsumerStatus
 from postroad.bus.browse import Selection
+from postroad.console.context import Context
 from postroad.console.frame import add_page
 from postroad.console.history import Point, posted_per_second
-from postroad.console.house import House
 from postroad.console.markup import (
     NOTHING,
     Column,
@@ -57,10 +57,10 @@ _SORTS = {
 }
 
 
-def add_bus_pages(house: House) -> None:
+def add_bus_pages(context: Context) -> None:
     """Register the pages."""
-    add_page(house, "/bus", "bus", "bus.title", _queues)
-    add_page(house, "/bus/queues/{queue}", "bus", "bus.queue_title", _queue)
+    add_page(context, "/bus", "bus", "bus.title", _queues)
+    add_page(context, "/bus/queues/{queue}", "bus", "bus.queue_title", _queue)
 
 
 def bus_tabs(view: View, shown: str) -> Markup:
@@ -110,7 +110,7 @@ async def _queues(view: View) -> None:
         post_button(view, None)
     await view.live(listed)
     with ui.element("div").classes("columns"):
-        history = view.house.history
+        history = view.context.history
         line_chart(
             view,
             t("bus.rates"),
@@ -205,7 +205,7 @@ def _queue_table(
                 rate(one.consumed_per_second),
                 t.age(one.oldest_age),
                 spark(
-                    [p.depth for p in view.house.history.of(one.queue, one.consumer)][-60:],
+                    [p.depth for p in view.context.history.of(one.queue, one.consumer)][-60:],
                     t("bus.depth"),
                 ),
             )
@@ -246,8 +246,8 @@ def _dead_link(one: ConsumerStatus) -> Markup | str:
 
 async def _queue(view: View) -> None:
     t, name = view.t, view.path("queue")
-    bus, history = view.house.bus, view.house.history
-    found = [one for one in await view.look("bus.queues", bus.queues) if one.queue == name]
+    bus, history = view.context.bus, view.context.history
+    found = [one for one in await view.cached("bus.queues", bus.queues) if one.queue == name]
     ui.html(crumbs((t("nav.bus"), address("bus")), (name, None)), sanitize=False)
     if not found:
         say_gone(t("bus.queue_gone"))
@@ -259,7 +259,7 @@ async def _queue(view: View) -> None:
         rows = [one for one in await view.status() if one.queue == name]
         settings = {
             one.consumer: one
-            for one in await view.look(("bus.consumers", name), lambda: bus.consumers(name), 10)
+            for one in await view.cached(("bus.consumers", name), lambda: bus.consumers(name), 10)
         }
         return joined(
             (

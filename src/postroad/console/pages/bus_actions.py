@@ -40,9 +40,9 @@ def post_button(view: View, queue: Queue | None) -> None:
     t = view.t
 
     async def open_form() -> None:
-        queues = {one.queue: one for one in await view.house.bus.queues()}
+        queues = {one.queue: one for one in await view.context.bus.queues()}
         if not queues:
-            view.tell(t("bus.no_queue"))
+            view.notify(t("bus.no_queue"))
             return
         fields: dict[str, Any] = {}
 
@@ -76,26 +76,26 @@ async def _post(view: View, queue: Queue, text: str, properties: str) -> bool:
         if given is not None and not isinstance(given, dict):
             raise WrongPayload("properties are names and texts", hint='{"STATE": "DONE"}')
     except (BusError, ValueError) as wrong:
-        view.tell(view.explain(wrong), BAD)
+        view.notify(view.explain(wrong), BAD)
         return False
     return await view.act(
-        "bus.post", queue.queue, lambda: operations.post(view.house.bus, queue.queue, data, given)
+        "bus.post", queue.queue, lambda: operations.post(view.context.bus, queue.queue, data, given)
     )
 
 
 def bulk_button(view: View, verb: operations.Verb, selection: Selection) -> None:
     """Offer to redrive, move or purge every message of a selection, after showing what matches."""
-    t, bus = view.t, view.house.bus
+    t, bus = view.t, view.context.bus
 
     async def open_dialog() -> None:
         count, is_complete = await _count(view, selection)
         if count == 0:
-            view.tell(t("common.nothing_found"))
+            view.notify(t("common.nothing_found"))
             return
         shown = number(count) if is_complete else t("common.more_than", count=number(count))
         destinations = await _destinations(view, selection.queue) if verb == "move" else []
         if verb == "move" and not destinations:
-            view.tell(t("bus.no_destination"))
+            view.notify(t("bus.no_destination"))
             return
         preview = await _preview(view, selection)
         fields: dict[str, Any] = {}
@@ -144,7 +144,7 @@ def bulk_button(view: View, verb: operations.Verb, selection: Selection) -> None
 async def _count(view: View, selection: Selection) -> tuple[int, bool]:
     """Count the messages of a selection; return whether that is all of them."""
     count = 0
-    async for iids in browse.matching(view.house.bus, selection, 10_000):
+    async for iids in browse.matching(view.context.bus, selection, 10_000):
         count += len(iids)
         if count >= MAX_COUNTED:
             return count, False
@@ -157,7 +157,7 @@ async def _preview(view: View, selection: Selection) -> Markup:
     place = None
     while len(first) < PREVIEW_ROWS:
         page = await browse.browse(
-            view.house.bus,
+            view.context.bus,
             selection.queue,
             selection.consumer,
             selection.state,
@@ -201,17 +201,17 @@ def _destination_field(view: View, destinations: list[str]) -> ui.select:
 
 
 async def _destinations(view: View, queue: str) -> list[str]:
-    listed = await view.house.bus.queues()
+    listed = await view.context.bus.queues()
     payload = next((one.payload for one in listed if one.queue == queue), "")
     return [one.queue for one in listed if one.payload == payload and one.queue != queue]
 
 
 async def message_buttons(view: View, queue: str, iid: str) -> None:
     """Offer to redrive, move or remove one message, each while that is possible."""
-    t, bus = view.t, view.house.bus
+    t, bus = view.t, view.context.bus
 
     async def copy(state: str | None = None) -> tuple[str, browse.State] | None:
-        found = await view.look(("bus.message", iid), lambda: browse.find(bus, iid))
+        found = await view.cached(("bus.message", iid), lambda: browse.find(bus, iid))
         return next((one[:2] for one in found if state in (None, one[1])), None)
 
     async def redrive() -> None:
@@ -237,7 +237,7 @@ async def message_buttons(view: View, queue: str, iid: str) -> None:
     async def move() -> None:
         destinations, found = await _destinations(view, queue), await copy()
         if found is None or not destinations:
-            view.tell(t("bus.no_destination" if found else "bus.message_gone"))
+            view.notify(t("bus.no_destination" if found else "bus.message_gone"))
             return
         fields: dict[str, Any] = {}
 

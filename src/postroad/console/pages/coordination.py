@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from postroad.console.context import Context
 from postroad.console.frame import add_page
-from postroad.console.house import House
 from postroad.console.markup import (
     NOTHING,
     Column,
@@ -38,11 +38,11 @@ STATES = (
 )  # fmt: skip
 
 
-def add_coordination_pages(house: House) -> None:
+def add_coordination_pages(context: Context) -> None:
     """Register the pages."""
-    add_page(house, "/coordination", "coordination", "nav.coordination", _overview)
+    add_page(context, "/coordination", "coordination", "nav.coordination", _overview)
     add_page(
-        house,
+        context,
         "/coordination/events/{event}",
         "coordination",
         "coordination.event_title",
@@ -51,13 +51,15 @@ def add_coordination_pages(house: House) -> None:
 
 
 async def _overview(view: View) -> None:
-    t, doors = view.t, coordinator(view)
-    if doors is None:
+    t, connections = view.t, coordinator(view)
+    if connections is None:
         say_gone(t("coordination.nothing"))
         return
 
     async def head() -> Markup:
-        found = await view.look("coordination.summary", lambda: doors.ask(status.summary), 5)
+        found = await view.cached(
+            "coordination.summary", lambda: connections.run(status.summary), 5
+        )
         events = sum(found.states.values())
         return joined(
             (
@@ -86,14 +88,14 @@ async def _overview(view: View) -> None:
     line_chart(
         view,
         t("coordination.lag"),
-        lambda: {name: list(points) for name, points in view.house.more.get("lag", {}).items()},
+        lambda: {name: list(points) for name, points in view.context.more.get("lag", {}).items()},
     )
     await show_list(
         view,
         FilteredList(
             ["coordination"],
             {"state": choice(t, t("common.state"), STATES, lambda one: t.state(one.lower()))},
-            lambda given, before, limit: doors.ask(
+            lambda given, before, limit: connections.run(
                 status.events,
                 state=given["state"],
                 entity=given["search"],

@@ -36,7 +36,7 @@ PAYLOADS_SHOWN = 50
 
 async def event_page(view: View) -> None:
     """Show one event."""
-    t, doors = view.t, coordinator(view)
+    t, connections = view.t, coordinator(view)
     event_id = view.number("event")
     ui.html(
         crumbs((t("nav.coordination"), address("coordination")), (str(event_id), None)),
@@ -44,19 +44,19 @@ async def event_page(view: View) -> None:
     )
 
     async def found() -> EventDetail | None:
-        if doors is None:
+        if connections is None:
             return None
         try:
-            return await view.look(
+            return await view.cached(
                 ("coordination.event", event_id),
-                lambda: doors.ask(status.event, event_id),
+                lambda: connections.run(status.event, event_id),
                 1,
             )
         except EventNotFound:
             return None
 
     first = await found()
-    if first is None or doors is None:
+    if first is None or connections is None:
         say_gone(t("coordination.event_gone"))
         return
 
@@ -73,7 +73,9 @@ async def event_page(view: View) -> None:
             t("coordination.retry"),
             t("coordination.retry_question"),
             lambda: view.act(
-                "coordination.retry", str(event_id), lambda: doors.ask(operations.retry, event_id)
+                "coordination.retry",
+                str(event_id),
+                lambda: connections.run(operations.retry, event_id),
             ),
             is_danger=False,
         )
@@ -87,7 +89,7 @@ async def event_page(view: View) -> None:
             lambda: view.act(
                 "coordination.cancel",
                 str(event_id),
-                lambda: doors.ask(operations.cancel, event_id, reason),
+                lambda: connections.run(operations.cancel, event_id, reason),
             ),
         )
 
@@ -104,9 +106,9 @@ async def event_page(view: View) -> None:
             await view.offer(button, is_open)
     await view.live(head)
     await view.live(phases)
-    writer = view.house.rooms.coordination.get("writer")
+    writer = view.context.components.coordination.get("writer")
     if writer is not None:
-        payloads = await writer.ask(status.payloads, event_id, limit=PAYLOADS_SHOWN)
+        payloads = await writer.run(status.payloads, event_id, limit=PAYLOADS_SHOWN)
         ui.html(_images(view, payloads), sanitize=False)
 
 

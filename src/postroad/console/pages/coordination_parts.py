@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from postroad.console.doors import Doors
+from postroad.console.connections import Connections
 from postroad.console.markup import (
     Markup,
     element,
@@ -21,18 +21,18 @@ LAG_POINTS = 300
 TONES = {"Committed": "good", "Canceled": "bad", "Canceling": "bad"}
 
 
-def coordinator(view: View) -> Doors | None:
+def coordinator(view: View) -> Connections | None:
     """Return the way to the Coordinator's database; None where the room is not there."""
-    return view.house.rooms.coordination.get("coordinator")
+    return view.context.components.coordination.get("coordinator")
 
 
 async def readers(view: View) -> Sequence[ReaderStatus]:
     """Return how far the readers are, shared by all pages; remembered for the chart."""
-    doors = coordinator(view)
-    if doors is None:
+    connections = coordinator(view)
+    if connections is None:
         return ()
-    found = await view.look("coordination.readers", lambda: doors.ask(status.readers))
-    history: dict[str, deque[tuple[datetime, float]]] = view.house.more.setdefault("lag", {})
+    found = await view.cached("coordination.readers", lambda: connections.run(status.readers))
+    history: dict[str, deque[tuple[datetime, float]]] = view.context.more.setdefault("lag", {})
     now = datetime.now(UTC)
     for one in found:
         points = history.setdefault(one.reader, deque(maxlen=LAG_POINTS))
@@ -43,10 +43,12 @@ async def readers(view: View) -> Sequence[ReaderStatus]:
 
 async def newest_position(view: View) -> int:
     """Return the place of the newest event, shared by all pages; 0 where there is none."""
-    doors = coordinator(view)
-    if doors is None:
+    connections = coordinator(view)
+    if connections is None:
         return 0
-    found = await view.look("coordination.newest", lambda: doors.ask(status.events, limit=1))
+    found = await view.cached(
+        "coordination.newest", lambda: connections.run(status.events, limit=1)
+    )
     return found[0].position if found else 0
 
 

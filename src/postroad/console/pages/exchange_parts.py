@@ -15,20 +15,24 @@ from postroad.console.markup import (
 from postroad.console.parts.lists import tabs
 from postroad.console.view import View
 from postroad.exchange import status
+from postroad.exchange.resources import DATABASES
 
 __all__ = ["databases", "exchange_tabs", "process_link", "traffic"]
 
 
-async def databases(view: View) -> Sequence[Mapping[str, Any]]:
+async def databases(view: View) -> Sequence[dict[str, Any]]:
     """Return the databases and what lies in them, shared by all pages."""
-    doors = view.house.doors
-    return await view.look("exchange.databases", lambda: doors.ask_blocking(status.databases))
+    connections = view.context.connections
+    page = await view.cached(
+        "exchange.databases", lambda: connections.run(DATABASES.page, limit=1000)
+    )
+    return page.rows
 
 
 async def traffic(view: View) -> Mapping[str, Mapping[str, Any]]:
     """Return what comes in and goes out by database, shared by all pages."""
-    doors = view.house.doors
-    found = await view.look("exchange.traffic", lambda: doors.ask_blocking(status.traffic))
+    connections = view.context.connections
+    found = await view.cached("exchange.traffic", lambda: connections.run(status.traffic))
     return {one["id"]: one for one in found}
 
 
@@ -45,8 +49,8 @@ def exchange_tabs(view: View, shown: str) -> Markup:
 
 
 def process_link(view: View, process: str | None, state: str | None) -> Markup | str:
-    """Lead to a process by the word for its state."""
-    if process is None or state is None:
+    """Link a process by its state, or by its id without one."""
+    if process is None:
         return NOTHING
-    word = badge(view.t.state(state.lower()), state.lower())
+    word = badge(view.t.state(state.lower()), state.lower()) if state else process[:13]
     return link(word, address("exchange", "processes", process))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -13,10 +13,8 @@ from postroad.console.markup import (
     Column,
     Markup,
     address,
-    badge,
     card,
     element,
-    facts,
     joined,
     link,
     moment,
@@ -24,18 +22,14 @@ from postroad.console.markup import (
     table,
 )
 from postroad.console.pages.graphs import live_graph
-from postroad.console.parts.dialogs import (
-    action_button,
-    confirm,
-)
 from postroad.console.parts.listing import say_gone
 from postroad.console.parts.lists import crumbs, empty
+from postroad.console.parts.resources import action_buttons, detail_facts, read_row
 from postroad.console.view import View
-from postroad.exchange import operations, status
+from postroad.exchange.resources import PROCESSES, RELEASE, RESOLVE
 
 __all__ = ["process_page"]
 
-ENDED = {"DONE", "ABORTED", "CANCELLED"}
 _ARROWS = (
     ("STARTED", "READY_TO_COMMIT"),
     ("READY_TO_COMMIT", "CLEANUP"),
@@ -52,34 +46,32 @@ _ARROWS = (
 
 async def process_page(view: View) -> None:
     """Show one process."""
-    t, doors = view.t, view.house.doors
+    t, connections = view.t, view.context.connections
     process = view.path("process")
 
-    async def found() -> dict[str, Any] | None:
-        return await view.look(
-            ("exchange.process", process), lambda: doors.ask_blocking(status.process, process), 1
-        )
-
-    first = await found()
+    first = await read_row(view, connections, PROCESSES, process)
     ui.html(crumbs((t("nav.exchange"), address("exchange")), (process, None)), sanitize=False)
     if first is None:
         say_gone(t("exchange.process_gone"))
         return
 
     async def again() -> dict[str, Any]:
-        return await found() or first
+        return await read_row(view, connections, PROCESSES, process) or first
 
     async def head() -> Markup:
         one = await again()
-        return joined((_facts(view, one), _timeline(view, one["history"])))
+        shown = detail_facts(view, PROCESSES, one, t("exchange.process"))
+        return joined((shown, _timeline(view, one["history"])))
 
     async def files() -> Markup:
         return card(t("exchange.files"), _file_table(view, (await again())["files"]))
 
-    async def is_open() -> bool:
-        return (await again())["state"] not in ENDED
-
-    await _end_buttons(view, process, is_open)
+    outcomes = [
+        (RESOLVE, {"outcome": "COMMITTED"}, t("exchange.it_committed")),
+        (RESOLVE, {"outcome": "ABORTED"}, t("exchange.it_aborted")),
+        (RELEASE, {}, ""),
+    ]
+    await action_buttons(view, connections, outcomes, again)
     with ui.element("section").classes("card"):
         graph = live_graph(_diagram(view, first["state"], _passed(first)), t("exchange.diagram"))
 
@@ -117,25 +109,6 @@ def _diagram(view: View, state: str, passed: Sequence[str]) -> str:
 
 def _passed(process: Mapping[str, Any]) -> list[str]:
     return [step["state"] for step in process["history"]]
-
-
-def _facts(view: View, one: Mapping[str, Any]) -> Markup:
-    t = view.t
-    return card(
-        t("exchange.process"),
-        facts(
-            [
-                (t("exchange.database"), one["database"]),
-                (t("exchange.owner"), one["owner"]),
-                (t("common.state"), badge(t.state(one["state"].lower()), one["state"].lower())),
-                (t("exchange.outcome"), _word(view, one["outcome"])),
-                (t("exchange.started"), _at(one["started_at"])),
-                (t("exchange.ready"), _at(one["ready_at"])),
-                (t("exchange.ended"), _at(one["ended_at"])),
-                (t("bus.error"), one["error"] or NOTHING),
-            ]
-        ),
-    )
 
 
 def _at(text: str | None) -> Markup | str:
@@ -186,50 +159,6 @@ def _file_table(view: View, found: Sequence[Mapping[str, Any]]) -> Markup:
         label=t("exchange.files"),
         empty=empty(t("exchange.no_file")),
     )
-
-
-async def _end_buttons(view: View, process: str, is_open: Callable[[], Awaitable[bool]]) -> None:
-    """Offer to end a process by hand while it is open: committed, aborted, or released."""
-    t, doors = view.t, view.house.doors
-    by = f"{view.session.account} (console)"
-
-    def settle(outcome: str) -> Any:
-        async def ask() -> None:
-            async def act() -> str:
-                answer = await doors.ask_blocking(operations.resolve, process, outcome, by=by)
-                return str(answer["status"])
-
-            await confirm(
-                view,
-                t("exchange.resolve"),
-                t("exchange.resolve_question", process=process, outcome=outcome),
-                lambda: view.act("exchange.resolve", process, act, detail={"outcome": outcome}),
-            )
-
-        return ask
-
-    async def let_go() -> None:
-        async def act() -> str:
-            return str((await doors.ask_blocking(operations.release, process, by=by))["status"])
-
-        await confirm(
-            view,
-            t("exchange.release"),
-            t("exchange.release_question"),
-            lambda: view.act("exchange.release", process, act),
-        )
-
-    with ui.element("div").classes("row"):
-        for button in (
-            action_button(
-                view, t("exchange.it_committed"), settle("COMMITTED"), test="resolve-committed"
-            ),
-            action_button(
-                view, t("exchange.it_aborted"), settle("ABORTED"), test="resolve-aborted"
-            ),
-            action_button(view, t("exchange.release"), let_go, test="release", is_danger=True),
-        ):
-            await view.offer(button, is_open)
 
 
 def _word(view: View, state: str | None) -> str:

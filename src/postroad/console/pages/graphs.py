@@ -11,8 +11,8 @@ from postroad.bus import AsyncSagas, SagaStep, operations
 from postroad.bus import browse as looking
 from postroad.bus.browse import SagaRow, Wait
 from postroad.bus.saga_picture import mermaid
+from postroad.console.context import Context
 from postroad.console.frame import add_page
-from postroad.console.house import House
 from postroad.console.markup import (
     NOTHING,
     Column,
@@ -38,11 +38,11 @@ __all__ = ["add_graph_pages", "live_graph"]
 SAGA_STATES = ("running", "compensating", "stuck", "completed", "compensated")
 
 
-def add_graph_pages(house: House) -> None:
+def add_graph_pages(context: Context) -> None:
     """Register the pages."""
-    add_page(house, "/bus/waiting", "bus", "bus.waiting", _waiting)
-    add_page(house, "/bus/sagas", "sagas", "saga.title", _sagas)
-    add_page(house, "/bus/sagas/{saga_id}", "sagas", "saga.one_title", _saga)
+    add_page(context, "/bus/waiting", "bus", "bus.waiting", _waiting)
+    add_page(context, "/bus/sagas", "sagas", "saga.title", _sagas)
+    add_page(context, "/bus/sagas/{saga_id}", "sagas", "saga.one_title", _saga)
 
 
 def live_graph(first: str, label: str) -> ui.mermaid:
@@ -89,10 +89,10 @@ def _waiting_graph(waits: Sequence[Wait]) -> str:
 
 
 async def _waiting(view: View) -> None:
-    t, bus = view.t, view.house.bus
+    t, bus = view.t, view.context.bus
 
     async def found() -> Sequence[Wait]:
-        return await view.look("bus.waits", lambda: looking.waits(bus, limit=60))
+        return await view.cached("bus.waits", lambda: looking.waits(bus, limit=60))
 
     async def listed() -> Markup:
         return sortable(
@@ -135,7 +135,7 @@ async def _waiting(view: View) -> None:
 
 
 async def _sagas(view: View) -> None:
-    t, bus = view.t, view.house.bus
+    t, bus = view.t, view.context.bus
     state = view.query("state") if view.query("state") in SAGA_STATES else None
     ui.html(
         tabs(
@@ -204,11 +204,11 @@ def _step_message(one: SagaStep) -> tuple[Markup | str, Markup | str]:
 
 
 async def _saga(view: View) -> None:
-    t, bus = view.t, view.house.bus
+    t, bus = view.t, view.context.bus
     saga_id = view.number("saga_id")
 
     async def found() -> list[SagaStep]:
-        return await view.look(("bus.saga", saga_id), lambda: AsyncSagas(bus).status(saga_id), 1)
+        return await view.cached(("bus.saga", saga_id), lambda: AsyncSagas(bus).status(saga_id), 1)
 
     steps = await found()
     ui.html(

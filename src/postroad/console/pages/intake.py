@@ -7,8 +7,8 @@ from typing import Any
 
 from nicegui import ui
 
+from postroad.console.context import Context
 from postroad.console.frame import add_page
-from postroad.console.house import House
 from postroad.console.markup import (
     Column,
     Markup,
@@ -41,17 +41,17 @@ LANES = (
 LANE_ITEMS = 5
 
 
-def add_intake_pages(house: House) -> None:
+def add_intake_pages(context: Context) -> None:
     """Register the pages."""
-    add_page(house, "/intake", "intake", "nav.intake", _pipeline)
-    add_page(house, "/intake/servers", "intake", "intake.servers", servers_page)
-    add_page(house, "/intake/servers/{server}", "intake", "intake.server_title", server_page)
-    add_page(house, "/intake/files", "intake", "intake.files", files_page)
-    add_page(house, "/intake/files/{file}", "intake", "intake.file_title", file_page)
+    add_page(context, "/intake", "intake", "nav.intake", _pipeline)
+    add_page(context, "/intake/servers", "intake", "intake.servers", servers_page)
+    add_page(context, "/intake/servers/{server}", "intake", "intake.server_title", server_page)
+    add_page(context, "/intake/files", "intake", "intake.files", files_page)
+    add_page(context, "/intake/files/{file}", "intake", "intake.file_title", file_page)
 
 
 async def _pipeline(view: View) -> None:
-    t, doors = view.t, view.house.doors
+    t, connections = view.t, view.context.connections
 
     async def lanes() -> Markup:
         counted = await counts(view)
@@ -65,11 +65,15 @@ async def _pipeline(view: View) -> None:
                        aria_label=t("intake.pipeline"))  # fmt: skip
 
     async def transfers() -> Markup:
-        found = await view.look("intake.transfers", lambda: doors.ask_blocking(status.transfers), 1)
+        found = await view.cached(
+            "intake.transfers", lambda: connections.run_blocking(status.transfers), 1
+        )
         return card(t("intake.transfers"), _transfer_table(view, found))
 
     async def stores() -> Markup:
-        found = await view.look("intake.stores", lambda: doors.ask_blocking(status.stores), 5)
+        found = await view.cached(
+            "intake.stores", lambda: connections.run_blocking(status.stores), 5
+        )
         wrong = [one for one in found if one["failures"]]
         return joined(
             element("p", f"{one['store']}: {one['problem']}", class_="danger", role="alert")
@@ -83,10 +87,10 @@ async def _pipeline(view: View) -> None:
 
 
 async def _latest(view: View, state: str) -> Sequence[Mapping[str, Any]]:
-    doors = view.house.doors
-    return await view.look(
+    connections = view.context.connections
+    return await view.cached(
         ("intake.lane", state),
-        lambda: doors.ask_blocking(status.files, status=state, limit=LANE_ITEMS),
+        lambda: connections.run_blocking(status.files, status=state, limit=LANE_ITEMS),
     )
 
 

@@ -40,7 +40,7 @@ ENDED = {"completed", "vanished", "superseded", "skipped"}
 
 async def files_page(view: View) -> None:
     """List files."""
-    t, doors = view.t, view.house.doors
+    t, connections = view.t, view.context.connections
     names = [one["name"] for one in await servers(view)]
     ui.html(intake_tabs(view, "files"), sanitize=False)
     await show_list(
@@ -51,7 +51,7 @@ async def files_page(view: View) -> None:
                 "status": choice(t, t("common.state"), FILE_STATUSES, t.state),
                 "server": choice(t, t("intake.server"), names),
             },
-            lambda given, before, limit: doors.ask_blocking(
+            lambda given, before, limit: connections.run_blocking(
                 status.files,
                 status=given["status"],
                 server=given["server"],
@@ -99,12 +99,12 @@ def _file_table(view: View, found: Sequence[Mapping[str, Any]]) -> Markup:
 
 async def file_page(view: View) -> None:
     """Show one file with its history."""
-    t, doors = view.t, view.house.doors
+    t, connections = view.t, view.context.connections
     file_id = view.number("file")
 
     async def found() -> Mapping[str, Any] | None:
         try:
-            return await doors.ask_blocking(status.file, file_id)
+            return await connections.run_blocking(status.file, file_id)
         except FileNotFound:
             return None
 
@@ -124,7 +124,7 @@ async def file_page(view: View) -> None:
     def act(verb: str, do: Callable[..., Any]) -> Callable[[], Awaitable[None]]:
         async def ask() -> None:
             async def run() -> int:
-                return len(await doors.ask_blocking(do, [file_id]))
+                return len(await connections.run_blocking(do, [file_id]))
 
             await confirm(
                 view,
@@ -141,7 +141,7 @@ async def file_page(view: View) -> None:
 
     async def shown() -> Markup:
         one = await found() or first
-        history = await doors.ask_blocking(status.history, file_id)
+        history = await connections.run_blocking(status.history, file_id)
         steps = [
             element(
                 "li",

@@ -27,7 +27,9 @@ def bar(done: int | None, total: int | None) -> Markup:
 
 async def counts(view: View) -> Mapping[str, int]:
     """Return how many files have each status, shared by all pages."""
-    return await view.look("intake.counts", lambda: view.house.doors.ask_blocking(status.counts))
+    return await view.cached(
+        "intake.counts", lambda: view.context.connections.run_blocking(status.counts)
+    )
 
 
 def intake_tabs(view: View, shown: str) -> Markup:
@@ -45,4 +47,6 @@ def intake_tabs(view: View, shown: str) -> Markup:
 
 async def servers(view: View) -> Sequence[Mapping[str, Any]]:
     """Return all servers, shared by all pages."""
-    return await view.look("intake.servers", lambda: view.house.doors.ask_blocking(status.servers))
+    return await view.cached(
+        "intake.servers", lambda: view.context.connections.run_blocking(status.servers)
+    )

@@ -117,7 +117,7 @@ async def _edit(view: View, existing: Mapping[str, Any] | None) -> None:
     async def submit() -> bool:
         values: dict[str, Any] = {name: str(fields[name].value).strip() for name in labels}
         if not values["port"].isdigit() or not 0 < int(values["port"]) < 65536:
-            view.tell(t("intake.port_invalid"), BAD)
+            view.notify(t("intake.port_invalid"), BAD)
             return False
         values["port"] = int(values["port"])
         values["host_key"] = str(fields["host_key"].value or "").strip() or None
@@ -125,18 +125,18 @@ async def _edit(view: View, existing: Mapping[str, Any] | None) -> None:
         password, key = (str(fields[name].value or "") or None for name in ("password", "key"))
         if existing:
             values = {name: value for name, value in values.items() if value != existing[name]}
-        vault, saved = view.house.rooms.vault, ""
+        vault, saved = view.context.components.vault, ""
 
         async def save() -> str:
             nonlocal saved
-            doors = view.house.doors
+            connections = view.context.connections
             if existing:
                 given = Credentials(password=password, private_key=key) if password or key else None
-                made = await doors.ask_blocking(
+                made = await connections.run_blocking(
                     operations.change_server, vault, existing["id"], values, given
                 )
             else:
-                made = await doors.ask_blocking(
+                made = await connections.run_blocking(
                     operations.create_server,
                     vault,
                     Credentials(password=password, private_key=key),
@@ -162,11 +162,11 @@ async def _edit(view: View, existing: Mapping[str, Any] | None) -> None:
 
 async def server_page(view: View) -> None:
     """Show one server and what can be done with it."""
-    t, doors, name = view.t, view.house.doors, view.path("server")
+    t, connections, name = view.t, view.context.connections, view.path("server")
 
     async def found() -> Mapping[str, Any] | None:
         try:
-            return await doors.ask_blocking(status.server, name)
+            return await connections.run_blocking(status.server, name)
         except ServerNotFound:
             return None
 
@@ -186,7 +186,7 @@ async def server_page(view: View) -> None:
     def act(verb: str, do: Callable[..., Any]) -> Callable[[], Awaitable[None]]:
         async def ask() -> None:
             async def run() -> str:
-                await doors.ask_blocking(do, name)
+                await connections.run_blocking(do, name)
                 return verb
 
             await view.act(f"intake.{verb}", name, run)
@@ -198,7 +198,7 @@ async def server_page(view: View) -> None:
 
     async def delete() -> None:
         async def run() -> str:
-            await doors.ask_blocking(operations.delete_server, name)
+            await connections.run_blocking(operations.delete_server, name)
             ui.navigate.to(address("intake", "servers").removeprefix(PREFIX))
             return name
 
@@ -210,7 +210,7 @@ async def server_page(view: View) -> None:
         )
 
     async def test() -> None:
-        try_server = view.house.rooms.try_server
+        try_server = view.context.components.try_server
         if try_server is None:
             return
 

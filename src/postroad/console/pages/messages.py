@@ -11,9 +11,9 @@ from starlette.responses import PlainTextResponse, Response
 from postroad.bus import BusError
 from postroad.bus import browse as looking
 from postroad.bus.browse import STATES, BrowsedMessage, Selection, State
+from postroad.console.context import Context
 from postroad.console.frame import add_page
 from postroad.console.gate import PREFIX
-from postroad.console.house import House
 from postroad.console.markup import (
     NOTHING,
     Column,
@@ -53,15 +53,15 @@ SHOWN_CHARACTERS = 160
 MAX_CHARACTERS = 1_000_000_000
 
 
-def add_message_pages(house: House) -> None:
+def add_message_pages(context: Context) -> None:
     """Register the pages."""
-    add_page(house, "/bus/queues/{queue}/messages", "bus", "bus.messages_title", _messages)
-    add_page(house, "/bus/messages/{iid}", "bus", "bus.message_title", _message)
-    add_page(house, "/bus/dead", "bus", "bus.dead", _dead)
+    add_page(context, "/bus/queues/{queue}/messages", "bus", "bus.messages_title", _messages)
+    add_page(context, "/bus/messages/{iid}", "bus", "bus.message_title", _message)
+    add_page(context, "/bus/dead", "bus", "bus.dead", _dead)
 
 
 async def _messages(view: View) -> None:
-    t, bus, queue = view.t, view.house.bus, view.path("queue")
+    t, bus, queue = view.t, view.context.bus, view.path("queue")
     consumer = view.query("consumer") or "default"
     state: State = next((one for one in STATES if one == view.query("state")), "ready")
     search, place, is_latest = (
@@ -223,7 +223,7 @@ async def _message(view: View) -> None:
     queue = iid.partition(".")[0]
 
     async def copies() -> Markup:
-        found = await view.look(("bus.message", iid), lambda: looking.find(view.house.bus, iid))
+        found = await view.cached(("bus.message", iid), lambda: looking.find(view.context.bus, iid))
         if not found:
             return gone(t("bus.message_gone"), t("bus.message_gone_advice"))
         shown = found[0][2]
@@ -315,14 +315,14 @@ def _size(view: View, one: BrowsedMessage) -> Markup:
     )
 
 
-def data_router(house: House) -> APIRouter:
+def data_router(context: Context) -> APIRouter:
     """Return the route that serves the whole payload of a message as a file."""
     router = APIRouter(prefix=PREFIX, include_in_schema=False)
 
     @router.get("/bus/data/{iid}")
     async def data(iid: str) -> Response:
         try:
-            found = await looking.find(house.bus, iid, MAX_CHARACTERS)
+            found = await looking.find(context.bus, iid, MAX_CHARACTERS)
         except BusError:
             found = []
         if not found:
@@ -334,10 +334,10 @@ def data_router(house: House) -> APIRouter:
 
 
 async def _dead(view: View) -> None:
-    t, bus = view.t, view.house.bus
+    t, bus = view.t, view.context.bus
 
     async def reasons() -> Markup:
-        found = await view.look("bus.reasons", lambda: looking.dead_reasons(bus))
+        found = await view.cached("bus.reasons", lambda: looking.dead_reasons(bus))
         return sortable(
             view,
             "reasons",

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from nicegui import ui
 
 from postroad.bus import ConsumerStatus
+from postroad.console.context import Context
 from postroad.console.frame import add_page
 from postroad.console.history import posted_per_second
-from postroad.console.house import House
 from postroad.console.incidents import Incident, incidents
 from postroad.console.markup import (
     Markup,
@@ -23,7 +23,7 @@ from postroad.console.markup import (
     number,
     rate,
 )
-from postroad.console.pages.house import service_table
+from postroad.console.pages.administration import service_table
 from postroad.console.pages.road import road_of
 from postroad.console.parts.lists import empty, figures, severity_badge
 from postroad.console.roadmap import Map, draw
@@ -36,9 +36,9 @@ __all__ = ["add_overview_page"]
 MAX_INCIDENTS = 8
 
 
-def add_overview_page(house: House) -> None:
+def add_overview_page(context: Context) -> None:
     """Register the page."""
-    add_page(house, "/", "overview", "overview.title", _overview)
+    add_page(context, "/", "overview", "overview.title", _overview)
 
 
 async def _overview(view: View) -> None:

@@ -23,9 +23,9 @@ PARTNERS, ROOMS, PLACES, RECEIVERS = range(4)
 async def road_of(view: View) -> Map:
     """Put what is known of all rooms on the map. Read-only, from looks that are shared."""
     t = view.t
-    titles = ("overview.partners", "overview.rooms", "overview.places", "overview.receivers")
+    titles = ("overview.partners", "overview.components", "overview.places", "overview.receivers")
     road = Map([t(title) for title in titles], unit=t("unit.per_second"))
-    rates: Rates = view.house.more.setdefault("rates", Rates())
+    rates: Rates = view.context.more.setdefault("rates", Rates())
     rooms: tuple[tuple[str, Callable[[View, Map, Rates], Awaitable[None]]], ...] = (
         ("postroad.exchange", _exchange),
         ("postroad.intake", _intake),

@@ -83,7 +83,7 @@ async def listing(
     tells whether there is a next page. `kept` is the filter, by its names in the address.
     """
     before = view.place("before")
-    found = await view.look((*place, *kept.values(), before), lambda: load(before, PAGE_ROWS + 1))
+    found = await view.cached((*place, *kept.values(), before), lambda: load(before, PAGE_ROWS + 1))
     page = found[:PAGE_ROWS]
     has_more = len(found) > PAGE_ROWS
     following = address(*place, **kept, before=key(page[-1])) if has_more else None

@@ -37,4 +37,5 @@ functions/replay.sql
 functions/routes.sql
 functions/looks.sql
 views/processes.sql
+views/lists.sql
 grants.sql

@@ -14,12 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field
 __all__ = [
     "Accepted",
     "Acknowledged",
-    "ClientShown",
-    "DatabaseShown",
     "Health",
     "MessageStatus",
     "Prepared",
-    "ProcessListed",
     "ProcessShown",
     "Renewed",
     "ReplyWaiting",
@@ -291,65 +288,6 @@ class ProcessShown(_Answer):
     received: list[str]
     replies: list[ReplyShown]
     history: list[Step]
-
-
-class ProcessListed(_Answer):
-    """One process in a list."""
-
-    number: int
-    id: str
-    database: str
-    recipient: str
-    owner: str
-    state: State
-    outcome: Literal["COMMITTED", "ABORTED"] | None
-    started_at: datetime
-    ready_at: datetime | None
-    ended_at: datetime | None
-    expires_at: datetime | None
-    error: str | None
-    tries: int
-    files: int
-    replies: int
-
-
-class DatabaseShown(_Answer):
-    """A database and the number of its messages by state."""
-
-    id: str
-    resolution: Literal["marker", "manual"]
-    """How processes in doubt are resolved."""
-    policy: str | None
-    queued: int
-    leased: int
-    deferred: int
-    parked: int
-    in_doubt: int
-    replies: int
-    oldest_at: datetime | None
-    process: str | None
-    """The open process, if there is one."""
-    process_state: State | None
-    committed_seq: int | None
-    """The highest marker that was committed."""
-    restored_at: datetime | None
-    created_at: datetime
-
-
-class ClientShown(_Answer):
-    """A client without its secret."""
-
-    model_config = ConfigDict(extra="allow", use_attribute_docstrings=True)
-
-    id: str
-    is_admin: bool
-    databases: list[str] | None
-    """Databases that it has rights on; null for all."""
-    recipients: list[str]
-    """Other mailboxes that it may fetch for."""
-    may_send: bool
-    may_take: bool
-    created_at: datetime
 
 
 class Requeued(_Answer):

@@ -8,18 +8,18 @@ import psycopg
 from prometheus_client.core import GaugeMetricFamily, Metric
 from psycopg_pool import PoolTimeout
 
-from postroad.console.house import House
+from postroad.console.context import Context
 from postroad.console.pages import is_there
 from postroad.postgres.errors import DatabaseUnavailable
 
-__all__ = ["room_metrics"]
+__all__ = ["component_metrics"]
 
 AGE_SECONDS = 5.0
 
 
-async def room_metrics(house: House) -> list[Metric]:
+async def component_metrics(context: Context) -> list[Metric]:
     """Collect what all rooms have to tell."""
-    rooms: tuple[tuple[str, Callable[[House], Awaitable[list[Metric]]]], ...] = (
+    rooms: tuple[tuple[str, Callable[[Context], Awaitable[list[Metric]]]], ...] = (
         ("postroad.alerts", _alerts),
         ("postroad.exchange", _exchange),
         ("postroad.intake", _intake),
@@ -30,17 +30,19 @@ async def room_metrics(house: House) -> list[Metric]:
     for package, collect in rooms:
         if is_there(package):
             try:
-                found += await collect(house)
+                found += await collect(context)
             except (psycopg.Error, PoolTimeout, OSError, DatabaseUnavailable):
                 continue
     return found
 
 
-async def _alerts(house: House) -> list[Metric]:
+async def _alerts(context: Context) -> list[Metric]:
     from postroad.alerts import status
 
-    opened = await house.looks.get(
-        "alerts.open", lambda: house.doors.ask(status.list_alerts_async, limit=200), AGE_SECONDS
+    opened = await context.cache.get(
+        "alerts.open",
+        lambda: context.connections.run(status.list_alerts_async, limit=200),
+        AGE_SECONDS,
     )
     family = GaugeMetricFamily("postroad_alerts_open", "Open alerts.", labels=["severity"])
     for severity in ("info", "warning", "error", "critical"):
@@ -48,11 +50,13 @@ async def _alerts(house: House) -> list[Metric]:
     return [family]
 
 
-async def _exchange(house: House) -> list[Metric]:
-    from postroad.exchange import status
+async def _exchange(context: Context) -> list[Metric]:
+    from postroad.exchange.resources import DATABASES
 
-    databases = await house.looks.get(
-        "exchange.databases", lambda: house.doors.ask_blocking(status.databases), AGE_SECONDS
+    page = await context.cache.get(
+        "exchange.databases",
+        lambda: context.connections.run(DATABASES.page, limit=1000),
+        AGE_SECONDS,
     )
     words = {
         "queued": "Messages that wait for an instance of the ERP.",
@@ -65,17 +69,17 @@ async def _exchange(house: House) -> list[Metric]:
     for name, text in words.items():
         unit = "processes" if name == "in_doubt" else "messages"
         family = GaugeMetricFamily(f"postroad_exchange_{name}_{unit}", text, labels=["database"])
-        for one in databases:
+        for one in page.rows:
             family.add_metric([one["id"]], one[name])
         families.append(family)
     return list(families)
 
 
-async def _intake(house: House) -> list[Metric]:
+async def _intake(context: Context) -> list[Metric]:
     from postroad.intake import status
 
-    counts = await house.looks.get(
-        "intake.counts", lambda: house.doors.ask_blocking(status.counts), AGE_SECONDS
+    counts = await context.cache.get(
+        "intake.counts", lambda: context.connections.run_blocking(status.counts), AGE_SECONDS
     )
     family = GaugeMetricFamily("postroad_intake_files", "Files by status.", labels=["status"])
     for name, count in counts.items():
@@ -83,14 +87,14 @@ async def _intake(house: House) -> list[Metric]:
     return [family]
 
 
-async def _coordination(house: House) -> list[Metric]:
+async def _coordination(context: Context) -> list[Metric]:
     from postroad.coordination import status
 
-    doors = house.rooms.coordination.get("coordinator")
-    if doors is None:
+    connections = context.components.coordination.get("coordinator")
+    if connections is None:
         return []
-    readers = await house.looks.get(
-        "coordination.readers", lambda: doors.ask(status.readers), AGE_SECONDS
+    readers = await context.cache.get(
+        "coordination.readers", lambda: connections.run(status.readers), AGE_SECONDS
     )
     behind = GaugeMetricFamily(
         "postroad_coordination_behind_events", "Events that a reader lacks.", labels=["reader"]
@@ -104,13 +108,13 @@ async def _coordination(house: House) -> list[Metric]:
     return [behind, parked]
 
 
-async def _bridges(house: House) -> list[Metric]:
+async def _bridges(context: Context) -> list[Metric]:
     from postroad.bridge import status
 
-    addresses = house.rooms.bridge_addresses
+    addresses = context.components.bridge_addresses
     if addresses is None:
         return []
-    found = await house.looks.get("bridges", lambda: status.status(addresses), AGE_SECONDS)
+    found = await context.cache.get("bridges", lambda: status.status(addresses), AGE_SECONDS)
     lag = GaugeMetricFamily(
         "postroad_bridge_lag_messages", "Messages that wait to cross.", labels=["bridge"]
     )

@@ -20,7 +20,7 @@ from typing import Any, TypeVar, cast
 
 from postroad.clock import SYSTEM_CLOCK, Clock
 
-__all__ = ["Looks"]
+__all__ = ["Cache"]
 
 T = TypeVar("T")
 
@@ -32,23 +32,23 @@ MAX_KEPT = 500
 
 
 @dataclass
-class _Look:
+class _Entry:
     value: Any = None
     taken_at: float | None = None
     loaded_at: datetime | None = None
     failure: Exception | None = None
     failed_at: float = 0.0
-    # Of the last two looks.
+    # Of the last two entries.
     costs_seconds: tuple[float, ...] = ()
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-class Looks:
+class Cache:
     """Values by key, loaded once for all who ask at the same time."""
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
-        self._looks: dict[object, _Look] = {}
+        self._entries: dict[object, _Entry] = {}
 
     async def get(
         self,
@@ -63,57 +63,57 @@ class Looks:
         With `is_strict` the value is never older, however slow the database is: permissions.
         Raises what `load` raises; a failure is cached for a second.
         """
-        look = self._looks.setdefault(key, _Look())
-        if not self._is_fresh(look, age_seconds, is_strict=is_strict):
-            if not is_strict and look.lock.locked() and look.taken_at is not None:
-                return cast("T", look.value)
-            async with look.lock:
-                if not self._is_fresh(look, age_seconds, is_strict=is_strict):
-                    await self._take(look, load)
-        if len(self._looks) > MAX_KEPT:
+        entry = self._entries.setdefault(key, _Entry())
+        if not self._is_fresh(entry, age_seconds, is_strict=is_strict):
+            if not is_strict and entry.lock.locked() and entry.taken_at is not None:
+                return cast("T", entry.value)
+            async with entry.lock:
+                if not self._is_fresh(entry, age_seconds, is_strict=is_strict):
+                    await self._take(entry, load)
+        if len(self._entries) > MAX_KEPT:
             self._forget_oldest()
-        return cast("T", look.value)
+        return cast("T", entry.value)
 
-    async def _take(self, look: _Look, load: Callable[[], Awaitable[Any]]) -> None:
+    async def _take(self, entry: _Entry, load: Callable[[], Awaitable[Any]]) -> None:
         begun = self._clock.monotonic()
-        if look.failure is not None and begun - look.failed_at < FAILED_AGE_SECONDS:
+        if entry.failure is not None and begun - entry.failed_at < FAILED_AGE_SECONDS:
             # Who asks again at once would only wait for the same failure.
-            raise look.failure
+            raise entry.failure
         try:
-            look.value = await load()
+            entry.value = await load()
         except Exception as failure:
-            look.failure, look.failed_at = failure, self._clock.monotonic()
+            entry.failure, entry.failed_at = failure, self._clock.monotonic()
             raise
-        look.failure = None
-        look.taken_at, look.loaded_at = self._clock.monotonic(), self._clock.now()
-        look.costs_seconds = (*look.costs_seconds[-1:], look.taken_at - begun)
+        entry.failure = None
+        entry.taken_at, entry.loaded_at = self._clock.monotonic(), self._clock.now()
+        entry.costs_seconds = (*entry.costs_seconds[-1:], entry.taken_at - begun)
 
     def loaded_at(self, key: object) -> datetime | None:
         """Return when the value of a key was loaded; None when it is not kept."""
-        look = self._looks.get(key)
-        return look.loaded_at if look is not None else None
+        entry = self._entries.get(key)
+        return entry.loaded_at if entry is not None else None
 
     def expire(self) -> None:
         """Load every value again when it is next asked for, because something was changed."""
-        for look in self._looks.values():
-            look.taken_at = None
+        for entry in self._entries.values():
+            entry.taken_at = None
 
     def forget(self, key: object) -> None:
         """Load one value again when it is next asked for."""
-        self._looks.pop(key, None)
+        self._entries.pop(key, None)
 
-    def _is_fresh(self, look: _Look, age_seconds: float, *, is_strict: bool) -> bool:
-        if look.taken_at is None:
+    def _is_fresh(self, entry: _Entry, age_seconds: float, *, is_strict: bool) -> bool:
+        if entry.taken_at is None:
             return False
-        age = self._clock.monotonic() - look.taken_at
+        age = self._clock.monotonic() - entry.taken_at
         if is_strict:
             return age < age_seconds
-        # One time alone is no measure yet; the second look is made as soon as it is asked for.
-        cost = min(look.costs_seconds) if len(look.costs_seconds) > 1 else 0.0
+        # One time alone is no measure yet; the second entry is made as soon as it is asked for.
+        cost = min(entry.costs_seconds) if len(entry.costs_seconds) > 1 else 0.0
         return age < max(age_seconds, min(cost / MAX_SHARE, MAX_AGE_SECONDS))
 
     def _forget_oldest(self) -> None:
-        by_age = sorted(self._looks, key=lambda key: self._looks[key].taken_at or 0.0)
+        by_age = sorted(self._entries, key=lambda key: self._entries[key].taken_at or 0.0)
         for key in by_age[: MAX_KEPT // 2]:
-            if not self._looks[key].lock.locked():
-                del self._looks[key]
+            if not self._entries[key].lock.locked():
+                del self._entries[key]

@@ -1,4 +1,4 @@
-"""Looks are shared, and dear ones are rarer."""
+"""Cache are shared, and dear ones are rarer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from postroad.console.looks import MAX_AGE_SECONDS, MAX_SHARE, Looks
+from postroad.console.cache import MAX_AGE_SECONDS, MAX_SHARE, Cache
 
 
 class HandClock:
@@ -24,7 +24,7 @@ class HandClock:
 
 
 async def test_ten_who_ask_at_once_cost_one_look() -> None:
-    looks, made = Looks(HandClock()), 0
+    looks, made = Cache(HandClock()), 0
 
     async def load() -> int:
         nonlocal made
@@ -37,7 +37,7 @@ async def test_ten_who_ask_at_once_cost_one_look() -> None:
 
 async def test_a_look_is_made_again_when_it_is_too_old_or_forgotten() -> None:
     clock = HandClock()
-    looks = Looks(clock)
+    looks = Cache(clock)
     values = iter(range(10))
 
     async def load() -> int:
@@ -54,7 +54,7 @@ async def test_a_look_is_made_again_when_it_is_too_old_or_forgotten() -> None:
 
 async def test_a_dear_look_is_repeated_so_rarely_that_its_share_stays_small() -> None:
     clock = HandClock()
-    looks, made = Looks(clock), 0
+    looks, made = Cache(clock), 0
 
     async def load() -> int:
         nonlocal made
@@ -72,7 +72,7 @@ async def test_a_dear_look_is_repeated_so_rarely_that_its_share_stays_small() ->
 @pytest.mark.parametrize("slow", [0, 3], ids=["the-first", "a-later-one"])
 async def test_one_slow_look_does_not_freeze_what_is_shown(slow: int) -> None:
     clock = HandClock()
-    looks, made = Looks(clock), 0
+    looks, made = Cache(clock), 0
 
     async def load() -> int:
         nonlocal made
@@ -89,7 +89,7 @@ async def test_one_slow_look_does_not_freeze_what_is_shown(slow: int) -> None:
 
 async def test_what_is_always_slow_is_looked_at_once_a_minute() -> None:
     clock = HandClock()
-    looks, made = Looks(clock), 0
+    looks, made = Cache(clock), 0
 
     async def load() -> int:
         nonlocal made
@@ -106,7 +106,7 @@ async def test_what_is_always_slow_is_looked_at_once_a_minute() -> None:
 
 async def test_a_look_that_failed_is_tried_again() -> None:
     clock = HandClock()
-    looks = Looks(clock)
+    looks = Cache(clock)
 
     async def fail() -> int:
         raise OSError
@@ -124,7 +124,7 @@ async def test_a_look_that_failed_is_tried_again() -> None:
 
 async def test_only_so_many_looks_are_kept() -> None:
     clock = HandClock()
-    looks = Looks(clock)
+    looks = Cache(clock)
 
     async def load() -> int:
         return 1
@@ -132,12 +132,12 @@ async def test_only_so_many_looks_are_kept() -> None:
     for number in range(2_000):
         clock.seconds += 1
         await looks.get(number, load)
-    assert len(looks._looks) <= 501
+    assert len(looks._entries) <= 501
 
 
 async def test_a_session_is_never_older_than_its_age_however_slow_the_database() -> None:
     clock = HandClock()
-    looks = Looks(clock)
+    looks = Cache(clock)
     loading, release = asyncio.Event(), asyncio.Event()
     value = "signed in"
 
@@ -165,7 +165,7 @@ async def test_a_session_is_never_older_than_its_age_however_slow_the_database()
 
 async def test_a_change_makes_every_value_be_read_again() -> None:
     clock = HandClock()
-    looks = Looks(clock)
+    looks = Cache(clock)
     values = iter(range(10))
 
     async def load() -> int:

@@ -7,7 +7,8 @@ only here, so that no page can stop the others.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -16,7 +17,7 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from postroad.postgres.connections import connect, connect_async
 
-__all__ = ["DirectDoors", "Doors"]
+__all__ = ["Connections", "DirectConnections"]
 
 CONNECT_TIMEOUT = timedelta(seconds=2)
 
@@ -24,14 +25,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Doors:
+class Connections:
     """Calls functions of rooms' `status` and `operations` with a connection as first argument."""
 
     def __init__(self, pool: AsyncConnectionPool[Any], blocking_pool: ConnectionPool[Any]) -> None:
         self._pool = pool
         self._blocking_pool = blocking_pool
 
-    async def ask(
+    async def run(
         self,
         function: Callable[Concatenate[AsyncConnection[Any], P], Awaitable[T]],
         *arguments: P.args,
@@ -41,7 +42,17 @@ class Doors:
         async with self._pool.connection() as connection:
             return await function(connection, *arguments, **named)
 
-    async def ask_blocking(
+    @asynccontextmanager
+    async def lend(self) -> AsyncIterator[AsyncConnection[Any]]:
+        """Lend a connection in autocommit mode, for work in batches."""
+        async with self._pool.connection() as connection:
+            await connection.set_autocommit(True)
+            try:
+                yield connection
+            finally:
+                await connection.set_autocommit(False)
+
+    async def run_blocking(
         self,
         function: Callable[Concatenate[Connection[Any], P], T],
         *arguments: P.args,
@@ -56,7 +67,7 @@ class Doors:
         return await asyncio.to_thread(call)
 
 
-class DirectDoors(Doors):
+class DirectConnections(Connections):
     """The same over a connection per call: for a database that may not be there, or not yet.
 
     A pool would go on trying; here whoever asks is told at once. Raises DatabaseUnavailable.
@@ -65,7 +76,7 @@ class DirectDoors(Doors):
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
 
-    async def ask(
+    async def run(
         self,
         function: Callable[Concatenate[AsyncConnection[Any], P], Awaitable[T]],
         *arguments: P.args,
@@ -77,7 +88,7 @@ class DirectDoors(Doors):
         ) as connection:
             return await function(connection, *arguments, **named)
 
-    async def ask_blocking(
+    async def run_blocking(
         self,
         function: Callable[Concatenate[Connection[Any], P], T],
         *arguments: P.args,

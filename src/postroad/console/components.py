@@ -10,19 +10,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from postroad.console.doors import Doors
+from postroad.console.connections import Connections
 
-__all__ = ["Rooms"]
+__all__ = ["Components"]
 
 
 @dataclass
-class Rooms:
-    """Doors to the rooms."""
+class Components:
+    """Connections to the rooms."""
 
     exchange_root: Path | None = None
     bridge_addresses: Any = None
     vault: Any = None
-    # Doors to coordination's own databases: writer, coordinator, reader.
-    coordination: dict[str, Doors] = field(default_factory=dict)
+    # Connections to coordination's own databases: writer, coordinator, reader.
+    coordination: dict[str, Connections] = field(default_factory=dict)
     # Logs in to an SFTP server and looks into its folder.
     try_server: Callable[[int], Awaitable[dict[str, Any]]] | None = None

@@ -1,4 +1,4 @@
-"""Pages about the house itself: workers, settings, accounts."""
+"""Pages about the context itself: workers, settings, accounts."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 from nicegui import ui
 
 from postroad.console.accounts import ROLES, Account
+from postroad.console.context import Context
 from postroad.console.errors import NameTaken
 from postroad.console.frame import add_page
-from postroad.console.house import House
 from postroad.console.markup import (
     NOTHING,
     Column,
@@ -30,18 +30,18 @@ from postroad.console.view import View
 __all__ = ["add_house_pages", "service_table"]
 
 
-def add_house_pages(house: House) -> None:
+def add_house_pages(context: Context) -> None:
     """Register the pages."""
-    add_page(house, "/workers", "workers", "nav.workers", _workers)
-    add_page(house, "/settings", "settings", "nav.settings", _settings, role="admin")
-    add_page(house, "/accounts", "accounts", "nav.accounts", _accounts, role="admin")
-    add_page(house, "/audit", "audit", "nav.audit", audit_page, role="admin")
+    add_page(context, "/workers", "workers", "nav.workers", _workers)
+    add_page(context, "/settings", "settings", "nav.settings", _settings, role="admin")
+    add_page(context, "/accounts", "accounts", "nav.accounts", _accounts, role="admin")
+    add_page(context, "/audit", "audit", "nav.audit", audit_page, role="admin")
 
 
 async def service_table(view: View, *, is_short: bool = False) -> Markup:
     """Show the status of every service."""
     t = view.t
-    found = await view.look("services", view.house.services.read)
+    found = await view.cached("services", view.context.services.read)
     columns = {
         t("worker.service"): "nowrap",
         t("common.state"): "",
@@ -84,7 +84,7 @@ async def _workers(view: View) -> None:
         return card(t("worker.services"), await service_table(view))
 
     async def sessions() -> Markup:
-        found = await view.look("sessions", view.house.database.sessions, 5)
+        found = await view.cached("sessions", view.context.database.sessions, 5)
         return card(
             t("worker.sessions"),
             sortable(
@@ -114,7 +114,7 @@ async def _workers(view: View) -> None:
         )
 
     async def forget(host: str) -> None:
-        await view.act("service.forget", host, lambda: view.house.services.forget(host))
+        await view.act("service.forget", host, lambda: view.context.services.forget(host))
 
     view.on_row("forget", forget)
     ui.html(search_form(view), sanitize=False)
@@ -130,7 +130,7 @@ async def _settings(view: View) -> None:
             element("span", NOTHING if one.value is None else str(one.value), class_="mono"),
             badge(one.source, "new") if one.source != "default" else badge(t("setting.default")),
         )
-        for one in view.house.effective
+        for one in view.context.effective
     ]
     ui.html(search_form(view), sanitize=False)
     ui.html(
@@ -147,7 +147,7 @@ async def _settings(view: View) -> None:
 
 
 async def _accounts(view: View) -> None:
-    t, accounts = view.t, view.house.accounts
+    t, accounts = view.t, view.context.accounts
 
     async def listed() -> Markup:
         return sortable(
@@ -182,7 +182,7 @@ async def _accounts(view: View) -> None:
         """Add an account, or change one: what is left as it is stays as it is."""
         known = {one.name: one for one in await accounts.all()}
         if existing is not None and existing not in known:
-            view.tell(t("common.nothing_found"))
+            view.notify(t("common.nothing_found"))
             return
         title = t("account.change", name=existing) if existing else t("account.add")
         fields: dict[str, Any] = {}
@@ -215,7 +215,7 @@ async def _accounts(view: View) -> None:
                 return name
 
             if existing and not is_new_role and not password:
-                view.tell(t("account.unchanged"))
+                view.notify(t("account.unchanged"))
                 return True
             detail = {"role": role, "password": "new" if password else "unchanged"}
             return await view.act("account.put", name, save, role="admin", detail=detail)

@@ -7,24 +7,24 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from postroad.console.accounts import Accounts
-from postroad.console.looks import Looks
+from postroad.console.cache import Cache
 
 if TYPE_CHECKING:
     from postroad.bus import AsyncBus
+    from postroad.console.components import Components
+    from postroad.console.connections import Connections
     from postroad.console.database import DatabaseFacts
-    from postroad.console.doors import Doors
     from postroad.console.history import History
-    from postroad.console.rooms import Rooms
     from postroad.console.services import ServiceBoard
     from postroad.settings import ConsoleSettings, HttpSettings
     from postroad.settings_sources import Effective
 
-__all__ = ["House"]
+__all__ = ["Context"]
 
 
 @dataclass
-class House:
-    """The doors to all rooms, shared by all pages of a process."""
+class Context:
+    """The connections to all rooms, shared by all pages of a process."""
 
     bus: AsyncBus
     accounts: Accounts
@@ -33,8 +33,8 @@ class House:
     history: History
     services: ServiceBoard
     database: DatabaseFacts
-    doors: Doors
-    rooms: Rooms
+    connections: Connections
+    components: Components
     effective: Sequence[Effective] = ()
-    looks: Looks = field(default_factory=Looks)
+    cache: Cache = field(default_factory=Cache)
     more: dict[str, Any] = field(default_factory=dict)

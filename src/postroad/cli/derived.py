@@ -1,0 +1,244 @@
+"""Commands derived from resources and actions (`postroad.operate`): list, show, do.
+
+```
+list_command(RESOURCE)   an option per filter, --sort, --after, --limit; with an ID: show that row
+action_command(ACTION)   arguments and options of its function; --all: all that match the filters
+```
+
+`run(application, do)` opens the component's database, awaits `do(connection)` and commits.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Protocol, get_args
+
+import click
+from psycopg import AsyncConnection
+
+from postroad.cli.context import Application, pass_application
+from postroad.cli.output import parse_duration, print_json, print_table
+from postroad.operate import Action, Filter, Parameter, Resource, Row
+
+__all__ = [
+    "Runner",
+    "action_command",
+    "list_command",
+    "print_row",
+    "print_rows",
+    "resource_group",
+    "user",
+]
+
+JSON = click.Option(["--json", "as_json"], is_flag=True, help="Print JSON for machines.")
+DRY_RUN = click.Option(
+    ["--dry-run", "is_dry_run"], is_flag=True, help="Report what would be done; change nothing."
+)
+
+
+class Runner(Protocol):
+    """Runs a function with a connection to a component's database; commits unless dry."""
+
+    def __call__(
+        self,
+        application: Application,
+        do: Callable[[AsyncConnection[Any]], Awaitable[Any]],
+        /,
+        *,
+        is_dry_run: bool = False,
+    ) -> Any:
+        """Return what the function returns."""
+
+
+def user() -> str:
+    """Return who runs the command, for histories and audits."""
+    try:
+        return f"{getpass.getuser()} (command line)"
+    except (KeyError, OSError):
+        # A user id without a name, in a container.
+        return f"user {os.getuid()} (command line)"
+
+
+def list_command(resource: Resource, run: Runner, name: str = "") -> click.Command:
+    """Return the command that lists a resource, or shows one row of it."""
+
+    @pass_application
+    def command(application: Application, /, as_json: bool, **given: Any) -> None:
+        if row_name := given.pop("row_name", None):
+            row = run(application, lambda connection: resource.one(connection, row_name))
+            print_row(row, as_json=as_json)
+            return
+        paging = {name: given.pop(name) for name in ("is_descending", "after", "limit")}
+        paging["sort"] = given.pop("sort", None)
+        page = run(application, lambda connection: resource.page(connection, given, **paging))
+        print_rows(resource, page.rows, as_json=as_json)
+        if page.cursor is not None and not as_json:
+            click.echo(f"there are more: --after {page.cursor}", err=True)
+
+    sortable = resource.sort_keys
+    parameters: list[click.Parameter] = [
+        click.Argument(["row_name"], required=False, metavar="[ID]"),
+        *(_filter_option(one) for one in resource.filters),
+        *([click.Option(["--sort"], type=click.Choice(sortable))] if len(sortable) > 1 else []),
+        click.Option(["--descending/--ascending", "is_descending"], default=None),
+        click.Option(["--after"], metavar="CURSOR", help="The page after this cursor."),
+        click.Option(
+            ["--limit"],
+            type=click.IntRange(1, 100_000),
+            default=50,
+            show_default=True,
+            help="At most so many rows.",
+        ),
+        JSON,
+    ]
+    help_ = f"{resource.summary}\n\nExample: {resource.example}"
+    return click.Command(name or resource.plural, callback=command, params=parameters, help=help_)
+
+
+def action_command(
+    action: Action, run: Runner, supply: Callable[[Application], Mapping[str, Any]] | None = None
+) -> click.Command:
+    """Return the command that runs an action; `supply` gives what it needs besides `by`."""
+
+    @pass_application
+    def command(application: Application, /, is_dry_run: bool, as_json: bool, **given: Any) -> None:
+        supplied = {"by": user(), **(supply(application) if supply else {})}
+        is_all = given.pop("is_all", False)
+
+        async def do(connection: AsyncConnection[Any]) -> Mapping[str, Any]:
+            if is_all:
+                return await _run_on_all(action, connection, supplied, given)
+            arguments = {one.name: _given(one, given[one.name]) for one in action.parameters}
+            return await action.run(connection, supplied, **arguments)
+
+        facts = run(application, do, is_dry_run=is_dry_run)
+        if as_json:
+            print_json({**facts, "is_dry_run": is_dry_run})
+            return
+        text = "{count} {be} changed" if is_all else action.done
+        click.echo(text.format_map({**facts, "be": "would be" if is_dry_run else "is"}))
+
+    parameters: list[click.Parameter] = [
+        _parameter(one, is_optional=action.is_bulk) for one in action.parameters
+    ]
+    if action.is_bulk and action.on is not None:
+        taken = {one.name for one in action.parameters}
+        help_ = "All that match the filters."
+        parameters.append(click.Option(["--all", "is_all"], is_flag=True, help=help_))
+        parameters += [_filter_option(one) for one in action.on.filters if one.name not in taken]
+    parameters += [DRY_RUN, JSON]
+    return click.Command(action.verb, callback=command, params=parameters, help=action.summary)
+
+
+async def _run_on_all(
+    action: Action,
+    connection: AsyncConnection[Any],
+    supplied: Mapping[str, Any],
+    given: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Run it for all rows that match; an option that is also a filter selects rows."""
+    count = 0
+    filters = {one.name: given[one.name] for one in action.resource.filters}
+    named = {*action.columns, *filters, action.parameters[0].name}
+    rest = {one.name: given[one.name] for one in action.parameters if one.name not in named}
+    async for so_far in action.run_on_matching(connection, supplied, filters, **rest):
+        count = so_far
+    return {"count": count, "matched": {name: v for name, v in filters.items() if v is not None}}
+
+
+def print_rows(resource: Resource, rows: Sequence[Row], *, as_json: bool) -> None:
+    """Print rows: all columns as JSON, the listed ones as a table."""
+    if as_json:
+        print_json(rows)
+    elif not rows:
+        click.echo(f"there are no {resource.plural}", err=True)
+    else:
+        names = [column.name for column in resource.listed]
+        heads = [name.replace("_", " ") for name in names]
+        print_table(heads, [[row[name] for name in names] for row in rows])
+
+
+def print_row(row: Row, *, as_json: bool) -> None:
+    """Print one row: its fields, and a table for each field that is a list of rows."""
+    if as_json:
+        print_json(row)
+        return
+    tables = {
+        name: value
+        for name, value in row.items()
+        if isinstance(value, list) and value and isinstance(value[0], dict)
+    }
+    fields = [(name.replace("_", " "), v) for name, v in row.items() if name not in tables]
+    print_table(("field", "value"), fields)
+    for name, rows in tables.items():
+        print_table(list(rows[0]), [list(one.values()) for one in rows], title=f"\n{name}")
+
+
+def resource_group(
+    resource: Resource,
+    actions: Iterable[Action],
+    run: Runner,
+    supply: Callable[[Application], Mapping[str, Any]] | None = None,
+) -> click.Group:
+    """Return the group of a resource: its list, alone or as `list`, and its actions."""
+    listing = list_command(resource, run, "list")
+
+    @click.pass_context
+    def alone(ctx: click.Context, as_json: bool) -> None:
+        if ctx.invoked_subcommand is None:
+            ctx.invoke(listing, as_json=as_json)
+
+    noun = f"{resource.plural.capitalize()}: list, show, change. Alone: list them."
+    example = f"Example: postroad {resource.component} {resource.plural} --json"
+    group = click.Group(
+        resource.plural,
+        callback=alone,
+        params=[JSON],
+        help=f"{noun}\n\n{example}",
+        invoke_without_command=True,
+    )
+    group.add_command(listing)
+    for action in actions:
+        if action.on is resource:
+            group.add_command(action_command(action, run, supply))
+    return group
+
+
+def _given(one: Parameter, value: Any) -> Any:
+    """Return the value, or the default of an option that may be repeated and was not given."""
+    return one.default if value == () and one.is_option else value
+
+
+def _filter_option(one: Filter) -> click.Option:
+    kind = click.Choice(list(one.choices)) if one.choices else None
+    flag = f"--{one.name.replace('_', '-')}"
+    return click.Option([flag], type=kind, help=one.help or f"Only with this {one.name}.")
+
+
+def _parameter(one: Parameter, *, is_optional: bool) -> click.Parameter:
+    kind: Any = one.type
+    if one.is_many:
+        kind = get_args(kind)[0]
+    if one.choices:
+        kind = click.Choice(one.choices, case_sensitive=False)
+    elif kind is timedelta:
+        kind = parse_duration
+    if not one.is_option:
+        many = -1 if one.is_many else 1
+        needed = one.is_required and not is_optional
+        label = one.name.rstrip("_").upper()
+        shown = label if needed else f"[{label}]"
+        return click.Argument([one.name], type=kind, nargs=many, required=needed, metavar=shown)
+    word = re.sub("^(is|may)_", "", one.name).replace("_", "-")
+    if kind is bool:
+        flags = f"--{word}" if one.default is False else f"--{word}/--no-{word}"
+        return click.Option([flags, one.name], is_flag=True, default=one.default, help=one.help)
+    if one.is_many:
+        return click.Option(
+            [f"--{word.removesuffix('s')}", one.name], type=kind, multiple=True, help=one.help
+        )
+    return click.Option([f"--{word}", one.name], type=kind, default=one.default, help=one.help)

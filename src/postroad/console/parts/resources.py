@@ -1,0 +1,339 @@
+"""Lists, details and buttons derived from resources and actions (`postroad.operate`).
+
+Filter, order and cursor are in the address, so that a page can be sent to somebody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+from nicegui import ui
+
+from postroad.console.connections import Connections
+from postroad.console.markup import (
+    NOTHING,
+    Markup,
+    address,
+    badge,
+    card,
+    element,
+    facts,
+    joined,
+    link,
+    moment,
+    number,
+    pretty,
+    rate,
+    table,
+)
+from postroad.console.markup import Column as Head
+from postroad.console.parts.dialogs import action_button, confirm
+from postroad.console.parts.lists import empty, filter_form, nothing_found, pager
+from postroad.console.view import View
+from postroad.operate import Action, Column, Filter, Page, Resource, Row
+from postroad.operate.resource import NUMBERS
+
+__all__ = ["action_buttons", "cell", "detail_facts", "read_row", "resource_table", "show_resource"]
+
+PAGE_ROWS = 50
+MAX_CODE_LENGTH = 24
+ALIGNED = {"number": "num", "alarm": "num", "rate": "num", "bytes": "num", "duration": "num",
+           "since": "num", "moment": "nowrap", "code": "nowrap"}  # fmt: skip
+
+
+def title_of(view: View, one: Column | Filter | Action) -> str:
+    """Return a title in the person's language."""
+    return one.title_ru if view.t.language == "ru" else one.title
+
+
+def cell(view: View, column: Column, value: Any) -> Markup | str:
+    """Show a value as its column's kind asks for."""
+    t = view.t
+    if value is None or value == "":
+        return NOTHING
+    if isinstance(value, list) and column.kind in NUMBERS:
+        # A detail has the rows that a list only counts.
+        value = len(value)
+    match column.kind:
+        case "number":
+            return number(value)
+        case "alarm":
+            return badge(number(value), "bad") if value else number(value)
+        case "rate":
+            return rate(value)
+        case "bytes":
+            return t.size(value)
+        case "boolean":
+            return t("common.yes" if value else "common.no")
+        case "moment":
+            return moment(_moment(value))
+        case "since":
+            return t.age(datetime.now(UTC) - _moment(value))
+        case "duration":
+            return t.age(value if isinstance(value, timedelta) else timedelta(seconds=value))
+        case "state":
+            return badge(t.state(str(value).lower()), str(value).lower())
+        case "list":
+            return ", ".join(map(str, value)) or NOTHING
+        case "json":
+            return element("pre", pretty(value), class_="data")
+        case "code":
+            return element("span", value, class_="mono")
+    return str(value)
+
+
+def _moment(value: datetime | str) -> datetime:
+    return datetime.fromisoformat(value) if isinstance(value, str) else value
+
+
+def resource_table(
+    view: View,
+    resource: Resource,
+    rows: Sequence[Row],
+    *,
+    to: Callable[[Row], str] | None = None,
+    none: object = "",
+    cells: Mapping[str, Callable[[Row], object]] | None = None,
+    is_sorted: bool = False,
+) -> Markup:
+    """Show rows; `to` is the address of a row's page, `cells` replaces those of some columns."""
+    special = dict(cells or {})
+    chosen, is_down = view.query("sort"), view.query("order") == "down"
+    heads = []
+    for column in resource.listed:
+        is_this = is_sorted and column.name == chosen
+        target = None
+        if is_sorted and column.name in resource.sort_keys:
+            target = view.here(sort=column.name, order="" if is_this and is_down else "down")
+        order = ("descending" if is_down else "ascending") if is_this else None
+        align = ALIGNED.get(column.kind, "wide" if column.name == "error" else "")
+        heads.append(Head(title_of(view, column), align, target, order))
+    names = [column.name for column in resource.listed]
+    if to is not None and names[0] not in special:
+        special[names[0]] = lambda row: _row_link(row[names[0]], to(row))
+    body = [
+        [
+            special[column.name](row)
+            if column.name in special
+            else cell(view, column, row[column.name])
+            for column in resource.listed
+        ]
+        for row in rows
+    ]
+    return table(heads, body, label=resource.plural, empty=none)
+
+
+def _row_link(value: object, href: str) -> Markup:
+    text = str(value)
+    shown = text if len(text) <= MAX_CODE_LENGTH else f"{text[:MAX_CODE_LENGTH]}…"
+    return link(shown, href, class_="mono", title=text)
+
+
+async def show_resource(
+    view: View,
+    connections: Connections,
+    resource: Resource,
+    place: Sequence[str],
+    *,
+    to: Callable[[Row], str] | None = None,
+    cells: Mapping[str, Callable[[Row], object]] | None = None,
+    none: tuple[str, str] = ("", ""),
+    actions: Sequence[Action] = (),
+) -> None:
+    """Show the filters of a resource and, live, the page of rows that the address asks for.
+
+    `none` is what to show for an empty list: title and advice. `actions` may be done to all rows
+    that match the filters.
+    """
+    given = {one.name: view.query(one.name) for one in resource.filters}
+    sort, after = view.query("sort"), view.query("after")
+    is_down = view.query("order") == "down" if sort else None
+
+    async def read() -> Page:
+        return await connections.run(
+            resource.page,
+            given,
+            sort=sort or None,
+            is_descending=is_down,
+            after=after or None,
+            limit=PAGE_ROWS,
+        )
+
+    async def listed() -> Markup:
+        key = (resource.name, *given.values(), sort, is_down, after)
+        page = await view.cached(key, read)
+        if not page.rows and (after or any(given.values())):
+            return joined((nothing_found(view.t, address(*place)), pager(view.t, None, None)))
+        shown = resource_table(
+            view, resource, page.rows, to=to, cells=cells, none=empty(*none), is_sorted=True
+        )
+        following = address(*place, **kept, after=page.cursor) if page.cursor else None
+        return joined((shown, pager(view.t, address(*place, **kept) if after else None, following)))
+
+    kept = {**given, "sort": sort, "order": view.query("order")}
+    form = await _filter_form(view, connections, resource, place, given)
+    if form is not None:
+        ui.html(form, sanitize=False)
+    _bulk_buttons(view, connections, resource, given, actions)
+    await view.live(listed)
+
+
+async def _filter_form(
+    view: View,
+    connections: Connections,
+    resource: Resource,
+    place: Sequence[str],
+    given: Mapping[str, str],
+) -> Markup | None:
+    choices: dict[str, tuple[str, Mapping[str, str]]] = {}
+    search, hint, t = None, "", view.t
+    for one in resource.filters:
+        if one.is_search:
+            search, hint = given[one.name], one.help if t.language == "en" else title_of(view, one)
+            continue
+        if not one.choices and one.offered is None:
+            # Set by links from other pages; kept, and shown by what it finds.
+            continue
+        values = await view.cached(
+            (resource.name, one.name), partial(connections.run, resource.offered, one), 10
+        )
+        words = {value: t.state(value.lower()) if one.choices else value for value in values}
+        choices[one.name] = (title_of(view, one), {"": t("common.all"), **words})
+    hidden = {
+        name: value for name, value in given.items() if name not in choices and name != "search"
+    }
+    if search is None and not choices:
+        return None
+    return filter_form(
+        t, address(*place), search=search, hint=hint, choices=choices, chosen=given, hidden=hidden
+    )
+
+
+def _bulk_buttons(
+    view: View,
+    connections: Connections,
+    resource: Resource,
+    given: Mapping[str, str],
+    actions: Sequence[Action],
+) -> None:
+    if not actions or not view.may("operator"):
+        return
+
+    def button(action: Action) -> None:
+        async def ask() -> None:
+            count = await connections.run(resource.count, given)
+
+            async def do() -> int:
+                total = 0
+                supplied = {"by": f"{view.session.account} (console)"}
+                async with connections.lend() as connection:
+                    async for so_far in action.run_on_matching(connection, supplied, given):
+                        total = so_far
+                return total
+
+            title = title_of(view, action)
+            await confirm(
+                view,
+                title,
+                view.t("common.sure_all", action=title, count=number(count)),
+                lambda: view.act(
+                    f"{resource.component}.{action.verb}", resource.plural, do, detail=dict(given)
+                ),
+                is_danger=True,
+            )
+
+        label = view.t("common.all_matching", action=title_of(view, action))
+        action_button(view, label, ask, test=f"{action.verb}-all", is_danger=action.is_danger)
+
+    with ui.element("div").classes("row"):
+        for action in actions:
+            button(action)
+
+
+async def read_row(
+    view: View, connections: Connections, resource: Resource, identity: object
+) -> Row | None:
+    """Read one row, shared by all pages that show it; None if it does not exist."""
+
+    async def read() -> Row | None:
+        try:
+            return await connections.run(resource.one, identity)
+        except resource.missing:
+            return None
+
+    return await view.cached((resource.name, str(identity)), read, 1)
+
+
+def detail_facts(
+    view: View,
+    resource: Resource,
+    row: Row,
+    title: str,
+    cells: Mapping[str, Callable[[Row], object]] | None = None,
+) -> Markup:
+    """Show the columns of one row as a card of names and values."""
+    special = cells or {}
+    return card(
+        title,
+        facts(
+            (
+                title_of(view, column),
+                special[column.name](row)
+                if column.name in special
+                else cell(view, column, row[column.name]),
+            )
+            for column in resource.columns
+            if column.name in row and column.name != resource.key
+        ),
+    )
+
+
+async def action_buttons(
+    view: View,
+    connections: Connections,
+    actions: Sequence[tuple[Action, Mapping[str, Any], str]],
+    row: Callable[[], Awaitable[Row]],
+    question: str = "",
+    supplied: Mapping[str, Any] | None = None,
+) -> None:
+    """Offer actions on one row while they make sense: action, further arguments, label."""
+
+    def button(action: Action, more: Mapping[str, Any], label: str) -> ui.button | None:
+        title = label or title_of(view, action)
+
+        async def ask() -> None:
+            one = await row()
+            target = str(one[action.resource.row_name])
+
+            async def do() -> Any:
+                given = {"by": f"{view.session.account} (console)", **(supplied or {})}
+                done = await connections.run(action.run, given, **action.arguments_of(one), **more)
+                return done.get("status") or done.get("count")
+
+            await confirm(
+                view,
+                title,
+                question or view.t("common.sure", action=title, target=target),
+                lambda: view.act(
+                    f"{action.resource.component}.{action.verb}",
+                    target,
+                    do,
+                    role=action.role,
+                    detail=dict(more),
+                ),
+                is_danger=action.is_danger,
+            )
+
+        test = "-".join([action.verb, *(str(value).lower() for value in more.values())])
+        return action_button(view, title, ask, test=test, is_danger=action.is_danger)
+
+    with ui.element("div").classes("row"):
+        for action, more, label in actions:
+            await view.offer(button(action, more, label), partial(_is_offered, action, row))
+
+
+async def _is_offered(action: Action, row: Callable[[], Awaitable[Row]]) -> bool:
+    return action.is_offered(await row())

@@ -1,0 +1,222 @@
+"""What operators of the exchange can list and do; see `postroad.operate`."""
+
+from __future__ import annotations
+
+from postroad.exchange import operations, status
+from postroad.exchange.errors import (
+    ClientNotFound,
+    DatabaseNotFound,
+    MessageNotFound,
+    ProcessNotFound,
+)
+from postroad.operate import Action, Column, Filter, Resource
+
+__all__ = [
+    "ACTIONS",
+    "CLIENTS",
+    "DATABASES",
+    "MESSAGES",
+    "PROCESSES",
+    "RELEASE",
+    "REQUEUE",
+    "RESOLVE",
+    "ROUTES",
+]
+
+OPEN_STATES = ("STARTED", "READY_TO_COMMIT", "UNKNOWN", "CLEANUP", "FAILED")
+PROCESS_STATES = (*OPEN_STATES, "DONE", "ABORTED", "CANCELLED")
+MESSAGE_STATES = (
+    "queued", "leased", "deferred", "parked", "unknown", "waiting", "done", "discarded",
+)  # fmt: skip
+
+_DATABASE = Filter(
+    "database",
+    "Database",
+    "База",
+    "Only of this database.",
+    offered="select id from exchange.database order by id limit 500",
+)
+
+DATABASES = Resource(
+    "exchange.databases",
+    "database",
+    "exchange.database_list",
+    "List databases with what waits in them.",
+    (
+        Column("id", "Database", "База"),
+        Column("resolution", "Resolved by", "Кто разрешает", is_sortable=True,
+               help="Who resolves a process in doubt: the ERP's marker, or a person."),
+        Column("policy", "After a failure", "После ошибки", is_listed=False,
+               help="Whether messages behind a parked one of the same sender go on or wait."),
+        Column("queued", "Queued", "В очереди", "number", is_sortable=True),
+        Column("leased", "In a process", "В процессе", "number", is_sortable=True),
+        Column("deferred", "Deferred", "Отложено", "number", is_sortable=True),
+        Column("parked", "Parked", "Остановлено", "alarm", is_sortable=True),
+        Column("in_doubt", "In doubt", "Исход неизвестен", "alarm", is_sortable=True),
+        Column("replies", "Replies", "Ответы", "number", is_sortable=True),
+        Column("oldest_at", "Oldest", "Старейшее", "since", is_sortable=True),
+        Column("process", "Process", "Процесс", "code", is_listed=False),
+        Column("process_state", "Process", "Процесс", "state"),
+        Column("committed_seq", "Last marker", "Последний маркер", "number", is_listed=False),
+        Column("restored_at", "Restored", "Восстановлена", "moment", is_listed=False,
+               help="Set when the database was restored to a state before its last marker."),
+        Column("created_at", "Created", "Создана", "moment", is_listed=False),
+    ),
+    is_descending=False,
+    example="postroad exchange databases list --sort parked --descending",
+    missing=DatabaseNotFound,
+)  # fmt: skip
+
+CLIENTS = Resource(
+    "exchange.clients",
+    "client",
+    "exchange.client_list",
+    "List clients, without their secrets.",
+    (
+        Column("id", "Client", "Клиент"),
+        Column("is_admin", "Administrator", "Администратор", "boolean"),
+        Column("databases", "Databases", "Базы", "list", help="Empty for all (null)."),
+        Column("may_send", "Sends", "Отправляет", "boolean"),
+        Column("may_take", "Takes", "Забирает", "boolean"),
+        Column("recipients", "Also for", "Также за", "list"),
+        Column("created_at", "Created", "Создан", "moment"),
+    ),
+    is_descending=False,
+    example="postroad exchange clients list",
+    missing=ClientNotFound,
+)
+
+PROCESSES = Resource(
+    "exchange.processes",
+    "process",
+    "exchange.process_list",
+    "List processes, the latest first; or show one with its files and history.",
+    (
+        Column("number", "Number", "Номер", "number", is_listed=False),
+        Column("id", "Process", "Процесс", "code"),
+        Column("database", "Database", "База"),
+        Column("recipient", "Recipient", "Получатель"),
+        Column("owner", "Instance", "Экземпляр"),
+        Column("state", "State", "Состояние", "state"),
+        Column("outcome", "Outcome", "Исход", "state", is_listed=False),
+        Column("files", "Files", "Файлы", "number"),
+        Column("replies", "Replies", "Ответы", "number"),
+        Column("started_at", "Started", "Начат", "moment"),
+        Column("ready_at", "Ready", "Готов", "moment", is_listed=False),
+        Column("ended_at", "Ended", "Закончен", "moment"),
+        Column("expires_at", "Expires", "Истекает", "moment", is_listed=False),
+        Column("tries", "Tries", "Попытки", "number", is_listed=False),
+        Column("error", "Error", "Ошибка"),
+    ),
+    (
+        _DATABASE,
+        Filter("state", "State", "Состояние", "Only in this state; `open`: not ended.",
+               choices={"open": OPEN_STATES, **{state: (state,) for state in PROCESS_STATES}}),
+    ),
+    key="number",
+    identity="id",
+    example="postroad exchange processes --state open",
+    detail=status.process,
+    missing=ProcessNotFound,
+)  # fmt: skip
+
+MESSAGES = Resource(
+    "exchange.messages",
+    "message",
+    "exchange.message_list",
+    "List messages and replies, the latest first.",
+    (
+        Column("number", "Number", "Номер", "number", is_listed=False),
+        Column("id", "Message", "Сообщение", "code"),
+        Column("database", "Database", "База"),
+        Column("kind", "Kind", "Вид", is_listed=False),
+        Column("sender", "Sender", "Отправитель"),
+        Column("recipient", "Recipient", "Получатель"),
+        Column("sequence", "Sequence", "Порядок", "number"),
+        Column("order_number", "Order", "Очерёдность", "number", is_listed=False),
+        Column("state", "State", "Состояние", "state"),
+        Column("folder", "Folder", "Папка", is_listed=False),
+        Column("file_name", "File", "Файл", "code", is_listed=False),
+        Column("size", "Size", "Размер", "bytes"),
+        Column("failures", "Failures", "Неудачи", "number", is_listed=False),
+        Column("error", "Error", "Ошибка"),
+        Column("process", "Process", "Процесс", "code", is_listed=False),
+        Column("created_at", "Created", "Создано", "moment"),
+        Column("finished_at", "Finished", "Завершено", "moment", is_listed=False),
+    ),
+    (
+        _DATABASE,
+        Filter("state", "State", "Состояние", choices=MESSAGE_STATES),
+        Filter("sender", "Sender", "Отправитель", "Only of this sender."),
+        Filter("search", "Search", "Поиск", "A part of the id, sender, recipient or file name.",
+               columns=("id", "sender", "recipient", "file_name"), is_search=True),
+    ),
+    key="number",
+    example="postroad exchange messages --database sales --state parked",
+    missing=MessageNotFound,
+)  # fmt: skip
+
+ROUTES = Resource(
+    "exchange.routes",
+    "route",
+    "exchange.route",
+    "List routes between the bus and the mailboxes.",
+    (
+        Column("id", "Route", "Маршрут"),
+        Column("direction", "Direction", "Направление"),
+        Column("queue", "Queue", "Очередь"),
+        Column("database_id", "Database", "База"),
+        Column("recipient", "Recipient", "Получатель"),
+    ),
+    is_descending=False,
+    example="postroad exchange routes list",
+)
+
+REQUEUE = Action(
+    operations.requeue,
+    "message {id} {be} queued again",
+    MESSAGES,
+    "Requeue",
+    "Вернуть в очередь",
+    columns={"id_": "id", "sender": "sender", "database": "database", "recipient": "recipient"},
+    when={"state": ("parked", "deferred")},
+    is_bulk=True,
+)
+RESOLVE = Action(
+    operations.resolve,
+    "process {id} {be} resolved as {outcome}",
+    PROCESSES,
+    "Set the outcome",
+    "Указать исход",
+    needs=("by",),
+    when={"state": OPEN_STATES},
+    is_danger=True,
+)
+RELEASE = Action(
+    operations.release,
+    "process {id} {be} released",
+    PROCESSES,
+    "Release",
+    "Отпустить",
+    needs=("by",),
+    when={"state": OPEN_STATES},
+    is_danger=True,
+)
+SHOWN_ONCE = "which is not shown again:\n\n  {token}\n"
+ACTIONS = (
+    REQUEUE,
+    RESOLVE,
+    RELEASE,
+    Action(
+        operations.add_database,
+        "database {id} {be} known; its processes in doubt are resolved by: {resolution}",
+        DATABASES,
+        name="add",
+    ),
+    Action(operations.add_client, "client {id} has this token, " + SHOWN_ONCE, CLIENTS, name="add"),
+    Action(operations.change_client, "client {id} {be} changed", CLIENTS, name="change"),
+    Action(operations.renew_client, "the new token of {id}, " + SHOWN_ONCE, CLIENTS, name="renew"),
+    Action(operations.remove_client, "client {id} {be} removed", CLIENTS, name="remove"),
+    Action(operations.add_route, "route {id} {be} added", ROUTES, name="add"),
+    Action(operations.remove_route, "route {id} {be} removed", ROUTES, name="remove"),
+)

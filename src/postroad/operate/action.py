@@ -1,0 +1,163 @@
+"""Actions: what an operator may do, with the parameters that its function declares.
+
+The function is the declaration: its name is the action's, its docstring the help, its parameters
+the arguments and options: keyword-only parameters are options, the others arguments;
+`Annotated[str, "help"]` carries the help. `connection` and the names in `Action.needs` are
+supplied by the interface that runs it: `by` (who acts), `vault`, `addresses`.
+
+An action runs in the caller's transaction and reports facts, so that every one has a dry run.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import KW_ONLY, asdict, dataclass, field, is_dataclass
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from psycopg import AsyncConnection
+
+from postroad.operate.resource import Resource, Row
+
+__all__ = ["Action", "Parameter", "Role"]
+
+Role = Literal["viewer", "operator", "admin"]
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One argument or option: its name, type, help and default."""
+
+    name: str
+    type: Any
+    help: str
+    default: Any
+    is_required: bool
+    is_option: bool
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The values of a `Literal`, empty for any other type."""
+        return get_args(self.type) if get_origin(self.type) is Literal else ()
+
+    @property
+    def is_many(self) -> bool:
+        """Whether it takes several values."""
+        return get_origin(self.type) in (Sequence, list, tuple)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Action:
+    """Something that an operator may do, often to a row of a resource.
+
+    `done` reports it, with its arguments, what its function returned (`count` for a number) and
+    `{be}`, which is "is", or "would be" in a dry run. `when` names the values of columns with which
+    it is offered for a row; only an action with a title is offered in the console.
+    """
+
+    call: Callable[..., Awaitable[Any]]
+    done: str
+    on: Resource | None = None
+    title: str = ""
+    title_ru: str = ""
+    _: KW_ONLY
+    name: str = ""
+    role: Role = "operator"
+    needs: tuple[str, ...] = ()
+    # Which columns of a row its parameters take; by default the first one takes the identity.
+    columns: Mapping[str, str] = field(default_factory=dict)
+    when: Mapping[str, Collection[Any]] = field(default_factory=dict)
+    is_danger: bool = False
+    # Whether it may be done to all rows that a filter finds.
+    is_bulk: bool = False
+
+    @property
+    def resource(self) -> Resource:
+        """The resource whose rows it is done to."""
+        if self.on is None:
+            raise TypeError(f"{self.verb} is not done to rows")
+        return self.on
+
+    @property
+    def verb(self) -> str:
+        """Its name: that of the command, of the audit entry and of the test hook."""
+        return self.name or self.call.__name__
+
+    @property
+    def summary(self) -> str:
+        """What it does: the docstring of its function, without the errors that it raises."""
+        return re.sub(r"\s*Raises [^.]*\.", "", inspect.getdoc(self.call) or "")
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Its arguments and options, as its function declares them."""
+        hints = get_type_hints(self.call, include_extras=True)
+        found = []
+        for name, given in inspect.signature(self.call).parameters.items():
+            if name == "connection" or name in self.needs:
+                continue
+            kind, help_ = hints[name], ""
+            if hasattr(kind, "__metadata__"):
+                kind, help_ = get_args(kind)[0], kind.__metadata__[0]
+            options = [one for one in get_args(kind) if one is not type(None)]
+            if type(None) in get_args(kind) and len(options) == 1:
+                kind = options[0]
+            is_required = given.default is given.empty
+            default = None if is_required else given.default
+            is_option = given.kind is given.KEYWORD_ONLY
+            found.append(Parameter(name, kind, help_, default, is_required, is_option))
+        return tuple(found)
+
+    def arguments_of(self, row: Row) -> dict[str, Any]:
+        """Return the arguments that name a row."""
+        columns = self.columns or {self.parameters[0].name: self.resource.row_name}
+        return {name: row[column] for name, column in columns.items()}
+
+    def is_offered(self, row: Row) -> bool:
+        """Return whether it makes sense for a row."""
+        return all(row[column] in values for column, values in self.when.items())
+
+    async def run(
+        self,
+        connection: AsyncConnection[Any] | None,
+        supplied: Mapping[str, Any],
+        /,
+        **arguments: Any,
+    ) -> Mapping[str, Any]:
+        """Run it in the caller's transaction; returns its arguments and its result, by name."""
+        needed = {name: supplied[name] for name in self.needs}
+        if "connection" in inspect.signature(self.call).parameters:
+            needed["connection"] = connection
+        result = await self.call(**needed, **arguments)
+        if is_dataclass(result):
+            result = asdict(result)  # type: ignore[arg-type]
+        elif result is None or isinstance(result, bool | int):
+            result = {} if result is None else {"count": int(result)}
+        elif isinstance(result, str):
+            result = {"result": result}
+        given = {name.rstrip("_"): value for name, value in arguments.items() if value is not None}
+        return {**given, **result}
+
+    async def run_on_matching(
+        self,
+        connection: AsyncConnection[Any],
+        supplied: Mapping[str, Any],
+        filters: Mapping[str, Any],
+        **arguments: Any,
+    ) -> AsyncIterator[int]:
+        """Run it for all rows that match and are offered it; yields how many so far.
+
+        Each batch is one transaction unless the caller has begun one.
+        """
+        total = 0
+        async for rows in self.resource.matching(connection, filters):
+            wanted = [self.arguments_of(row) for row in rows if self.is_offered(row)]
+            first = self.parameters[0]
+            if first.is_many and wanted:
+                wanted = [{first.name: [one[first.name] for one in wanted]}]
+            async with connection.transaction():
+                for named in wanted:
+                    await self.run(connection, supplied, **named, **arguments)
+            total += sum(len(one[first.name]) if first.is_many else 1 for one in wanted)
+            yield total

@@ -1,0 +1,112 @@
+"""HTTP lists of resources: filters, sort and cursor as query parameters, rows as OpenAPI models."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from functools import cache
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, Field, create_model
+from starlette.responses import JSONResponse, Response
+
+from postroad.operate.resource import Kind, Page, Resource
+from postroad.web.pages import Page as PageModel
+from postroad.web.problems import problem_responses
+
+__all__ = ["add_list", "model_of"]
+
+MAX_LIMIT = 1000
+LIMIT_DEFAULT = 100
+TYPES: dict[Kind, Any] = {
+    "number": int,
+    "alarm": int,
+    "bytes": int,
+    "rate": float,
+    "boolean": bool,
+    "moment": datetime,
+    "since": datetime,
+    "duration": float,
+    "list": list[str],
+    "json": Any,
+}
+
+
+@cache
+def model_of(resource: Resource) -> type[BaseModel]:
+    """Return the model of a row, for OpenAPI."""
+    fields: dict[str, Any] = {}
+    for column in resource.columns:
+        kind = TYPES.get(column.kind, str)
+        is_null = column.is_nullable and column.name not in (resource.key, resource.row_name)
+        described = Field(description=column.help or column.title)
+        fields[column.name] = (Annotated[kind | None if is_null else kind, described], ...)
+    name = "".join(part.title() for part in resource.name.replace("_", ".").split("."))
+    return create_model(f"{name}Row", **fields)
+
+
+def add_list(
+    routes: APIRouter,
+    path: str,
+    resource: Resource,
+    read: Callable[..., Awaitable[Page]],
+    check: Callable[[Request], Awaitable[object]],
+) -> None:
+    """Add a list of a resource.
+
+    `check` raises if the caller may not see it. `read` takes the arguments of `Resource.page`
+    without the connection.
+    """
+
+    async def answer(request: Request, **given: Any) -> Response:
+        await check(request)
+        sort, order = given.pop("sort"), given.pop("order")
+        after, limit = given.pop("cursor"), given.pop("limit")
+        page = await read(
+            given,
+            sort=sort,
+            is_descending=None if order is None else order == "desc",
+            after=after,
+            limit=limit,
+        )
+        return _json({"items": page.rows, "cursor": page.cursor})
+
+    answer.__signature__ = inspect.Signature(_parameters(resource))  # type: ignore[attr-defined]
+    answer.__name__ = f"list_{resource.name.replace('.', '_')}"
+    answer.__doc__ = resource.summary
+    routes.add_api_route(
+        path,
+        answer,
+        response_model=None,
+        responses={
+            200: {"model": PageModel[model_of(resource)]},  # type: ignore[misc]
+            **problem_responses(401, 403, 422, 503),
+        },
+    )
+
+
+def _parameters(resource: Resource) -> list[inspect.Parameter]:
+    def parameter(name: str, kind: Any, default: Any, help_: str, **limits: Any) -> Any:
+        annotation = Annotated[kind, Query(description=help_, **limits)]
+        return inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+        )
+
+    found = [inspect.Parameter("request", inspect.Parameter.KEYWORD_ONLY, annotation=Request)]
+    limit = parameter("limit", int, LIMIT_DEFAULT, "Rows per page.", ge=1, le=MAX_LIMIT)
+    found += [limit, parameter("cursor", str | None, None, "The cursor of the page before.")]
+    names = Literal[tuple(resource.sort_keys)]  # type: ignore[valid-type]
+    found.append(parameter("sort", names | None, None, "The column to sort by."))
+    found.append(parameter("order", Literal["asc", "desc"] | None, None, "asc or desc."))
+    for one in resource.filters:
+        kind: Any = Literal[tuple(one.choices)] if one.choices else str
+        found.append(parameter(one.name, kind | None, None, one.help or one.title))
+    return found
+
+
+def _json(content: Any) -> JSONResponse:
+    from fastapi.encoders import jsonable_encoder
+
+    return JSONResponse(jsonable_encoder(content))

@@ -1,0 +1,353 @@
+"""Resources: lists of rows with their columns, filters and sort keys, read page by page.
+
+A page is found by the key of the last row of the page before it and never by an offset: the
+thousandth page costs what the first one does, and rows that come or go neither repeat nor hide
+others. The query is built from names that a component declares; callers give values only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from datetime import datetime
+from typing import Any, Literal, LiteralString, TypeAlias
+
+from psycopg import AsyncConnection, sql
+from psycopg.rows import dict_row
+
+from postroad.errors import PostroadError
+from postroad.web.cursors import decode_cursor, encode_cursor
+from postroad.web.errors import CursorInvalid, RequestInvalid, ResourceMissing
+
+__all__ = ["Column", "Filter", "FilterInvalid", "Kind", "Page", "Resource", "Row", "RowNotFound"]
+
+Row: TypeAlias = dict[str, Any]
+# How a value is shown; the words are those of the console's cells and of OpenAPI's types.
+Kind = Literal[
+    "text",
+    "code",
+    "number",
+    "alarm",
+    "rate",
+    "bytes",
+    "boolean",
+    "moment",
+    "since",
+    "duration",
+    "state",
+    "list",
+    "json",
+]
+NUMBERS = ("number", "alarm", "bytes")
+LIMIT_DEFAULT = 50
+MAX_KEYS = 1_000
+# Counting all rows that match stops here.
+MAX_COUNTED = 100_000
+
+
+class FilterInvalid(RequestInvalid):
+    """A filter, a sort key or a value that the list does not have."""
+
+
+class RowNotFound(ResourceMissing):
+    """The list has no such row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a list: its name in JSON, its titles in English and Russian, and its kind.
+
+    `alarm` is a number that is red unless it is zero, `since` a moment that is shown as an age.
+    Columns that are not listed are in JSON and on the page of one row only.
+    """
+
+    name: str
+    title: str
+    title_ru: str
+    kind: Kind = "text"
+    _: KW_ONLY
+    help: str = ""
+    is_listed: bool = True
+    is_sortable: bool = False
+    is_nullable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A condition that a caller may set, combined by AND.
+
+    Without `columns` it compares the column of its own name. `choices` are the values that make
+    sense; a mapping gives the values of the column for each, such as `open` for several states.
+    `offered` is a query of the values that the console offers. With `is_search` it finds a part of
+    any of the columns, in any case.
+    """
+
+    name: str
+    title: str
+    title_ru: str
+    help: str = ""
+    columns: tuple[str, ...] = ()
+    choices: Sequence[str] | Mapping[str, Sequence[str]] = ()
+    offered: LiteralString | None = None
+    is_search: bool = False
+    # In place of the comparison: an SQL condition over the row `r` with one parameter.
+    condition: LiteralString | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Rows in order, and the cursor of the next page; None on the last one."""
+
+    rows: list[Row]
+    cursor: str | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Resource:
+    """A list that operators see: `exchange.messages`.
+
+    `source` is a view, or what else may follow `from`. `key` is unique and not null and orders the
+    list; `identity` names a row to people and in addresses. `detail` reads one row with what
+    belongs to it, as further fields that are lists of rows; None if there is no such row.
+    """
+
+    name: str
+    noun: str
+    source: LiteralString
+    summary: str
+    columns: tuple[Column, ...]
+    filters: tuple[Filter, ...] = ()
+    _: KW_ONLY
+    key: str = "id"
+    identity: str = ""
+    is_descending: bool = True
+    example: str = ""
+    detail: Callable[[AsyncConnection[Any], str], Awaitable[Row | None]] | None = None
+    missing: type[PostroadError] = RowNotFound
+
+    @property
+    def plural(self) -> str:
+        """Its name within the component."""
+        return self.name.partition(".")[2]
+
+    @property
+    def component(self) -> str:
+        """The component that the resource belongs to."""
+        return self.name.partition(".")[0]
+
+    @property
+    def row_name(self) -> str:
+        """The column that names a row."""
+        return self.identity or self.key
+
+    @property
+    def sort_keys(self) -> list[str]:
+        """The columns by which it can be sorted, the default first."""
+        others = [one.name for one in self.columns if one.is_sortable and one.name != self.key]
+        return [self.key, *others]
+
+    @property
+    def listed(self) -> tuple[Column, ...]:
+        """The columns of a table."""
+        return tuple(column for column in self.columns if column.is_listed)
+
+    def column(self, name: str) -> Column:
+        """Return a column by name. Raises FilterInvalid."""
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise FilterInvalid(f"{self.name} has no column {name}")
+
+    async def page(
+        self,
+        connection: AsyncConnection[Any],
+        filters: Mapping[str, Any] | None = None,
+        *,
+        sort: str | None = None,
+        is_descending: bool | None = None,
+        after: str | None = None,
+        limit: int = LIMIT_DEFAULT,
+    ) -> Page:
+        """Read one page. Read-only. Raises FilterInvalid, CursorInvalid."""
+        order = sort or self.key
+        if order not in self.sort_keys:
+            raise FilterInvalid(
+                f"{self.name} cannot be sorted by {sort}", hint=f"use: {', '.join(self.sort_keys)}"
+            )
+        if is_descending is None:
+            is_descending = self.is_descending if order == self.key else False
+        conditions, values = self._conditions(filters or {})
+        if after is not None:
+            condition, start = self._start(order, is_descending, after)
+            conditions.append(condition)
+            values += start
+        text = sql.SQL("select {columns} from {source} r{where} order by {order} limit %s").format(
+            columns=sql.SQL(", ").join(_name(column.name) for column in self.columns),
+            source=sql.SQL(self.source),
+            where=_where(conditions),
+            order=self._order(order, is_descending),
+        )
+        rows = await _rows(connection, text, [*values, limit + 1])
+        more = rows[limit - 1] if len(rows) > limit else None
+        cursor = None if more is None else self._cursor(more, order)
+        return Page(rows[:limit], cursor)
+
+    async def one(self, connection: AsyncConnection[Any], identity: Any) -> Row:
+        """Read one row by its identity, with its detail. Read-only. Raises `missing`."""
+        if self.detail is not None:
+            row = await self.detail(connection, identity)
+        else:
+            row = await self._one(connection, identity)
+        if row is None:
+            hint = f"list them: postroad {self.name.replace('.', ' ')}"
+            raise self.missing(f"there is no {self.noun} {identity}", hint=hint)
+        return row
+
+    async def _one(self, connection: AsyncConnection[Any], identity: Any) -> Row | None:
+        if self.column(self.row_name).kind in NUMBERS:
+            identity = _number(self.row_name, identity)
+        text = sql.SQL("select {columns} from {source} r where {identity} = %s").format(
+            columns=sql.SQL(", ").join(_name(column.name) for column in self.columns),
+            source=sql.SQL(self.source),
+            identity=_name(self.row_name),
+        )
+        rows = await _rows(connection, text, [identity])
+        return rows[0] if rows else None
+
+    async def count(self, connection: AsyncConnection[Any], filters: Mapping[str, Any]) -> int:
+        """Count the rows that match, up to `MAX_COUNTED`. Read-only."""
+        conditions, values = self._conditions(filters)
+        text = sql.SQL(
+            "select count(*) as count from (select from {source} r{where} limit %s) c"
+        ).format(source=sql.SQL(self.source), where=_where(conditions))
+        return int((await _rows(connection, text, [*values, MAX_COUNTED]))[0]["count"])
+
+    async def matching(
+        self, connection: AsyncConnection[Any], filters: Mapping[str, Any]
+    ) -> AsyncIterator[list[Row]]:
+        """Yield all rows that match, in batches in order of the key."""
+        after = None
+        while True:
+            page = await self.page(connection, filters, after=after, limit=MAX_KEYS)
+            if page.rows:
+                yield page.rows
+            if (after := page.cursor) is None:
+                return
+
+    async def offered(self, connection: AsyncConnection[Any], one: Filter) -> list[str]:
+        """Read the values that the console offers for a filter. Read-only."""
+        if one.offered is None:
+            return list(one.choices)
+        cursor = await connection.execute(one.offered)
+        return [str(row[0]) for row in await cursor.fetchall()]
+
+    def _conditions(self, filters: Mapping[str, Any]) -> tuple[list[sql.Composable], list[Any]]:
+        known = {one.name: one for one in self.filters}
+        conditions: list[sql.Composable] = []
+        values: list[Any] = []
+        for name, value in filters.items():
+            if value in (None, ""):
+                continue
+            if name not in known:
+                raise FilterInvalid(
+                    f"{self.name} has no filter {name}", hint=f"use: {', '.join(known)}"
+                )
+            condition, given = self._condition(known[name], value)
+            conditions.append(condition)
+            values += given
+        return conditions, values
+
+    def _condition(self, one: Filter, value: Any) -> tuple[sql.Composable, list[Any]]:
+        if one.condition is not None:
+            return sql.SQL(one.condition), [value]
+        columns = one.columns or (one.name,)
+        if one.is_search:
+            texts = sql.SQL(", ").join(map(_name, columns))
+            condition = sql.SQL("strpos(lower(concat_ws(' ', {})), lower(%s)) > 0").format(texts)
+            return condition, [str(value)]
+        wanted = [value]
+        if one.choices:
+            if value not in one.choices:
+                raise FilterInvalid(
+                    f"{value} is no {one.name} of {self.name}",
+                    hint=f"one of: {', '.join(one.choices)}",
+                )
+            wanted = list(one.choices[value]) if isinstance(one.choices, Mapping) else [value]
+        if self.column(columns[0]).kind in NUMBERS:
+            wanted = [_number(one.name, each) for each in wanted]
+        return sql.SQL("{} = any (%s)").format(_name(columns[0])), [wanted]
+
+    def _order(self, order: str, is_descending: bool) -> sql.Composable:
+        way = sql.SQL(" desc" if is_descending else "")
+        if order == self.key:
+            return _name(self.key) + way
+        last = sql.SQL(" nulls last" if self.column(order).is_nullable else "")
+        return _name(order) + way + last + sql.SQL(", ") + _name(self.key) + way
+
+    def _start(
+        self, order: str, is_descending: bool, after: str
+    ) -> tuple[sql.Composable, list[Any]]:
+        """Return the condition of the rows after a cursor; an index on the order starts there."""
+        then = sql.SQL("<" if is_descending else ">")
+        names = {"order": _name(order), "key": _name(self.key), "then": then}
+        if order == self.key:
+            given = decode_cursor(after, object)
+            return sql.SQL("{key} {then} %s").format(**names), [self._value(self.key, given[0])]
+        given = decode_cursor(after, object, object)
+        key = self._value(self.key, given[1])
+        if given[0] is None:
+            text = sql.SQL("({order} is null and {key} {then} %s)")
+            return text.format(**names), [key]
+        value = self._value(order, given[0])
+        if not self.column(order).is_nullable:
+            return sql.SQL("({order}, {key}) {then} (%s, %s)").format(**names), [value, key]
+        text = sql.SQL("({order} is null or ({order}, {key}) {then} (%s, %s))")
+        return text.format(**names), [value, key]
+
+    def _value(self, name: str, given: Any) -> Any:
+        """Check a part of a cursor, which comes from outside, against its column's kind."""
+        kind = self.column(name).kind
+        try:
+            if kind in ("moment", "since"):
+                return datetime.fromisoformat(given)
+            if kind in NUMBERS:
+                return _number("cursor", given)
+            if kind in ("rate", "duration"):
+                return float(given)
+        except (TypeError, ValueError, PostroadError) as wrong:
+            raise CursorInvalid(
+                "the cursor belongs to another list", hint="begin without one"
+            ) from wrong
+        if not isinstance(given, str) or "\0" in given:
+            raise CursorInvalid("the cursor belongs to another list", hint="begin without one")
+        return given
+
+    def _cursor(self, row: Row, order: str) -> str:
+        parts = [row[self.key]] if order == self.key else [row[order], row[self.key]]
+        return encode_cursor(*(p.isoformat() if isinstance(p, datetime) else p for p in parts))
+
+
+def _name(name: str) -> sql.Composable:
+    return sql.SQL("r.") + sql.Identifier(name)
+
+
+def _where(conditions: Sequence[sql.Composable]) -> sql.Composable:
+    return sql.SQL(" where ") + sql.SQL(" and ").join(conditions) if conditions else sql.SQL("")
+
+
+def _number(name: str, value: Any) -> int:
+    try:
+        number = int(value)
+    except (TypeError, ValueError):
+        raise FilterInvalid(f"{name} must be a number") from None
+    if abs(number) >= 2**63:
+        raise FilterInvalid(f"{name} is out of range")
+    return number
+
+
+async def _rows(
+    connection: AsyncConnection[Any], text: sql.Composed, values: Sequence[Any]
+) -> list[Row]:
+    async with connection.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(text, values)
+        return await cursor.fetchall()

@@ -1,0 +1,147 @@
+"""Pages of a resource: filters, order, cursors, and actions on all that match."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+import psycopg
+import pytest
+
+from postroad.operate import Action, Column, Filter, FilterInvalid, Resource, RowNotFound
+from postroad.web.cursors import encode_cursor
+from postroad.web.errors import CursorInvalid
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+ITEMS = Resource(
+    "shop.items",
+    "item",
+    "(select * from item)",
+    "List items.",
+    (
+        Column("id", "Item", "Товар", "number"),
+        Column("name", "Name", "Название"),
+        Column("state", "State", "Состояние", "state"),
+        Column("price", "Price", "Цена", "number", is_sortable=True),
+        Column("made_at", "Made", "Сделан", "moment", is_sortable=True, is_nullable=False),
+    ),
+    (
+        Filter("state", "State", "Состояние", choices={"open": ("new", "sold"), "gone": ("gone",)}),
+        Filter("name", "Name", "Название"),
+        Filter("search", "Search", "Поиск", columns=("name", "state"), is_search=True),
+    ),
+    is_descending=False,
+)
+
+
+async def _mark(
+    connection: psycopg.AsyncConnection[Any],
+    id_: int,
+    *,
+    by: str,
+    note: Annotated[str, "Why."] = "",
+) -> None:
+    """Mark an item. Raises nothing."""
+    await connection.execute(
+        "update item set state = 'marked', name = %s where id = %s", (by + note, id_)
+    )
+
+
+MARK = Action(_mark, "item {id} {be} marked", ITEMS, needs=("by",), when={"state": ("new", "sold")})
+
+
+@pytest.fixture
+async def shop(empty_database: str) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+    connection = await psycopg.AsyncConnection.connect(empty_database, autocommit=True)
+    async with connection:
+        await connection.execute(
+            "create table item (id bigint primary key, name text, state text, price int,"
+            " made_at timestamptz not null)"
+        )
+        for number in range(25):
+            state = ("new", "sold", "gone")[number % 3]
+            price = None if number % 5 == 0 else number % 4
+            made_at = START + timedelta(hours=number % 7)
+            await connection.execute(
+                "insert into item values (%s, %s, %s, %s, %s)",
+                (number, f"Item {number}", state, price, made_at),
+            )
+        yield connection
+
+
+@pytest.mark.parametrize("sort", [None, "price", "made_at"])
+@pytest.mark.parametrize("is_descending", [False, True])
+async def test_pages_together_hold_every_row_once_and_in_order(
+    shop: psycopg.AsyncConnection[Any], sort: str | None, is_descending: bool
+) -> None:
+    after, found = None, []
+    while True:
+        page = await ITEMS.page(shop, sort=sort, is_descending=is_descending, after=after, limit=4)
+        found += page.rows
+        if (after := page.cursor) is None:
+            break
+    assert sorted(row["id"] for row in found) == list(range(25))
+    values = [row[sort or "id"] for row in found]
+    filled = [value for value in values if value is not None]
+    assert values == sorted(filled, reverse=is_descending) + [None] * (25 - len(filled))
+
+
+async def test_filters_select_groups_of_values_and_parts_of_text(
+    shop: psycopg.AsyncConnection[Any],
+) -> None:
+    async def count(**filters: str | None) -> int:
+        return len((await ITEMS.page(shop, filters, limit=100)).rows)
+
+    assert await count(state="open") == 17
+    assert await count(state="gone", name=None) == 8
+    assert await count(search="ITEM 1") == 11
+    assert await count(search="item 1", state="gone") == await ITEMS.count(
+        shop, {"search": "item 1", "state": "gone"}
+    )
+
+
+async def test_unknown_filters_values_and_sort_keys_are_refused(
+    shop: psycopg.AsyncConnection[Any],
+) -> None:
+    for filters, sort in (({"colour": "red"}, None), ({"state": "new"}, None), ({}, "name")):
+        with pytest.raises(FilterInvalid):
+            await ITEMS.page(shop, filters, sort=sort)
+
+
+@pytest.mark.parametrize(
+    ("sort", "cursor"),
+    [
+        (None, "?"),
+        (None, encode_cursor("x")),
+        (None, encode_cursor(2**70)),
+        ("made_at", encode_cursor("yesterday", 1)),
+        ("made_at", encode_cursor(1)),
+        ("price", encode_cursor(1, "a\0")),
+    ],
+)
+async def test_a_cursor_of_another_list_is_refused(
+    shop: psycopg.AsyncConnection[Any], sort: str | None, cursor: str
+) -> None:
+    with pytest.raises(CursorInvalid):
+        await ITEMS.page(shop, sort=sort, after=cursor)
+
+
+async def test_a_row_that_does_not_exist_is_reported(shop: psycopg.AsyncConnection[Any]) -> None:
+    assert (await ITEMS.one(shop, "7"))["name"] == "Item 7"
+    with pytest.raises(RowNotFound, match="there is no item 99"):
+        await ITEMS.one(shop, 99)
+
+
+async def test_an_action_on_all_that_match_skips_rows_without_it(
+    shop: psycopg.AsyncConnection[Any],
+) -> None:
+    counts = [n async for n in MARK.run_on_matching(shop, {"by": "ann"}, {}, note="!")]
+    assert counts == [17]
+    cursor = await shop.execute("select count(*) from item where name = 'ann!'")
+    assert await cursor.fetchone() == (17,)
+    assert MARK.summary == "Mark an item."
+    assert [(one.name, one.is_option, one.help) for one in MARK.parameters] == [
+        ("id_", False, ""),
+        ("note", True, "Why."),
+    ]
