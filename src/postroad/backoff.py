@@ -6,8 +6,6 @@ import random
 from collections.abc import Callable
 from datetime import timedelta
 
-__all__ = ["Backoff"]
-
 FIRST_DELAY_DEFAULT = timedelta(milliseconds=100)
 LONGEST_DELAY_DEFAULT = timedelta(seconds=5)
 

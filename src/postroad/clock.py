@@ -10,8 +10,6 @@ import time
 from datetime import UTC, datetime
 from typing import Protocol
 
-__all__ = ["SYSTEM_CLOCK", "Clock", "SystemClock"]
-
 
 class Clock(Protocol):
     """What code may ask about time."""

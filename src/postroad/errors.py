@@ -16,8 +16,6 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar, Literal
 
-__all__ = ["ConfigurationError", "Kind", "PostroadError"]
-
 Kind = Literal["error", "usage", "not_found", "refused", "unavailable"]
 
 

@@ -12,8 +12,6 @@ from typing import TextIO
 
 import structlog
 
-__all__ = ["set_up"]
-
 
 def set_up(*, level: str = "info", shape: str = "auto", stream: TextIO | None = None) -> None:
     """Send every log line of this process to one stream, standard error by default.

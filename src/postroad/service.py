@@ -24,8 +24,6 @@ import logging
 import threading
 from typing import Any, Self
 
-__all__ = ["AutoResetEvent", "Service", "Signals", "ThreadAutoResetEvent", "ThreadService"]
-
 logger = logging.getLogger(__name__)
 
 

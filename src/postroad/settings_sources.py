@@ -26,8 +26,6 @@ from pydantic_settings import (
 from postroad.errors import ConfigurationError
 from postroad.settings import Settings, masked_database_url, shown_duration
 
-__all__ = ["Effective", "LoadedSettings", "load"]
-
 PREFIX = "POSTROAD_"
 CONFIG_FILE_VARIABLE = "POSTROAD_CONFIG_FILE"
 CONFIG_FILES_DEFAULT = (Path("postroad.toml"), Path("/etc/postroad/postroad.toml"))

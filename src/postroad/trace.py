@@ -23,19 +23,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Protocol
 
-__all__ = [
-    "FOLLOWED",
-    "HEADER",
-    "current",
-    "follow",
-    "following",
-    "line",
-    "new",
-    "open_telemetry",
-    "stamped",
-    "use",
-]
-
 HEADER = "traceparent"
 # Behind `select room.function(…)`: in the same statement, and before the function is called, SQL is
 # told the trace (its parameter is `line()`), for this transaction only.

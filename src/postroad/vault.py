@@ -22,8 +22,6 @@ from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 
 from postroad.errors import PostroadError
 
-__all__ = ["KeyMissing", "SealBroken", "Vault", "VaultError", "create_key_file", "new_key"]
-
 MARK = "sealed:"
 KEY_FILE_MODE = 0o600
 

@@ -10,8 +10,6 @@ from urllib.parse import urlsplit
 from postroad.alerts.errors import ChannelRefused, DeliveryFailed
 from postroad.alerts.rendering import Rendered
 
-__all__ = ["AppriseChannel"]
-
 
 class _Ear(logging.Handler):
     """Keeps what Apprise says while it sends: it returns no reasons, it only logs them."""

@@ -15,8 +15,6 @@ from psycopg.rows import DictRow, dict_row
 
 from postroad.alerts.errors import translate
 
-__all__ = ["Statement", "run", "run_async"]
-
 Statement = LiteralString
 
 RAISE: Statement = (

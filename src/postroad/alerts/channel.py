@@ -15,8 +15,6 @@ from postroad.alerts.errors import ChannelNotFound, ChannelRefused
 from postroad.alerts.rendering import Rendered
 from postroad.settings.alerts import AlertsSettings
 
-__all__ = ["Channel", "open_channels", "select_channels"]
-
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 

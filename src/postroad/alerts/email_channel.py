@@ -20,8 +20,6 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from postroad.alerts.errors import ChannelRefused, DeliveryFailed
 from postroad.alerts.rendering import Rendered
 
-__all__ = ["EmailChannel"]
-
 _PORTS = {("smtp", False): 25, ("smtp", True): 587, ("smtps", False): 465, ("smtps", True): 465}
 _QUERY = {"to", "from", "starttls"}
 

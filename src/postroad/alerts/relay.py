@@ -26,8 +26,6 @@ from postroad.postgres.connections import connect_async
 from postroad.postgres.errors import DatabaseUnavailable
 from postroad.service import Service
 
-__all__ = ["AlertRelay"]
-
 logger = logging.getLogger(__name__)
 
 INTERVAL_DEFAULT = timedelta(seconds=1)

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-__all__ = ["ITEMS_MOST", "Notice", "Rendered", "render"]
-
 ITEMS_MOST = 50
 """How many items a notice spells out; the rest is counted."""
 

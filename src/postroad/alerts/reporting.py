@@ -8,8 +8,6 @@ from psycopg import AsyncConnection, Connection
 
 from postroad.alerts import calls
 
-__all__ = ["Severity", "clear_alert", "clear_alert_async", "raise_alert", "raise_alert_async"]
-
 Severity = Literal["info", "warning", "error", "critical"]
 
 

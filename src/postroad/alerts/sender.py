@@ -35,8 +35,6 @@ from postroad.postgres.errors import DatabaseUnavailable
 from postroad.service import Service
 from postroad.settings.alerts import AlertsSettings
 
-__all__ = ["AlertSender", "deliver"]
-
 logger = logging.getLogger(__name__)
 
 PURGE_INTERVAL_DEFAULT = timedelta(hours=1)

@@ -24,8 +24,6 @@ from postroad.postgres.connections import connect_async
 from postroad.postgres.errors import DatabaseUnavailable
 from postroad.service import Service
 
-__all__ = ["ClockWatcher", "DiskWatcher"]
-
 logger = logging.getLogger(__name__)
 
 WATCH_INTERVAL_DEFAULT = timedelta(seconds=30)

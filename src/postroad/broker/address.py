@@ -23,8 +23,6 @@ from psycopg.conninfo import conninfo_to_dict
 from postroad.broker.errors import UrlInvalid
 from postroad.postgres.embedded import EmbeddedServer
 
-__all__ = ["database_of", "masked"]
-
 SCHEMES = ("mbus", "postgresql", "postgres")
 
 

@@ -24,8 +24,6 @@ from postroad.broker.routes import Route
 if TYPE_CHECKING:
     from postroad.broker.transport import Transport
 
-__all__ = ["Channel"]
-
 KINDS = ("direct", "topic", "fanout")
 PUBLISH = (
     "select broker.publish(exchange => $1, routing_key => $2, data => $3, level => $4,"

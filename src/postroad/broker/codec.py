@@ -7,8 +7,6 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-__all__ = ["Delivery", "decode", "due_at", "encode", "expires_at", "level_of", "moment"]
-
 MAX_LEVEL = 9
 MAX_DEPTH = 100
 

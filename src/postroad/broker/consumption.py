@@ -32,8 +32,6 @@ from postroad.broker.watch import Taken, Watch
 if TYPE_CHECKING:
     from postroad.broker.channel import Channel
 
-__all__ = ["Consumption"]
-
 logger = logging.getLogger(__name__)
 
 # Nothing depends on it but what a lost notice would leave lying.

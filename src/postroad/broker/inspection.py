@@ -14,8 +14,6 @@ from celery.worker.request import Request
 
 from postroad.broker.transport import Transport
 
-__all__ = ["scheduled"]
-
 logger = logging.getLogger(__name__)
 
 # The answer is one message, and the worker delivers nothing while it is built.

@@ -11,8 +11,6 @@ from postroad.postgres.connections import connect
 from postroad.postgres.manifest import Schema
 from postroad.postgres.migrator import install
 
-__all__ = ["SCHEMAS", "ensure_installed"]
-
 SCHEMAS = (
     Schema("mbus", "postroad.bus", ("hstore",)),
     Schema("broker", "postroad.broker", ("hstore",)),

@@ -17,8 +17,6 @@ from postroad.bus.reconnect import SURVIVABLE
 from postroad.lease.holder import Holder
 from postroad.lease.keeper import Keeper, lost_tokens
 
-__all__ = ["Lease", "Leases"]
-
 logger = logging.getLogger(__name__)
 
 LEASE_DEFAULT = timedelta(seconds=7)

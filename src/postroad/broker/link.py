@@ -27,8 +27,6 @@ from psycopg.rows import TupleRow
 from postroad.broker.installation import ensure_installed
 from postroad.postgres.connections import connect
 
-__all__ = ["CHANNEL", "Link", "Texts"]
-
 CHANNEL = "mbus"
 
 Texts = tuple[str | None, ...]

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from postroad.broker.channel import Channel
 
-__all__ = ["Quality"]
-
 # An unlimited window still takes in portions, so that others get some.
 PORTION = 100
 

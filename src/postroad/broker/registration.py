@@ -12,8 +12,6 @@ import json
 import sys
 from typing import Any
 
-__all__ = ["SERIALIZER", "register"]
-
 TRANSPORT = "postroad.broker.transport:Transport"
 BACKEND = "postroad.broker.results:ResultBackend"
 

@@ -18,8 +18,6 @@ from postroad.bus.reconnect import TRANSIENT
 if TYPE_CHECKING:
     from postroad.broker.results import ResultBackend
 
-__all__ = ["ResultConsumer", "bucket_of"]
-
 logger = logging.getLogger(__name__)
 
 CHANNEL = "mbus_result"

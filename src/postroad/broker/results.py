@@ -28,8 +28,6 @@ from postroad.broker.link import Link
 from postroad.broker.result_consumer import ResultConsumer, bucket_of
 from postroad.bus.reconnect import TRANSIENT, Backoff
 
-__all__ = ["ResultBackend"]
-
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 60.0

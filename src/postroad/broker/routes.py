@@ -9,8 +9,6 @@ from psycopg.rows import TupleRow
 
 from postroad.broker.link import Link
 
-__all__ = ["Route", "Routes"]
-
 COLUMNS = "id, name, bus_name, is_temporary, levels, message_ttl, expires_after"
 
 

@@ -32,8 +32,6 @@ from postroad.broker.routes import Routes
 from postroad.bus.errors import BusError
 from postroad.postgres.errors import DatabaseUnavailable
 
-__all__ = ["Transport"]
-
 # The loop of a worker waits no longer than this by itself.
 LOOP_SECONDS = 1.0
 

@@ -9,8 +9,6 @@ from postroad.broker.link import Link
 from postroad.bus.reconnect import SURVIVABLE, Backoff
 from postroad.service import ThreadService
 
-__all__ = ["Upkeep"]
-
 logger = logging.getLogger(__name__)
 
 INTERVAL_SECONDS = 0.25

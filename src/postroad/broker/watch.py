@@ -28,8 +28,6 @@ from postroad.broker.routes import Route
 if TYPE_CHECKING:
     from postroad.broker.channel import Channel
 
-__all__ = ["Taken", "Watch"]
-
 Taken: TypeAlias = tuple[str, str, int, bool]  # iid, data, token, is redelivered
 
 LOOK_AGAIN_SECONDS = (0.02, 0.1, 0.5, 2.0)

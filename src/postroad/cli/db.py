@@ -12,7 +12,8 @@ from postroad.cli.components import SCHEMAS
 from postroad.cli.context import Application, pass_application
 from postroad.cli.output import dry_run_option, json_option, print_json, print_table
 from postroad.postgres import migrator
-from postroad.postgres.migrator import Outcome, Schema
+from postroad.postgres.manifest import Schema
+from postroad.postgres.migrator import Outcome
 
 __all__ = ["db"]
 

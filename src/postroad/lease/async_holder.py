@@ -10,8 +10,6 @@ from postroad.backoff import Backoff
 from postroad.lease.keeper import Keeper
 from postroad.service import AutoResetEvent, Service
 
-__all__ = ["AsyncHolder"]
-
 logger = logging.getLogger(__name__)
 
 K = TypeVar("K", bound=Hashable)

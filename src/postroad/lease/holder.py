@@ -11,8 +11,6 @@ from postroad.backoff import Backoff
 from postroad.lease.keeper import Keeper
 from postroad.service import ThreadAutoResetEvent, ThreadService
 
-__all__ = ["Holder"]
-
 logger = logging.getLogger(__name__)
 
 K = TypeVar("K", bound=Hashable)

@@ -10,8 +10,6 @@ from collections.abc import Callable, Hashable, Iterable
 from datetime import timedelta
 from typing import Generic, TypeVar
 
-__all__ = ["Keeper", "lost_tokens"]
-
 K = TypeVar("K", bound=Hashable)
 L = TypeVar("L")
 

@@ -24,7 +24,8 @@ from postroad.postgres.connections import (
 )
 from postroad.postgres.embedded import EmbeddedServer
 from postroad.postgres.listen import ListenHub, Notice, Subscription
-from postroad.postgres.migrator import Schema, install, require, script, status, upgrade
+from postroad.postgres.manifest import Schema
+from postroad.postgres.migrator import install, require, script, status, upgrade
 
 __all__ = [
     "EmbeddedServer",

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from postroad.postgres.errors import BinariesNotFound
 
-__all__ = ["Binaries", "find_binaries"]
-
 # What a server needs at run time; headers and static libraries stay where they are.
 _RUNTIME_FOLDERS = ("bin", "lib", "share")
 

@@ -19,8 +19,6 @@ from psycopg import Connection, sql
 
 from postroad.postgres.manifest import Manifest, Migration, Schema, SqlFile
 
-__all__ = ["Recorded"]
-
 # The first key of the advisory lock, "post" in ASCII; the second is made from the schema's name.
 LOCK_KEY = 0x706F7374
 

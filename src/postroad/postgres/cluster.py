@@ -21,8 +21,6 @@ from postroad.postgres.binaries import Binaries
 from postroad.postgres.errors import DataFolderRefused, ServerNotStarted
 from postroad.postgres.server_user import ServerUser, make_data_folder
 
-__all__ = ["SUPERUSER", "Cluster"]
-
 SUPERUSER = "postroad"
 # The path of a unix socket has 107 bytes at most; the name of the socket needs some of them.
 SOCKET_FOLDER_BYTES_MOST = 85

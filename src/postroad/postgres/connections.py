@@ -19,15 +19,6 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from postroad.postgres.errors import DatabaseUnavailable
 
-__all__ = [
-    "connect",
-    "connect_async",
-    "network_parameters",
-    "open_async_pool",
-    "open_pool",
-    "run_blocking",
-]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -7,8 +7,6 @@ from contextlib import contextmanager
 
 from postroad.postgres.embedded import EmbeddedServer
 
-__all__ = ["use_database"]
-
 
 @contextmanager
 def use_database(named: str | None, embedded: Callable[[], EmbeddedServer]) -> Iterator[str]:

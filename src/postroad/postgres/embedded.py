@@ -44,8 +44,6 @@ from postroad.postgres.server_user import (
     server_user,
 )
 
-__all__ = ["EmbeddedServer"]
-
 logger = logging.getLogger(__name__)
 
 START_TIMEOUT_DEFAULT = timedelta(minutes=2)

@@ -8,8 +8,6 @@ from datetime import timedelta
 from postroad.postgres.embedded import EmbeddedServer
 from postroad.service import Service
 
-__all__ = ["EmbeddedService"]
-
 WATCH_INTERVAL_DEFAULT = timedelta(seconds=1)
 
 

@@ -11,8 +11,6 @@ from psycopg import sql
 from postroad.postgres.bookkeeping import CREATE_TABLES, LOCK_KEY, PIN_SEARCH_PATH
 from postroad.postgres.manifest import Manifest, Schema
 
-__all__ = ["installation_script"]
-
 _HEAD = """\
 -- Postroad {version}: fresh install of the schema {schema}.
 -- Run as the future owner, in one transaction:  psql -1 -f <this file> <database>

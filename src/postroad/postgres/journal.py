@@ -24,8 +24,6 @@ from postroad.errors import PostroadError
 from postroad.postgres.connections import network_parameters
 from postroad.postgres.errors import raised_by
 
-__all__ = ["Journal", "Row"]
-
 logger = logging.getLogger(__name__)
 
 Row = dict[str, Any]

@@ -25,8 +25,6 @@ from postroad.postgres.connections import connect_async
 from postroad.postgres.errors import DatabaseUnavailable
 from postroad.service import Service
 
-__all__ = ["ListenHub", "Notice", "Subscription"]
-
 logger = logging.getLogger(__name__)
 
 RECONNECT_DELAY_FIRST = timedelta(milliseconds=100)

@@ -20,8 +20,6 @@ from pathlib import Path
 
 from postroad.postgres.errors import ServerNotStarted
 
-__all__ = ["UserLock", "control_lock"]
-
 
 @contextmanager
 def control_lock(path: Path, timeout_seconds: float) -> Iterator[None]:

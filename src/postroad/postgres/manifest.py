@@ -25,16 +25,6 @@ from typing import Literal
 
 from postroad.postgres.errors import ManifestBroken
 
-__all__ = [
-    "FileKind",
-    "Manifest",
-    "Migration",
-    "Schema",
-    "SqlFile",
-    "forgotten_files",
-    "read_manifest",
-]
-
 FileKind = Literal["table", "code", "template", "after"]
 
 _KINDS: dict[str, FileKind] = {

@@ -39,8 +39,6 @@ from postroad.postgres.errors import (
 from postroad.postgres.installation_script import installation_script
 from postroad.postgres.manifest import Manifest, Migration, Schema, SqlFile, read_manifest
 
-__all__ = ["Outcome", "Schema", "SchemaStatus", "install", "require", "script", "status", "upgrade"]
-
 SERVER_VERSION_LEAST = 150000
 
 

@@ -7,8 +7,6 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Postmaster", "processes_in", "read_postmaster", "release_stale_pid"]
-
 # Linux gives no process a number above 2^22.
 _PID_OF_NOBODY = 2**22 + 1
 

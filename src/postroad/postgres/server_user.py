@@ -20,14 +20,6 @@ from pathlib import Path
 
 from postroad.postgres.errors import ServerUserMissing
 
-__all__ = [
-    "SYSTEM_FOLDER",
-    "ServerUser",
-    "data_folder_default",
-    "make_data_folder",
-    "server_user",
-]
-
 SYSTEM_USER = "postroad"
 SYSTEM_FOLDER = Path("/var/lib/postroad")
 

@@ -10,8 +10,6 @@ from pydantic import Field
 
 from postroad.settings.values import Duration, Secret, Section
 
-__all__ = ["AlertsSettings"]
-
 SeverityName = Literal["info", "warning", "error", "critical"]
 
 

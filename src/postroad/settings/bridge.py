@@ -9,8 +9,6 @@ from pydantic import AfterValidator, Field, SecretStr
 
 from postroad.settings.values import DatabaseUrl, Duration, Secret, Section
 
-__all__ = ["BridgeDefinition", "BridgeSettings"]
-
 
 def _broker_url(value: SecretStr) -> SecretStr:
     if not value.get_secret_value().startswith(("amqp://", "amqps://")):

@@ -9,8 +9,6 @@ from pydantic import Field
 
 from postroad.settings.values import Duration, Secret, Section
 
-__all__ = ["ConsoleSettings", "OidcSettings"]
-
 
 class OidcSettings(Section):
     """Login through OpenID Connect; off until an issuer is set."""

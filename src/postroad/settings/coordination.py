@@ -9,8 +9,6 @@ from pydantic import Field, SecretStr
 
 from postroad.settings.values import DatabaseUrl, Duration, Port, Section
 
-__all__ = ["CoordinationSettings"]
-
 
 class CoordinationSettings(Section):
     """Writer, Coordinator, Reader and Gateway. Each service has a database of its own."""

@@ -10,8 +10,6 @@ from pydantic import Field
 
 from postroad.settings.values import Duration, Port, Section
 
-__all__ = ["ExchangeSettings"]
-
 
 class ExchangeSettings(Section):
     """The exchange: two-phase hand-over of files to ERP instances."""

@@ -10,8 +10,6 @@ from pydantic import Field
 
 from postroad.settings.values import Duration, Port, Secret, Section
 
-__all__ = ["IntakeSettings"]
-
 MIB = 1024 * 1024
 
 

@@ -11,15 +11,6 @@ from pydantic import AfterValidator, Field, SecretStr
 
 from postroad.settings.values import Duration, Port, Secret, Section
 
-__all__ = [
-    "BusSettings",
-    "DatabaseSettings",
-    "EmbeddedSettings",
-    "HttpSettings",
-    "LogSettings",
-    "VaultSettings",
-]
-
 
 class DatabaseSettings(Section):
     """Connections to the database."""

@@ -11,16 +11,6 @@ from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
-__all__ = [
-    "DatabaseUrl",
-    "Duration",
-    "Port",
-    "Secret",
-    "Section",
-    "masked_database_url",
-    "shown_duration",
-]
-
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 

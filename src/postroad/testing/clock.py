@@ -7,8 +7,6 @@ from datetime import datetime, timedelta
 import psycopg
 from psycopg import sql
 
-__all__ = ["DatabaseClock"]
-
 
 class DatabaseClock:
     """Moves the time of one test database forwards or backwards.

@@ -12,8 +12,6 @@ from postroad.exchange.server import ExchangeServer
 from postroad.postgres import run_blocking
 from postroad.settings import ExchangeSettings
 
-__all__ = ["RunningExchange"]
-
 START_TIMEOUT_SECONDS = 30.0
 
 

@@ -12,8 +12,6 @@ from pathlib import Path
 from postroad.postgres.embedded import EmbeddedServer
 from postroad.postgres.errors import EmbeddedError
 
-__all__ = ["close_run_folder", "name_run_folder", "run_folder", "sweep_run_folders"]
-
 _VARIABLE = "POSTROAD_TEST_RUN_FOLDER"
 _PREFIX = "postroad-test"
 MEMORY_LEAST_BYTES = 6_000_000_000

@@ -24,8 +24,6 @@ from postroad.postgres.locks import control_lock
 from postroad.postgres.manifest import Schema, read_manifest
 from postroad.postgres.migrator import install
 
-__all__ = ["TestServer"]
-
 # Commits stay synchronous: what was committed must survive the kills that tests are about, and
 # without fsync a commit costs a write into the system's cache only.
 _WITHOUT_DURABILITY = {

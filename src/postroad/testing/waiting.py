@@ -9,8 +9,6 @@ from typing import TypeVar
 
 from psycopg import Connection
 
-__all__ = ["wait_until", "wait_until_async", "wait_until_blocked"]
-
 Found = TypeVar("Found")
 
 # For a machine that does much else: who waits in vain is a failure, and may take long to say so.

@@ -22,8 +22,6 @@ from postroad.web.errors import RequestInvalid
 from postroad.web.problems import Problem, problem_of, problem_response
 from postroad.web.tracing import TraceContext
 
-__all__ = ["BEARER", "prepare"]
-
 # The security scheme of every service, for OpenAPI.
 BEARER = HTTPBearer(auto_error=False, description="The token that an administrator issued.")
 

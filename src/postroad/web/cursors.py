@@ -13,8 +13,6 @@ from typing import Any
 
 from postroad.web.errors import CursorInvalid
 
-__all__ = ["decode_cursor", "encode_cursor"]
-
 
 def encode_cursor(*key: Any) -> str:
     """Write the key of a row as a cursor; parts are text, numbers or null."""

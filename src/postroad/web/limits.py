@@ -12,8 +12,6 @@ from postroad.web.errors import BodyTooLarge, BodyTooSlow, TokenMissing, WebErro
 from postroad.web.problems import problem_of, problem_response
 from postroad.web.tokens import bearer_token, hash_token, is_token_of
 
-__all__ = ["BodyLimit", "BodyPace", "TokenCheck"]
-
 # A client may pause this long while it sends a body, and be this slow on average.
 MAX_PAUSE_SECONDS = 30.0
 MIN_BYTES_PER_SECOND = 1_000

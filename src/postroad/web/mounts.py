@@ -19,8 +19,6 @@ from postroad.web.problems import problem_of, problem_response
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-__all__ = ["Mounts"]
-
 GRACE_SECONDS = 10.0
 
 

@@ -33,8 +33,6 @@ from postroad.web.problems import problem_of, problem_response
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-__all__ = ["OriginCheck"]
-
 SAFE_METHODS = {"GET", "HEAD", "OPTIONS"}
 # A page of any site can send these without asking the server first.
 FORM_TYPES = {"text/plain", "application/x-www-form-urlencoded", "multipart/form-data"}

@@ -11,8 +11,6 @@ from starlette.responses import JSONResponse
 
 from postroad.errors import Kind, PostroadError
 
-__all__ = ["PROBLEM_MEDIA_TYPE", "Problem", "problem_of", "problem_response", "problem_responses"]
-
 logger = logging.getLogger(__name__)
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"

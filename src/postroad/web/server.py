@@ -20,8 +20,6 @@ from postroad.web.origins import OriginCheck
 if TYPE_CHECKING:
     from postroad.settings import HttpSettings
 
-__all__ = ["AddressInUse", "TlsInvalid", "WebServer", "listen"]
-
 BACKLOG = 512
 GRACE_SECONDS = 10
 # A client has this long to send the head of a request, which may be this large.

@@ -15,8 +15,6 @@ from postroad.web.errors import TokenMissing
 if TYPE_CHECKING:
     from starlette.requests import HTTPConnection
 
-__all__ = ["bearer_token", "hash_token", "is_token_of", "new_token"]
-
 TOKEN_BYTES = 32
 
 

@@ -6,8 +6,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from postroad import trace
 
-__all__ = ["TraceContext", "given_trace"]
-
 
 def given_trace(scope: Scope) -> str | None:
     """Return the header `traceparent` of a request as it was sent."""
