@@ -1,24 +1,24 @@
-"""Alerts: what the administrator must know, told for certain, once, and not a thousand times.
+"""Alerts: reliable notices to the administrator, grouped and without repetition.
 
-Any room reports in its own transaction, `raise_alert(connection, key, …)` and later
-`clear_alert(connection, key)`; what rolls back was never reported. A key names what is wrong.
+A component reports in its own transaction, `raise_alert(connection, key, …)` and later
+`clear_alert(connection, key)`; a rolled back report never happened. A key identifies the problem.
 
 ```
 report ──fold──> open ──────────────────── clear ──────> cleared
                   │ the same key again: counts up           │
                   ▼                                         ▼
         notice to each channel                    all-clear, once, to each
-                  │                               channel that was told
+                  │                               notified channel
         waiting ──take──> sending ──> sent
            ▲                 │ failed, or its sender died: lease ends
            └── backoff ──────┘ ─── too old ──> given_up
 ```
 
-Reports wait for nobody: they are rows that are only inserted. A sender (`AlertSender`) folds them
-into episodes, writes notices and sends them. Things that come together share a notice, and the gap
-between notices grows while things go on, so a storm is told in a few. Two senders never hold the
-same notice. A sender that dies while it sends leaves a lease that ends; the next one sends the same
-text under the same Message-ID, since nobody can know whether the other side took the first.
+Reporting takes no lock: reports are rows that are only inserted. A sender (`AlertSender`) folds
+them into episodes, writes notices and sends them. Alerts raised together share a notice, and the
+gap between notices grows while alerts continue, so a storm causes few notices. Two senders never
+hold the same notice. When a sender dies while it sends, its lease expires and the next one sends
+the same text under the same Message-ID, because the first attempt may have arrived.
 """
 
 from postroad.alerts.errors import (

@@ -1,4 +1,4 @@
-"""Everything that Apprise speaks, by its URL: SMS gateways, chat, push, webhooks."""
+"""Channels of Apprise, by URL: SMS gateways, chat, push, webhooks."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from postroad.alerts.errors import ChannelRefused, DeliveryFailed
 from postroad.alerts.rendering import Rendered
 
 
-class _Ear(logging.Handler):
-    """Keeps what Apprise says while it sends: it returns no reasons, it only logs them."""
+class _LogCapture(logging.Handler):
+    """Captures the warnings of Apprise, which logs why it failed and does not return it."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self.heard: list[str] = []
+        self.messages: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.heard.append(record.getMessage())
+        self.messages.append(record.getMessage())
 
 
 class AppriseChannel:
@@ -43,23 +43,23 @@ class AppriseChannel:
         plugin: Any = apprise.Apprise.instantiate(url, suppress_exceptions=True)
         if plugin is None:
             raise ChannelRefused(
-                f"the URL of channel {name} is none that Apprise understands",
-                hint="see its list of services for how their URLs are written",
+                f"the URL of channel {name} is not a valid Apprise URL",
+                hint="see Apprise's list of services for their URLs",
                 channel=name,
             )
         self._plugin = plugin
         self.address = str(plugin.url(privacy=True))
 
     def send(self, rendered: Rendered, timeout: timedelta) -> None:
-        """Send; raise DeliveryFailed when Apprise says that it did not work."""
+        """Send; raise DeliveryFailed when Apprise reports a failure."""
         import apprise
 
         seconds = timeout.total_seconds()
         self._plugin.socket_connect_timeout = seconds
         self._plugin.socket_read_timeout = seconds
-        ear = _Ear()
+        capture = _LogCapture()
         logger = logging.getLogger("apprise")
-        logger.addHandler(ear)
+        logger.addHandler(capture)
         try:
             # The plug-in itself: Apprise's own `notify` may use the running event loop.
             is_sent = self._plugin.notify(
@@ -72,7 +72,7 @@ class AppriseChannel:
                 f"{type(failure).__name__}: {failure}", channel=self.name
             ) from None
         finally:
-            logger.removeHandler(ear)
+            logger.removeHandler(capture)
         if not is_sent:
-            said = "; ".join(ear.heard) or f"{self.kind} said no"
-            raise DeliveryFailed(said.replace(self._url, self.address)[:500], channel=self.name)
+            reason = "; ".join(capture.messages) or f"{self.kind} reported a failure"
+            raise DeliveryFailed(reason.replace(self._url, self.address)[:500], channel=self.name)

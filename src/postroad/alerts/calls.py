@@ -1,6 +1,6 @@
-"""Every call of schema alerts, written once, and how to run it in both colours.
+"""The calls of schema alerts, and functions that run them, blocking and async.
 
-A call happens in whatever transaction the connection is in; nothing here commits.
+A call runs in the transaction of the connection; nothing here commits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ RAISE: Statement = (
     "select alerts.raise(p_key => %s, p_room => %s, p_severity => %s, p_title => %s, p_body => %s)"
 )
 CLEAR: Statement = "select alerts.clear(p_key => %s)"
-# The lock of folding: who takes reports away is one at a time, or a clear might overtake its raise.
+# The lock of folding: reports are removed by one process at a time, or a clear could overtake its
+# raise.
 TRY_LOCK_REPORTS: Statement = "select pg_try_advisory_xact_lock(hashtextextended('alerts.fold', 0))"
 # A relay belongs to the owner of the schema.
 REPORTS: Statement = (
@@ -63,7 +64,7 @@ Parameter = str | int | bool | None | timedelta | Sequence[str]
 def run(
     connection: Connection[Any], statement: Statement, parameters: Sequence[Parameter]
 ) -> list[DictRow]:
-    """Run a call; raise the room's errors."""
+    """Run a call; raise errors of the component."""
     cursor: Cursor[DictRow] = Cursor(connection, row_factory=dict_row)
     try:
         return cursor.execute(statement, parameters).fetchall()
@@ -76,7 +77,7 @@ def run(
 async def run_async(
     connection: AsyncConnection[Any], statement: Statement, parameters: Sequence[Parameter]
 ) -> list[DictRow]:
-    """Run a call; raise the room's errors."""
+    """Run a call; raise errors of the component."""
     cursor: AsyncCursor[DictRow] = AsyncCursor(connection, row_factory=dict_row)
     try:
         await cursor.execute(statement, parameters)

@@ -1,7 +1,7 @@
-"""Channels: a name from the settings, a URL, and who can send to it.
+"""Channels: a name and a URL from the settings, and the class that sends to it.
 
-`smtp://` and `smtps://` are sent by ourselves, because then the answer of the mail server is known
-word for word. Every other URL is Apprise's: chat, SMS, push, webhooks.
+`smtp://` and `smtps://` have a client of their own, which reports the exact answer of the mail
+server. Every other URL is Apprise's: chat, SMS, push, webhooks.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
 class Channel(Protocol):
-    """A way to the administrator."""
+    """A destination of alerts."""
 
     name: str
     kind: str
     least_severity: str
     address: str
-    """Where it leads, without secrets."""
+    """The address without secrets."""
 
     def send(self, rendered: Rendered, timeout: timedelta) -> None:
-        """Send, blocking; raise DeliveryFailed when the other side did not take it."""
+        """Send, blocking; raise DeliveryFailed when the other side does not accept it."""
         ...
 
 
 def open_channels(settings: AlertsSettings) -> list[Channel]:
-    """Return the channels that the settings name. Raises ChannelRefused."""
+    """Return the channels of the settings. Raises ChannelRefused."""
     from postroad.alerts.apprise_channel import AppriseChannel
     from postroad.alerts.email_channel import EmailChannel
 
     for name in settings.channel_severity:
         if name not in settings.channels:
             raise ChannelRefused(
-                f"alerts.channel_severity names {name}, which is no channel",
+                f"alerts.channel_severity names {name}, which is not a channel",
                 hint="name a channel of alerts.channels",
                 channel=name,
             )
@@ -62,7 +62,7 @@ def open_channels(settings: AlertsSettings) -> list[Channel]:
 
 
 def select_channels(channels: list[Channel], names: tuple[str, ...]) -> list[Channel]:
-    """Return those that are named, all without names. Raises ChannelNotFound."""
+    """Return the channels of these names, or all if none is given. Raises ChannelNotFound."""
     known = {channel.name: channel for channel in channels}
     for name in names:
         if name not in known:

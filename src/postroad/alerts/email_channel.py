@@ -2,10 +2,10 @@
 
 | URL | encryption |
 |---|---|
-| `smtp://host` | STARTTLS if offered; `?starttls=required` insists, `no` never asks |
+| `smtp://host` | STARTTLS if offered; `?starttls=required` insists, `no` never uses it |
 | `smtps://host` | TLS from the first byte |
 
-A password is never sent in the clear unless `?starttls=no` says so.
+A password is never sent unencrypted unless `?starttls=no` is given.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class EmailChannel:
         self.address = self.address.rstrip(":")
 
     def send(self, rendered: Rendered, timeout: timedelta) -> None:
-        """Send; raise DeliveryFailed unless the server took it for every recipient."""
+        """Send; raise DeliveryFailed unless the server accepts it for every recipient."""
         message = EmailMessage()
         message["Subject"] = rendered.subject
         message["From"] = self._sender
@@ -83,7 +83,7 @@ class EmailChannel:
         with client:
             client.ehlo_or_helo_if_needed()
             if not self._is_tls and self._starttls != "no":
-                # A server that does not offer it is taken at its word, but gets no password.
+                # Without STARTTLS a message may be sent, a password never.
                 if client.has_extn("starttls"):
                     client.starttls(context=context)
                     client.ehlo()
@@ -98,7 +98,7 @@ class EmailChannel:
     def _refused(self, reason: str) -> ChannelRefused:
         # The URL itself is a secret and is not repeated.
         return ChannelRefused(
-            f"the URL of channel {self.name} cannot be used: {reason}",
+            f"the URL of channel {self.name} is invalid: {reason}",
             hint="write smtp://[user:password@]host[:port]?to=admin@example.com&from=…",
             channel=self.name,
         )
@@ -106,8 +106,10 @@ class EmailChannel:
 
 def _reason(failure: Exception) -> str:
     if isinstance(failure, smtplib.SMTPRecipientsRefused):
-        said = [f"{who}: {_answer(code, text)}" for who, (code, text) in failure.recipients.items()]
-        return f"refused for {'; '.join(said)}"
+        refusals = [
+            f"{who}: {_answer(code, text)}" for who, (code, text) in failure.recipients.items()
+        ]
+        return f"refused for {'; '.join(refusals)}"
     if isinstance(failure, smtplib.SMTPResponseException):
         return _answer(failure.smtp_code, failure.smtp_error)
     return str(failure) or type(failure).__name__

@@ -1,4 +1,4 @@
-"""What a notice says: subject and text, made from its items alone, so each attempt says the same.
+"""Subject and text of a notice, made from its items alone, so that each attempt is identical.
 
 Pure. An item is one object of `notice.items`, as schema alerts wrote it.
 """
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-ITEMS_MOST = 50
-"""How many items a notice spells out; the rest is counted."""
+MAX_ITEMS = 50
+"""How many items a notice lists; the rest is counted."""
 
-_BODY_MOST = 2_000
+_MAX_BODY_CHARACTERS = 2_000
 _SERIOUS_FIRST = ("critical", "error", "warning", "info")
 _HEADS = {"raised": "", "worse": "has become ", "cleared": "ALL CLEAR, was ", "open": "still "}
 
@@ -36,7 +36,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """What is sent. The same notice has the same `message_id` whoever sends it, however often."""
+    """What is sent. `message_id` is the same for every attempt to send a notice."""
 
     subject: str
     text: str
@@ -44,16 +44,16 @@ class Rendered:
 
 
 def render(notice: Notice, installation: str) -> Rendered:
-    """Return what a notice says."""
+    """Return subject and text of a notice."""
     subject = f"[{installation}] {_subject(notice)}"
     lines: list[str] = []
-    for item in notice.items[:ITEMS_MOST]:
+    for item in notice.items[:MAX_ITEMS]:
         lines += [*_paragraph(item), ""]
-    if len(notice.items) > ITEMS_MOST:
-        lines += [f"… and {len(notice.items) - ITEMS_MOST} more.", ""]
+    if len(notice.items) > MAX_ITEMS:
+        lines += [f"… and {len(notice.items) - MAX_ITEMS} more.", ""]
     if not notice.items:
-        lines += ["Nothing is open. This is the regular sign of life.", ""]
-    lines.append("All that is open: postroad alerts list")
+        lines += ["No alert is open. This is the regular heartbeat.", ""]
+    lines.append("Open alerts: postroad alerts list")
     if any(item["what"] != "cleared" for item in notice.items) and notice.kind != "test":
         lines.append("Stop reminders: postroad alerts ack KEY")
     moment = int(notice.created_at.timestamp() * 1000)
@@ -87,7 +87,7 @@ def _paragraph(item: Item) -> list[str]:
     lines = [f"{_HEADS[item['what']]}{item['severity']}: {_line(item['title'])}"]
     if item["body"]:
         body = str(item["body"])
-        cut = body if len(body) <= _BODY_MOST else body[:_BODY_MOST] + " …"
+        cut = body if len(body) <= _MAX_BODY_CHARACTERS else body[:_MAX_BODY_CHARACTERS] + " …"
         lines += [f"  {line}" for line in cut.splitlines()]
     times = f"since {_moment(item['raised_at'])}"
     if item["count"] > 1:
@@ -100,7 +100,7 @@ def _paragraph(item: Item) -> list[str]:
 
 
 def _line(text: Any) -> str:
-    """Return one line: a line break in a subject would be a header of somebody else's choice."""
+    """Return one line: a line break in a subject would inject a header."""
     return " ".join(str(text).split())
 
 

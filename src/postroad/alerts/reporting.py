@@ -1,4 +1,4 @@
-"""How any room reports: two verbs in two colours, each in the caller's transaction."""
+"""Raise and clear alerts, blocking and async, in the caller's transaction."""
 
 from __future__ import annotations
 
@@ -20,16 +20,15 @@ def raise_alert(
     title: str,
     text: str = "",
 ) -> None:
-    """Report that something is wrong, in the caller's transaction.
+    """Report a problem, in the caller's transaction. Raises InvalidAlert.
 
-    The same key again counts up and tells nobody anew until it was cleared. Waits for nobody.
-    Raises InvalidAlert.
+    Raising an open key again increments its count and sends no further notice. Takes no lock.
     """
     calls.run(connection, calls.RAISE, (key, room, severity, title, text))
 
 
 def clear_alert(connection: Connection[Any], key: str) -> None:
-    """Report that it is well again, in the caller's transaction; nothing if it was not raised."""
+    """Report that a problem is solved, in the caller's transaction; no-op if it is not open."""
     calls.run(connection, calls.CLEAR, (key,))
 
 
@@ -42,14 +41,10 @@ async def raise_alert_async(
     title: str,
     text: str = "",
 ) -> None:
-    """Report that something is wrong, in the caller's transaction.
-
-    The same key again counts up and tells nobody anew until it was cleared. Waits for nobody.
-    Raises InvalidAlert.
-    """
+    """Do what `raise_alert` does."""
     await calls.run_async(connection, calls.RAISE, (key, room, severity, title, text))
 
 
 async def clear_alert_async(connection: AsyncConnection[Any], key: str) -> None:
-    """Report that it is well again, in the caller's transaction; nothing if it was not raised."""
+    """Do what `clear_alert` does."""
     await calls.run_async(connection, calls.CLEAR, (key,))

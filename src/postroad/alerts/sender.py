@@ -4,11 +4,11 @@
 per channel:   compose ──> take (lease) ──> send ──> sent
                   ▲                          │
                   └── pause ── failed, due again later
-upkeep:        fold, and forget what is old
+upkeep:        register channels, fold reports, purge old rows
 ```
 
-Each channel has a task and a connection of its own, so a mail server that hangs does not keep the
-text message waiting. Sending blocks, so it happens in a thread.
+Each channel has a task and a connection of its own, so a mail server that hangs does not delay
+text messages. Sending blocks, so it happens in a thread.
 """
 
 from __future__ import annotations
@@ -19,30 +19,26 @@ import os
 import socket
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
-import psycopg
 from psycopg import AsyncConnection
 
 from postroad.alerts import calls
 from postroad.alerts.channel import Channel, open_channels
-from postroad.alerts.errors import AlertsError, DeliveryFailed
+from postroad.alerts.connected_service import ConnectedService
+from postroad.alerts.errors import DeliveryFailed
 from postroad.alerts.rendering import Notice, render
-from postroad.bus.reconnect import Backoff
 from postroad.clock import SYSTEM_CLOCK, Clock
-from postroad.postgres.connections import connect_async
-from postroad.postgres.errors import DatabaseUnavailable
-from postroad.service import Service
 from postroad.settings.alerts import AlertsSettings
 
 logger = logging.getLogger(__name__)
 
 PURGE_INTERVAL_DEFAULT = timedelta(hours=1)
-SURVIVABLE = (psycopg.Error, AlertsError, DatabaseUnavailable, OSError)
 
 
 def sender_name() -> str:
-    """Name this process in the list of attempts."""
+    """Return the name of this process in the list of attempts."""
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
@@ -52,7 +48,7 @@ async def deliver(
     settings: AlertsSettings,
     notice_id: int | None = None,
 ) -> Notice | None:
-    """Take one notice of a channel, send it, and record what came of it.
+    """Take one notice of a channel, send it, and record the outcome.
 
     Returns the notice, or None when nothing is due. Each step is a transaction of its own on an
     autocommit connection. Raises DeliveryFailed after it was recorded.
@@ -86,8 +82,8 @@ async def deliver(
     return notice
 
 
-class AlertSender(Service):
-    """Tells the administrator what rooms report, and goes on when the database comes back.
+class AlertSender(ConnectedService):
+    """Sends reported alerts to the administrator.
 
     Signals: `sent` with the notice, `failed` with the error.
     """
@@ -110,91 +106,51 @@ class AlertSender(Service):
 
     async def run(self) -> None:
         """Send until stopped."""
-        await self._serve(self._register, name="channels")
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._serve(self._upkeep, name="upkeep", is_endless=True))
-            for channel in self._channels:
-                tasks.create_task(self._serve(self._turn(channel), channel.name, is_endless=True))
+            await self._repeat(partial(self._upkeep, tasks), "upkeep")
 
-    async def _serve(
-        self,
-        work: Callable[[AsyncConnection[Any]], Awaitable[bool]],
-        name: str,
-        *,
-        is_endless: bool = False,
-    ) -> None:
-        """Do the work on a connection that is opened anew whenever it breaks.
+    async def _repeat(self, work: Callable[..., Awaitable[bool]], task: str) -> None:
+        await self.repeat(
+            work,
+            self._dsn,
+            interval=self._settings.poll_interval,
+            event="alerts_interrupted",
+            task=f"alerts {task}",
+            is_pooled=self._is_pooled,
+        )
 
-        It is repeated at once while it says that there is more, else after a pause.
-        """
-        backoff = Backoff()
-        while not self.stopping.is_set():
-            try:
-                async with await connect_async(
-                    self._dsn,
-                    application_name=f"postroad alerts {name}",
-                    autocommit=True,
-                    is_pooled=self._is_pooled,
-                ) as connection:
-                    while not self.stopping.is_set():
-                        has_more = await work(connection)
-                        backoff.reset()
-                        if not is_endless:
-                            return
-                        if not has_more:
-                            await self.pause(self._settings.poll_interval.total_seconds())
-            except SURVIVABLE as failure:
-                logger.warning(
-                    "alerts_interrupted", extra={"task": name, "reason": str(failure).strip()}
-                )
-                await self.pause(backoff.next_seconds())
-
-    async def _register(self, connection: AsyncConnection[Any]) -> bool:
-        channels = self._channels
+    async def _send(self, channel: Channel, connection: AsyncConnection[Any]) -> bool:
+        settings = self._settings
         await calls.run_async(
             connection,
-            calls.SET_CHANNELS,
+            calls.COMPOSE,
             (
-                [channel.name for channel in channels],
-                [channel.kind for channel in channels],
-                [channel.least_severity for channel in channels],
+                channel.name,
+                settings.group_window,
+                settings.quiet_window,
+                settings.digest_interval,
+                settings.is_heartbeat,
             ),
         )
-        self.announce_ready()
-        return False
-
-    def _turn(self, channel: Channel) -> Callable[[AsyncConnection[Any]], Awaitable[bool]]:
-        settings = self._settings
-
-        async def turn(connection: AsyncConnection[Any]) -> bool:
-            await calls.run_async(
-                connection,
-                calls.COMPOSE,
-                (
-                    channel.name,
-                    settings.group_window,
-                    settings.quiet_window,
-                    settings.digest_interval,
-                    settings.is_heartbeat,
-                ),
-            )
-            try:
-                notice = await deliver(connection, channel, settings)
-            except DeliveryFailed as failure:
-                logger.warning(
-                    "alert_not_sent", extra={"channel": channel.name, "reason": str(failure)}
-                )
-                self.signals.emit("failed", failure)
-                return True
-            if notice is None:
-                return False
-            logger.info("alert_sent", extra={"channel": channel.name, "notice": notice.id})
-            self.signals.emit("sent", notice)
+        try:
+            notice = await deliver(connection, channel, settings)
+        except DeliveryFailed as failure:
+            extra = {"channel": channel.name, "reason": str(failure)}
+            logger.warning("alert_not_sent", extra=extra)
+            self.signals.emit("failed", failure)
             return True
+        if notice is None:
+            return False
+        logger.info("alert_sent", extra={"channel": channel.name, "notice": notice.id})
+        self.signals.emit("sent", notice)
+        return True
 
-        return turn
-
-    async def _upkeep(self, connection: AsyncConnection[Any]) -> bool:
+    async def _upkeep(self, tasks: asyncio.TaskGroup, connection: AsyncConnection[Any]) -> bool:
+        if not self._ready.is_set():
+            await self._register(connection)
+            for channel in self._channels:
+                tasks.create_task(self._repeat(partial(self._send, channel), channel.name))
+            self.announce_ready()
         rows = await calls.run_async(connection, calls.FOLD, ())
         now = self._clock.monotonic()
         due = PURGE_INTERVAL_DEFAULT.total_seconds()
@@ -202,3 +158,9 @@ class AlertSender(Service):
             await calls.run_async(connection, calls.PURGE, (self._settings.keep,))
             self._purged_at = now
         return bool(rows[0]["count"])
+
+    async def _register(self, connection: AsyncConnection[Any]) -> None:
+        names = [channel.name for channel in self._channels]
+        kinds = [channel.kind for channel in self._channels]
+        severities = [channel.least_severity for channel in self._channels]
+        await calls.run_async(connection, calls.SET_CHANNELS, (names, kinds, severities))

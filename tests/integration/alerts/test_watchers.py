@@ -35,7 +35,7 @@ async def test_a_disk_is_reported_once_until_it_is_well_again(
     )
     seen = []
     for free[0] in (50, 9, 9, 10.5, 4, 4, 11.5):
-        await watcher.look(session)
+        await watcher.check(session)
         seen.append([(a.severity, a.count) for a in await status.list_alerts_async(session)])
     once, worse = [("error", 1)], [("critical", 2)]
     assert seen == [[], once, once, once, worse, worse, []]
@@ -45,8 +45,8 @@ async def test_a_folder_that_cannot_be_looked_at_is_reported(
     database: str, session: AsyncConnection, tmp_path: Path
 ) -> None:
     watcher = DiskWatcher(database, [tmp_path / "missing"])
-    await watcher.look(session)
-    assert await titles(session) == [f"the folder {tmp_path / 'missing'} cannot be looked at"]
+    await watcher.check(session)
+    assert await titles(session) == [f"the folder {tmp_path / 'missing'} cannot be read"]
 
 
 async def test_a_real_disk_is_looked_at_by_the_service(database: str, tmp_path: Path) -> None:
@@ -69,18 +69,18 @@ async def test_a_jump_of_the_clock_is_reported_and_cleared_when_it_is_calm(
         wall=lambda: time.time() + shift[0],
         steady=lambda: time.time() + steady[0],
     )
-    await watcher.look(session)
+    await watcher.check(session)
     assert await titles(session) == []
     shift[0] = 86400.0
-    await watcher.look(session)
+    await watcher.check(session)
     found = await titles(session)
     assert any("jumped by +86,400 s" in title for title in found)
     assert any("the database differ by +86,400 s" in title for title in found)
     shift[0] = 0.0
-    await watcher.look(session)
+    await watcher.check(session)
     assert [title for title in await titles(session) if "differ" in title] == []
     assert any("jumped by -86,400 s" in title for title in await titles(session))
     steady[0] = shift[0] = 601.0
     # The database's clock is the real one; only the jump is looked at.
-    await watcher._look_for_jump(session)
+    await watcher._check_jump(session)
     assert await titles(session) == []
