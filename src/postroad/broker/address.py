@@ -1,8 +1,8 @@
-"""Which database a URL means.
+"""The database of a broker URL.
 
 | URL | database |
 |---|---|
-| `mbus:///` | the one that Postroad's settings name, otherwise the embedded one |
+| `mbus:///` | the one in Postroad's settings, otherwise the embedded one |
 | `mbus://user:password@host:5432/name?sslmode=require` | that one; any option of libpq |
 | `mbus+postgresql://…` | the same, with libpq's own URL after the plus |
 
@@ -27,13 +27,13 @@ SCHEMES = ("mbus", "postgresql", "postgres")
 
 
 def database_of(url: str) -> str:
-    """Give the DSN that a broker or result URL means. Raises UrlInvalid."""
+    """Return the DSN of a broker or result URL. Raises UrlInvalid."""
     scheme, separator, rest = url.removeprefix("mbus+").partition("://")
     if not separator:
         scheme, rest = "mbus", url
     if scheme not in SCHEMES:
         raise UrlInvalid(
-            f"the scheme {scheme} is not known",
+            f"the scheme {scheme} is not supported",
             hint="write mbus://user:password@host/database, or mbus:/// for the embedded one",
         )
     if not rest.strip("/"):
@@ -43,14 +43,14 @@ def database_of(url: str) -> str:
         conninfo_to_dict(dsn)
     except psycopg.ProgrammingError as refused:
         raise UrlInvalid(
-            f"this is no database URL: {masked(url)}",
+            f"invalid database URL: {masked(url)}",
             hint="write mbus://user:password@host:5432/database?option=value",
         ) from refused
     return dsn
 
 
 def masked(url: str, mask: str = "**") -> str:
-    """Give the URL without its password, fit for logs."""
+    """Return the URL without its password, for logs."""
     parts = urlsplit(url)
     if parts.password is None:
         return url
@@ -64,7 +64,7 @@ _embedded_by: int | None = None
 
 
 def _default_database() -> str:
-    """Give the database of the settings, or that of the embedded server, which it starts."""
+    """Return the database of the settings, or that of the embedded server, which is started."""
     # Read here and not at import: the settings need the extra `server`, a named database does not.
     from postroad.settings_sources import load
 

@@ -1,7 +1,7 @@
-"""A channel of Kombu on the bus: declares, binds, publishes, and answers for what it was given.
+"""A channel of Kombu on the bus: declares, binds, publishes, and acks or rejects its messages.
 
-Exchanges, queues and bindings are rows that all processes see, so a publisher needs to know nothing
-beforehand. Taking messages is the business of the transport, which does it for all its channels.
+Exchanges, queues and bindings are rows that all processes share. The transport takes messages for
+all its channels.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
         nowait: bool = False,  # noqa: ARG002
         passive: bool = False,
     ) -> None:
-        """Make an exchange known to everybody."""
+        """Create an exchange unless it exists."""
         kind = type or "direct"
         name = exchange or f"amq.{kind}"
         if passive:
@@ -68,7 +68,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
             return
         if kind not in KINDS:
             raise ChannelError(
-                f"PRECONDITION_FAILED - exchange type {kind!r} is not known here",
+                f"PRECONDITION_FAILED - exchange type {kind!r} is not supported",
                 (40, 10),
                 "Channel.exchange_declare",
                 "503",
@@ -97,7 +97,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
         arguments: dict[str, Any] | None = None,
         **_: Any,
     ) -> queue_declare_ok_t:
-        """Make a queue, or, if passive, count its messages."""
+        """Create a queue unless it exists, or, if passive, count its messages."""
         name = queue or f"amq.gen-{uuid()}"
         if passive:
             if self.connection.routes.find(name) is None:
@@ -121,7 +121,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
         arguments: Any = None,  # noqa: ARG002
         **_: Any,
     ) -> None:
-        """Let messages of an exchange come to a queue."""
+        """Bind a queue to an exchange."""
         source = exchange or "amq.direct"
         if source.startswith("amq."):
             self.exchange_declare(source, source.removeprefix("amq."))
@@ -137,7 +137,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
         arguments: Any = None,  # noqa: ARG002
         **_: Any,
     ) -> None:
-        """Let them come no more."""
+        """Remove a binding."""
         self.connection.link.run(
             "select broker.unbind(%s, %s, %s)", (queue, exchange or "amq.direct", routing_key or "")
         )
@@ -154,14 +154,14 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
         self.connection.link.run("select broker.delete_queue(%s)", (queue,))
 
     def get_table(self, exchange: str) -> list[tuple[str, None, str]]:
-        """Give the bindings of an exchange."""
+        """Return the bindings of an exchange."""
         rows = self.connection.link.run(
             "select routing_key, queue from broker.bindings(%s)", (exchange,)
         )
         return [(routing_key, None, queue) for routing_key, queue in rows]
 
     def list_bindings(self) -> list[tuple[str, str, str]]:
-        """Give all bindings as queue, exchange, routing key."""
+        """Return all bindings as queue, exchange, routing key."""
         rows = self.connection.link.run("select queue, source, routing_key from broker.bindings()")
         return [(queue, source, routing_key) for queue, source, routing_key in rows]
 
@@ -181,9 +181,9 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
     def basic_publish(
         self, message: dict[str, Any], exchange: str, routing_key: str, **_: Any
     ) -> None:
-        """Post to every queue that the key leads to; durable on return."""
+        """Post to every queue that the routing key selects; durable on return."""
         if self.connection is None:
-            # Kombu reconnected while it declared a queue, and still holds the channel of before.
+            # Kombu reconnected while it declared a queue, and still uses the old channel.
             raise RecoverableConnectionError("the connection of this channel is closed")
         properties = message["properties"]
         properties.setdefault("delivery_info", {}).update(
@@ -233,7 +233,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
                 else:
                     link.run_prepared(f"{post}($1), broker.wake($2)", text, str(route.id))
             except psycopg.errors.UndefinedFunction:
-                # Somebody has deleted the queue, and perhaps made it again.
+                # The queue was deleted, and perhaps created again.
                 self.connection.routes.forget(route.name)
                 found = self.connection.routes.find(route.name)
                 if is_last or found is None:
@@ -247,22 +247,19 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
     def basic_consume(
         self, queue: str, no_ack: bool, callback: Any, consumer_tag: str, **_: Any
     ) -> None:
-        """Have the transport take messages of a queue for this channel."""
+        """Register a consumer with the transport."""
         self._tag_to_queue[consumer_tag] = queue
         self._active_queues.append(queue)
 
         def deliver(message: Any) -> Any:
-            if not no_ack:
-                self.qos.append(message, message.delivery_tag)
-            else:
-                self.settle(message.delivery_tag)
+            self._count(message, no_ack)
             return callback(message)
 
         self._consumers.add(consumer_tag)
         self.connection.consumption.watch(self, queue, consumer_tag, deliver)
 
     def basic_cancel(self, consumer_tag: str) -> None:
-        """Take no more messages for this consumer."""
+        """Stop a consumer."""
         if consumer_tag in self._consumers:
             self._consumers.remove(consumer_tag)
             queue = self._tag_to_queue.pop(consumer_tag, None)
@@ -273,18 +270,20 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
     def basic_get(self, queue: str, no_ack: bool = False, **_: Any) -> Any:
         """Take one message now, None if there is none."""
         message = self.connection.consumption.take_one(self, queue)
-        if message is None:
-            return None
-        if no_ack:
-            self.settle(message.delivery_tag)
-        else:
-            self.qos.append(message, message.delivery_tag)
+        if message is not None:
+            self._count(message, no_ack)
         return message
 
-    def settle(self, delivery_tag: str) -> None:
-        """Take note of an ack; the bus is told with the next look."""
+    def _count(self, message: Any, no_ack: bool) -> None:
+        if no_ack:
+            self.acknowledge(message.delivery_tag)
+        else:
+            self.qos.append(message, message.delivery_tag)
+
+    def acknowledge(self, delivery_tag: str) -> None:
+        """Ack a message with the next poll."""
         if delivery_tag.isdigit():
-            self.connection.consumption.settle(int(delivery_tag))
+            self.connection.consumption.ack(int(delivery_tag))
             self.connection.nudge()
 
     def refuse(self, delivery_tag: str, *, requeue: bool) -> None:
@@ -294,14 +293,14 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
             self.connection.consumption.refuse(int(delivery_tag), reason)
             self.connection.nudge()
 
-    def restore(self, delivery_tags: list[str]) -> None:
-        """Give back what this channel was given and has not answered, and tell its answers."""
+    def release(self, delivery_tags: list[str]) -> None:
+        """Return messages to their queue, and send pending acks."""
         if self.connection is not None:
             tokens = [int(tag) for tag in delivery_tags if tag.isdigit()]
             self.connection.consumption.give_back(tokens)
 
     def close(self) -> None:
-        """Cancel the consumers and give back what was not acknowledged, at once."""
+        """Cancel the consumers and return unacknowledged messages to their queues."""
         if not self.closed:
             self.closed = True
             for consumer_tag in list(self._consumers):

@@ -14,7 +14,7 @@ Delivery = dict[str, Any]
 
 
 def encode(message: Delivery) -> str:
-    """Give a message as text. JSON escapes what text in PostgreSQL cannot hold."""
+    """Return a message as text. JSON escapes characters that PostgreSQL cannot store."""
     body = message["body"]
     if isinstance(body, bytes | bytearray | memoryview):
         properties = {**message["properties"], "body_encoding": "base64"}
@@ -55,7 +55,7 @@ def _depth(value: Any) -> int:
 
 
 def level_of(message: Delivery) -> int:
-    """Give the priority, 0 to 9, of which the highest is served first, as AMQP has it."""
+    """Return the priority, 0 to 9; the highest is served first, as in AMQP."""
     try:
         return min(max(int(message["properties"].get("priority") or 0), 0), MAX_LEVEL)
     except (TypeError, ValueError):
@@ -63,7 +63,7 @@ def level_of(message: Delivery) -> int:
 
 
 def due_at(message: Delivery) -> datetime | None:
-    """Give when the task is to run, None for now; what cannot be read is left to the worker."""
+    """Return when the task is to run, None for now; an invalid ETA is left to the worker."""
     eta = (message.get("headers") or {}).get("eta")
     if not eta:
         return None
@@ -75,7 +75,7 @@ def due_at(message: Delivery) -> datetime | None:
 
 
 def expires_at(message: Delivery, ttl: timedelta | None, due: datetime | None) -> datetime | None:
-    """Give when a message is no longer to be delivered: its own or its queue's time to live."""
+    """Return when a message expires: by its own or its queue's time to live."""
     ends = []
     begin = max(due, datetime.now(UTC)) if due else datetime.now(UTC)
     if ttl is not None:
@@ -87,5 +87,5 @@ def expires_at(message: Delivery, ttl: timedelta | None, due: datetime | None) -
 
 
 def moment(value: datetime | None) -> str | None:
-    """Give a moment as the text that PostgreSQL reads."""
+    """Return a time as text for PostgreSQL."""
     return value.isoformat() if value is not None else None

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Nothing depends on it but what a lost notice would leave lying.
+# Only matters after a lost notice.
 RECHECK_SECONDS = 5.0
-TEMPORARY_PORTION = 100
+TEMPORARY_BATCH = 100
 MAX_REASON_CHARACTERS = 500
 NOT_OURS = "MB013"
 
@@ -44,7 +44,7 @@ UNAWAIT = "select broker.unawait($1)"
 
 
 class Consumption:
-    """What one connection takes from the bus."""
+    """The consumers of one connection."""
 
     def __init__(self, dsn: str, link: Link, routes: Routes, ttl: timedelta) -> None:
         self._link = link
@@ -69,7 +69,7 @@ class Consumption:
         consumer_tag: str,
         deliver: Callable[[Any], Any],
     ) -> None:
-        """Take messages of this queue from now on."""
+        """Consume from this queue from now on."""
         self._link.run("select broker.adopt_queue(%s)", (queue,))
         self._routes.forget(queue)
         route = self._routes.find(queue)
@@ -78,16 +78,16 @@ class Consumption:
                 f"NOT_FOUND - no queue {queue!r}", (50, 10), "Channel.basic_consume", "404"
             )
         if not self._is_listening:
-            self._link.listen(CHANNEL, self._heard)
+            self._link.listen(CHANNEL, self._on_notice)
             self._is_listening = True
         self._watches[consumer_tag] = Watch(channel, queue, route, deliver)
-        # Who only waits for a reply leaves the upkeep to those who work.
+        # A client that only waits for a reply leaves maintenance to the workers.
         if self._upkeep is None and not route.is_temporary:
             self._upkeep = Upkeep(self._dsn)
             self._upkeep.start()
 
     def unwatch(self, consumer_tag: str) -> None:
-        """Take no more."""
+        """Stop a consumer."""
         watch = self._watches.pop(consumer_tag, None)
         if watch is not None and watch.taken:
             self.give_back(token for _, _, token, _ in watch.taken)
@@ -103,10 +103,10 @@ class Consumption:
             upkeep.stop()
 
     def is_watched(self, queue: str) -> bool:
-        """Tell whether somebody here consumes from the queue."""
+        """Return whether this connection consumes from the queue."""
         return any(watch.queue == queue for watch in self._watches.values())
 
-    def _heard(self, payload: str) -> None:
+    def _on_notice(self, payload: str) -> None:
         name = payload.removesuffix("!")
         for watch in self._watches.values():
             if watch.route.bus_name == name:
@@ -114,29 +114,29 @@ class Consumption:
                 watch.is_stale = watch.is_stale or name != payload
 
     def close(self) -> None:
-        """Answer what is to be answered, and end the threads."""
+        """Send pending acks and rejections, and end the threads."""
         try:
-            self.answer()
+            self.flush()
         finally:
             self._leases.close()
             self._end_upkeep()
 
-    # Looking.
+    # Polling.
 
-    def next_look(self) -> float:
-        """Tell in how many seconds somebody is due for a look without being told."""
+    def seconds_to_poll(self) -> float:
+        """Return in how many seconds a consumer is due for a poll without a notice."""
         if any(watch.taken for watch in self._watches.values()):
             return 0.0
         now = time.monotonic()
-        looks = [self._rechecked + RECHECK_SECONDS]
-        looks += [
-            watch.room_at if watch.is_due else watch.look_at
+        times = [self._rechecked + RECHECK_SECONDS]
+        times += [
+            watch.defer_until if watch.is_due else watch.poll_at
             for watch in self._watches.values()
-            if self._room(watch)
+            if self._free_slots(watch)
         ]
-        return max(min(looks) - now, 0.0)
+        return max(min(times) - now, 0.0)
 
-    def look(self, *, is_worker: bool = False) -> bool:
+    def poll(self, *, is_worker: bool = False) -> bool:
         """Take and deliver messages wherever it is due; return whether there were any.
 
         With `is_worker` a message whose handler raises is dead-lettered; otherwise the exception
@@ -151,37 +151,38 @@ class Consumption:
         has_come = False
         for watch in list(self._watches.values()):
             if watch.taken:
-                self._hand_out(watch, is_worker)
+                self._deliver(watch, is_worker)
                 has_come = True
             if watch.is_stale:
                 self._refresh(watch)
-            room = self._room(watch)
-            if room and (watch.is_due or watch.look_at <= now) and watch.is_worth(room, now):
-                has_come = self._look_into(watch, room, is_worker) or has_come
-            elif watch.is_awaited and not room:
+            slots = self._free_slots(watch)
+            is_due = watch.is_due or watch.poll_at <= now
+            if slots and is_due and watch.is_worthwhile(slots, now):
+                has_come = self._poll_queue(watch, slots, is_worker) or has_come
+            elif watch.is_awaited and not slots:
                 self._link.run_prepared(UNAWAIT, str(watch.route.id))
-                watch.rests_not()
+                watch.stop_waiting()
         return has_come
 
-    def _room(self, watch: Watch) -> int:
+    def _free_slots(self, watch: Watch) -> int:
         if watch.route.is_temporary:
-            return TEMPORARY_PORTION
-        return int(watch.channel.qos.room())
+            return TEMPORARY_BATCH
+        return int(watch.channel.qos.free_slots())
 
-    def _look_into(self, watch: Watch, room: int, is_worker: bool) -> bool:
+    def _poll_queue(self, watch: Watch, slots: int, is_worker: bool) -> bool:
         found = 0
-        watch.looks()
+        watch.begin_poll()
         for name in watch.route.bus_names:
-            taken = self._take(watch, name, room - found)
+            taken = self._take(watch, name, slots - found)
             found += len(taken)
             watch.taken.extend(taken)
-            self._hand_out(watch, is_worker)
-            if found >= room:
+            self._deliver(watch, is_worker)
+            if found >= slots:
                 break
-        watch.found(found, room)
+        watch.end_poll(found, slots)
         return found > 0
 
-    def _hand_out(self, watch: Watch, is_worker: bool) -> None:
+    def _deliver(self, watch: Watch, is_worker: bool) -> None:
         while watch.taken:
             taken = watch.taken.popleft()
             message = self._read(watch.channel, watch.queue, taken)
@@ -196,7 +197,7 @@ class Consumption:
                 # Absent when the handler has acknowledged or rejected it before it raised.
                 if watch.channel.qos.delivered.pop(message.delivery_tag, None) is not None:
                     self.refuse(taken[2], _reason(failure))
-                # At once: when the connection is the cause, this raises, and the worker reconnects.
+                # Now: when the connection is the cause, this raises, and the worker reconnects.
                 self._refuse_all()
                 if _reached_pool(failure):
                     raise
@@ -213,20 +214,20 @@ class Consumption:
             return None
 
     def _take(self, watch: Watch, name: str, amount: int) -> list[Taken]:
-        """Acknowledge, say that we wait, and take, all in one call.
+        """Ack, register the wait, and take, all in one call.
 
-        Its commit does not wait for the disk: a lease or an ack that a crash of the server forgets
-        is done again.
+        Its commit does not wait for the disk: a lease or an ack that a crash of the server loses is
+        repeated.
         """
         since = self._leases.now()
-        settled = self._leases.take_settled()
+        finished = self._leases.take_finished()
         must_await = watch.is_short and not watch.is_awaited
         text, parameters = self._taking(watch, name, amount)
         first = "set_config('synchronous_commit', 'off', true)"
-        if settled:
+        if finished:
             count = len(parameters)
             first = f"mbus.ackn(${count + 1}, ${count + 2}), {first}"
-            parameters += arrays(settled)
+            parameters += arrays(finished)
         if must_await:
             first = f"{first}, broker.await({watch.route.id})"
         try:
@@ -235,12 +236,12 @@ class Consumption:
                 *parameters,
             )
         except psycopg.errors.UndefinedFunction:
-            # The queue was deleted under us; the acks are told again.
-            self._leases.unsettled(settled)
+            # The queue was deleted meanwhile; the acks are repeated.
+            self._leases.ack_failed(finished)
             watch.is_stale = True
             return []
         except BaseException as failure:
-            self._leases.unsettled(settled)
+            self._leases.ack_failed(finished)
             if not (watch.route.is_temporary and getattr(failure, "sqlstate", None) == NOT_OURS):
                 raise
             # A consumer with the same queue name, such as a worker with the same node name. The
@@ -248,10 +249,10 @@ class Consumption:
             logger.warning("queue_taken_over", extra={"queue": watch.queue})
             self._watches = {tag: one for tag, one in self._watches.items() if one is not watch}
             return []
-        if settled:
-            self._leases.acknowledged(settled, rows[0][4])
+        if finished:
+            self._leases.acked(finished, rows[0][4])
         if must_await:
-            watch.awaits()
+            watch.start_waiting()
         taken = [
             (iid, data or "", int(token or 0), attempt != "1")
             for iid, data, token, attempt, *_ in rows
@@ -268,7 +269,7 @@ class Consumption:
         return _leasing(name), [str(amount), self._ttl_text]
 
     def take_one(self, channel: Channel, queue: str) -> Any:
-        """Take one message without consuming for good; None if there is none."""
+        """Take one message without becoming a consumer; None if there is none."""
         route = self._routes.find(queue)
         if route is None or route.is_temporary:
             return None
@@ -302,7 +303,7 @@ class Consumption:
         return messages
 
     def _recheck(self, now: float) -> None:
-        """Look everywhere once in a while, and say that the queues are in use."""
+        """Poll every queue, and record that the queues are in use."""
         self._rechecked = now
         used = [watch.route.id for watch in self._watches.values() if watch.route.expires_after]
         if used:
@@ -316,30 +317,30 @@ class Consumption:
         route = self._routes.find(watch.queue)
         watch.is_stale = False
         if route is None:
-            # Deleted by somebody; the recheck sees whether it was made again.
+            # Deleted; the recheck notices when it is created again.
             watch.is_due = False
         else:
             watch.route = route
 
-    # Answering. From any thread.
+    # Acks and rejections, from any thread.
 
-    def settle(self, token: int) -> None:
-        """Take note of an ack; the bus is told with the next look."""
-        self._leases.settle(token)
+    def ack(self, token: int) -> None:
+        """Ack a message with the next poll."""
+        self._leases.finish(token)
 
     def refuse(self, token: int, reason: str | None) -> None:
-        """Dead-letter a message for this reason, or return it to its queue, with the next look."""
+        """Dead-letter a message for this reason, or return it to its queue, with the next poll."""
         with self._guard:
             self._refused.append((token, reason))
 
     def give_back(self, tokens: Iterable[int]) -> None:
-        """Let others have these at once."""
+        """Return messages to their queue now."""
         if not self._link.is_closed:
-            self.answer()
+            self.flush()
             self._leases.give_back(self._link, tokens)
 
-    def answer(self) -> None:
-        """Tell the bus everything that it has not been told."""
+    def flush(self) -> None:
+        """Send pending acks and rejections."""
         if not self._link.is_closed:
             self._leases.flush(self._link)
             self._refuse_all()

@@ -1,4 +1,4 @@
-"""The schemas that the broker stands on, installed by whoever comes first."""
+"""The schemas that the broker needs, installed by the first client."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _guard = threading.Lock()
 
 
 def ensure_installed(dsn: str, connection: Connection[Any]) -> None:
-    """Install the bus and the broker where they are missing; upgrading is left to the operator."""
+    """Install the bus and the broker if they are missing; an upgrade is left to the operator."""
     if dsn in _known:
         return
     row = connection.execute("select to_regclass('broker.chord_part') is not null").fetchone()

@@ -1,8 +1,8 @@
 """The leases of one consuming connection, kept by `postroad.lease`.
 
 The holder has a thread and a session of its own, because the loop of a worker may be busy with a
-task (pool `solo`) for as long as the task takes. Acks travel with the next look of the loop; the
-holder sends those that wait longer than the ack delay. Acks may come from any thread.
+task (pool `solo`) for as long as the task takes. Acks are sent with the next poll of the loop;
+the holder sends those that wait longer than the ack delay. Acks may come from any thread.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class Leases:
             self._keeper, self._extend, self._lose, transient=SURVIVABLE, ack=self._ack
         )
         self.now = self._holder.now
-        self.settle = self._holder.finish
+        self.finish = self._holder.finish
         self.release = self._holder.release
 
-    # What the loop of the worker does.
+    # Calls of the worker's event loop.
 
     def hold(self, leases: Iterable[Lease], since: float) -> None:
-        """Extend these from now on; `since` is the time before they were asked for."""
+        """Extend these from now on; `since` is the time before the lease call."""
         self._holder.claim(((lease[1], lease) for lease in leases), since)
         self._holder.start()
 
@@ -61,34 +61,34 @@ class Leases:
         if not self._holder.is_running:
             self._holder.join()
 
-    def take_settled(self) -> Held:
-        """Return what is to be acked now; `acknowledged` or `unsettled` takes it back."""
+    def take_finished(self) -> Held:
+        """Return the leases to ack now; `acked` or `ack_failed` must follow."""
         return self._keeper.to_ack(is_due=True)
 
-    def acknowledged(self, settled: Held, late: str | None) -> None:
+    def acked(self, finished: Held, late: str | None) -> None:
         """Forget acked leases; `late` is the array of the iids whose lease had ended, as text."""
-        self._keeper.acked(settled)
+        self._keeper.acked(finished)
         if late not in (None, "{}"):
             logger.warning("acknowledged_too_late", extra={"iids": late})
 
-    def unsettled(self, settled: Held) -> None:
+    def ack_failed(self, finished: Held) -> None:
         """Ack these again: the call has failed."""
-        self._keeper.ack_failed(settled)
+        self._keeper.ack_failed(finished)
 
     def flush(self, link: Link) -> None:
-        """Acknowledge what is settled."""
-        settled = self.take_settled()
-        if not settled:
+        """Ack the finished leases."""
+        finished = self.take_finished()
+        if not finished:
             return
         try:
-            [[late]] = link.run_prepared("select mbus.ackn($1, $2)", *arrays(settled))
+            [[late]] = link.run_prepared("select mbus.ackn($1, $2)", *arrays(finished))
         except BaseException:
-            self.unsettled(settled)
+            self.ack_failed(finished)
             raise
-        self.acknowledged(settled, late)
+        self.acked(finished, late)
 
     def give_back(self, link: Link, tokens: Iterable[int]) -> None:
-        """Make these ready for others without delay; those that are not held are ignored."""
+        """Return messages to their queue without delay; tokens that are not held are ignored."""
         for lease in [each for token in tokens if (each := self.release(token)) is not None]:
             try:
                 link.run(NACK, lease)
@@ -121,10 +121,10 @@ class Leases:
 
     def _ack(self, leases: Held) -> None:
         [[late]] = self._session().run_prepared("select mbus.ackn($1, $2)", *arrays(leases))
-        self.acknowledged({}, late)
+        self.acked({}, late)
 
     def _lose(self, lease: Lease) -> None:
-        """Leave the task alone: Celery has no call to cancel it from here; its ack is dropped."""
+        """Do nothing: Celery offers no way to cancel the task here, and its ack is dropped."""
 
 
 def arrays(leases: Held) -> tuple[str, str]:

@@ -1,12 +1,11 @@
-"""A link: one connection to the database, with the calls of the broker, safe against fork.
+"""A link: one connection to the database, with the calls of the broker, safe to fork.
 
 A forked child inherits the descriptor, and one byte of it on the wire would end the parent's
 session; closing libpq's connection sends such a byte. So the child closes the bare descriptor and
-forgets the rest: its links are `closed`, and who uses one gets the same error as after a lost
-connection, and connects anew.
+marks its links as closed: using one raises the same error as a lost connection.
 
-A link never reconnects by itself. Temporary queues and waits belong to the session, so whoever owns
-the link has to declare them again, which is what Kombu does after a connection error.
+A link never reconnects. Temporary queues and waits belong to the session, so the owner of the link
+has to declare them again, which is what Kombu does after a connection error.
 """
 
 from __future__ import annotations
@@ -55,11 +54,11 @@ class Link:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the link is of no use any more, be it lost or the parent's."""
+        """Whether the link is lost or belongs to the parent process."""
         return self._owner != os.getpid() or self.connection.closed
 
     def run(self, text: str, parameters: Sequence[object] = ()) -> list[TupleRow]:
-        """Run one statement and give its rows."""
+        """Run one statement and return its rows."""
         with self._guard:
             cursor = self._mine().execute(text, parameters)
             return cursor.fetchall() if cursor.description else []
@@ -75,9 +74,9 @@ class Link:
         return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
 
     def run_prepared(self, text: str, *parameters: str | None) -> list[Texts]:
-        """Run a statement that is run again and again: everything is text, `$1` a parameter.
+        """Run a prepared statement; parameters (`$1`) and values are text.
 
-        It goes straight to libpq, at a third of what a cursor costs.
+        It calls libpq directly, at a third of the cost of a cursor.
         """
         with self._guard:
             raw = self._mine().pgconn
@@ -87,41 +86,41 @@ class Link:
                 _check(raw.prepare(name, text.encode()))
                 self._prepared[text] = name
             values = [value.encode() if value is not None else None for value in parameters]
-            # The driver's types forget that a parameter may be null.
+            # The driver's types do not allow a null parameter.
             result = _check(raw.exec_prepared(name, cast("list[bytes]", values)))
-            # Notices that came with the answer are no longer on the wire to be waited for.
+            # Notices that came with the answer do not make the socket readable again.
             if self._callbacks:
-                self._tell()
+                self._dispatch()
             return [
                 tuple(_text(result.get_value(row, column)) for column in range(result.nfields))
                 for row in range(result.ntuples)
             ]
 
     def listen(self, channel: str, callback: Callable[[str], None]) -> None:
-        """Be told what is notified, during any call and by `hear`."""
+        """Call back for each notice, during any call and by `receive`."""
 
-        def tell(notice: Notify) -> None:
+        def on_notice(notice: Notify) -> None:
             callback(notice.payload)
 
         with self._guard:
             connection = self._mine()
-            connection.add_notify_handler(tell)
+            connection.add_notify_handler(on_notice)
             self._callbacks.append(callback)
             connection.execute(f"listen {channel}")
 
-    def hear(self) -> None:
-        """Read what has come while nobody called; raises when it was the end."""
+    def receive(self) -> None:
+        """Read pending notices; raises when the connection is lost."""
         with self._guard:
             self._mine().pgconn.consume_input()
-            self._tell()
+            self._dispatch()
 
-    def _tell(self) -> None:
+    def _dispatch(self) -> None:
         while (notice := self.connection.pgconn.notifies()) is not None:
             for callback in self._callbacks:
                 callback(notice.extra.decode())
 
     def fileno(self) -> int:
-        """Give the descriptor to wait on."""
+        """Return the descriptor to wait on."""
         return self._mine().fileno()
 
     def close(self) -> None:
@@ -131,7 +130,7 @@ class Link:
             self.connection.close()
 
     def __del__(self) -> None:
-        # Results have a link per thread, and threads end without saying so.
+        # Results have a link per thread, and nothing reports the end of a thread.
         if hasattr(self, "_owner") and not self.is_closed:
             self.connection.close()
 
@@ -149,7 +148,7 @@ def _check(result: PGresult) -> PGresult:
     if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
         failure = psycopg.errors.error_from_result(result)
         if failure.sqlstate is None:
-            # Not the server's word but libpq's: there is nobody at the other end any more.
+            # An error of libpq and not of the server: the connection is lost.
             raise psycopg.OperationalError(str(failure))
         raise failure
     return result

@@ -1,6 +1,6 @@
-"""How Kombu and Celery find the room: `mbus` becomes a transport and a result backend.
+"""Registers `mbus` with Kombu and Celery, as a transport and a result backend.
 
-Celery asks the entry points `celery.result_backends`. Kombu has none for transports, but reads
+Celery reads the entry points `celery.result_backends`. Kombu has none for transports, but reads
 those of `kombu.serializers` when it is imported; ours names `SERIALIZER`, whose import registers
 the transport. So `Celery(broker="mbus:///")` works wherever Postroad is installed, and
 `import postroad.broker` does the same by hand.
@@ -17,11 +17,11 @@ BACKEND = "postroad.broker.results:ResultBackend"
 
 
 def register() -> None:
-    """Make `mbus` known to Kombu and to Celery; calling it again does no harm."""
+    """Register `mbus` with Kombu and Celery; idempotent."""
     from kombu.transport import TRANSPORT_ALIASES
 
     TRANSPORT_ALIASES.setdefault("mbus", TRANSPORT)
-    # Kombu that is just being imported cannot bear Celery yet; then Celery's entry point will do.
+    # Celery cannot be imported while Kombu is being imported; its entry point is used then.
     if not _is_being_imported("kombu.serialization"):
         from celery.app.backends import BACKEND_ALIASES
 
@@ -41,7 +41,7 @@ def _decode(text: str) -> Any:
     return json.loads(text)
 
 
-# Plain JSON, nothing but what JSON itself can say.
+# Plain JSON without extensions.
 SERIALIZER = (_encode, _decode, "application/x-postroad+json", "utf-8")
 
 register()

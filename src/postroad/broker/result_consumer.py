@@ -1,4 +1,4 @@
-"""Waiting for results: a session that is told which of them have come."""
+"""Waiting for results: a session that is notified of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 CHANNEL = "mbus_result"
 BUCKETS = 64
-# Nothing depends on it but what a lost notice would leave unseen.
+# Only matters after a lost notice.
 RECHECK_SECONDS = 2.0
 RECONNECT_SECONDS = 0.2
 # A caller that polls without draining gets a fresh answer after this time.
@@ -30,15 +30,15 @@ ABSENT_SECONDS = 0.5
 
 
 def bucket_of(key: str) -> int:
-    """Give the bucket in which a key is announced."""
+    """Return the bucket in which a key is announced."""
     return zlib.crc32(key.encode()) % BUCKETS
 
 
 class ResultConsumer(BaseResultConsumer):  # type: ignore[misc]  # Celery has no types
-    """Tells Celery of results as they come.
+    """Passes results to Celery as they arrive.
 
-    It holds the locks of the buckets that its tasks fall into; whoever stores a result notifies
-    only if somebody holds the lock of its bucket.
+    It holds the locks of the buckets of its tasks; storing a result notifies only if the lock of
+    its bucket is held.
     """
 
     backend: ResultBackend
@@ -48,9 +48,9 @@ class ResultConsumer(BaseResultConsumer):  # type: ignore[misc]  # Celery has no
         self._guard = threading.RLock()
         self._awaited: set[str] = set()
         self._buckets: set[int] = set()
-        self._told: set[str] = set()
+        self._announced: set[str] = set()
         self._absent: set[str] = set()
-        self._looked = 0.0
+        self._read_at = 0.0
         self._link: Link | None = None
         self._rechecked = 0.0
 
@@ -64,7 +64,7 @@ class ResultConsumer(BaseResultConsumer):  # type: ignore[misc]  # Celery has no
             self._awaited.add(self.backend.get_key_for_task(task_id))
 
     def cancel_for(self, task_id: str) -> None:
-        """Wait for it no more."""
+        """Stop waiting for a task."""
         with self._guard:
             key = self.backend.get_key_for_task(task_id)
             self._awaited.discard(key)
@@ -76,10 +76,10 @@ class ResultConsumer(BaseResultConsumer):  # type: ignore[misc]  # Celery has no
         While Celery waits for a chord it reads every unfinished part after every event: without
         this the number of queries grows with the square of the number of parts.
         """
-        return key in self._absent and time.monotonic() - self._looked < ABSENT_SECONDS
+        return key in self._absent and time.monotonic() - self._read_at < ABSENT_SECONDS
 
     def on_wait_for_pending(self, result: Any, **kwargs: Any) -> None:
-        """Be told from now on, and look at what has come before."""
+        """Wait for notices from now on, and read the results that are already stored."""
         try:
             self._await_buckets()
         except TRANSIENT:
@@ -89,15 +89,15 @@ class ResultConsumer(BaseResultConsumer):  # type: ignore[misc]  # Celery has no
                 self.on_state_change(meta, None)
 
     def drain_events(self, timeout: float | None = None) -> None:
-        """Wait for results of tasks that somebody waits for."""
+        """Wait for results of the awaited tasks."""
         deadline = None if timeout is None else time.monotonic() + timeout
         try:
             link = self._await_buckets()
             wait = RECHECK_SECONDS if timeout is None else min(timeout, RECHECK_SECONDS)
             readable, _, _ = select.select([link.fileno()], [], [], wait)
             if readable:
-                link.hear()
-            self._look()
+                link.receive()
+            self._read_announced()
         except TRANSIENT as failure:
             logger.warning("results_interrupted", extra={"reason": str(failure).strip()})
             self._disconnect()
@@ -105,7 +105,7 @@ class ResultConsumer(BaseResultConsumer):  # type: ignore[misc]  # Celery has no
             time.sleep(min(max(left, 0), RECONNECT_SECONDS))
 
     def on_state_change(self, meta: dict[str, Any], message: Any) -> None:
-        """Hand a result on; one that is ready is no longer waited for."""
+        """Pass on a result; a ready one is no longer awaited."""
         super().on_state_change(meta, message)
         if meta["status"] in states.READY_STATES:
             self.cancel_for(meta["task_id"])
@@ -115,9 +115,9 @@ class ResultConsumer(BaseResultConsumer):  # type: ignore[misc]  # Celery has no
         self._disconnect()
 
     def on_after_fork(self) -> None:
-        """Forget the parent's session."""
+        """Drop the session of the parent process."""
         self._guard = threading.RLock()
-        self._awaited, self._buckets, self._told, self._link = set(), set(), set(), None
+        self._awaited, self._buckets, self._announced, self._link = set(), set(), set(), None
         self._absent = set()
 
     def _await_buckets(self) -> Link:
@@ -126,17 +126,17 @@ class ResultConsumer(BaseResultConsumer):  # type: ignore[misc]  # Celery has no
                 self._link = self.backend.open_link("results wait")
                 self._buckets = set()
                 self._rechecked = 0.0
-                self._link.listen(CHANNEL, self._told.add)
+                self._link.listen(CHANNEL, self._announced.add)
             missing = {bucket_of(key) for key in self._awaited} - self._buckets
             if missing:
                 self._link.run("select broker.await_results(%s)", (sorted(missing),))
                 self._buckets |= missing
             return self._link
 
-    def _look(self) -> None:
+    def _read_announced(self) -> None:
         with self._guard:
-            keys = list(self._told & self._awaited)
-            self._told.clear()
+            keys = list(self._announced & self._awaited)
+            self._announced.clear()
             if time.monotonic() - self._rechecked > RECHECK_SECONDS:
                 self._rechecked = time.monotonic()
                 keys = list(self._awaited)
@@ -144,7 +144,7 @@ class ResultConsumer(BaseResultConsumer):  # type: ignore[misc]  # Celery has no
         with self._guard:
             for key, value in zip(keys, values, strict=True):
                 (self._absent.add if value is None else self._absent.discard)(key)
-            self._looked = time.monotonic()
+            self._read_at = time.monotonic()
         for value in values:
             if value is not None:
                 self.on_state_change(self.backend.decode_result(value), None)

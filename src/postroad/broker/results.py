@@ -1,9 +1,9 @@
 """Results of tasks in the same database: `result_backend="mbus://…"`.
 
-A result is one row, written by one call that never overwrites a success. Who waits for results is
-told by NOTIFY, as consumers are: only if somebody waits, after the commit. A chord counts its parts
-by name, so a part that ran twice after a kill is still one part, and its body is sent again only if
-the worker died before it could say that it was sent.
+A result is one row, written by one call that never overwrites a success. Waiting clients are
+notified by NOTIFY after the commit. A chord counts its parts by name, so a part that ran twice
+after a kill is still one part, and its body is sent again only if the worker died before it could
+record that it was sent.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class ResultBackend(AsyncBackendMixin, BaseKeyValueStoreBackend):  # type: ignor
         return Link(database_of(self.url or "mbus:///"), purpose)
 
     def _run(self, *statements: Statement) -> list[list[TupleRow]]:
-        """Run statements, each a transaction; again when the database went away meanwhile.
+        """Run statements, each a transaction; retry while the database is unavailable.
 
-        All of them may be run twice without harm.
+        All of them are idempotent.
         """
         backoff, deadline = Backoff(), time.monotonic() + RETRY_SECONDS
         while True:
@@ -78,17 +78,17 @@ class ResultBackend(AsyncBackendMixin, BaseKeyValueStoreBackend):  # type: ignor
                 logger.warning("results_interrupted", extra={"reason": str(failure).strip()})
                 time.sleep(backoff.next_seconds())
 
-    # What Celery's key-value backends are made of.
+    # The interface of Celery's key-value backends.
 
     def get(self, key: str) -> bytes | None:
-        """Return a value, None if it is not there."""
+        """Return a value, None if it does not exist."""
         if self.result_consumer.is_absent(key):
             return None
         [value] = self.mget([key])
         return value
 
     def mget(self, keys: Iterable[str]) -> list[bytes | None]:
-        """Give the values of many keys in one call, in their order."""
+        """Return the values of many keys by one call, in their order."""
         wanted = list(keys)
         [rows] = self._run(("select key, value from broker.fetch(%s)", (wanted,)))
         found: dict[str, bytes] = dict(rows)
@@ -97,7 +97,7 @@ class ResultBackend(AsyncBackendMixin, BaseKeyValueStoreBackend):  # type: ignor
     def get_many(
         self, task_ids: Iterable[str], max_iterations: int | None = None, **kwargs: Any
     ) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Give the results that are there; with more than one iteration, wait for the others."""
+        """Return the stored results; with more than one iteration, wait for the others."""
         if max_iterations != 1:
             yield from super().get_many(set(task_ids), max_iterations=max_iterations, **kwargs)
             return
@@ -109,7 +109,7 @@ class ResultBackend(AsyncBackendMixin, BaseKeyValueStoreBackend):  # type: ignor
                     yield task_id, meta
 
     def set(self, key: str, value: str | bytes) -> None:
-        """Keep a value that is no task's."""
+        """Store a value that is not the result of a task."""
         self._set_with_state(key, value, states.SUCCESS)
 
     def _set_with_state(self, key: str, value: str | bytes, state: str) -> None:
@@ -120,7 +120,7 @@ class ResultBackend(AsyncBackendMixin, BaseKeyValueStoreBackend):  # type: ignor
         )
 
     def delete(self, key: str) -> None:
-        """Forget a value."""
+        """Delete a value."""
         self._run(("select broker.forget(%s)", ([key],)))
 
     def expire(self, key: str, value: float | None) -> None:
@@ -140,12 +140,12 @@ class ResultBackend(AsyncBackendMixin, BaseKeyValueStoreBackend):  # type: ignor
             result=result, state=state, traceback=traceback, request=request
         )
         meta["task_id"] = bytes_to_str(task_id)
-        # Not asked first whether it is a success already: the database sees to it.
+        # Without reading the state first: the database does not overwrite a success.
         self._set_with_state(self.get_key_for_task(task_id), self.encode(meta), state)
         return result
 
     def cleanup(self) -> None:
-        """Remove what has expired; workers on `mbus://` do the same unasked."""
+        """Remove expired values; workers on `mbus://` also do so regularly."""
         while True:
             [[[count]]] = self._run(("select broker.clear_results()", ()))
             if not count:
@@ -237,7 +237,7 @@ class ResultBackend(AsyncBackendMixin, BaseKeyValueStoreBackend):  # type: ignor
             tasks[task_id]._maybe_set_cache(meta)
         timeout = self.app.conf.result_chord_join_timeout
         with allow_join_result():
-            # A part that was read is not asked for again; a nested group is joined by Celery.
+            # A part that was read is not fetched again; a nested group is joined by Celery.
             if all(part._cache for part in tasks.values()) and len(tasks) == len(parts.results):
                 return [part.get(timeout=timeout) for part in parts.results]
             return list(parts.join_native(timeout=timeout, propagate=True))
@@ -256,7 +256,7 @@ class ResultBackend(AsyncBackendMixin, BaseKeyValueStoreBackend):  # type: ignor
             self._link = None
 
     def on_after_fork(self) -> None:
-        """Forget the parent's session."""
+        """Drop the session of the parent process."""
         self._link = None
 
     def __reduce__(self, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:

@@ -1,4 +1,4 @@
-"""What a connection knows of queues: where the bus keeps each of them."""
+"""The bus queues of each Celery queue, cached per connection."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COLUMNS = "id, name, bus_name, is_temporary, levels, message_ttl, expires_after"
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A queue and its place on the bus."""
+    """A queue and its bus queues."""
 
     id: int
     name: str
@@ -30,24 +30,24 @@ class Route:
         return [self.level_name(level) for level in (*self.levels, 0)]
 
     def level_name(self, level: int) -> str:
-        """Give the bus queue of a priority."""
+        """Return the bus queue of a priority."""
         return f"{self.bus_name}_{level}" if level else self.bus_name
 
 
 class Routes:
-    """Queues by name, asked for once; of temporary ones nothing is kept, they come and go."""
+    """Queues by name; temporary ones are not cached."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
         self._known: dict[str, Route] = {}
 
     def find(self, queue: str) -> Route | None:
-        """Look a queue up, asking the database only the first time."""
+        """Look up a queue, in the database only the first time."""
         known = self._known.get(queue)
         return known or self._read(f"select {COLUMNS} from broker.find_queue(%s)", queue)
 
     def forget(self, queue: str) -> None:
-        """Ask anew next time."""
+        """Read the queue from the database next time."""
         self._known.pop(queue, None)
 
     def declare(
@@ -58,7 +58,7 @@ class Routes:
         message_ttl: timedelta | None,
         expires_after: timedelta | None,
     ) -> None:
-        """Make a queue, or find it."""
+        """Create a queue unless it exists."""
         self._read(
             f"select {COLUMNS} from broker.declare_queue(qname => %s, is_temporary => %s,"
             " message_ttl => %s, expires_after => %s)",
@@ -69,7 +69,7 @@ class Routes:
         )
 
     def add_level(self, route: Route, level: int) -> Route:
-        """Give a priority its own bus queue; the queue may be gone meanwhile."""
+        """Create the bus queue of a priority; the queue itself may have been deleted."""
         text = f"select {COLUMNS} from broker.add_level(%s, %s)"
         return self._read(text, route.name, level) or route
 

@@ -5,7 +5,7 @@ A transport is one session on the database, shared by its channels. In a worker 
 
 When it dies half-way: a publisher before its commit has posted nothing; a worker's messages are
 ready again when its leases end, seconds later; a lost database is a connection error, after which
-Kombu opens a new transport and declares everything anew.
+Kombu opens a new transport and declares everything again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from postroad.broker.routes import Routes
 from postroad.bus.errors import BusError
 from postroad.postgres.errors import DatabaseUnavailable
 
-# The loop of a worker waits no longer than this by itself.
+# The longest wait of a worker's event loop.
 LOOP_SECONDS = 1.0
 
 _LOST = (psycopg.OperationalError, psycopg.InterfaceError, DatabaseUnavailable, OSError)
@@ -62,7 +62,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # Kombu has no types
     def __init__(self, client: Any, **options: Any) -> None:
         super().__init__(client, **options)
         self._consumption: Consumption | None = None
-        self._is_looking = False
+        self._is_polling = False
         self._loop: Any = None
         self._reminder = 0.0
         lease = client.transport_options.get("lease_seconds")
@@ -81,11 +81,11 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # Kombu has no types
         return self
 
     def verify_connection(self, connection: Transport) -> bool:
-        """Tell whether the session is still there."""
+        """Return whether the session is open."""
         return not connection.link.is_closed
 
     def close_connection(self, connection: Transport) -> None:  # noqa: ARG002
-        """Give back what is held and end the session."""
+        """Return held messages to their queues and end the session."""
         self._leave_loop()
         for channels in (self._avail_channels, self.channels):
             while channels:
@@ -102,16 +102,16 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # Kombu has no types
         self.link.close()
 
     def as_uri(self, uri: str, include_password: bool = False, mask: str = "**") -> str:
-        """Give the URL for logs."""
+        """Return the URL for logs."""
         return uri if include_password else masked(uri, mask)
 
     def driver_version(self) -> str:
-        """Give the driver's version."""
+        """Return the driver's version."""
         return str(psycopg.__version__)
 
     @property
     def consumption(self) -> Consumption:
-        """What this connection takes from the bus; made when first asked for."""
+        """The consumers of this connection, created on first use."""
         if self._consumption is None:
             self._consumption = Consumption(self._dsn, self.link, self.routes, self._ttl)
         return self._consumption
@@ -119,10 +119,10 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # Kombu has no types
     # Waiting.
 
     def drain_events(self, connection: Transport, timeout: float | None = None) -> None:  # noqa: ARG002
-        """Deliver what is there, or wait for it. Raises TimeoutError when nothing came."""
+        """Deliver available messages, or wait for one. Raises TimeoutError."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self.tick():
-            wait = self.consumption.next_look()
+            wait = self.consumption.seconds_to_poll()
             if deadline is not None:
                 left = deadline - time.monotonic()
                 if left <= 0:
@@ -130,36 +130,36 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # Kombu has no types
                 wait = min(wait, left)
             if wait > 0:
                 descriptors = [self.link.fileno(), self._waker]
-                self._hear(select.select(descriptors, [], [], wait)[0])
+                self._receive(select.select(descriptors, [], [], wait)[0])
 
     def tick(self) -> bool:
-        """Look where it is due and deliver; tell whether anything came."""
-        # A consumer may wait for something else while it is told of a message.
-        if self._consumption is None or self._is_looking or self._owner != os.getpid():
+        """Poll queues that are due and deliver; return whether there were messages."""
+        # A handler may itself wait for events.
+        if self._consumption is None or self._is_polling or self._owner != os.getpid():
             return False
-        self._is_looking = True
+        self._is_polling = True
         try:
-            has_come = self._consumption.look(is_worker=self._loop is not None)
+            has_come = self._consumption.poll(is_worker=self._loop is not None)
         finally:
-            self._is_looking = False
+            self._is_polling = False
         if self._loop is not None:
-            self._remind_loop(has_come, self._consumption.next_look())
+            self._remind_loop(has_come, self._consumption.seconds_to_poll())
         return has_come
 
     def nudge(self) -> None:
-        """Let the loop come by: another thread has answered, which makes room."""
-        if not self._is_looking and threading.get_ident() != self._loop_thread:
+        """Wake the loop: another thread has acked a message, which frees a slot."""
+        if not self._is_polling and threading.get_ident() != self._loop_thread:
             self._wake()
 
     def _wake(self) -> None:
         with contextlib.suppress(OSError):
             os.write(self._woken, b"!")
 
-    def _hear(self, descriptors: Iterable[int]) -> None:
+    def _receive(self, descriptors: Iterable[int]) -> None:
         if self._waker in descriptors:
             with contextlib.suppress(BlockingIOError):
                 os.read(self._waker, 4096)
-        self.link.hear()
+        self.link.receive()
 
     # The event loop of a worker.
 
@@ -187,12 +187,12 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # Kombu has no types
             loop.remove(self.link.fileno())
 
     def _on_readable(self, descriptor: int) -> None:
-        self._hear([descriptor])
+        self._receive([descriptor])
 
     def _remind_loop(self, has_come: bool, wait: float) -> None:
-        """See to it that the loop comes by again in time.
+        """Wake the loop in time for the next poll.
 
-        It has reckoned its wait before us, and the pool may have looked for work before us.
+        The loop has computed its wait before this call, and the pool may have run before it.
         """
         now = time.monotonic()
         if has_come or not wait:

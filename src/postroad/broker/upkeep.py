@@ -1,4 +1,4 @@
-"""The upkeep: due messages, ended leases, expiry. Any consuming process may do it."""
+"""Maintenance: due messages, expired leases, expired queues. Any consuming process may run it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ SWEEP_SECONDS = 10.0
 class Upkeep(ThreadService):
     """Calls broker.maintain as long as the connection consumes.
 
-    One process at a time does the work; the calls of the others return without it. A leader for
-    longer than one call would leave the upkeep undone when its network becomes silent.
+    One process at a time does the work; the calls of the others return immediately. An elected
+    leader would stop maintenance when its network fails.
     """
 
     def __init__(self, dsn: str) -> None:
@@ -27,7 +27,7 @@ class Upkeep(ThreadService):
         self._dsn = dsn
 
     def run(self) -> None:
-        """Maintain until stopped, whatever happens to the database."""
+        """Maintain until stopped; reconnect after errors."""
         backoff = Backoff()
         while not self.stopping.is_set():
             try:

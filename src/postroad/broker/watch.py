@@ -1,17 +1,17 @@
-"""A watch: one consumer's look-out for messages of one queue.
+"""A watch: when a consumer polls its queue.
 
 ```
-due ──look: full──> due                     more is there, nobody needs to wake us
+due ──poll: full──> due                     there may be more messages
  │
- ├──look: short, not awaited──> due         next look says `await` first
- ├──look: short, awaited──> resting         publishers notify while we rest
+ ├──poll: short, not awaited──> due         the next poll registers the wait first
+ ├──poll: short, awaited──> waiting         publishers notify
  │
-resting ──notice, or the slow recheck──> due
+waiting ──notice, or the slow recheck──> due
 ```
 
-A publisher asks who waits just before its commit. One that asked before our `await` and committed
-after our look is not seen; so a watch that has just begun to rest looks again after 20 ms, and a
-few times more, at growing distance.
+A publisher checks for waiting consumers just before its commit. A message whose publisher checked
+before the wait was registered and committed after the poll gets no notice; so a new wait polls
+again after 20 ms, and a few times more at growing intervals.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 Taken: TypeAlias = tuple[str, str, int, bool]  # iid, data, token, is redelivered
 
-LOOK_AGAIN_SECONDS = (0.02, 0.1, 0.5, 2.0)
-ROOM_SECONDS = 0.003
+REPOLL_SECONDS = (0.02, 0.1, 0.5, 2.0)
+SMALL_BATCH_SECONDS = 0.003
 
 
 @dataclass(eq=False, slots=True)
 class Watch:
-    """What the transport knows about a consumer."""
+    """The state of one consumer."""
 
     channel: Channel
     queue: str
@@ -46,38 +46,38 @@ class Watch:
     is_short: bool = False
     is_awaited: bool = False
     is_stale: bool = False
-    look_at: float = math.inf
-    room_at: float = 0.0
-    # Taken and not handed out yet: more than one only while a handler has raised.
+    poll_at: float = math.inf
+    defer_until: float = 0.0
+    # Taken and not delivered yet: more than one only after a handler has raised.
     taken: deque[Taken] = field(default_factory=deque)
     _again: list[float] = field(default_factory=list)
 
-    def awaits(self) -> None:
-        """Take note that publishers know of us from now on."""
+    def start_waiting(self) -> None:
+        """Record that publishers notify from now on."""
         self.is_awaited = True
-        self._again = list(LOOK_AGAIN_SECONDS)
+        self._again = list(REPOLL_SECONDS)
 
-    def rests_not(self) -> None:
-        """Take note that they no longer do."""
-        self.is_awaited, self.is_due, self.look_at = False, True, math.inf
+    def stop_waiting(self) -> None:
+        """Record that publishers no longer notify."""
+        self.is_awaited, self.is_due, self.poll_at = False, True, math.inf
 
-    def is_worth(self, room: int, now: float) -> bool:
-        """Tell whether to look for so many; for a few of many, a moment is waited for more room."""
-        if room * 2 >= self.channel.qos.prefetch_count or self.route.is_temporary:
+    def is_worthwhile(self, slots: int, now: float) -> bool:
+        """Return whether to poll for so many; a small batch waits a moment for more free slots."""
+        if slots * 2 >= self.channel.qos.prefetch_count or self.route.is_temporary:
             return True
-        if not self.room_at:
-            self.room_at = now + ROOM_SECONDS
-        return self.room_at <= now
+        if not self.defer_until:
+            self.defer_until = now + SMALL_BATCH_SECONDS
+        return self.defer_until <= now
 
-    def looks(self) -> None:
-        """Begin a look: a notice that comes from now on may be about what it does not see."""
-        self.is_due, self.room_at = False, 0.0
+    def begin_poll(self) -> None:
+        """Begin a poll: a later notice may be about messages that it does not see."""
+        self.is_due, self.defer_until = False, 0.0
 
-    def found(self, count: int, asked: int) -> None:
-        """Draw the conclusion from a look."""
-        self.is_short = count < asked
-        self.look_at = math.inf
+    def end_poll(self, count: int, limit: int) -> None:
+        """Decide by the number of messages when to poll next."""
+        self.is_short = count < limit
+        self.poll_at = math.inf
         if not (self.is_short and self.is_awaited):
             self.is_due = True
         elif self._again:
-            self.look_at = time.monotonic() + self._again.pop(0)
+            self.poll_at = time.monotonic() + self._again.pop(0)
