@@ -13,6 +13,15 @@ def test_files_come_in_the_order_of_the_manifest(room: Room) -> None:
     assert paths[:3] == ["internal/now.sql", "tables/template.sql", "tables/item.sql"]
 
 
+def test_a_line_can_list_all_files_of_a_folder(room: Room) -> None:
+    room.write("templates/zebra.sql", "select 1;")
+    room.write("templates/ant.sql", "select 1;")
+    room.write("install.sql", "-- all of them\ntemplates/*.sql\n")
+    paths = [file.path for file in read_manifest(room.schema).files]
+    assert paths == sorted(paths)
+    assert {"templates/ant.sql", "templates/zebra.sql"} <= set(paths)
+
+
 def test_migrations_come_in_the_order_of_their_numbers_and_say_what_they_break(room: Room) -> None:
     room.write("migrations/0002_contract_drop_rank.sql", "-- breaks older: no\nselect 1;")
     room.write("migrations/0001_expand_add_priority.sql", "select 1;")

@@ -10,6 +10,8 @@ The first folder of a path says what the file is:
 | `after.sql` | after | last, whenever anything was installed or replaced |
 | `migrations/NNNN_expand_x.sql`, `NNNN_contract_x.sql` | migration | once, on an existing install |
 
+A line `templates/*.sql` lists all files of that folder, by name.
+
 Migrations are not listed: their numbers are their order. A contract migration breaks older code
 unless its text says `-- breaks older: no`, an expand one does not unless it says `yes`.
 """
@@ -104,8 +106,7 @@ def read_manifest(schema: Schema) -> Manifest:
     listed: list[SqlFile] = []
     for line in manifest.read_text(encoding="utf-8").splitlines():
         path = line.partition("--")[0].strip()
-        if path:
-            listed.append(_listed_file(folder, path))
+        listed.extend(_listed_file(folder, each) for each in _expanded(folder, path))
     paths = [file.path for file in listed]
     if len(set(paths)) != len(paths):
         twice = sorted({path for path in paths if paths.count(path) > 1})
@@ -139,6 +140,15 @@ def _sql_folder(schema: Schema) -> Traversable:
     # needs neither its libraries nor the time to load them.
     top, *below = schema.package.split(".")
     return files(top).joinpath(*below, "sql")
+
+
+def _expanded(folder: Traversable, path: str) -> list[str]:
+    """Return the paths that a line lists: one, none, or with `/*.sql` all files of a folder."""
+    directory, _, pattern = path.rpartition("/")
+    if pattern != "*.sql":
+        return [path] if path else []
+    names = (entry.name for entry in folder.joinpath(directory).iterdir())
+    return sorted(f"{directory}/{name}" for name in names if name.endswith(".sql"))
 
 
 def _listed_file(folder: Traversable, path: str) -> SqlFile:

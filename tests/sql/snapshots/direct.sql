@@ -125,8 +125,8 @@ begin
           where s.ctid = any (array(
             select r.ctid from mbus."qt$sample$0" r
             where r.id >= v_hint and (r.expires is null or r.expires > v_now)
-              and r.headers -> 'group' is null    -- see mbus._add_groups
-            order by r.id limit v_missing for update skip locked))
+              and r.headers -> 'group' is null    -- see mbus._add_feature
+            order by r.id limit v_missing for update of r skip locked))
           returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
         select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], g.data, null::jsonb, null::text, null::bytea
         from gone g order by g.id;
@@ -140,8 +140,8 @@ begin
           where s.ctid = any (array(
             select r.ctid from mbus."qt$sample$1" r
             where r.id >= v_hint and (r.expires is null or r.expires > v_now)
-              and r.headers -> 'group' is null    -- see mbus._add_groups
-            order by r.id limit v_missing for update skip locked))
+              and r.headers -> 'group' is null    -- see mbus._add_feature
+            order by r.id limit v_missing for update of r skip locked))
           returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
         select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], g.data, null::jsonb, null::text, null::bytea
         from gone g order by g.id;
@@ -218,8 +218,8 @@ begin
           where s.ctid = any (array(
             select r.ctid from mbus."qt$sample$0" r
             where r.id >= v_hint and (r.expires is null or r.expires > v_now)
-              and r.headers -> 'group' is null    -- see mbus._add_groups
-            order by r.id limit v_missing for update skip locked))
+              and r.headers -> 'group' is null    -- see mbus._add_feature
+            order by r.id limit v_missing for update of r skip locked))
           returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
                (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
@@ -239,8 +239,8 @@ begin
           where s.ctid = any (array(
             select r.ctid from mbus."qt$sample$1" r
             where r.id >= v_hint and (r.expires is null or r.expires > v_now)
-              and r.headers -> 'group' is null    -- see mbus._add_groups
-            order by r.id limit v_missing for update skip locked))
+              and r.headers -> 'group' is null    -- see mbus._add_feature
+            order by r.id limit v_missing for update of r skip locked))
           returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
                (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],

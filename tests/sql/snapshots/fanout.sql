@@ -155,11 +155,10 @@ begin
         with gone as (
           delete from mbus."qc$sample$default$0" s
           where s.ctid = any (array(
-            -- offset 0 keeps the planner from walking along the log, which holds what was consumed long ago.
             select r.ctid from mbus."qc$sample$default$0" r
             cross join lateral (select e.expires, e.headers from mbus."ql$sample$0" e where e.id = r.id offset 0) l
             where r.id >= v_hint and (l.expires is null or l.expires > v_now)
-              and l.headers -> 'group' is null    -- see mbus._add_groups
+              and l.headers -> 'group' is null    -- see mbus._add_feature
             order by r.id limit v_missing for update of r skip locked))
           returning s.id, s.origin)
         select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], null::hstore, g.data, null::text, null::bytea
@@ -172,11 +171,10 @@ begin
         with gone as (
           delete from mbus."qc$sample$default$1" s
           where s.ctid = any (array(
-            -- offset 0 keeps the planner from walking along the log, which holds what was consumed long ago.
             select r.ctid from mbus."qc$sample$default$1" r
             cross join lateral (select e.expires, e.headers from mbus."ql$sample$1" e where e.id = r.id offset 0) l
             where r.id >= v_hint and (l.expires is null or l.expires > v_now)
-              and l.headers -> 'group' is null    -- see mbus._add_groups
+              and l.headers -> 'group' is null    -- see mbus._add_feature
             order by r.id limit v_missing for update of r skip locked))
           returning s.id, s.origin)
         select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], null::hstore, g.data, null::text, null::bytea
@@ -231,11 +229,10 @@ begin
         with gone as (
           delete from mbus."qc$sample$done$0" s
           where s.ctid = any (array(
-            -- offset 0 keeps the planner from walking along the log, which holds what was consumed long ago.
             select r.ctid from mbus."qc$sample$done$0" r
             cross join lateral (select e.expires, e.headers from mbus."ql$sample$0" e where e.id = r.id offset 0) l
             where r.id >= v_hint and (l.expires is null or l.expires > v_now)
-              and l.headers -> 'group' is null    -- see mbus._add_groups
+              and l.headers -> 'group' is null    -- see mbus._add_feature
             order by r.id limit v_missing for update of r skip locked))
           returning s.id, s.origin)
         select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], null::hstore, g.data, null::text, null::bytea
@@ -248,11 +245,10 @@ begin
         with gone as (
           delete from mbus."qc$sample$done$1" s
           where s.ctid = any (array(
-            -- offset 0 keeps the planner from walking along the log, which holds what was consumed long ago.
             select r.ctid from mbus."qc$sample$done$1" r
             cross join lateral (select e.expires, e.headers from mbus."ql$sample$1" e where e.id = r.id offset 0) l
             where r.id >= v_hint and (l.expires is null or l.expires > v_now)
-              and l.headers -> 'group' is null    -- see mbus._add_groups
+              and l.headers -> 'group' is null    -- see mbus._add_feature
             order by r.id limit v_missing for update of r skip locked))
           returning s.id, s.origin)
         select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], null::hstore, g.data, null::text, null::bytea
@@ -338,11 +334,10 @@ begin
         with gone as (
           delete from mbus."qc$sample$default$0" s
           where s.ctid = any (array(
-            -- offset 0 keeps the planner from walking along the log, which holds what was consumed long ago.
             select r.ctid from mbus."qc$sample$default$0" r
             cross join lateral (select e.expires, e.headers from mbus."ql$sample$0" e where e.id = r.id offset 0) l
             where r.id >= v_hint and (l.expires is null or l.expires > v_now)
-              and l.headers -> 'group' is null    -- see mbus._add_groups
+              and l.headers -> 'group' is null    -- see mbus._add_feature
             order by r.id limit v_missing for update of r skip locked))
           returning s.id, s.origin)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
@@ -361,11 +356,10 @@ begin
         with gone as (
           delete from mbus."qc$sample$default$1" s
           where s.ctid = any (array(
-            -- offset 0 keeps the planner from walking along the log, which holds what was consumed long ago.
             select r.ctid from mbus."qc$sample$default$1" r
             cross join lateral (select e.expires, e.headers from mbus."ql$sample$1" e where e.id = r.id offset 0) l
             where r.id >= v_hint and (l.expires is null or l.expires > v_now)
-              and l.headers -> 'group' is null    -- see mbus._add_groups
+              and l.headers -> 'group' is null    -- see mbus._add_feature
             order by r.id limit v_missing for update of r skip locked))
           returning s.id, s.origin)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
@@ -436,11 +430,10 @@ begin
         with gone as (
           delete from mbus."qc$sample$done$0" s
           where s.ctid = any (array(
-            -- offset 0 keeps the planner from walking along the log, which holds what was consumed long ago.
             select r.ctid from mbus."qc$sample$done$0" r
             cross join lateral (select e.expires, e.headers from mbus."ql$sample$0" e where e.id = r.id offset 0) l
             where r.id >= v_hint and (l.expires is null or l.expires > v_now)
-              and l.headers -> 'group' is null    -- see mbus._add_groups
+              and l.headers -> 'group' is null    -- see mbus._add_feature
             order by r.id limit v_missing for update of r skip locked))
           returning s.id, s.origin)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
@@ -459,11 +452,10 @@ begin
         with gone as (
           delete from mbus."qc$sample$done$1" s
           where s.ctid = any (array(
-            -- offset 0 keeps the planner from walking along the log, which holds what was consumed long ago.
             select r.ctid from mbus."qc$sample$done$1" r
             cross join lateral (select e.expires, e.headers from mbus."ql$sample$1" e where e.id = r.id offset 0) l
             where r.id >= v_hint and (l.expires is null or l.expires > v_now)
-              and l.headers -> 'group' is null    -- see mbus._add_groups
+              and l.headers -> 'group' is null    -- see mbus._add_feature
             order by r.id limit v_missing for update of r skip locked))
           returning s.id, s.origin)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',

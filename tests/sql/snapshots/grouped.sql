@@ -151,8 +151,8 @@ begin
           v_from := greatest(v_from, pg_sequence_last_value('mbus."qt$sample$h0$hint"'));
           exit when v_from = 4611686018427387904;    -- drained, see mbus._drained
           for v_row in
-            select s.id, s.headers -> 'group' as name from mbus."qt$sample$h0" s
-            where s.id >= v_from and (s.expires is null or s.expires > v_now) order by s.id
+            select r.id, r.headers -> 'group' as name from mbus."qt$sample$h0" r
+            where r.id >= v_from and (r.expires is null or r.expires > v_now) order by r.id
           loop
             if v_row.name is null then
               v_ids := v_ids || v_row.id;
@@ -173,7 +173,7 @@ begin
               where r.id = any (v_ids)
                 and (r.headers -> 'group' is null
                      or not mbus._is_group_held(8000, r.headers -> 'group'))
-              order by r.id for update skip locked))
+              order by r.id for update of r skip locked))
             returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
           select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], g.data, null::jsonb, null::text, null::bytea
           from gone g order by g.id;
@@ -182,8 +182,8 @@ begin
           v_from := greatest(v_from, pg_sequence_last_value('mbus."qt$sample$h1$hint"'));
           exit when v_from = 4611686018427387904;    -- drained, see mbus._drained
           for v_row in
-            select s.id, s.headers -> 'group' as name from mbus."qt$sample$h1" s
-            where s.id >= v_from and (s.expires is null or s.expires > v_now) order by s.id
+            select r.id, r.headers -> 'group' as name from mbus."qt$sample$h1" r
+            where r.id >= v_from and (r.expires is null or r.expires > v_now) order by r.id
           loop
             if v_row.name is null then
               v_ids := v_ids || v_row.id;
@@ -204,7 +204,7 @@ begin
               where r.id = any (v_ids)
                 and (r.headers -> 'group' is null
                      or not mbus._is_group_held(8000, r.headers -> 'group'))
-              order by r.id for update skip locked))
+              order by r.id for update of r skip locked))
             returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
           select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], g.data, null::jsonb, null::text, null::bytea
           from gone g order by g.id;
@@ -213,8 +213,8 @@ begin
           v_from := greatest(v_from, pg_sequence_last_value('mbus."qt$sample$0$hint"'));
           exit when v_from = 4611686018427387904;    -- drained, see mbus._drained
           for v_row in
-            select s.id, s.headers -> 'group' as name from mbus."qt$sample$0" s
-            where s.id >= v_from and (s.expires is null or s.expires > v_now) order by s.id
+            select r.id, r.headers -> 'group' as name from mbus."qt$sample$0" r
+            where r.id >= v_from and (r.expires is null or r.expires > v_now) order by r.id
           loop
             if v_row.name is null then
               v_ids := v_ids || v_row.id;
@@ -235,7 +235,7 @@ begin
               where r.id = any (v_ids)
                 and (r.headers -> 'group' is null
                      or not mbus._is_group_held(8000, r.headers -> 'group'))
-              order by r.id for update skip locked))
+              order by r.id for update of r skip locked))
             returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
           select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], g.data, null::jsonb, null::text, null::bytea
           from gone g order by g.id;
@@ -244,8 +244,8 @@ begin
           v_from := greatest(v_from, pg_sequence_last_value('mbus."qt$sample$1$hint"'));
           exit when v_from = 4611686018427387904;    -- drained, see mbus._drained
           for v_row in
-            select s.id, s.headers -> 'group' as name from mbus."qt$sample$1" s
-            where s.id >= v_from and (s.expires is null or s.expires > v_now) order by s.id
+            select r.id, r.headers -> 'group' as name from mbus."qt$sample$1" r
+            where r.id >= v_from and (r.expires is null or r.expires > v_now) order by r.id
           loop
             if v_row.name is null then
               v_ids := v_ids || v_row.id;
@@ -266,7 +266,7 @@ begin
               where r.id = any (v_ids)
                 and (r.headers -> 'group' is null
                      or not mbus._is_group_held(8000, r.headers -> 'group'))
-              order by r.id for update skip locked))
+              order by r.id for update of r skip locked))
             returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
           select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], g.data, null::jsonb, null::text, null::bytea
           from gone g order by g.id;
@@ -361,8 +361,8 @@ begin
           v_from := greatest(v_from, pg_sequence_last_value('mbus."qt$sample$h0$hint"'));
           exit when v_from = 4611686018427387904;    -- drained, see mbus._drained
           for v_row in
-            select s.id, s.headers -> 'group' as name from mbus."qt$sample$h0" s
-            where s.id >= v_from and (s.expires is null or s.expires > v_now) order by s.id
+            select r.id, r.headers -> 'group' as name from mbus."qt$sample$h0" r
+            where r.id >= v_from and (r.expires is null or r.expires > v_now) order by r.id
           loop
             if v_row.name is null then
               v_ids := v_ids || v_row.id;
@@ -383,7 +383,7 @@ begin
               where r.id = any (v_ids)
                 and (r.headers -> 'group' is null
                      or not mbus._is_group_held(8000, r.headers -> 'group'))
-              order by r.id for update skip locked))
+              order by r.id for update of r skip locked))
             returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
           select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
                (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
@@ -398,8 +398,8 @@ begin
           v_from := greatest(v_from, pg_sequence_last_value('mbus."qt$sample$h1$hint"'));
           exit when v_from = 4611686018427387904;    -- drained, see mbus._drained
           for v_row in
-            select s.id, s.headers -> 'group' as name from mbus."qt$sample$h1" s
-            where s.id >= v_from and (s.expires is null or s.expires > v_now) order by s.id
+            select r.id, r.headers -> 'group' as name from mbus."qt$sample$h1" r
+            where r.id >= v_from and (r.expires is null or r.expires > v_now) order by r.id
           loop
             if v_row.name is null then
               v_ids := v_ids || v_row.id;
@@ -420,7 +420,7 @@ begin
               where r.id = any (v_ids)
                 and (r.headers -> 'group' is null
                      or not mbus._is_group_held(8000, r.headers -> 'group'))
-              order by r.id for update skip locked))
+              order by r.id for update of r skip locked))
             returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
           select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
                (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
@@ -435,8 +435,8 @@ begin
           v_from := greatest(v_from, pg_sequence_last_value('mbus."qt$sample$0$hint"'));
           exit when v_from = 4611686018427387904;    -- drained, see mbus._drained
           for v_row in
-            select s.id, s.headers -> 'group' as name from mbus."qt$sample$0" s
-            where s.id >= v_from and (s.expires is null or s.expires > v_now) order by s.id
+            select r.id, r.headers -> 'group' as name from mbus."qt$sample$0" r
+            where r.id >= v_from and (r.expires is null or r.expires > v_now) order by r.id
           loop
             if v_row.name is null then
               v_ids := v_ids || v_row.id;
@@ -457,7 +457,7 @@ begin
               where r.id = any (v_ids)
                 and (r.headers -> 'group' is null
                      or not mbus._is_group_held(8000, r.headers -> 'group'))
-              order by r.id for update skip locked))
+              order by r.id for update of r skip locked))
             returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
           select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
                (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
@@ -472,8 +472,8 @@ begin
           v_from := greatest(v_from, pg_sequence_last_value('mbus."qt$sample$1$hint"'));
           exit when v_from = 4611686018427387904;    -- drained, see mbus._drained
           for v_row in
-            select s.id, s.headers -> 'group' as name from mbus."qt$sample$1" s
-            where s.id >= v_from and (s.expires is null or s.expires > v_now) order by s.id
+            select r.id, r.headers -> 'group' as name from mbus."qt$sample$1" r
+            where r.id >= v_from and (r.expires is null or r.expires > v_now) order by r.id
           loop
             if v_row.name is null then
               v_ids := v_ids || v_row.id;
@@ -494,7 +494,7 @@ begin
               where r.id = any (v_ids)
                 and (r.headers -> 'group' is null
                      or not mbus._is_group_held(8000, r.headers -> 'group'))
-              order by r.id for update skip locked))
+              order by r.id for update of r skip locked))
             returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
           select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
                (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],

@@ -25,11 +25,7 @@ begin
     v_queue := mbus._fan_out(v_queue);
   end if;
   insert into mbus.consumer (queue_id, name, selector) values (v_queue.id, cname, create_consumer.selector);
-  for v_slot in 0 .. v_queue.slots - 1 loop
-    if mbus._slot_exists(v_queue, v_slot) then
-      perform mbus._create_slot(v_queue, v_slot);
-    end if;
-  end loop;
+  perform mbus._create_slots(v_queue);
   perform mbus._generate(v_queue);
 exception when lock_not_available then
   raise exception 'queue "%" is busy: a transaction that posts or takes has been open for 10 seconds', qname

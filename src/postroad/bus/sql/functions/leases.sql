@@ -183,7 +183,6 @@ declare
   v_consumer mbus.consumer;
   v_parcel   mbus.parcel;
   v_headers  hstore;
-  v_data     text;
 begin
   if pg_typeof(message) <> all ('{mbus.qt_model,mbus.qt_model_jsonb,mbus.qt_model_text,mbus.qt_model_bytea}'::regtype[]) then
     raise exception 'type % is not the row type of a message', pg_typeof(message)
@@ -214,13 +213,7 @@ begin
   v_parcel.added := coalesce(message.added, mbus.now());
   v_parcel.expires := message.expires;
   v_parcel.properties := message.properties;
-  v_data := message.data::text;
-  case v_queue.payload
-    when 'hstore' then v_parcel.data_hstore := v_data;
-    when 'jsonb' then v_parcel.data_jsonb := v_data;
-    when 'text' then v_parcel.data_text := v_data;
-    when 'bytea' then v_parcel.data_bytea := v_data;
-  end case;
+  v_parcel := mbus._load(v_parcel, message.data);
   if v_queue.has_waiters then
     perform mbus._posted(v_queue, v_parcel.number, array[v_consumer.id]);
   end if;

@@ -68,7 +68,7 @@ begin
       v_fresh := v_fresh || jsonb_build_object('since', v_from);
     end if;
     -- The newer mark if nobody is left of those who posted then, else the one of the last run.
-    v_mark := case when v_is_first then mbus._settled_mark(v_queue, v_fresh, v_marks -> v_queue.id::text) end;
+    v_mark := case when v_is_first then mbus._settled_mark(v_queue.position, v_fresh, v_marks -> v_queue.id::text) end;
     settled := coalesce(mbus._settle(v_queue, (v_mark ->> 'bound')::bigint, (v_mark ->> 'tail')::bigint), 0);
     v_marks := v_marks || jsonb_build_object(v_queue.id,
       case when v_mark is null then coalesce(v_marks -> v_queue.id::text, v_fresh) || (v_fresh - '{tail,bound,open}'::text[])

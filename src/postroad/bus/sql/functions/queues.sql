@@ -11,7 +11,8 @@ create or replace function mbus.create_queue(
 returns void
 language plpgsql security definer set search_path from current as $$
 declare
-  v_queue mbus.queue;
+  v_queue    mbus.queue;
+  v_position bigint;
 begin
   perform mbus._check_name('queue', qname);
   perform mbus._check_length(qname, 'default');
@@ -38,33 +39,13 @@ begin
   values (qname, payload::oid::regtype::text, ncons, create_queue.is_roles_security_model,
           format('mbus.%I', 'qs$' || qname || '$position')::regclass, format('mbus.%I', 'qs$' || qname || '$swept')::regclass)
   returning * into v_queue;
-  perform mbus._go_on_from_dropped(v_queue);
+  -- Numbers of an earlier queue of this name are not given again.
+  delete from mbus.dropped_queue d where d.name = qname returning d.position into v_position;
+  if found then perform setval(v_queue.position, v_position), setval(v_queue.swept, v_position); end if;
   insert into mbus.consumer (queue_id, name) values (v_queue.id, 'default');
   perform mbus._create_role(mbus._consume_role(qname, 'default'), create_queue.is_roles_security_model);
   perform mbus._create_slot(v_queue, 0);
   perform mbus._generate(v_queue);
-end $$;
-
--- Numbers of an earlier queue of this name are not given again.
-create or replace function mbus._go_on_from_dropped(p_queue mbus.queue) returns void
-language plpgsql set search_path from current as $$
-declare
-  v_position bigint;
-begin
-  delete from mbus.dropped_queue d where d.name = p_queue.name returning d.position into v_position;
-  if found then
-    perform setval(p_queue.position, v_position), setval(p_queue.swept, v_position);
-  end if;
-end $$;
-
--- Keeps the last number of a queue that is about to be dropped.  Altering its sequence waits for all who have drawn from it.
-create or replace function mbus._remember_position(p_queue mbus.queue) returns void
-language plpgsql set search_path from current as $$
-begin
-  execute format('alter sequence %s no cycle', p_queue.position);
-  insert into mbus.dropped_queue as d (name, position)
-  values (p_queue.name, pg_sequence_last_value(p_queue.position))
-  on conflict (name) do update set position = excluded.position;
 end $$;
 
 create or replace function mbus._check_payload(p_payload regtype) returns void
@@ -124,18 +105,10 @@ end $$;
 
 -- A queue that becomes one with roles is closed to mbus_<db>_user.
 create or replace function mbus._revoke_user(p_queue mbus.queue) returns void
-language plpgsql set search_path from current as $$
-declare
-  v_function regprocedure;
-begin
-  if not exists (select from pg_roles where rolname = mbus._role('user')) then return; end if;
-  for v_function in
-    select p.oid from mbus._functions(p_queue) n
-    join pg_proc p on p.proname = n.name and p.pronamespace = 'mbus'::regnamespace
-  loop
-    execute format('revoke all on function %s from %I', v_function, mbus._role('user'));
-  end loop;
-end $$;
+language sql set search_path from current as $$
+  select mbus._disallow(p.oid, array[mbus._role('user')])
+  from mbus._functions(p_queue) n join pg_proc p on p.proname = n.name and p.pronamespace = 'mbus'::regnamespace
+$$;
 
 -- Drops a queue with its messages, consumers, functions, views and roles.  A new one of the same name goes on with the numbers.
 -- Errors: MB001, MB012 sagas that have not ended.
@@ -155,7 +128,10 @@ begin
     perform mbus._lost(v_queue.id, null, array(select distinct w.number from mbus.wait w where w.queue_id = v_queue.id));
   end if;
   perform mbus._drop_tables(v_queue);
-  perform mbus._remember_position(v_queue);
+  -- A new queue of this name goes on with the numbers.  Altering the sequence waits for all who have drawn from it.
+  execute format('alter sequence %s no cycle', v_queue.position);
+  insert into mbus.dropped_queue as d (name, position) values (qname, pg_sequence_last_value(v_queue.position))
+  on conflict (name) do update set position = excluded.position;
   -- The queue's own functions first: roles of consumers have rights to some of them.
   perform mbus._drop_functions(mbus._queue_functions(qname) || ('_view_' || qname));
   for v_consumer in select name from mbus.consumer where queue_id = v_queue.id loop

@@ -50,28 +50,18 @@ begin
             v_step.undo_id, v_step.undo_consumer, v_step.undo_number);
     v_is_new := v_is_new or v_step.is_new;
   end loop;
-  v_saga := mbus._saga_number_closings(v_saga, on_completed, on_compensated);
+  -- The closing messages of both directions: numbers in the queues that asked for them, else in the service queue.
+  update mbus.saga g
+  set completed_queue_id = c.id, completed_number = nextval(c.position),
+      compensated_queue_id = u.id, compensated_number = nextval(u.position)
+  from mbus._queue(coalesce(on_completed, 'sagas')) c cross join mbus._queue(coalesce(on_compensated, 'sagas')) u
+  where g.id = v_saga.id returning g.* into v_saga;
   perform mbus._saga_post_all(v_saga, steps, coalesce(create_saga.data, '{}'));
   -- Sessions that run functions made before this one do not tell of what they handle.
   if v_is_new then
     update mbus.saga g set check_at = least(g.check_at, mbus.now() + interval '2 seconds') where g.id = v_saga.id;
   end if;
   return v_saga.id;
-end $$;
-
--- The closing messages of both directions: numbers in the queues that asked for them, else in the service queue.
-create or replace function mbus._saga_number_closings(p_saga mbus.saga, p_on_completed text, p_on_compensated text)
-returns mbus.saga
-language plpgsql set search_path from current set enable_seqscan = off as $$
-declare
-  v_completed   mbus.queue := mbus._queue(coalesce(p_on_completed, 'sagas'));
-  v_compensated mbus.queue := mbus._queue(coalesce(p_on_compensated, 'sagas'));
-begin
-  update mbus.saga g
-  set completed_queue_id = v_completed.id, completed_number = nextval(v_completed.position),
-      compensated_queue_id = v_compensated.id, compensated_number = nextval(v_compensated.position)
-  where g.id = p_saga.id returning * into p_saga;
-  return p_saga;
 end $$;
 
 -- Posts every message of a new saga: the bung first, because the compensations wait for it.

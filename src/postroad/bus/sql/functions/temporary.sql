@@ -30,7 +30,7 @@ begin
     perform mbus._check_selector(v_queue, selector);
   end if;
   if not v_queue.has_followers then
-    perform mbus._add_followers(v_queue.id);
+    perform mbus._add_feature(v_queue.id, 'followers');
   end if;
   v_name := mbus._add_temporary_queue(v_queue.payload);
   insert into mbus.follower (queue_id, temporary_name, selector) values (v_queue.id, v_name, selector);
@@ -46,47 +46,35 @@ end $$;
 -- Errors: MB001 gone, MB012 argument, MB013 another session's, MB014 isolation, MB019 other payload.
 create or replace function mbus.consume_temporary(qname text, amt integer default 1, wait interval default '0')
 returns setof mbus.qt_model
-language plpgsql security definer set search_path from current rows 100 as $$
-begin
-  perform mbus._check_temporary(qname, 'hstore');
-  return query
+language sql security definer set search_path from current rows 100 as $$
   select p.number, p.added, mbus._iid(qname, p.number), (p.trail ->> 'delayed_until')::timestamptz, p.expires,
          null::integer[], mbus._deliver_temporary(qname, p), p.properties, p.data_hstore
-  from mbus._await_temporary(qname, amt, wait) p;
-end $$;
+  from mbus._consume_temporary(qname, 'hstore', amt, wait) p
+$$;
 
 create or replace function mbus.consume_temporary_jsonb(qname text, amt integer default 1, wait interval default '0')
 returns setof mbus.qt_model_jsonb
-language plpgsql security definer set search_path from current rows 100 as $$
-begin
-  perform mbus._check_temporary(qname, 'jsonb');
-  return query
+language sql security definer set search_path from current rows 100 as $$
   select p.number, p.added, mbus._iid(qname, p.number), (p.trail ->> 'delayed_until')::timestamptz, p.expires,
          null::integer[], mbus._deliver_temporary(qname, p), p.properties, p.data_jsonb
-  from mbus._await_temporary(qname, amt, wait) p;
-end $$;
+  from mbus._consume_temporary(qname, 'jsonb', amt, wait) p
+$$;
 
 create or replace function mbus.consume_temporary_text(qname text, amt integer default 1, wait interval default '0')
 returns setof mbus.qt_model_text
-language plpgsql security definer set search_path from current rows 100 as $$
-begin
-  perform mbus._check_temporary(qname, 'text');
-  return query
+language sql security definer set search_path from current rows 100 as $$
   select p.number, p.added, mbus._iid(qname, p.number), (p.trail ->> 'delayed_until')::timestamptz, p.expires,
          null::integer[], mbus._deliver_temporary(qname, p), p.properties, p.data_text
-  from mbus._await_temporary(qname, amt, wait) p;
-end $$;
+  from mbus._consume_temporary(qname, 'text', amt, wait) p
+$$;
 
 create or replace function mbus.consume_temporary_bytea(qname text, amt integer default 1, wait interval default '0')
 returns setof mbus.qt_model_bytea
-language plpgsql security definer set search_path from current rows 100 as $$
-begin
-  perform mbus._check_temporary(qname, 'bytea');
-  return query
+language sql security definer set search_path from current rows 100 as $$
   select p.number, p.added, mbus._iid(qname, p.number), (p.trail ->> 'delayed_until')::timestamptz, p.expires,
          null::integer[], mbus._deliver_temporary(qname, p), p.properties, p.data_bytea
-  from mbus._await_temporary(qname, amt, wait) p;
-end $$;
+  from mbus._consume_temporary(qname, 'bytea', amt, wait) p
+$$;
 
 -- Removes what sessions that are gone have left, and returns how many queues that were.  Maintenance does
 -- the same unasked.
@@ -95,30 +83,6 @@ language plpgsql security definer set search_path from current as $$
 begin
   return mbus._clear_temporary();
 end $$;
-
--- Checks that the session may take from the queue, and with the function for this payload.  The right to copies of another
--- queue may have been revoked since the temporary consumer was created.
-create or replace function mbus._check_temporary(p_name text, p_payload text) returns void
-language plpgsql volatile set search_path from current as $$
-declare
-  v_queue mbus.temporary_queue := mbus._own_temporary_queue(p_name);
-begin
-  perform mbus._check_consume(q, 'default')
-  from mbus.follower f join mbus.queue q on q.id = f.queue_id where f.temporary_name = p_name;
-  if v_queue.payload is distinct from p_payload then
-    raise exception 'temporary queue "%" carries %', p_name, coalesce(v_queue.payload, 'answers')
-      using errcode = 'MB019', hint = case v_queue.payload
-        when 'hstore' then 'Call mbus.consume_temporary.'
-        else 'Call mbus.' || coalesce('consume_temporary_' || v_queue.payload, 'replies') || '.' end;
-  end if;
-end $$;
-
-create or replace function mbus._deliver_temporary(p_name text, p_parcel mbus.parcel) returns hstore
-language sql stable set search_path from current as $$
-  select mbus._deliver(hstore(array['seenby', 'source_db', 'destination'],
-                              array[array[current_database()::text]::text, current_database()::text, p_name]),
-                       p_parcel.added, p_parcel.headers, null)
-$$;
 
 -- Posts to a temporary queue; called by mbus.post.  The data is the text of a value of type p_given, which must be what the
 -- queue carries; a plain text is read as that type.

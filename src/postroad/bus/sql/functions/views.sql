@@ -19,8 +19,8 @@ begin
       using errcode = 'MB012', hint = 'Drop it, or give the view another name: the fourth argument.';
   end if;
   -- All lanes and slots are made now, so that the view covers those that are used later.
-  perform mbus._add_lane(v_queue.id, 'high');
-  perform mbus._add_lane(v_queue.id, 'low');
+  perform mbus._add_feature(v_queue.id, 'high');
+  perform mbus._add_feature(v_queue.id, 'low');
   v_queue := mbus._queue(qname);
   for v_slot in 0 .. v_queue.slots - 1 loop
     perform mbus._create_slot(v_queue, v_slot);

@@ -101,8 +101,7 @@ begin
   if p_delayed_until > p_parcel.added then
     insert into mbus.delayed (queue_id, due_at, number, added, expires, headers, properties, trail, recipients,
                               data_hstore, data_jsonb, data_text, data_bytea)
-    select v_queue.id, p_delayed_until, number, parcel.added, parcel.expires, parcel.headers, parcel.properties,
-           parcel.trail, parcel.recipients, parcel.data_hstore, parcel.data_jsonb, parcel.data_text, parcel.data_bytea;
+    select v_queue.id, p_delayed_until, (parcel).*;
     parcel := null;
   end if;
 end $$;
@@ -126,10 +125,10 @@ begin
       using errcode = 'MB012', hint = 'Use a digest of what you have.';
   end if;
   if v_priority <> all (p_queue.lanes) then
-    perform mbus._add_lane(p_queue.id, v_priority);
+    perform mbus._add_feature(p_queue.id, v_priority);
   end if;
   if p_headers -> 'group' is not null and not p_queue.has_groups then
-    perform mbus._add_groups(p_queue.id);
+    perform mbus._add_feature(p_queue.id, 'groups');
   end if;
   if p_headers ? 'seenby' then
     return p_headers || hstore('seenby', mbus._seen(p_headers -> 'seenby'));
@@ -218,31 +217,26 @@ begin
   end if;
 end $$;
 
--- The first message of another priority, and the first with a group, change the queue's functions.
-create or replace function mbus._add_lane(p_queue_id integer, p_lane text) returns void
-language plpgsql set search_path from current as $$
-declare
-  v_queue mbus.queue := mbus._alter(p_queue_id);
-begin
-  if p_lane = any (v_queue.lanes) then return; end if;
-  update mbus.queue set lanes = lanes || p_lane where id = p_queue_id returning * into v_queue;
-  for v_slot in 0 .. v_queue.slots - 1 loop
-    if mbus._slot_exists(v_queue, v_slot) then
-      perform mbus._create_slot(v_queue, v_slot);
-    end if;
-  end loop;
-  perform mbus._generate(v_queue);
-end $$;
-
+-- The first message of another priority, of a group, or that others wait for, and the first follower, change the queue's
+-- functions.  p_feature: high, low, groups, waiters or followers.
 -- A transaction that has used the queue before may go on with the functions of then.  Those leave messages of
 -- groups alone, so that no order is broken; the next transaction takes them.
-create or replace function mbus._add_groups(p_queue_id integer) returns void
+create or replace function mbus._add_feature(p_queue_id integer, p_feature text) returns void
 language plpgsql set search_path from current as $$
 declare
   v_queue mbus.queue := mbus._alter(p_queue_id);
 begin
-  if v_queue.has_groups then return; end if;
-  update mbus.queue set has_groups = true where id = p_queue_id returning * into v_queue;
+  if p_feature = any (v_queue.lanes || array_remove(array[
+       case when v_queue.has_groups then 'groups' end, case when v_queue.has_waiters then 'waiters' end,
+       case when v_queue.has_followers then 'followers' end], null)) then
+    return;
+  end if;
+  update mbus.queue q
+  set has_groups = q.has_groups or p_feature = 'groups', has_waiters = q.has_waiters or p_feature = 'waiters',
+      has_followers = q.has_followers or p_feature = 'followers',
+      lanes = q.lanes || case when p_feature in ('high', 'low') then array[p_feature] end
+  where id = p_queue_id returning * into v_queue;
+  perform mbus._create_slots(v_queue);    -- of a new lane
   perform mbus._generate(v_queue);
 end $$;
 

@@ -5,43 +5,32 @@
 -- p_since bounds the look into the past: what came due earlier was moved by earlier runs and has left
 -- dead index entries, which a held snapshot keeps; walking over them each time would cost more and more.
 
--- When the first of all leases ends, null when there is none: where a search for ended leases of any age begins.
-create or replace function mbus._first_lease_end() returns timestamptz
-language sql stable set search_path from current set enable_seqscan = off set jit = off as $$
-  select min(l.leased_until) from mbus.leased l where l.token >= (select pg_sequence_last_value('mbus.lease_floor'))
-$$;
-
 -- The same bound for leases.  Where all ages are asked for it is the end of the first lease that is there.
 create or replace function mbus._leases_since(p_since timestamptz) returns timestamptz
-language sql stable set search_path from current as $$
-  select case when p_since > '-infinity' then p_since
-              else coalesce(mbus._first_lease_end() - interval '1 microsecond', mbus.now()) end
+language sql stable set search_path from current set enable_seqscan = off set jit = off as $$
+  select case when p_since > '-infinity' then p_since else coalesce(
+    (select min(l.leased_until) - interval '1 microsecond' from mbus.leased l
+     where l.token >= (select pg_sequence_last_value('mbus.lease_floor'))), mbus.now()) end
 $$;
 
 -- Puts delayed messages that are due on the ring; for one consumer its retries and what is for everybody.  Retries of a group stay: they are taken from here.
 create or replace function mbus._release(p_queue mbus.queue, p_consumer_id integer, p_since timestamptz, p_limit integer) returns bigint
 language plpgsql set search_path from current as $$
 declare
-  v_row   mbus.delayed;
-  v_count bigint := 0;
+  v_parcels mbus.parcel[];
 begin
-  for v_row in
-    with gone as (
-      delete from mbus.delayed d
-      where d.id = any (array(
-        select w.id from mbus.delayed w
-        where w.queue_id = p_queue.id and w.due_at > p_since and w.due_at <= (select mbus.now()) and w.group_name is null
-          and (w.expires is null or w.expires > mbus.now())
-          and (p_consumer_id is null or mbus._is_for(p_consumer_id, w.consumer_id, w.recipients))
-        order by w.due_at limit p_limit for update skip locked))
-      returning d.*)
-    select * from gone g order by g.due_at, g.number
-  loop
-    perform mbus._put(p_queue.id, row(v_row.number, v_row.added, v_row.expires, v_row.headers, v_row.properties,
-      v_row.trail, v_row.recipients, v_row.data_hstore, v_row.data_jsonb, v_row.data_text, v_row.data_bytea)::mbus.parcel);
-    v_count := v_count + 1;
-  end loop;
-  return v_count;
+  with gone as (
+    delete from mbus.delayed d
+    where d.id = any (array(
+      select w.id from mbus.delayed w
+      where w.queue_id = p_queue.id and w.due_at > p_since and w.due_at <= (select mbus.now()) and w.group_name is null
+        and (w.expires is null or w.expires > mbus.now())
+        and (p_consumer_id is null or mbus._is_for(p_consumer_id, w.consumer_id, w.recipients))
+      order by w.due_at limit p_limit for update skip locked))
+    returning d.due_at, d.number, mbus._parcel(d) as parcel)
+  select array_agg(g.parcel order by g.due_at, g.number) into v_parcels from gone g;
+  perform mbus._put_many(p_queue.id, v_parcels);
+  return coalesce(cardinality(v_parcels), 0);
 end $$;
 
 -- Gives back messages whose lease has ended, of all consumers or one; after the last attempt they die.
@@ -68,12 +57,6 @@ begin
   end loop;
   return v_count;
 end $$;
-
-create or replace function mbus._parcel(p_row mbus.leased) returns mbus.parcel
-language sql immutable set search_path from current as $$
-  select row(p_row.number, p_row.added, p_row.expires, p_row.headers, p_row.properties, p_row.trail, null,
-             p_row.data_hstore, p_row.data_jsonb, p_row.data_text, p_row.data_bytea)::mbus.parcel
-$$;
 
 -- Deletes expired messages: ready, set aside, and those whose lease has ended.
 create or replace function mbus._expire(

@@ -89,17 +89,6 @@ language sql stable set search_path from current as $$
       and d.until = p_parcel.added + coalesce(p_parcel.headers -> 'dedup_window', '1 hour')::interval)
 $$;
 
--- The first follower of a queue changes its functions; the last trigger that goes changes them back.
-create or replace function mbus._add_followers(p_queue_id integer) returns void
-language plpgsql set search_path from current as $$
-declare
-  v_queue mbus.queue := mbus._alter(p_queue_id);
-begin
-  if v_queue.has_followers then return; end if;
-  update mbus.queue set has_followers = true where id = p_queue_id returning * into v_queue;
-  perform mbus._generate(v_queue);
-end $$;
-
 -- The parts of mbus._follow_<q>, one per trigger.
 create or replace function mbus._trigger_parts(p_queue mbus.queue) returns text
 language sql stable set search_path from current as $$

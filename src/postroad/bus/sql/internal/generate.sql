@@ -34,16 +34,25 @@ language sql stable set search_path from current as $$
   select string_agg(
     mbus._fill(p_template, p_values || jsonb_build_object(
       'cell',  s.slot + p_queue.slots * (array_position('{normal,high,low}', l.lane) - 1),
-      'log',   quote_ident(mbus._log_name(p_queue, l.lane, s.slot)),
-      'ready', quote_ident(mbus._ready_name(p_queue, p_consumer.name, l.lane, s.slot)),
-      'hint',  quote_ident(mbus._ready_name(p_queue, p_consumer.name, l.lane, s.slot) || '$hint'),
+      'log',   quote_ident(n.log),
+      'ready', quote_ident(n.ready),
+      'hint',  quote_ident(n.ready || '$hint'),
+      -- A fanout queue has narrow ready rows, and the messages in its log.  offset 0 keeps the planner from walking along the
+      -- log, which holds what was consumed long ago.
+      'message', case p_queue.mode when 'direct' then 'r' else 'l' end,
+      'lateral', case p_queue.mode when 'fanout' then format(
+        e'\n            cross join lateral (select e.expires, e.headers from mbus.%I e where e.id = r.id offset 0) l', n.log) end,
+      'returned', 's.id, s.origin' || case p_queue.mode when 'direct'
+        then ', s.added, s.expires, s.headers, s.properties, s.trail, s.data' else '' end,
+      'taken', case p_queue.mode when 'direct' then 'gone g' else format('gone d join mbus.%I g on g.id = d.id', n.log) end,
       'note_taken', case when p_values ->> 'returns' <> 'parcel' then mbus._fill('note_taken', p_values || jsonb_build_object(
-        'trail', case p_queue.mode when 'direct' then 'n.trail' else format('(select l.trail from mbus.%I l where l.id = n.id)',
-                   mbus._log_name(p_queue, l.lane, s.slot)) end)) end,
+        'trail', case p_queue.mode when 'direct' then 'n.trail' else format('(select l.trail from mbus.%I l where l.id = n.id)', n.log) end)) end,
       'deliveries', case when p_template = 'put_fanout' then mbus._deliveries('delivery', p_queue, l.lane, s.slot) end,
       'bulk_deliveries', case when p_template = 'postn_fanout' then mbus._deliveries('bulk_delivery', p_queue, l.lane, s.slot) end)),
     e'\n' order by l.lane, s.slot)
   from generate_series(0, p_queue.slots - 1::bigint) s(slot) cross join unnest(p_queue.lanes) l(lane)
+  cross join lateral (select mbus._log_name(p_queue, l.lane, s.slot) as log,
+                             mbus._ready_name(p_queue, p_consumer.name, l.lane, s.slot) as ready) n
 $$;
 
 create or replace function mbus._queue_values(p_queue mbus.queue) returns jsonb
@@ -171,7 +180,7 @@ begin
     'hint', quote_ident(mbus._ready_name(p_queue, p_consumer.name, 'normal', 0) || '$hint'),
     'note_retries', case when p_output = 'output_message'
                          then format(e'  perform mbus._note_taken(v_retries, %s);\n', p_consumer.id) end,
-    'branches', mbus._branches(v_kind || '_' || p_queue.mode, p_queue, p_consumer, v_values)));
+    'branches', mbus._branches(v_kind || '_cell', p_queue, p_consumer, v_values)));
 end $$;
 
 -- True when a selector may look at the headers, by name or because it has the whole row.  Those that do are shown all

@@ -119,20 +119,17 @@ begin
     raise exception 'unknown consume_after_lost: "%"', v_lost
       using errcode = 'MB012', hint = 'Use release or dmq.';
   end if;
-  insert into mbus.blocked (queue_id, number, due_at, if_lost, added, expires, headers, properties, trail, recipients,
+  insert into mbus.blocked (queue_id, due_at, if_lost, number, added, expires, headers, properties, trail, recipients,
                             data_hstore, data_jsonb, data_text, data_bytea)
-  select p_queue.id, p_parcel.number, p_due_at, v_lost, p_parcel.added, p_parcel.expires, p_parcel.headers,
-         p_parcel.properties, p_parcel.trail, p_parcel.recipients,
-         p_parcel.data_hstore, p_parcel.data_jsonb, p_parcel.data_text, p_parcel.data_bytea
-  returning id into v_blocked;
+  select p_queue.id, p_due_at, v_lost, (p_parcel).* returning id into v_blocked;
   foreach v_iid in array v_iids loop
     v_before := mbus._check_named(split_part(v_iid, '.', 1));
     v_number := mbus._number(v_before.name, v_iid);
     if not v_before.has_waiters then
-      perform mbus._add_waiters(v_before.id);
+      perform mbus._add_feature(v_before.id, 'waiters');
       v_is_new := true;
     end if;
-    v_holders := v_holders || mbus._await(v_blocked, v_before, v_number, mbus._open_posts(v_before));
+    v_holders := v_holders || mbus._await(v_blocked, v_before, v_number, mbus._holders(v_before.position));
   end loop;
   perform mbus._check_circle(p_queue, p_parcel.number, v_blocked);
   if not exists (select from mbus.wait w where w.blocked_id = v_blocked) then
@@ -216,16 +213,6 @@ begin
   end if;
 end $$;
 
-create or replace function mbus._add_waiters(p_queue_id integer) returns void
-language plpgsql set search_path from current as $$
-declare
-  v_queue mbus.queue := mbus._alter(p_queue_id);
-begin
-  if v_queue.has_waiters then return; end if;
-  update mbus.queue set has_waiters = true where id = p_queue_id returning * into v_queue;
-  perform mbus._generate(v_queue);
-end $$;
-
 -- Messages of a queue are dealt with, by one consumer or (null) by all.  Called in the transaction that
 -- consumes, acks or takes them.
 create or replace function mbus._done(p_queue_id integer, p_consumer_id integer, p_numbers bigint[]) returns void
@@ -269,12 +256,6 @@ begin
   end if;
 end $$;
 
-create or replace function mbus._parcel(p_row mbus.blocked) returns mbus.parcel
-language sql immutable set search_path from current as $$
-  select row(p_row.number, p_row.added, p_row.expires, p_row.headers, p_row.properties, p_row.trail, p_row.recipients,
-             p_row.data_hstore, p_row.data_jsonb, p_row.data_text, p_row.data_bytea)::mbus.parcel
-$$;
-
 -- Releases those of the given messages that wait for nothing any more.
 create or replace function mbus._unblock(p_blocked bigint[]) returns bigint
 language plpgsql set search_path from current set enable_seqscan = off as $$
@@ -291,17 +272,13 @@ begin
     with freed as (
       update mbus.blocked b set released_by = pg_current_xact_id()
       where b.id = any (v_held) and not exists (select from mbus.wait w where w.blocked_id = b.id and w.done_by is null)
-      returning b.*)
+      returning b.queue_id, b.due_at, mbus._parcel(b) as parcel)
     , delayed as (
       insert into mbus.delayed (queue_id, due_at, number, added, expires, headers, properties, trail, recipients,
                                 data_hstore, data_jsonb, data_text, data_bytea)
-      select f.queue_id, f.due_at, f.number, f.added, f.expires, f.headers, f.properties, f.trail, f.recipients,
-             f.data_hstore, f.data_jsonb, f.data_text, f.data_bytea
-      from freed f where f.due_at > mbus.now())
+      select f.queue_id, f.due_at, (f.parcel).* from freed f where f.due_at > mbus.now())
     select f.queue_id,
-           array_agg(row(f.number, f.added, f.expires, f.headers, f.properties, f.trail, f.recipients,
-                         f.data_hstore, f.data_jsonb, f.data_text, f.data_bytea)::mbus.parcel order by f.number)
-              filter (where f.due_at is null or f.due_at <= mbus.now()) as parcels,
+           array_agg(f.parcel order by (f.parcel).number) filter (where f.due_at is null or f.due_at <= mbus.now()) as parcels,
            count(*) as rows
     from freed f group by f.queue_id
   loop
@@ -359,7 +336,7 @@ begin
   update mbus.wait w set queue_id = p_queue.id, number = p_number, consumer_id = null
   where w.queue_id = p_taken_queue_id and w.number = p_taken_number and w.consumer_id = any (p_taken_by) and w.done_by is null;
   if not found then return; end if;
-  if not p_queue.has_waiters then perform mbus._add_waiters(p_queue.id); end if;
+  if not p_queue.has_waiters then perform mbus._add_feature(p_queue.id, 'waiters'); end if;
   perform mbus._posted(p_queue, p_number, p_recipients);
 end $$;
 

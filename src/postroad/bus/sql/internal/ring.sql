@@ -12,9 +12,6 @@ language sql volatile set search_path from current as $$
     and l.relation = p_sequence::oid and l.pid is distinct from pg_backend_pid()
 $$;
 
-create or replace function mbus._open_posts(p_queue mbus.queue) returns text[]
-language sql volatile set search_path from current as $$ select mbus._holders(p_queue.position) $$;
-
 -- A mark: the newest generation, then the last id, then who may have drawn it or an earlier one.  The
 -- order matters, see mbus._settle: whoever comes after a look draws larger ids, and reads the tail later.
 create or replace function mbus._mark(p_queue mbus.queue) returns jsonb
@@ -23,14 +20,14 @@ declare
   v_tail  constant bigint := mbus._figure(p_queue.name, 'tail');
   v_bound constant bigint := pg_sequence_last_value(p_queue.position);
 begin
-  return jsonb_build_object('tail', v_tail, 'bound', v_bound, 'open', mbus._open_posts(p_queue));
+  return jsonb_build_object('tail', v_tail, 'bound', v_bound, 'open', mbus._holders(p_queue.position));
 end $$;
 
 -- The first of the two marks that is settled: everybody who was open then has ended.
-create or replace function mbus._settled_mark(p_queue mbus.queue, p_newer jsonb, p_older jsonb) returns jsonb
+create or replace function mbus._settled_mark(p_sequence regclass, p_newer jsonb, p_older jsonb) returns jsonb
 language sql volatile set search_path from current as $$
   select mark
-  from (values (1, p_newer), (2, p_older)) candidate(place, mark), mbus._open_posts(p_queue) now_open
+  from (values (1, p_newer), (2, p_older)) candidate(place, mark), mbus._holders(p_sequence) now_open
   where mark is not null and not (mark -> 'open') ?| now_open
   order by place limit 1
 $$;
@@ -65,14 +62,10 @@ declare
   v_last  constant bigint := (select case when s.is_called then s.last_value else 0 end from mbus.lease_token s);
   v_newer constant jsonb := jsonb_build_object('bound', v_last, 'open', mbus._holders('mbus.lease_token'));
   v_floor constant bigint := pg_sequence_last_value('mbus.lease_floor');
-  v_bound bigint;
+  v_bound constant bigint := mbus._settled_mark('mbus.lease_token', v_newer, p_mark) ->> 'bound';
   v_first bigint;
 begin
-  select (c.mark ->> 'bound')::bigint into v_bound
-  from (values (1, v_newer), (2, p_mark)) c(place, mark), mbus._holders('mbus.lease_token') now_open
-  where c.mark is not null and not (c.mark -> 'open') ?| now_open
-  order by c.place limit 1;
-  if not found then return coalesce(p_mark, v_newer); end if;
+  if v_bound is null then return coalesce(p_mark, v_newer); end if;
   select l.token into v_first from mbus.leased l where l.token >= v_floor order by l.token limit 1;
   if least(coalesce(v_first, v_bound + 1), v_bound + 1) > v_floor then
     perform setval('mbus.lease_floor', least(coalesce(v_first, v_bound + 1), v_bound + 1));

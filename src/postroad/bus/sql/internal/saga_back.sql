@@ -33,7 +33,10 @@ begin
         done_at = v_step.done_at
     where s.saga_id = p_saga.id and s.name = v_step.name;
     if v_step.is_settled then
-      perform mbus._saga_tell(v_step);
+      -- Its messages are dealt with, for those that wait for them.
+      perform mbus._done(m.queue_id, null, array[m.number])
+      from (values (v_step.do_queue_id, v_step.do_number), (v_step.undo_queue_id, v_step.undo_number)) m(queue_id, number)
+      where m.number is not null;
     end if;
   end loop;
   if not v_is_open and not exists (select from mbus.saga_step s where s.saga_id = p_saga.id and not s.is_settled) then
@@ -85,28 +88,15 @@ begin
      and exists (select from mbus.saga_step s where s.saga_id = p_saga.id and p_step.name = any (s.after) and not s.is_settled) then
     return p_step;
   end if;
-  if p_step.is_undo_lost then
-    p_step.state := 'parked';
-    p_step.undo_error := coalesce(p_step.undo_error, 'its message is lost');
-  elsif mbus._saga_open(p_saga, p_step.undo_queue_id, p_step.undo_number) then
+  if not p_step.is_undo_lost and mbus._saga_open(p_saga, p_step.undo_queue_id, p_step.undo_number) then
     p_step.state := 'compensating';
-  elsif p_step.undone_at is not null then
+  elsif not p_step.is_undo_lost and p_step.undone_at is not null then
     p_step.state := 'compensated';    -- an operator took it
   else
     p_step.state := 'parked';
     p_step.undo_error := coalesce(p_step.undo_error, 'its message is lost');
   end if;
   return p_step;
-end $$;
-
--- A settled step: its messages are dealt with, for whoever waits for them.
-create or replace function mbus._saga_tell(p_step mbus.saga_step) returns void
-language plpgsql set search_path from current as $$
-begin
-  perform mbus._done(p_step.do_queue_id, null, array[p_step.do_number]);
-  if p_step.undo_number is not null then
-    perform mbus._done(p_step.undo_queue_id, null, array[p_step.undo_number]);
-  end if;
 end $$;
 
 -- Called by maintenance: deadlines, and whatever was in somebody's hands.
@@ -132,12 +122,9 @@ begin
   return v_count;
 end $$;
 
--- How long a finished saga can be looked at.
-create or replace function mbus._saga_retention() returns interval
-language sql immutable parallel safe return interval '30 days';
-
+-- Finished sagas are kept for 30 days.
 create or replace function mbus._forget_sagas() returns void
 language sql set search_path from current as $$
   delete from mbus.saga g where g.id in (
-    select f.id from mbus.saga f where f.finished_at < mbus.now() - mbus._saga_retention() limit 1000 for update skip locked)
+    select f.id from mbus.saga f where f.finished_at < mbus.now() - interval '30 days' limit 1000 for update skip locked)
 $$;

@@ -18,7 +18,7 @@ begin
   end if;
   -- Also the bung of a saga without compensations tells when it is taken.
   if not v_queue.has_waiters then
-    perform mbus._add_waiters(v_queue.id);
+    perform mbus._add_feature(v_queue.id, 'waiters');
     select * into v_queue from mbus.queue where name = 'sagas';
   end if;
   return v_queue;
@@ -77,7 +77,7 @@ begin
     v_blocked := mbus._saga_block(p_queue, v_parcel, p_after);
     insert into mbus.wait (blocked_id, queue_id, number) values (v_blocked, p_saga.queue_id, p_saga.gate_number);
   elsif cardinality(p_after) = 0 or not mbus._block(p_queue, v_parcel, null) then
-    perform mbus._put(p_queue.id, v_parcel);
+    perform mbus._put_many(p_queue.id, array[v_parcel]);
   end if;
   -- A copy of what waits for its gate is made when that opens.
   if p_queue.has_followers and not p_is_gated then
@@ -93,11 +93,9 @@ begin
   if cardinality(p_after) > 0 and mbus._block(p_queue, p_parcel, null) then
     select b.id into v_blocked from mbus.blocked b where b.queue_id = p_queue.id and b.number = p_parcel.number;
   else
-    insert into mbus.blocked (queue_id, number, if_lost, added, headers, recipients,
+    insert into mbus.blocked (queue_id, if_lost, number, added, expires, headers, properties, trail, recipients,
                               data_hstore, data_jsonb, data_text, data_bytea)
-    values (p_queue.id, p_parcel.number, 'dmq', p_parcel.added, p_parcel.headers, p_parcel.recipients,
-            p_parcel.data_hstore, p_parcel.data_jsonb, p_parcel.data_text, p_parcel.data_bytea)
-    returning id into v_blocked;
+    select p_queue.id, 'dmq', (p_parcel).* returning id into v_blocked;
   end if;
   return v_blocked;
 end $$;

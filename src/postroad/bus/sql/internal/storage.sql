@@ -74,6 +74,13 @@ create or replace function mbus._slot_exists(p_queue mbus.queue, p_slot bigint) 
 language sql stable
 return to_regclass(format('mbus.%I', mbus._log_name(p_queue, 'normal', p_slot))) is not null;
 
+-- Makes what is missing of every slot that exists.
+create or replace function mbus._create_slots(p_queue mbus.queue) returns void
+language sql set search_path from current as $$
+  select mbus._create_slot(p_queue, s.slot) from generate_series(0, p_queue.slots - 1::bigint) s(slot)
+  where mbus._slot_exists(p_queue, s.slot)
+$$;
+
 -- The tables that exist of a queue: per slot and lane the payload table, with it each reading side.
 -- The slots are unnested, because the planner takes a series for 1,000 rows and then compiles the query.
 create or replace function mbus._tables(p_queue mbus.queue)

@@ -120,3 +120,29 @@ begin
     v_pause := least(v_pause * 1.5, 0.05);
   end loop;
 end $$;
+
+-- Takes messages if the session may, and with the function for this payload.  The right to copies of another queue may have
+-- been revoked since the temporary consumer was created.
+create or replace function mbus._consume_temporary(p_name text, p_payload text, p_amount integer, p_wait interval)
+returns setof mbus.parcel
+language plpgsql volatile rows 100 set search_path from current as $$
+declare
+  v_queue mbus.temporary_queue := mbus._own_temporary_queue(p_name);
+begin
+  perform mbus._check_consume(q, 'default')
+  from mbus.follower f join mbus.queue q on q.id = f.queue_id where f.temporary_name = p_name;
+  if v_queue.payload is distinct from p_payload then
+    raise exception 'temporary queue "%" carries %', p_name, coalesce(v_queue.payload, 'answers')
+      using errcode = 'MB019', hint = case v_queue.payload
+        when 'hstore' then 'Call mbus.consume_temporary.'
+        else 'Call mbus.' || coalesce('consume_temporary_' || v_queue.payload, 'replies') || '.' end;
+  end if;
+  return query select * from mbus._await_temporary(p_name, p_amount, p_wait);
+end $$;
+
+create or replace function mbus._deliver_temporary(p_name text, p_parcel mbus.parcel) returns hstore
+language sql stable set search_path from current as $$
+  select mbus._deliver(hstore(array['seenby', 'source_db', 'destination'],
+                              array[array[current_database()::text]::text, current_database()::text, p_name]),
+                       p_parcel.added, p_parcel.headers, null)
+$$;

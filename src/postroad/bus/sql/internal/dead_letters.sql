@@ -1,21 +1,10 @@
--- What happened to a message: {"attempts": 2, "delayed_until": …, "history": [{"at", "attempt", "error"}]}.
+-- Failed attempts and the dead message queue.
+--
+-- What happened to a message is in its trail: {"attempts": 2, "delayed_until": …, "history": [{"at", "attempt", "error"}]}.
 
 create or replace function mbus._attempts(p_trail jsonb) returns integer
 language sql immutable parallel safe
 return coalesce((p_trail ->> 'attempts')::integer, 0);
-
--- The headers as a consumer sees them.  Those of a forwarded message win over this database's own,
--- except where it was received and how often it was tried here.
-create or replace function mbus._deliver(p_constants hstore, p_added timestamptz, p_headers hstore, p_trail jsonb)
-returns hstore
-language sql stable parallel safe
-return case
-  when p_headers is null and p_trail is null
-    then p_constants || hstore('enqueue_time', p_added::text)
-  else p_constants || hstore('enqueue_time', p_added::text) || delete(coalesce(p_headers, ''::hstore), 'attempts'::text)
-       || hstore('destination', p_constants -> 'destination')
-       || case when mbus._attempts(p_trail) > 0 then hstore('attempts', p_trail ->> 'attempts') else ''::hstore end
-end;
 
 -- One attempt more.
 create or replace function mbus._tried(p_trail jsonb) returns jsonb
@@ -92,47 +81,6 @@ begin
            p_parcel.recipients, p_parcel.data_hstore, p_parcel.data_jsonb, p_parcel.data_text, p_parcel.data_bytea;
     return case when v_delay > '0' then 'delayed' else 'ready' end;
   end if;
-  perform mbus._put(v_consumer.queue_id, p_parcel);
+  perform mbus._put_many(v_consumer.queue_id, array[p_parcel]);
   return 'ready';
-end $$;
-
--- Puts many messages on a queue that is known by its id only.
-create or replace function mbus._put_many(p_queue_id integer, p_parcels mbus.parcel[]) returns void
-language plpgsql set search_path from current as $$
-declare
-  v_name text;
-begin
-  if p_parcels is null then return; end if;
-  select name into v_name from mbus.queue where id = p_queue_id;
-  execute format('select count(mbus.%I(p)) from unnest($1) p', '_put_' || v_name) using p_parcels;
-end $$;
-
--- For a session that still runs a put from before the queue got a lane.  Locking a table that is new to the
--- transaction makes the session take notice of what has changed, so the next call is the put of today.
-create or replace function mbus._put_anew(p_queue text, p_lane integer, p_parcel mbus.parcel) returns bigint
-language plpgsql set search_path from current as $$
-declare
-  v_queue  mbus.queue := mbus._queue(p_queue);
-  v_number bigint;
-begin
-  if current_setting('mbus.anew', true) = p_queue then
-    raise exception 'queue "%" has changed since this transaction began', p_queue
-      using errcode = 'MB017', hint = 'Roll back and do it again.';
-  end if;
-  execute format('lock table mbus.%I in row exclusive mode', mbus._log_name(
-    v_queue, ('{normal,high,low}'::text[])[p_lane + 1], mbus._figure(p_queue, 'tail') % v_queue.slots));
-  perform set_config('mbus.anew', p_queue, true);
-  execute format('select mbus.%I($1)', '_put_' || p_queue) into v_number using p_parcel;
-  perform set_config('mbus.anew', '', true);
-  return v_number;
-end $$;
-
--- Puts a message on a queue that is known by its id only.
-create or replace function mbus._put(p_queue_id integer, p_parcel mbus.parcel) returns void
-language plpgsql set search_path from current as $$
-declare
-  v_name text;
-begin
-  select name into v_name from mbus.queue where id = p_queue_id;
-  execute format('select mbus.%I($1)', '_put_' || v_name) using p_parcel;
 end $$;

@@ -1,0 +1,14 @@
+      when {cell} then
+        v_hint := pg_sequence_last_value('mbus.{hint}');
+        continue when v_hint = 4611686018427387904;    -- drained, see mbus._drained
+        return query
+        with gone as (
+          delete from mbus.{ready} s
+          where s.ctid = any (array(
+            select r.ctid from mbus.{ready} r{lateral}
+            where r.id >= v_hint and ({message}.expires is null or {message}.expires > v_now)
+              and {message}.headers -> 'group' is null    -- see mbus._add_feature
+            order by r.id limit v_missing for update of r skip locked))
+          returning {returned})
+        select {output}
+        from {taken} {note_taken}order by g.id;
