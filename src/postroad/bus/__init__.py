@@ -95,7 +95,7 @@ from postroad.bus.message import Lease, LeasedMessage, Message
 from postroad.bus.outcome import Park, Retry
 from postroad.bus.request import Reply
 from postroad.bus.saga import AsyncSagas, Saga, Sagas
-from postroad.bus.saga_status import SagaStep
+from postroad.bus.saga_calls import SagaStep
 from postroad.bus.status import Consumer, ConsumerStatus, DeadMessage, Maintained, Queue
 from postroad.bus.subscription import Subscription
 from postroad.bus.sync_worker import Worker

@@ -13,11 +13,9 @@ from postroad.bus.async_subscription import AsyncSubscription
 from postroad.bus.call import AnyCall, awaiting
 from postroad.bus.calls import LEASE_DEFAULT
 from postroad.bus.hstore import Hstore
-from postroad.bus.pace import POLL_INTERVAL_DEFAULT
 from postroad.bus.parameters import Duration, length
+from postroad.bus.polling import POLL_INTERVAL_DEFAULT
 from postroad.bus.request import REQUEST_TIMEOUT_DEFAULT, Reply
-
-__all__ = ["AsyncBus"]
 
 T = TypeVar("T")
 

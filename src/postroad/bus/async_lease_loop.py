@@ -19,7 +19,6 @@ from postroad.bus.worker import (
     MAX_CONFLICTS,
     Handler,
     HeldMessage,
-    Verdict,
     WorkerSettings,
     hold,
     is_conflict,
@@ -29,8 +28,6 @@ from postroad.bus.worker import (
 from postroad.lease.async_holder import AsyncHolder
 from postroad.lease.keeper import Keeper, lost_tokens
 from postroad.service import AutoResetEvent, Service
-
-__all__ = ["AsyncLeaseLoop"]
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +44,7 @@ class AsyncLeaseLoop(Service):
         self._bus = bus
         self._handler = handler
         self._wakeup = wakeup
-        self._facts = {"queue": handler.queue, "consumer": handler.consumer}
+        self._facts = handler.facts
         self._unfinished: Held = {}
         self._changed = AutoResetEvent()
         self._is_abandoned = False
@@ -153,15 +150,11 @@ class AsyncLeaseLoop(Service):
         return await self._handler.function(message)
 
     async def _fail(self, message: HeldMessage, error: BaseException) -> None:
-        verdict = judge(error)
+        verdict, backoff = judge(error), Backoff()
         log_verdict(logger, self._handler, message, verdict, error)
-        await self._nack(message, verdict)
-
-    async def _nack(self, message: HeldMessage, verdict: Verdict) -> None:
-        backoff = Backoff()
         while not message.lost.is_set():
             try:
-                await self._bus.nack(message, verdict.delay, verdict.error, verdict.park)
+                await self._bus.nack(message, **verdict.given())
             except LeaseLost:
                 logger.warning("lease_lost", extra={**self._facts, "iid": message.iid})
             except SURVIVABLE as failure:

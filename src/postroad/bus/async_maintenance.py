@@ -6,13 +6,11 @@ import logging
 from datetime import timedelta
 
 from postroad.bus import calls
-from postroad.bus.pace import maintenance_pause_seconds
+from postroad.bus.polling import maintenance_pause_seconds
 from postroad.bus.reconnect import SURVIVABLE, Backoff
 from postroad.bus.session import run_async
 from postroad.postgres.connections import connect_async
 from postroad.service import Service
-
-__all__ = ["AsyncMaintenance"]
 
 logger = logging.getLogger(__name__)
 

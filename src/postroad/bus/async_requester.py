@@ -1,9 +1,9 @@
 """Asking and waiting in an event loop: many requests over one connection, in batches.
 
-One task owns the connection. It posts all that was asked since its last turn, takes all answers
-that have come, and resolves whom they are for. Because it does one after the other, no answer can
-come before its request is known. While answers are due it looks for them at a growing pace;
-otherwise it sleeps until somebody asks.
+One task owns the connection. It posts the requests made since its last round, takes all answers
+that have arrived, and resolves their futures. Because it does one after the other, no answer can
+be received before its request is registered. While answers are due it polls at growing intervals;
+otherwise it sleeps until the next request.
 """
 
 from __future__ import annotations
@@ -25,20 +25,18 @@ from postroad.bus.hstore import Hstore
 from postroad.bus.payload import Payload
 from postroad.bus.reconnect import SURVIVABLE
 from postroad.bus.request import Reply
-from postroad.bus.session import has_word, parameters, run_async
-
-__all__ = ["AsyncRequester"]
+from postroad.bus.session import is_disconnecting, parameters, run_async
 
 logger = logging.getLogger(__name__)
 
-FIRST_LOOK_SECONDS = 0.0005
-LAST_LOOK_SECONDS = 0.025
-LOOK_GROWTH = 1.15
+MIN_POLL_SECONDS = 0.0005
+MAX_POLL_SECONDS = 0.025
+POLL_GROWTH = 1.15
 
 
 @dataclass(eq=False, slots=True)
 class Question:
-    """A request on its way, and who waits for its answer."""
+    """A request in progress and the future of its answer."""
 
     queue: str
     payload: Payload
@@ -74,7 +72,7 @@ class AsyncRequester:
         seconds = request.check_timeout(timeout)
         answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         question = Question(queue, payload, data, headers, properties, timeout, answer)
-        # Whatever cannot be sent is refused here, before it is in a batch with others.
+        # An invalid request is refused here, before it is in a batch with others.
         request.ask_many(queue, payload, [data], [headers], [properties], timeout, "")
         self._asked.append(question)
         self._woken.set()
@@ -89,7 +87,7 @@ class AsyncRequester:
             self._open.pop(question.iid or "", None)
 
     async def close(self) -> None:
-        """Give up what is under way and close the connection; a second call does nothing."""
+        """Cancel the requests in progress and close the connection; a second call does nothing."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -109,7 +107,7 @@ class AsyncRequester:
                 reply_to = await run_async(connection, request.reply_queue())
                 await self._converse(connection, reply_to)
             except Exception as failure:
-                # The answers would come to a queue that is gone; the next request opens another.
+                # The reply queue is gone with its session; the next request opens another.
                 logger.warning("requester_interrupted", extra={"reason": str(failure).strip()})
                 self._fail(self._give_up(), failure)
                 if not isinstance(failure, SURVIVABLE):
@@ -124,35 +122,35 @@ class AsyncRequester:
         return questions
 
     async def _converse(self, connection: AsyncConnection[Any], reply_to: str) -> None:
-        pace = FIRST_LOOK_SECONDS
+        interval = MIN_POLL_SECONDS
         while True:
             if self._asked:
-                if not self._open and has_word(connection):
-                    return  # the server has closed it meanwhile; the next one is opened
+                if not self._open and is_disconnecting(connection):
+                    return  # the server has closed it; a new one is opened
                 was_quiet = not self._open
                 await self._post(connection, reply_to)
-                pace = FIRST_LOOK_SECONDS
+                interval = MIN_POLL_SECONDS
             else:
                 was_quiet = False
-            # Nobody can have answered what was asked a moment ago.
+            # Requests posted just now cannot have been answered yet.
             if self._open and not was_quiet and await self._receive(connection):
-                pace = FIRST_LOOK_SECONDS
+                interval = MIN_POLL_SECONDS
                 continue
             self._woken.clear()
             if self._asked:
                 continue
             try:
-                async with asyncio.timeout(pace if self._open else None):
+                async with asyncio.timeout(interval if self._open else None):
                     await self._woken.wait()
             except TimeoutError:
-                pace = min(pace * LOOK_GROWTH, LAST_LOOK_SECONDS)
+                interval = min(interval * POLL_GROWTH, MAX_POLL_SECONDS)
 
     async def _post(self, connection: AsyncConnection[Any], reply_to: str) -> None:
         asked, self._asked = self._asked[:CHUNK_MESSAGES], self._asked[CHUNK_MESSAGES:]
         for (queue, payload, timeout), group in groupby(
             sorted(asked, key=_alike), lambda each: (each.queue, each.payload, each.timeout)
         ):
-            # Whoever has stopped waiting meanwhile needs no answer.
+            # Requests whose callers have stopped waiting are not sent.
             questions = [each for each in group if not each.answer.done()]
             if not questions:
                 continue
@@ -164,7 +162,7 @@ class AsyncRequester:
                 [each.properties for each in questions],
                 timeout,
                 reply_to,
-                # A batch is one notice, and the more is asked the larger are the batches.
+                # A batch is one notice, and batches grow with the load.
                 notify=self._notifies,
             )
             try:

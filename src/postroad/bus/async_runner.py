@@ -20,8 +20,6 @@ from postroad.bus.payload import Payload, of_queue
 from postroad.bus.session import make_async_pool, required, run_async
 from postroad.postgres.listen import ListenHub
 
-__all__ = ["AsyncRunner"]
-
 T = TypeVar("T")
 
 
@@ -142,7 +140,7 @@ class AsyncRunner:
             elif self._connection is not None:
                 yield self._connection
         except BusError:
-            # The queue may have been dropped, or made anew with another payload.
+            # The queue may have been dropped, or created again with another payload.
             self.payloads.pop(queue or "", None)
             raise
 

@@ -24,8 +24,6 @@ from postroad.service import AutoResetEvent
 if TYPE_CHECKING:
     from postroad.bus.async_client import AsyncBus
 
-__all__ = ["AsyncSubscription"]
-
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
@@ -73,7 +71,7 @@ class AsyncSubscription:
         raise StopAsyncIteration
 
     async def close(self) -> None:
-        """End the iteration, also from elsewhere; a message in hand stays leased."""
+        """End the iteration, also from elsewhere; the current message stays leased."""
         self._is_closed = True
         self._closing.set()
         await self._wakeup.stop()
@@ -111,7 +109,7 @@ class AsyncSubscription:
         try:
             await self._bus.nack(message, error=f"{type(error).__name__}: {error}")
         except (LeaseLost, *TRANSIENT) as failure:
-            # The lease ends by itself; the exception on its way out matters more.
+            # The lease expires; the original exception matters more.
             logger.warning("nack_failed", extra={"iid": message.iid, "reason": str(failure)})
 
     async def _persist(self, attempt: Callable[[], Awaitable[T]]) -> T:

@@ -13,15 +13,15 @@ from psycopg.rows import tuple_row
 
 from postroad import trace
 from postroad.bus import calls, rows
-from postroad.bus.answers import Answers
 from postroad.bus.async_wakeup import AsyncWakeup
 from postroad.bus.batch import (
     RESTORE_RECORD,
-    WAS_COMMITTED,
+    Answers,
     AsyncTransactionConnection,
     Batch,
     check_open,
     cut,
+    was_committed,
 )
 from postroad.bus.decoding import Undecodable, log_undecodable
 from postroad.bus.errors import BusError, TransactionOwned, translate
@@ -31,8 +31,6 @@ from postroad.bus.reconnect import SURVIVABLE, Backoff
 from postroad.bus.session import adapt, fetch_async, parameters, run_async
 from postroad.bus.worker import Handler, WorkerSettings, is_conflict, judge, log_verdict
 from postroad.service import Service
-
-__all__ = ["AsyncTransactionLoop"]
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +55,8 @@ class AsyncTransactionLoop(Service):
         self._parameters = parameters(
             dsn, is_pooled=not settings.listen, application_name="postroad worker"
         )
-        self._facts = {"queue": handler.queue, "consumer": handler.consumer}
+        self._names = (handler.queue, handler.consumer)
+        self._facts = handler.facts
         self._connection: AsyncTransactionConnection | None = None
         self._batch = Batch(handler)
 
@@ -84,7 +83,7 @@ class AsyncTransactionLoop(Service):
     async def _serve(self, connection: AsyncTransactionConnection, backoff: Backoff) -> None:
         batch = self._batch
         if batch.taken:
-            # Back in the queue. Whether a handler had committed them cannot be told here: after a
+            # Back in the queue. Whether a handler had committed them is unknown here: after a
             # crash of the server the id of their transaction may be another one's.
             batch.failed(None)
         cursor = AsyncCursor(connection, row_factory=tuple_row)
@@ -99,7 +98,8 @@ class AsyncTransactionLoop(Service):
                 await connection.execute("rollback")
                 for bad in error.bad:
                     log_undecodable(logger, bad, self._facts)
-                    await self._reject(connection, bad.iid, None, bad.reason, park=True)
+                    dead = calls.reject(*self._names, bad.iid, error=bad.reason, dead_letter=True)
+                    await run_async(connection, dead)
                 continue
             except (psycopg.Error, BusError) as error:
                 if not batch.taken:
@@ -170,7 +170,7 @@ class AsyncTransactionLoop(Service):
         if connection.closed:
             raise psycopg.OperationalError("the connection was lost") from error
         await connection.execute("rollback")
-        if await self._was_committed(connection, batch):
+        if await run_async(connection, was_committed(batch.xid)):
             if answers is not None and answers.asked:
                 await run_async(connection, answers.call())
             if isinstance(error, TransactionOwned):
@@ -186,12 +186,7 @@ class AsyncTransactionLoop(Service):
             return
         verdict = judge(error)
         log_verdict(logger, self._handler, failed, verdict, error)
-        await self._reject(connection, failed.iid, verdict.delay, verdict.error, park=verdict.park)
-
-    async def _was_committed(self, connection: AsyncTransactionConnection, batch: Batch) -> bool:
-        cursor = AsyncCursor(connection, row_factory=tuple_row)
-        await cursor.execute(WAS_COMMITTED, (batch.xid,))
-        return bool((await cursor.fetchall())[0][0])
+        await run_async(connection, calls.reject(*self._names, failed.iid, **verdict.given()))
 
     async def _give_back_rest(
         self, connection: AsyncTransactionConnection, batch: Batch, error: BaseException | None
@@ -213,20 +208,6 @@ class AsyncTransactionLoop(Service):
         elif error is not None:
             logger.warning("handler_committed", extra=self._facts, exc_info=error)
         batch.committed()
-
-    async def _reject(
-        self,
-        connection: AsyncTransactionConnection,
-        iid: str,
-        delay: timedelta | None,
-        error: str,
-        *,
-        park: bool,
-    ) -> None:
-        handler = self._handler
-        await run_async(
-            connection, calls.reject(handler.queue, handler.consumer, iid, delay, error, park)
-        )
 
     def request_stop(self) -> None:
         """Ask the loop to commit its batch and end, without waiting for it."""

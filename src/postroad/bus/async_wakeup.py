@@ -11,12 +11,10 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
 
-from postroad.bus.pace import CHANNEL, POLL_INTERVAL_DEFAULT, Pace
+from postroad.bus.polling import CHANNEL, POLL_INTERVAL_DEFAULT, PollSchedule
 from postroad.bus.reconnect import SURVIVABLE
 from postroad.postgres.listen import ListenHub, Notice
 from postroad.service import Service
-
-__all__ = ["AsyncWakeup"]
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +35,7 @@ class AsyncWakeup(Service):
         self._queues = sorted(set(queues))
         self._hub = hub
         self._poll_seconds = poll_interval.total_seconds()
-        self._pace = Pace()
+        self._schedule = PollSchedule()
         self._events = {queue: asyncio.Event() for queue in self._queues}
         self._epochs = dict.fromkeys(self._queues, 0)
 
@@ -70,7 +68,7 @@ class AsyncWakeup(Service):
         subscription = None
         if self._hub is not None:
             await self._hub.start()
-            subscription = self._hub.subscribe(CHANNEL, self._heard)
+            subscription = self._hub.subscribe(CHANNEL, self._on_notice)
         self.announce_ready()
         try:
             while not self.stopping.is_set():
@@ -88,7 +86,7 @@ class AsyncWakeup(Service):
             self.wake(self._queues)
             return
         now = asyncio.get_running_loop().time()
-        self.wake(self._pace.due(now, dict(zip(self._queues, positions, strict=True))))
+        self.wake(self._schedule.due(now, dict(zip(self._queues, positions, strict=True))))
 
-    def _heard(self, notice: Notice) -> None:
+    def _on_notice(self, notice: Notice) -> None:
         self.wake(self._queues if notice.payload is None else (notice.payload,))

@@ -13,11 +13,9 @@ from postroad.bus.async_transaction_loop import AsyncTransactionLoop
 from postroad.bus.async_wakeup import AsyncWakeup
 from postroad.bus.payload import Payload, of_queue
 from postroad.bus.reconnect import TRANSIENT, Backoff
-from postroad.bus.worker import HandlerRegistry, Handlers, WorkerSettings
+from postroad.bus.worker import HandlerRegistry, WorkerSettings
 from postroad.postgres.listen import ListenHub
 from postroad.service import Service
-
-__all__ = ["AsyncWorker"]
 
 logger = logging.getLogger(__name__)
 
@@ -42,10 +40,10 @@ class AsyncWorker(HandlerRegistry, Service):
     def __init__(
         self, dsn: str, settings: WorkerSettings | None = None, hub: ListenHub | None = None
     ) -> None:
+        HandlerRegistry.__init__(self)
         Service.__init__(self, "worker")
         self._dsn = dsn
         self._settings = settings or WorkerSettings()
-        self._handlers = Handlers()
         self._loops: list[AsyncTransactionLoop | AsyncLeaseLoop] = []
         self._hub = hub
 
@@ -108,19 +106,19 @@ class AsyncWorker(HandlerRegistry, Service):
         backoff = Backoff()
         while not self.stopping.is_set():
             try:
-                self._handlers.check(await bus.consumers())
+                self._check_consumers(await bus.consumers())
                 known = {each.queue: each.payload for each in await bus.queues()}
             except TRANSIENT as failure:
                 logger.warning("database_unavailable", extra={"reason": str(failure).strip()})
                 await self.pause(backoff.next_seconds())
             else:
-                return {queue: of_queue(queue, known[queue]) for queue in self._handlers.queues()}
+                return {queue: of_queue(queue, known[queue]) for queue in self._queues}
         return None
 
     def _make_wakeup(self, bus: AsyncBus, hub: ListenHub | None) -> AsyncWakeup:
         return AsyncWakeup(
             lambda queues: bus.positions(*queues),
-            self._handlers.queues(),
+            self._queues,
             hub=hub,
             poll_interval=self._settings.poll_interval,
         )

@@ -17,26 +17,21 @@ from typing import Any
 from psycopg import AsyncConnection, Connection
 from psycopg.pq import TransactionStatus
 
+from postroad.bus import payload as payloads
+from postroad.bus import request, rows
+from postroad.bus.call import Call
 from postroad.bus.errors import TransactionFailed, TransactionOwned
 from postroad.bus.message import Message
 from postroad.bus.parameters import function
+from postroad.bus.payload import Payload
 from postroad.bus.rows import select
 from postroad.bus.worker import MAX_CONFLICTS, Handler
-
-__all__ = [
-    "AsyncTransactionConnection",
-    "Batch",
-    "BatchSize",
-    "TransactionConnection",
-    "check_open",
-    "cut",
-]
 
 FIRST_BATCH_SIZE = 10
 BATCH_SECONDS = 0.1
 
 # A server that took over may not have come as far as the id; pg_xact_status would raise.
-WAS_COMMITTED = (
+_WAS_COMMITTED = (
     "select case when xid < pg_snapshot_xmax(pg_current_snapshot())"
     " then pg_xact_status(xid) = 'committed' else false end from (select %s::xid8) batch(xid)"
 )
@@ -51,6 +46,11 @@ _CHECK = (
     "select 1 / (pg_current_xact_id_if_assigned() is not distinct from '{0}'::xid8"
     " or pg_xact_status('{0}'::xid8) = 'committed')::int as is_checked; "
 )
+
+
+def was_committed(xid: str | None) -> Call[bool | None]:
+    """Build the call that tells whether a transaction was committed; None for no transaction."""
+    return Call(_WAS_COMMITTED, (xid,), rows.value)
 
 
 class BatchSize:
@@ -139,7 +139,7 @@ class Batch:
         """Drop a batch that was rolled back and return the message at fault, if it is known.
 
         The others are taken again. Without a message at fault the batch is halved until it is the
-        only one left, so that each failure is somebody's in the end.
+        only one left, so that each failure is attributed to one message in the end.
         """
         if message is None and len(self.taken) == 1:
             message = self.taken[0]
@@ -168,31 +168,48 @@ def check_open(status: int) -> None:
 
 
 def cut(connection: Connection[Any] | AsyncConnection[Any]) -> None:
-    """Cut a connection under whoever uses it; any thread may do that to a socket."""
+    """Shut a connection's socket down while it is in use; any thread may do that."""
     if not connection.closed:
         with socket.socket(fileno=os.dup(connection.fileno())) as wire:
             wire.shutdown(socket.SHUT_RDWR)
 
 
-class TransactionConnection(Connection[Any]):
-    """The connection that a handler is given: its transaction is the worker's to end."""
+class Answers:
+    """The answers of one batch to those who asked, sent together."""
 
-    def commit(self) -> None:
+    def __init__(self, payload: Payload) -> None:
+        self._payload = payload
+        self.asked: list[Message] = []
+        self._answers: list[object] = []
+
+    def add(self, message: Message, answer: object) -> None:
+        """Keep an answer to a request. Raises WrongPayload, which fails the message."""
+        if answer is None or not request.asks(message):
+            return
+        payloads.parameter(self._payload, answer)
+        self.asked.append(message)
+        self._answers.append(answer)
+
+    def call(self) -> Call[list[str | None]]:
+        """Build the call that sends them."""
+        return request.reply_many(self.asked, self._payload, self._answers)
+
+
+class _Owned:
+    """A connection that a handler is given: its transaction is the worker's to end."""
+
+    def commit(self) -> Any:
         """Refuse: the worker commits when the handler has returned."""
         raise TransactionOwned("a handler does not commit", hint="return, and the worker commits")
 
-    def rollback(self) -> None:
+    def rollback(self) -> Any:
         """Refuse: the worker rolls back when the handler raises."""
         raise TransactionOwned("a handler does not roll back", hint="raise, and the worker does")
 
 
-class AsyncTransactionConnection(AsyncConnection[Any]):
-    """The connection that a handler is given: its transaction is the worker's to end."""
+class TransactionConnection(_Owned, Connection[Any]):
+    """The connection of a handler that blocks."""
 
-    async def commit(self) -> None:
-        """Refuse: the worker commits when the handler has returned."""
-        raise TransactionOwned("a handler does not commit", hint="return, and the worker commits")
 
-    async def rollback(self) -> None:
-        """Refuse: the worker rolls back when the handler raises."""
-        raise TransactionOwned("a handler does not roll back", hint="raise, and the worker does")
+class AsyncTransactionConnection(_Owned, AsyncConnection[Any]):
+    """The connection of a handler that awaits."""

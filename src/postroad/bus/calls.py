@@ -213,7 +213,8 @@ def reply(
     """Answer a message that was posted with `request`; the data is of its queue's payload.
 
     In the caller's transaction when the bus has the caller's connection. Returns the answer's
-    iid, None when nobody waits for it any more. Raises InvalidArgument if nobody asked.
+    iid, None when the requester no longer waits. Raises InvalidArgument for a message that is no
+    request.
     """
 
     def build(payload: Payload) -> Call[str | None]:
@@ -447,8 +448,8 @@ def drop_trigger(source: str, destination: str) -> Call[None]:
 def create_temporary_queue(payload: Payload = "hstore") -> Call[str]:
     """Create a queue that belongs to the session of the caller's connection; return its name.
 
-    Anybody can post to it with `mbus.post`, only this session takes from it, and it is gone
-    when the session is. Raises InvalidArgument when the bus has no connection of the caller's.
+    Any user can post to it with `mbus.post`, only this session takes from it, and it is dropped
+    with the session. Raises InvalidArgument when the bus has no connection of the caller's.
     """
     call = sql(str, "create_temporary_queue", **_named_payload(payload))
     return replace(call, makes=payload, needs_session=True)
@@ -457,7 +458,7 @@ def create_temporary_queue(payload: Payload = "hstore") -> Call[str]:
 def create_temporary_consumer(queue: str, selector: str | None = None) -> OfQueue[str]:
     """Receive copies of messages posted to a queue from now on; return the copies' queue.
 
-    It is gone with the session of the caller's connection. Only admins of the bus may give a
+    It is dropped with the session of the caller's connection. Only admins of the bus may give a
     selector. Raises QueueNotFound, InvalidSelector, RoleMissing, and InvalidArgument when the
     bus has no connection of the caller's.
     """

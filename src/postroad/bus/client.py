@@ -12,13 +12,11 @@ from postroad.bus import calls
 from postroad.bus.call import AnyCall, blocking
 from postroad.bus.calls import LEASE_DEFAULT
 from postroad.bus.hstore import Hstore
-from postroad.bus.pace import POLL_INTERVAL_DEFAULT
 from postroad.bus.parameters import Duration, length
+from postroad.bus.polling import POLL_INTERVAL_DEFAULT
 from postroad.bus.request import REQUEST_TIMEOUT_DEFAULT, Reply
 from postroad.bus.runner import Runner
 from postroad.bus.subscription import Subscription
-
-__all__ = ["Bus"]
 
 T = TypeVar("T")
 

@@ -24,8 +24,6 @@ LAST_MOMENT = datetime.max.replace(tzinfo=UTC)
 # What a loader of the driver raises for a value that it cannot represent.
 NOT_DECODED = (psycopg.DataError, ValueError, RecursionError, OverflowError)
 
-__all__ = ["NOT_DECODED", "BadRow", "Undecodable", "log_undecodable", "read_rows"]
-
 
 @dataclass(frozen=True, slots=True)
 class BadRow:

@@ -11,8 +11,6 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
-__all__ = ["Hstore", "array_literal", "dump", "parse", "storable"]
-
 Hstore: TypeAlias = Mapping[str, str | None]
 
 _PAIR = re.compile(r'"((?:[^"\\]|\\.)*)"=>(NULL|"(?:[^"\\]|\\.)*")', re.DOTALL)

@@ -20,7 +20,6 @@ from postroad.bus.worker import (
     MAX_CONFLICTS,
     Handler,
     HeldMessage,
-    Verdict,
     WorkerSettings,
     hold,
     is_conflict,
@@ -30,8 +29,6 @@ from postroad.bus.worker import (
 from postroad.lease.holder import Holder
 from postroad.lease.keeper import Keeper, lost_tokens
 from postroad.service import ThreadAutoResetEvent, ThreadService
-
-__all__ = ["LeaseLoop"]
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +45,7 @@ class LeaseLoop(ThreadService):
         self._bus = bus
         self._handler = handler
         self._wakeup = wakeup
-        self._facts = {"queue": handler.queue, "consumer": handler.consumer}
+        self._facts = handler.facts
         self._unfinished: Held = {}
         self._changed = ThreadAutoResetEvent()
         self._is_abandoned = False
@@ -152,15 +149,11 @@ class LeaseLoop(ThreadService):
         return self._handler.function(message)
 
     def _fail(self, message: HeldMessage, error: BaseException) -> None:
-        verdict = judge(error)
+        verdict, backoff = judge(error), Backoff()
         log_verdict(logger, self._handler, message, verdict, error)
-        self._nack(message, verdict)
-
-    def _nack(self, message: HeldMessage, verdict: Verdict) -> None:
-        backoff = Backoff()
         while not message.lost.is_set():
             try:
-                self._bus.nack(message, verdict.delay, verdict.error, verdict.park)
+                self._bus.nack(message, **verdict.given())
             except LeaseLost:
                 logger.warning("lease_lost", extra={**self._facts, "iid": message.iid})
             except SURVIVABLE as failure:

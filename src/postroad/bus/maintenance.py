@@ -7,13 +7,11 @@ import logging
 from datetime import timedelta
 
 from postroad.bus import calls
-from postroad.bus.pace import maintenance_pause_seconds
+from postroad.bus.polling import maintenance_pause_seconds
 from postroad.bus.reconnect import SURVIVABLE, Backoff
 from postroad.bus.session import run
 from postroad.postgres.connections import connect
 from postroad.service import ThreadService
-
-__all__ = ["Maintenance"]
 
 logger = logging.getLogger(__name__)
 

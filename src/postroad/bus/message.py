@@ -8,8 +8,6 @@ from typing import Any, Protocol
 
 from postroad.bus.hstore import Hstore, parse
 
-__all__ = ["Lease", "Leased", "LeasedMessage", "Message"]
-
 
 @dataclass(frozen=True, slots=True)
 class Message:
@@ -18,12 +16,12 @@ class Message:
     Attributes:
         id: place in the queue; ascends in order of posting.
         added: when it was posted.
-        iid: its name everywhere, for ever: `orders.4711@k3f9q2`.
-        delayed_until: it was not to be delivered before; None without delay.
-        expires: it is not delivered after; None if it never expires.
-        received: who has received it already, where the queue keeps that.
-        headers: seenby, source_db, destination, enqueue_time, and what the sender added.
-        properties: what selectors look at.
+        iid: its permanent, globally unique id: `orders.4711@k3f9q2`.
+        delayed_until: earliest time of delivery; None without delay.
+        expires: latest time of delivery; None if it never expires.
+        received: ids of consumers that have received it, where the queue keeps that.
+        headers: seenby, source_db, destination, enqueue_time, and those of the sender.
+        properties: values for selectors.
         data: the payload: a mapping (hstore), JSON value (jsonb), str (text) or bytes (bytea).
     """
 
@@ -43,10 +41,10 @@ class Message:
         return int(self.headers.get("attempts") or 0)
 
 
-class _ReadWhenAsked:
-    """An hstore field that stays the server's text until somebody looks at it.
+class _LazyHstore:
+    """An hstore field that is parsed on first access.
 
-    Most handlers never look at headers, and reading them costs more than all the rest of a message.
+    Most handlers never read headers, and parsing them costs more than the rest of a message.
     """
 
     def __init__(self, slot: Any) -> None:
@@ -65,22 +63,22 @@ class _ReadWhenAsked:
         self._slot.__set__(message, value)
 
     def unread(self, message: object) -> Any:
-        """Give what is stored, without reading it."""
+        """Return the stored value without parsing it."""
         return self._slot.__get__(message)
 
 
 for _name in ("headers", "properties"):
-    setattr(Message, _name, _ReadWhenAsked(getattr(Message, _name)))
+    setattr(Message, _name, _LazyHstore(getattr(Message, _name)))
 
 
 def unread(message: Message, name: str) -> Any:
-    """Give a field as it is stored, to make another message of it."""
+    """Return a field as it is stored, to copy it to another message."""
     field = getattr(type(message), name)
-    return field.unread(message) if isinstance(field, _ReadWhenAsked) else getattr(message, name)
+    return field.unread(message) if isinstance(field, _LazyHstore) else getattr(message, name)
 
 
 class Leased(Protocol):
-    """What ack, nack and extend need to know of a message."""
+    """The two values by which a lease is acked, nacked and extended."""
 
     @property
     def iid(self) -> str:
@@ -93,7 +91,7 @@ class Leased(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A lease remembered elsewhere (in a table, a task's arguments) by its two numbers."""
+    """A lease that was stored elsewhere: in a table, or the arguments of a task."""
 
     iid: str
     token: int

@@ -2,7 +2,7 @@
 
 A NOTIFY inside the producer's transaction would make all commits of the server queue up behind one
 lock. So it is sent after the commit, on another connection, at most once per queue and interval;
-whoever misses it finds the message by polling. That is why a failure here is only logged.
+workers that miss it find the message by polling. Therefore failures are only logged.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ import psycopg
 from psycopg_pool import PoolClosed, PoolTimeout
 
 from postroad.bus.errors import BusError
-
-__all__ = ["AsyncNotifier", "Notifier"]
 
 logger = logging.getLogger(__name__)
 
@@ -44,10 +42,10 @@ class Notifier:
         self._thread: threading.Thread | None = None
 
     def announce(self, queue: str) -> None:
-        """Promise to notify soon; never blocks, never fails."""
+        """Schedule a notification; never blocks, never fails."""
         with self._lock:
             self._pending.add(queue)
-            # A fork does not inherit threads, hence the question.
+            # A fork does not inherit threads.
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(
                     target=self._work, name="postroad-notifier", daemon=True
@@ -95,7 +93,7 @@ class AsyncNotifier:
         self._stopping = asyncio.Event()
 
     def announce(self, queue: str) -> None:
-        """Promise to notify soon; never blocks, never fails."""
+        """Schedule a notification; never blocks, never fails."""
         self._pending.add(queue)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._work(), name="postroad-notifier")

@@ -1,4 +1,4 @@
-"""What a handler may say instead of returning: try again later, or give up.
+"""What a handler raises to have its message retried later or dead-lettered.
 
 Neither is an error. A worker turns them into the message's next state and logs them as
 information; anything else that a handler raises is a failure and is retried with backoff.
@@ -10,11 +10,9 @@ from datetime import timedelta
 
 from postroad.bus.parameters import Duration, length_or_none
 
-__all__ = ["Outcome", "Park", "Retry"]
-
 
 class Outcome(Exception):
-    """Base of what a handler raises to decide its message's fate."""
+    """Base of `Retry` and `Park`."""
 
 
 class Retry(Outcome):
@@ -36,7 +34,7 @@ class Retry(Outcome):
 
 
 class Park(Outcome):
-    """Put the message into the dmq at once, with this reason; `redrive` brings it back."""
+    """Dead-letter the message with this reason; `redrive` delivers it again."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)

@@ -12,7 +12,7 @@ from postroad.bus.hstore import Hstore, array_literal, dump
 
 Hstores: TypeAlias = Hstore | Sequence[Hstore] | None
 
-# A length of time; a bare number is seconds.
+# A number is seconds.
 Duration: TypeAlias = timedelta | float
 
 IDENTIFIER_BYTES = 63
@@ -31,7 +31,7 @@ def function(*parts: str) -> str:
 
 
 def queue_of(iid: str) -> str:
-    """Tell which queue an iid belongs to; raise ForeignIid when it is no iid."""
+    """Return the queue of an iid. Raises ForeignIid for an invalid iid."""
     queue, dot, _ = iid.partition(".")
     if not (queue and dot):
         raise ForeignIid(f"{iid!r} is not an iid", hint="an iid looks like orders.4711@k3f9q2")
@@ -39,12 +39,12 @@ def queue_of(iid: str) -> str:
 
 
 def length(name: str, value: Duration) -> timedelta:
-    """Give a length of time as timedelta; raise InvalidArgument for what is none."""
+    """Return a duration as timedelta. Raises InvalidArgument for any other value."""
     if isinstance(value, timedelta):
         return value
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidArgument(
-            f"{name} is no length of time: {value!r}", hint="give a timedelta or seconds"
+            f"{name} is not a duration: {value!r}", hint="give a timedelta or seconds"
         )
     try:
         return timedelta(seconds=value)
@@ -53,12 +53,12 @@ def length(name: str, value: Duration) -> timedelta:
 
 
 def length_or_none(name: str, value: Duration | None) -> timedelta | None:
-    """Give a length of time as timedelta, and none as none."""
+    """Return a duration as timedelta, None as None."""
     return None if value is None else length(name, value)
 
 
 def zoned(name: str, moment: datetime | None) -> datetime | None:
-    """Let a zoned moment pass; raise InvalidArgument for a naive one."""
+    """Return a datetime with time zone. Raises InvalidArgument for a naive one."""
     if moment is not None and moment.utcoffset() is None:
         raise InvalidArgument(
             f"{name} has no time zone", hint="use datetime.now(UTC) or another zoned datetime"
@@ -67,7 +67,7 @@ def zoned(name: str, moment: datetime | None) -> datetime | None:
 
 
 def hstore(name: str, value: Hstore | None) -> str | None:
-    """Adapt headers or properties; raise InvalidArgument where they are not text."""
+    """Adapt headers or properties. Raises InvalidArgument if they are not text."""
     try:
         return None if value is None else dump(value)
     except (TypeError, ValueError, AttributeError) as error:

@@ -3,7 +3,7 @@
 | queue's payload | Python posts | Python receives |
 |---|---|---|
 | hstore | mapping of str to str or None | dict |
-| jsonb | anything that JSON can say | the same |
+| jsonb | any JSON value | the same |
 | text | str | str |
 | bytea | bytes, bytearray, memoryview | bytes |
 
@@ -19,26 +19,13 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 from postroad.bus import hstore
 from postroad.bus.errors import InvalidArgument, QueueNotFound, WrongPayload
 
-__all__ = [
-    "PAYLOADS",
-    "Payload",
-    "array",
-    "check",
-    "is_payload",
-    "load",
-    "loader",
-    "mapping",
-    "of_queue",
-    "parameter",
-]
-
 Payload: TypeAlias = Literal["hstore", "jsonb", "text", "bytea"]
 
 PAYLOADS: tuple[Payload, ...] = get_args(Payload)
 
 
 def is_payload(name: str) -> bool:
-    """Tell whether a queue can carry this type."""
+    """Check whether a queue can carry this type."""
     return name in PAYLOADS
 
 
@@ -51,11 +38,11 @@ def check(name: str) -> None:
 
 
 def of_queue(queue: str, name: str | None) -> Payload:
-    """Read what mbus.queues says of a queue; raise QueueNotFound when it says nothing."""
+    """Return the payload type that mbus.queues shows. Raises QueueNotFound for None."""
     if name is None:
         raise QueueNotFound(
             f'queue "{queue}" does not exist',
-            hint="create it with mbus.create_queue, or look at mbus.queues",
+            hint="create it with mbus.create_queue; see mbus.queues",
             queue=queue,
         )
     return cast("Payload", name)
@@ -92,7 +79,7 @@ def load(payload: Payload, value: Any) -> Any:
 
 
 def loader(payload: Payload) -> Callable[[Any], Any] | None:
-    """Give what turns a column into the payload; None where the driver has done it already."""
+    """Return the function that converts a column to the payload; None if none is needed."""
     return mapping if payload == "hstore" else None
 
 

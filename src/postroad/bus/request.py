@@ -5,7 +5,7 @@ request ──post with reply_to──> queue ──handler returns──> answe
    └── nothing came in time: RequestTimedOut; the request expires, a late answer is dropped
 ```
 
-A reply queue belongs to a session, so whoever asks keeps a connection of its own for the answers.
+A reply queue belongs to a session, so a requester keeps a connection of its own for the answers.
 """
 
 from __future__ import annotations
@@ -26,14 +26,12 @@ from postroad.bus.parameters import function
 from postroad.bus.payload import Payload
 from postroad.bus.rows import Row
 
-__all__ = ["REQUEST_TIMEOUT_DEFAULT", "Reply", "asks"]
-
 REQUEST_TIMEOUT_DEFAULT = timedelta(seconds=5)
 TEMPORARY_PREFIX = "temp."
 
-# For the connections of those who ask. A crash of the server ends their sessions, and with them the
-# wait for an answer, so nothing is gained by waiting for the disk at each step. An answer that was
-# received is durable: the answerer's commit flushed it, and the request before it.
+# For the connections of requesters. A crash of the server ends their sessions and the wait for an
+# answer, so waiting for the disk gains nothing. A received answer is durable: the commit that
+# answered flushed it, and the request before it.
 PREPARE_SESSION = "set synchronous_commit = off"
 
 _REPLY_COLUMNS = (
@@ -65,13 +63,13 @@ class Reply:
 
 
 def asks(message: Message) -> bool:
-    """Tell whether somebody waits for an answer to this message."""
+    """Check whether a message was posted with `request`."""
     reply_to = message.headers.get("reply_to")
     return reply_to is not None and reply_to.startswith(TEMPORARY_PREFIX)
 
 
 def check_timeout(timeout: timedelta) -> float:
-    """Give the seconds of a timeout. Raises InvalidArgument when there are none."""
+    """Return the seconds of a timeout. Raises InvalidArgument unless it is positive."""
     if timeout <= timedelta(0):
         raise InvalidArgument(f"invalid timeout: {timeout}", hint="give a timedelta above zero")
     return timeout.total_seconds()
@@ -105,8 +103,8 @@ def ask_many(
 ) -> Call[list[str]]:
     """Build the call of mbus.postn_<queue> that asks for answers; the server counts the time.
 
-    With `notify` whoever answers is woken by the same commit. Those who ask do not wait for the
-    disk when they commit, so the lock that notices queue up behind is held for a moment only.
+    With `notify` the same commit wakes the workers. Requesters commit asynchronously, so the lock
+    that serializes notices is held briefly.
     """
     asking = [{**(each or {}), "reply_to": reply_to} for each in headers]
     return Call(

@@ -1,7 +1,7 @@
-"""Asking and waiting in threads: each request that is under way has a connection of its own.
+"""Requests in threads: each request in progress has a connection of its own.
 
-Connections are kept for the next request. An answer that comes after its request was given up is
-dropped by whoever uses its connection next.
+Connections are kept for the next request. An answer that arrives after its request timed out is
+dropped by the next request on its connection.
 """
 
 from __future__ import annotations
@@ -19,14 +19,12 @@ from postroad.bus.decoding import Undecodable
 from postroad.bus.hstore import Hstore
 from postroad.bus.payload import Payload
 from postroad.bus.request import Reply
-from postroad.bus.session import has_word, parameters, run
+from postroad.bus.session import is_disconnecting, parameters, run
 
-__all__ = ["Requester"]
-
-# The server looks for this long within one call, so that closing the bus need not wait for more.
-LOOK_SECONDS = 1.0
+# Longest wait of one call on the server; it bounds the time that closing the bus takes.
+MAX_WAIT_SECONDS = 1.0
 AMOUNT = 100
-# Between two notices of one queue that are sent at once.
+# Shortest time between two notices of one queue that are not left to the notifier.
 NOTIFY_SECONDS = 0.002
 
 
@@ -73,7 +71,7 @@ class Requester:
         return reply
 
     def close(self) -> None:
-        """Close the connections that nobody uses; a second call does nothing."""
+        """Close the idle connections; a second call does nothing."""
         with self._lock:
             idle, self._idle = self._idle, []
         for connection in idle:
@@ -83,7 +81,7 @@ class Requester:
         with self._lock:
             while self._idle:
                 connection = self._idle.pop()
-                if not connection.closed and not has_word(connection):
+                if not connection.closed and not is_disconnecting(connection):
                     return connection
                 connection.close()
         connection = Connection.connect(self._dsn, **parameters(self._dsn, is_pooled=False))
@@ -91,7 +89,7 @@ class Requester:
         return connection
 
     def _is_time_to_notify(self, queue: str) -> bool:
-        """Notify at once, because somebody waits; where many ask, leave it to the notifier."""
+        """Notify immediately, as the caller waits; under load leave it to the notifier."""
         now = time.monotonic()
         if not self._notifies or now - self._notified_at.get(queue, 0.0) <= NOTIFY_SECONDS:
             return False
@@ -100,9 +98,9 @@ class Requester:
 
     def _wait(self, connection: Connection[Any], iid: str, deadline: float) -> Reply | None:
         while (left := deadline - time.monotonic()) > 0:
-            look = timedelta(seconds=min(left, LOOK_SECONDS))
+            wait = timedelta(seconds=min(left, MAX_WAIT_SECONDS))
             try:
-                found = run(connection, request.replies(AMOUNT, look))
+                found = run(connection, request.replies(AMOUNT, wait))
             except Undecodable as error:
                 # It may be the late answer to an earlier request.
                 found, undecodable = request.readable(error)

@@ -84,7 +84,7 @@ def _reader(kind: Callable[..., T], payload: Payload) -> Callable[[list[Row]], l
 
 
 def facts(fact: type[T]) -> Callable[[list[Row]], list[T]]:
-    """Give the reader of rows whose columns are the fields of a dataclass."""
+    """Return the reader of rows whose columns are the fields of a dataclass."""
     return lambda rows: [fact(*row) for row in rows]
 
 

@@ -19,8 +19,6 @@ from postroad.bus.requester import Requester
 from postroad.bus.session import open_pool, required, run
 from postroad.bus.wakeup import Wakeup
 
-__all__ = ["Runner"]
-
 T = TypeVar("T")
 
 
@@ -134,6 +132,6 @@ class Runner:
             elif self._connection is not None:
                 yield self._connection
         except BusError:
-            # The queue may have been dropped, or made anew with another payload.
+            # The queue may have been dropped, or created again with another payload.
             self.payloads.pop(queue or "", None)
             raise

@@ -15,8 +15,6 @@ from functools import partial
 
 from postroad.bus.worker import HeldMessage
 
-__all__ = ["AsyncRunners", "Runners"]
-
 
 class AsyncRunners:
     """Runs `handle` for messages, at most `count` at once, each in a task of its own.

@@ -28,8 +28,6 @@ from postroad.bus.call import Call, awaiting, blocking, sql
 from postroad.bus.client import Bus
 from postroad.bus.parameters import zoned
 
-__all__ = ["AsyncSagas", "Saga", "Sagas"]
-
 
 class Saga:
     """The plan of a saga, written step by step; nothing happens before `start`.

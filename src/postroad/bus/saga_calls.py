@@ -2,12 +2,45 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import datetime
+
 from postroad.bus import rows
 from postroad.bus.call import Call, sql
 from postroad.bus.message import Message
-from postroad.bus.saga_status import SagaStep
 
 STATUS_LIMIT_DEFAULT = 100
+
+
+@dataclass(frozen=True, slots=True)
+class SagaStep:
+    """One step of a saga, with what is the same for all its steps (view mbus.saga_status)."""
+
+    saga_id: int
+    saga: str
+    state: str
+    step: str
+    position: int
+    after: list[str]
+    step_state: str
+    is_pivot: bool
+    do_queue: str | None
+    do_iid: str | None
+    undo_queue: str | None
+    undo_iid: str | None
+    attempts: int
+    undo_attempts: int
+    step_error: str | None
+    undo_error: str | None
+    done_at: datetime | None
+    undone_at: datetime | None
+    error: str | None
+    bung: str
+    deadline: datetime | None
+    is_late: bool
+    created_at: datetime
+    cancelled_at: datetime | None
+    finished_at: datetime | None
 
 
 def cancel(saga_id: int, reason: str | None = None) -> Call[bool]:
@@ -34,7 +67,7 @@ def retry(saga_id: int) -> Call[int]:
 
 
 def settle(saga_id: int, step: str) -> Call[bool]:
-    """Record that somebody did by hand what a stuck step asks for; the saga goes on.
+    """Record that the work of a stuck step was done manually; the saga continues.
 
     False when the saga is not stuck at this step. Raises SagaNotFound.
     """

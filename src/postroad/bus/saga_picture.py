@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from postroad.bus.saga_status import SagaStep
-
-__all__ = ["mermaid", "text"]
+from postroad.bus.saga_calls import SagaStep
 
 MARKS = {
     "waiting": "·",

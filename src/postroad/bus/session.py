@@ -22,19 +22,6 @@ from postroad.bus.decoding import NOT_DECODED, Undecodable, read_rows
 from postroad.bus.errors import InvalidArgument, translate
 from postroad.postgres.connections import network_parameters
 
-__all__ = [
-    "adapt",
-    "fetch",
-    "fetch_async",
-    "has_word",
-    "make_async_pool",
-    "open_pool",
-    "parameters",
-    "required",
-    "run",
-    "run_async",
-]
-
 T = TypeVar("T")
 C = TypeVar("C")
 
@@ -176,7 +163,7 @@ def adapt(cursor: Cursor[Any] | AsyncCursor[Any]) -> None:
     cursor.adapters.register_loader("jsonb", JsonbLoader)
 
 
-def has_word(connection: Connection[Any] | AsyncConnection[Any]) -> bool:
+def is_disconnecting(connection: Connection[Any] | AsyncConnection[Any]) -> bool:
     """Check an idle connection for a pending disconnect, without a round trip."""
     # An idle server sends nothing until it ends the session.
     poll = select.poll()
@@ -185,10 +172,10 @@ def has_word(connection: Connection[Any] | AsyncConnection[Any]) -> bool:
 
 
 def _check(connection: Connection[Any]) -> None:
-    if has_word(connection):
+    if is_disconnecting(connection):
         ConnectionPool.check_connection(connection)
 
 
 async def _check_async(connection: AsyncConnection[Any]) -> None:
-    if has_word(connection):
+    if is_disconnecting(connection):
         await AsyncConnectionPool.check_connection(connection)

@@ -25,8 +25,6 @@ from postroad.service import ThreadAutoResetEvent
 if TYPE_CHECKING:
     from postroad.bus.client import Bus
 
-__all__ = ["Subscription"]
-
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
@@ -74,7 +72,7 @@ class Subscription:
         raise StopIteration
 
     def close(self) -> None:
-        """End the iteration, also from elsewhere; a message in hand stays leased."""
+        """End the iteration, also from elsewhere; the current message stays leased."""
         self._is_closed = True
         self._closing.set()
         self._wakeup.stop()
@@ -112,7 +110,7 @@ class Subscription:
         try:
             self._bus.nack(message, error=f"{type(error).__name__}: {error}")
         except (LeaseLost, *TRANSIENT) as failure:
-            # The lease ends by itself; the exception on its way out matters more.
+            # The lease expires; the original exception matters more.
             logger.warning("nack_failed", extra={"iid": message.iid, "reason": str(failure)})
 
     def _persist(self, attempt: Callable[[], T]) -> T:

@@ -13,10 +13,8 @@ from postroad.bus.payload import Payload, of_queue
 from postroad.bus.reconnect import TRANSIENT, Backoff
 from postroad.bus.transaction_loop import TransactionLoop
 from postroad.bus.wakeup import Wakeup
-from postroad.bus.worker import HandlerRegistry, Handlers, WorkerSettings
+from postroad.bus.worker import HandlerRegistry, WorkerSettings
 from postroad.service import ThreadService
-
-__all__ = ["Worker"]
 
 logger = logging.getLogger(__name__)
 
@@ -39,10 +37,10 @@ class Worker(HandlerRegistry, ThreadService):
     awaits = False
 
     def __init__(self, dsn: str, settings: WorkerSettings | None = None) -> None:
+        HandlerRegistry.__init__(self)
         ThreadService.__init__(self, "worker")
         self._dsn = dsn
         self._settings = settings or WorkerSettings()
-        self._handlers = Handlers()
         self._loops: list[TransactionLoop | LeaseLoop] = []
 
     def request_stop(self) -> None:
@@ -99,19 +97,19 @@ class Worker(HandlerRegistry, ThreadService):
         backoff = Backoff()
         while not self.stopping.is_set():
             try:
-                self._handlers.check(bus.consumers())
+                self._check_consumers(bus.consumers())
                 known = {each.queue: each.payload for each in bus.queues()}
             except TRANSIENT as failure:
                 logger.warning("database_unavailable", extra={"reason": str(failure).strip()})
                 self.pause(backoff.next_seconds())
             else:
-                return {queue: of_queue(queue, known[queue]) for queue in self._handlers.queues()}
+                return {queue: of_queue(queue, known[queue]) for queue in self._queues}
         return None
 
     def _make_wakeup(self, bus: Bus) -> Wakeup:
         return Wakeup(
             lambda queues: bus.positions(*queues),
-            self._handlers.queues(),
+            self._queues,
             dsn=self._dsn if self._settings.listen else None,
             poll_interval=self._settings.poll_interval,
         )

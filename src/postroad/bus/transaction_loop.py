@@ -14,14 +14,14 @@ from psycopg.rows import tuple_row
 
 from postroad import trace
 from postroad.bus import calls, rows
-from postroad.bus.answers import Answers
 from postroad.bus.batch import (
     RESTORE_RECORD,
-    WAS_COMMITTED,
+    Answers,
     Batch,
     TransactionConnection,
     check_open,
     cut,
+    was_committed,
 )
 from postroad.bus.decoding import Undecodable, log_undecodable
 from postroad.bus.errors import BusError, TransactionOwned, translate
@@ -32,8 +32,6 @@ from postroad.bus.session import adapt, fetch, parameters, run
 from postroad.bus.wakeup import Wakeup
 from postroad.bus.worker import Handler, WorkerSettings, is_conflict, judge, log_verdict
 from postroad.service import ThreadService
-
-__all__ = ["TransactionLoop"]
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +56,8 @@ class TransactionLoop(ThreadService):
         self._parameters = parameters(
             dsn, is_pooled=not settings.listen, application_name="postroad worker"
         )
-        self._facts = {"queue": handler.queue, "consumer": handler.consumer}
+        self._names = (handler.queue, handler.consumer)
+        self._facts = handler.facts
         self._connection: TransactionConnection | None = None
         self._batch = Batch(handler)
 
@@ -85,7 +84,7 @@ class TransactionLoop(ThreadService):
     def _serve(self, connection: TransactionConnection, backoff: Backoff) -> None:
         batch = self._batch
         if batch.taken:
-            # Back in the queue. Whether a handler had committed them cannot be told here: after a
+            # Back in the queue. Whether a handler had committed them is unknown here: after a
             # crash of the server the id of their transaction may be another one's.
             batch.failed(None)
         cursor = Cursor(connection, row_factory=tuple_row)
@@ -100,7 +99,8 @@ class TransactionLoop(ThreadService):
                 connection.execute("rollback")
                 for bad in error.bad:
                     log_undecodable(logger, bad, self._facts)
-                    self._reject(connection, bad.iid, None, bad.reason, park=True)
+                    dead = calls.reject(*self._names, bad.iid, error=bad.reason, dead_letter=True)
+                    run(connection, dead)
                 continue
             except (psycopg.Error, BusError) as error:
                 if not batch.taken:
@@ -171,7 +171,7 @@ class TransactionLoop(ThreadService):
         if connection.closed:
             raise psycopg.OperationalError("the connection was lost") from error
         connection.execute("rollback")
-        if self._was_committed(connection, batch):
+        if run(connection, was_committed(batch.xid)):
             if answers is not None and answers.asked:
                 run(connection, answers.call())
             if isinstance(error, TransactionOwned):
@@ -187,12 +187,7 @@ class TransactionLoop(ThreadService):
             return
         verdict = judge(error)
         log_verdict(logger, self._handler, failed, verdict, error)
-        self._reject(connection, failed.iid, verdict.delay, verdict.error, park=verdict.park)
-
-    def _was_committed(self, connection: TransactionConnection, batch: Batch) -> bool:
-        cursor = Cursor(connection, row_factory=tuple_row)
-        cursor.execute(WAS_COMMITTED, (batch.xid,))
-        return bool((cursor.fetchall())[0][0])
+        run(connection, calls.reject(*self._names, failed.iid, **verdict.given()))
 
     def _give_back_rest(
         self, connection: TransactionConnection, batch: Batch, error: BaseException | None
@@ -214,18 +209,6 @@ class TransactionLoop(ThreadService):
         elif error is not None:
             logger.warning("handler_committed", extra=self._facts, exc_info=error)
         batch.committed()
-
-    def _reject(
-        self,
-        connection: TransactionConnection,
-        iid: str,
-        delay: timedelta | None,
-        error: str,
-        *,
-        park: bool,
-    ) -> None:
-        handler = self._handler
-        run(connection, calls.reject(handler.queue, handler.consumer, iid, delay, error, park))
 
     def request_stop(self) -> None:
         """Ask the loop to commit its batch and end, without waiting for it."""

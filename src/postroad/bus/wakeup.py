@@ -17,12 +17,10 @@ from typing import Any
 
 from psycopg import Connection
 
-from postroad.bus.pace import CHANNEL, POLL_INTERVAL_DEFAULT, Pace
+from postroad.bus.polling import CHANNEL, POLL_INTERVAL_DEFAULT, PollSchedule
 from postroad.bus.reconnect import SURVIVABLE, Backoff
 from postroad.postgres.connections import connect
 from postroad.service import ThreadService
-
-__all__ = ["Wakeup"]
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +43,7 @@ class Wakeup(ThreadService):
         self._queues = sorted(set(queues))
         self._dsn = dsn
         self._poll_seconds = poll_interval.total_seconds()
-        self._pace = Pace()
+        self._schedule = PollSchedule()
         self._changed = threading.Condition()
         self._epochs = dict.fromkeys(self._queues, 0)
 
@@ -99,7 +97,7 @@ class Wakeup(ThreadService):
 
     def _probe(self) -> None:
         positions = dict(zip(self._queues, self._positions(self._queues), strict=True))
-        self.wake(self._pace.due(time.monotonic(), positions))
+        self.wake(self._schedule.due(time.monotonic(), positions))
 
     def _rest(self, connection: Connection[Any] | None) -> None:
         if connection is None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import inspect
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
@@ -30,21 +30,9 @@ from postroad.bus.calls import LEASE_DEFAULT
 from postroad.bus.errors import ConsumerNotFound, InvalidArgument
 from postroad.bus.message import LeasedMessage, Message, unread
 from postroad.bus.outcome import Park, Retry
-from postroad.bus.pace import POLL_INTERVAL_DEFAULT
 from postroad.bus.parameters import Duration, length
+from postroad.bus.polling import POLL_INTERVAL_DEFAULT
 from postroad.bus.status import Consumer
-
-__all__ = [
-    "Handler",
-    "HandlerRegistry",
-    "Handlers",
-    "HeldMessage",
-    "Mode",
-    "Verdict",
-    "WorkerSettings",
-    "judge",
-    "log_verdict",
-]
 
 F = TypeVar("F", bound=Callable[..., Any])
 Mode: TypeAlias = Literal["transaction", "lease"]
@@ -90,6 +78,11 @@ class Handler:
     concurrency: int
     prefetch: int
     ttl: timedelta
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """The fields of its log lines."""
+        return {"queue": self.queue, "consumer": self.consumer}
 
 
 class Lost:
@@ -138,31 +131,19 @@ def hold(message: LeasedMessage) -> HeldMessage:
     return HeldMessage(*(unread(message, name) for name in _LEASED_FIELDS))
 
 
-class Handlers:
-    """The handlers of one worker."""
+class HandlerRegistry:
+    """The handlers of a worker."""
+
+    awaits: ClassVar[bool]
 
     def __init__(self) -> None:
         self._handlers: list[Handler] = []
 
-    def __iter__(self) -> Iterator[Handler]:
-        return iter(self._handlers)
-
-    def add(self, handler: Handler) -> None:
-        """Add a handler. Raises InvalidArgument for impossible settings."""
-        for name in ("concurrency", "prefetch"):
-            if getattr(handler, name) < 1:
-                raise InvalidArgument(f"{name} must be at least 1", queue=handler.queue)
-        if handler.mode not in ("transaction", "lease"):
-            raise InvalidArgument(f"unknown mode {handler.mode!r}", hint="transaction or lease")
-        if handler.ttl <= timedelta(0):
-            raise InvalidArgument("ttl must be positive", queue=handler.queue)
-        self._handlers.append(handler)
-
-    def queues(self) -> list[str]:
-        """Return the names of the handlers' queues."""
+    @property
+    def _queues(self) -> list[str]:
         return sorted({handler.queue for handler in self._handlers})
 
-    def check(self, consumers: Iterable[Consumer]) -> None:
+    def _check_consumers(self, consumers: Iterable[Consumer]) -> None:
         """Raise ConsumerNotFound if the consumer of a handler does not exist."""
         known = {(each.queue, each.consumer) for each in consumers}
         for handler in self._handlers:
@@ -174,12 +155,21 @@ class Handlers:
                     consumer=handler.consumer,
                 )
 
-
-class HandlerRegistry:
-    """The part of a worker where handlers are registered."""
-
-    awaits: ClassVar[bool]
-    _handlers: Handlers
+    def _check(self, handler: Handler) -> None:
+        """Raise InvalidArgument for impossible settings."""
+        if inspect.iscoroutinefunction(handler.function) != self.awaits:
+            raise InvalidArgument(
+                f"{handler.function!r} is {'not ' if self.awaits else ''}a coroutine function",
+                hint="write `async def` for AsyncWorker and `def` for Worker",
+                queue=handler.queue,
+            )
+        for name in ("concurrency", "prefetch"):
+            if getattr(handler, name) < 1:
+                raise InvalidArgument(f"{name} must be at least 1", queue=handler.queue)
+        if handler.mode not in ("transaction", "lease"):
+            raise InvalidArgument(f"unknown mode {handler.mode!r}", hint="transaction or lease")
+        if handler.ttl <= timedelta(0):
+            raise InvalidArgument("ttl must be positive", queue=handler.queue)
 
     def handler(
         self,
@@ -205,16 +195,11 @@ class HandlerRegistry:
         """
 
         def register(function: F) -> F:
-            if inspect.iscoroutinefunction(function) != self.awaits:
-                raise InvalidArgument(
-                    f"{function!r} is {'not ' if self.awaits else ''}a coroutine function",
-                    hint="write `async def` for AsyncWorker and `def` for Worker",
-                    queue=queue,
-                )
             limit = PREFETCH_DEFAULT.get(mode, 1) if prefetch is None else prefetch
-            self._handlers.add(
-                Handler(queue, consumer, function, mode, concurrency, limit, length("ttl", ttl))
-            )
+            span = length("ttl", ttl)
+            handler = Handler(queue, consumer, function, mode, concurrency, limit, span)
+            self._check(handler)
+            self._handlers.append(handler)
             return function
 
         return register
@@ -226,8 +211,12 @@ class Verdict:
 
     delay: timedelta | None
     error: str
-    park: bool
+    dead_letter: bool
     is_failure: bool
+
+    def given(self) -> dict[str, Any]:
+        """Return the arguments of `nack` and `reject`."""
+        return {"delay": self.delay, "error": self.error, "dead_letter": self.dead_letter}
 
 
 def is_conflict(error: BaseException) -> bool:
@@ -243,12 +232,12 @@ def is_conflict(error: BaseException) -> bool:
 def judge(error: BaseException) -> Verdict:
     """Return the next state of a message from the error of its handler."""
     if isinstance(error, Retry):
-        return Verdict(error.after, str(error), park=False, is_failure=False)
+        return Verdict(error.after, str(error), dead_letter=False, is_failure=False)
     if isinstance(error, Park):
-        return Verdict(None, error.reason, park=True, is_failure=False)
+        return Verdict(None, error.reason, dead_letter=True, is_failure=False)
     # NUL cannot be stored as text.
     text = f"{type(error).__name__}: {error}".replace("\x00", "�")[:ERROR_CHARACTERS]
-    return Verdict(None, text, park=False, is_failure=True)
+    return Verdict(None, text, dead_letter=False, is_failure=True)
 
 
 def log_verdict(
@@ -259,9 +248,9 @@ def log_verdict(
     error: BaseException,
 ) -> None:
     """Log a failure with its traceback, `Retry` and `Park` as information; never payloads."""
-    facts = {"queue": handler.queue, "consumer": handler.consumer, "iid": message.iid}
+    facts = {**handler.facts, "iid": message.iid}
     if verdict.is_failure:
         logger.warning("handler_failed", extra=facts, exc_info=error)
     else:
-        event = "message_parked" if verdict.park else "message_retried"
+        event = "message_parked" if verdict.dead_letter else "message_retried"
         logger.info(event, extra={**facts, "reason": verdict.error})

@@ -20,7 +20,8 @@ from postroad.bus import (
     Worker,
     WorkerSettings,
 )
-from postroad.bus.batch import WAS_COMMITTED
+from postroad.bus.batch import was_committed
+from postroad.bus.session import run
 from postroad.testing import wait_until_async
 from tests.integration.bus.crew import Crew
 
@@ -399,9 +400,9 @@ def test_a_transaction_that_the_server_does_not_know_was_not_committed(database,
     connection = connect(database, autocommit=True)
     with connection.transaction():
         [xid] = connection.execute("select pg_current_xact_id()::text").fetchone()
-        assert connection.execute(WAS_COMMITTED, (xid,)).fetchone() == (False,)
-    assert connection.execute(WAS_COMMITTED, (xid,)).fetchone() == (True,)
-    assert connection.execute(WAS_COMMITTED, (str(2**62),)).fetchone() == (False,)
+        assert run(connection, was_committed(xid)) is False
+    assert run(connection, was_committed(xid)) is True
+    assert run(connection, was_committed(str(2**62))) is False
 
 
 async def test_rare_failures_leave_the_batches_large(colour, database, orders, sight):

@@ -21,7 +21,7 @@ from postroad.bus import (
 )
 from postroad.bus.batch import Batch, BatchSize, check_open
 from postroad.bus.message import unread
-from postroad.bus.pace import Pace
+from postroad.bus.polling import PollSchedule
 from postroad.bus.reconnect import Backoff
 from postroad.bus.worker import MAX_CONFLICTS, Handler, Lost, hold, is_conflict, judge
 
@@ -37,7 +37,7 @@ def _batch(prefetch: int = 10) -> Batch:
 
 
 def test_a_queue_that_moved_is_looked_into_at_every_tick_for_a_while() -> None:
-    pace = Pace(warm_seconds=1, recheck_seconds=10)
+    pace = PollSchedule(warm_seconds=1, recheck_seconds=10)
     assert pace.due(0.0, {"q": 5}) == ["q"]
     assert pace.due(0.5, {"q": 5}) == ["q"]
     assert pace.due(1.5, {"q": 5}) == []
@@ -47,7 +47,7 @@ def test_a_queue_that_moved_is_looked_into_at_every_tick_for_a_while() -> None:
 
 
 def test_a_cold_queue_is_looked_into_once_in_a_while() -> None:
-    pace = Pace(warm_seconds=0, recheck_seconds=1)
+    pace = PollSchedule(warm_seconds=0, recheck_seconds=1)
     assert pace.due(10.0, {"q": None}) == ["q"]
     assert pace.due(10.5, {"q": None}) == []
     assert pace.due(11.0, {"q": None}) == ["q"]
@@ -132,10 +132,10 @@ def test_a_conflict_is_known_through_whatever_wraps_it() -> None:
 
 def test_what_a_handler_raises_decides() -> None:
     retry = judge(Retry("later", after=timedelta(seconds=3)))
-    assert (retry.delay, retry.error, retry.park) == (timedelta(seconds=3), "later", False)
+    assert (retry.delay, retry.error, retry.dead_letter) == (timedelta(seconds=3), "later", False)
     assert judge(Retry()).delay is None
     parked = judge(Park("no sense"))
-    assert (parked.error, parked.park, parked.is_failure) == ("no sense", True, False)
+    assert (parked.error, parked.dead_letter, parked.is_failure) == ("no sense", True, False)
     failed = judge(ValueError("a\x00b" + "x" * 10_000))
     assert failed.error.startswith("ValueError: a�b")
     assert len(failed.error) == 4_000

@@ -1,18 +1,16 @@
-"""When to look into a queue: the rule that both colours follow while they wait. Pure.
+"""When to poll a queue: the rule that both colours follow while they wait. Pure.
 
 The probe `mbus.positions` reads sequences, which move when a message is posted but before its
 transaction commits, and do not move when a delay is over, a lease ends or a taker rolls back. So:
 
-- a queue whose position moved is *warm* for a while and worth a look at every tick;
-- a cold queue is worth a look once in a longer while, whatever the probe says.
+- a queue whose position moved is *warm* for a while and is polled at every tick;
+- a cold queue is polled at a longer interval, whatever the probe returns.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-
-__all__ = ["CHANNEL", "POLL_INTERVAL_DEFAULT", "Pace", "maintenance_pause_seconds"]
 
 CHANNEL = "mbus"
 POLL_INTERVAL_DEFAULT = timedelta(milliseconds=100)
@@ -21,15 +19,15 @@ RECHECK_SECONDS = 1.0
 
 
 def maintenance_pause_seconds(interval_seconds: float, queues_moved: int) -> float:
-    """Tell how long maintenance rests: a tenth of its interval while queues move.
+    """Return the pause between two maintenance calls: a tenth of the interval while queues move.
 
-    A take walks over what was consumed since the last run, so a busy queue is worth more runs.
+    A take walks over what was consumed since the last run, so a busy queue needs more runs.
     """
     return interval_seconds / 10 if queues_moved else interval_seconds
 
 
-class Pace:
-    """Remembers positions and tells which queues are due for a look."""
+class PollSchedule:
+    """Keeps the positions of queues and decides which ones to poll."""
 
     def __init__(
         self, *, warm_seconds: float = WARM_SECONDS, recheck_seconds: float = RECHECK_SECONDS
@@ -38,20 +36,20 @@ class Pace:
         self._recheck_seconds = recheck_seconds
         self._positions: dict[str, int | None] = {}
         self._moved_at: dict[str, float] = {}
-        self._looked_at: dict[str, float] = {}
+        self._polled_at: dict[str, float] = {}
 
     def due(self, now: float, positions: Mapping[str, int | None]) -> list[str]:
-        """Tell, given fresh positions, which queues to look into now."""
+        """Return the queues to poll now, given fresh positions."""
         queues = []
         for queue, position in positions.items():
             if self._positions.get(queue) != position:
                 self._positions[queue] = position
                 self._moved_at[queue] = now
             is_warm = now - self._moved_at.get(queue, now) < self._warm_seconds
-            is_stale = now - self._looked_at.get(queue, -self._recheck_seconds) >= (
+            is_stale = now - self._polled_at.get(queue, -self._recheck_seconds) >= (
                 self._recheck_seconds
             )
             if is_warm or is_stale:
-                self._looked_at[queue] = now
+                self._polled_at[queue] = now
                 queues.append(queue)
         return queues
