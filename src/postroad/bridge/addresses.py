@@ -1,4 +1,4 @@
-"""Names of databases and brokers, and what they stand for."""
+"""Names of databases and brokers in the settings, and their addresses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Kind = Literal["database", "rabbitmq_out", "rabbitmq_in"]
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """What the settings call databases and brokers; `home` is the house's own database."""
+    """Addresses of databases and brokers by name; `home` is Postroad's own database."""
 
     home: str
     databases: Mapping[str, str] = field(default_factory=dict)
@@ -36,22 +36,22 @@ class Addresses:
         )
 
     def is_broker(self, name: str) -> bool:
-        """Tell whether a name or an address is a broker's."""
+        """Check whether a name or an address is a broker's."""
         return name in self.brokers or name.startswith(("amqp://", "amqps://"))
 
     def kind(self, source: str, target: str) -> Kind:
-        """Tell which kind of bridge leads from one to the other."""
+        """Return the kind of a bridge between them. Raises AddressUnknown."""
         if self.is_broker(source):
             if self.is_broker(target):
                 raise AddressUnknown(
-                    "a bridge has a database at one end at least",
+                    "at least one end of a bridge must be a database",
                     hint="connect two brokers with RabbitMQ's own shovel",
                 )
             return "rabbitmq_in"
         return "rabbitmq_out" if self.is_broker(target) else "database"
 
     def database(self, name: str) -> str:
-        """Return how to connect to a database. Raises AddressUnknown."""
+        """Return the connection string of a database. Raises AddressUnknown."""
         if name == HOME:
             return self.home
         if name in self.databases:
@@ -85,6 +85,6 @@ class Addresses:
             has_secret = "password" in conninfo_to_dict(self.database(name))
         if has_secret:
             raise SecretInAddress(
-                "this address has a password, and the register of bridges keeps no secrets",
+                "this address has a password, and registered bridges store no secrets",
                 hint="name it in the settings, bridge.databases or bridge.brokers, and use that",
             )

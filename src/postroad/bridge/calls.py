@@ -1,43 +1,41 @@
-"""The statements of the bridge, each written once. Arrays travel as the text of their literals.
+"""Calls of the functions of schema bridge, and the batches that they return and accept.
 
-Whoever carries a batch need not understand it: what `bridge.take` gives as text is handed to
-`bridge.receive` as it is, and only the servers look inside.
+`take` returns the arrays of a batch as the text of their literals; `receive` accepts them in that
+form. A bridge between two databases therefore never parses a message.
 """
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import psycopg
 from psycopg import AsyncConnection, AsyncCursor
 from psycopg.rows import tuple_row
 
-__all__ = ["Batch", "Delivery", "ParsedBatch", "committed", "receive", "take", "take_parsed"]
+from postroad.bridge.errors import translate
+from postroad.postgres.connections import connect_async
 
-_TAKE_TEXT = (
+__all__ = ["Batch", "Delivery", "ParsedBatch", "call", "receive", "take", "take_parsed", "transact"]
+
+_TAKE = (
     "select batch, messages, looped, iids::text, ids::text, data::text, headers::text,"
     " properties::text, expires::text, delayed::text from bridge.take(%s, %s, %s, %s)"
 )
 _TAKE_PARSED = (
     "select batch, messages, looped, iids, ids, data, headers, properties,"
-    # Moments that Python cannot hold are as good as never.
+    # Python has no later moments; such a message never expires in practice.
     " array(select case when e < '9999-12-31' then e end from unnest(expires) e), delayed"
     " from bridge.take(%s, %s)"
-)
-_RECEIVE = (
-    "select posted, dropped, refused, errors from bridge.receive(%s, %s, %s, %s::text[],"
-    " %s::text[], %s::text[], %s::text[], %s::timestamptz[], %s::timestamptz[], %s)"
-)
-_BURY = (
-    "select bridge.bury(%s, %s::integer[], %s::text[], %s::text[], %s::text[], %s::text[],"
-    " %s::text[], %s::timestamptz[])"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one take gave; the arrays are literals."""
+    """The result of one take; the arrays are literals."""
 
     number: int | None
     messages: int
@@ -52,13 +50,8 @@ class Batch:
 
     @property
     def size(self) -> int:
-        """How much it is, roughly, in bytes."""
+        """The approximate size in bytes."""
         return len(self.data or "") + len(self.headers or "") + len(self.properties or "")
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing was taken at all."""
-        return self.messages + self.looped == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +68,13 @@ class ParsedBatch(Batch):
 
     @property
     def size(self) -> int:
-        """How much it is, roughly, in bytes."""
+        """The approximate size in bytes."""
         return sum(map(len, self.data or ())) + sum(map(len, self.headers or ()))
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What became of a batch at the other end; `refused` are places from 1, with their errors."""
+    """The result at the target; `refused` are places in the batch from 1, with their errors."""
 
     posted: int
     dropped: int = 0
@@ -95,10 +88,31 @@ async def _row(connection: AsyncConnection[Any], text: str, parameters: tuple[An
     return await cursor.fetchone()
 
 
-async def guard(connection: AsyncConnection[Any]) -> None:
-    """Let the server notice soon when this session's process is gone, and free what it holds.
+async def call(connection: AsyncConnection[Any], function: str, *parameters: Any) -> Any:
+    """Call a function of schema bridge; return its value, or a tuple of its columns."""
+    places = ", ".join(["%s"] * len(parameters))
+    row = await _row(connection, f"select * from bridge.{function}({places})", parameters)  # noqa: S608 - own names
+    return row[0] if len(row) == 1 else row
 
-    A host that lost its power says no goodbye: without this its locks would stay for two hours.
+
+@asynccontextmanager
+async def transact(dsn: str) -> AsyncIterator[AsyncConnection[Any]]:
+    """Connect for one transaction, committed at the end. Raises the bridge's and bus's errors."""
+    connection = await connect_async(dsn, application_name="postroad bridge")
+    try:
+        async with connection:
+            yield connection
+    except psycopg.Error as error:
+        translated = translate(error)
+        if translated is None:
+            raise
+        raise translated from error
+
+
+async def guard(connection: AsyncConnection[Any]) -> None:
+    """Make the server end this session soon after the host of its client is gone.
+
+    Otherwise the locks of a host that lost its power would be held for two hours.
     """
     await _row(
         connection,
@@ -116,11 +130,11 @@ async def take(
     connection: AsyncConnection[Any], outlet: str, amount: int, database: str, node: str
 ) -> Batch:
     """Take a batch in the connection's transaction."""
-    return Batch(*await _row(connection, _TAKE_TEXT, (outlet, amount, database, node)))
+    return Batch(*await _row(connection, _TAKE, (outlet, amount, database, node)))
 
 
 async def take_parsed(connection: AsyncConnection[Any], outlet: str, amount: int) -> ParsedBatch:
-    """Take a batch in the connection's transaction, to be looked at."""
+    """Take a batch in the connection's transaction, with its arrays as lists."""
     return ParsedBatch(*await _row(connection, _TAKE_PARSED, (outlet, amount)))
 
 
@@ -132,129 +146,8 @@ async def receive(
     position: int | None = None,
 ) -> Delivery:
     """Post a batch, each message once, in the connection's transaction."""
-    posted, dropped, refused, errors = await _row(
-        connection,
-        _RECEIVE,
-        (
-            inlet,
-            source,
-            batch.number,
-            batch.ids,
-            batch.data,
-            batch.headers,
-            batch.properties,
-            batch.expires,
-            batch.delayed,
-            position,
-        ),
+    arrays = (batch.ids, batch.data, batch.headers, batch.properties, batch.expires, batch.delayed)
+    posted, dropped, refused, errors = await call(
+        connection, "receive", inlet, source, batch.number, *arrays, position
     )
     return Delivery(posted, dropped, tuple(refused), tuple(errors))
-
-
-async def bury(
-    connection: AsyncConnection[Any], outlet: str, batch: Batch, delivery: Delivery
-) -> None:
-    """Write what was refused for ever into the dmq, in the transaction that took it."""
-    await _row(
-        connection,
-        _BURY,
-        (
-            outlet,
-            list(delivery.refused),
-            list(delivery.errors),
-            batch.iids,
-            batch.data,
-            batch.headers,
-            batch.properties,
-            batch.expires,
-        ),
-    )
-
-
-async def hold(connection: AsyncConnection[Any], outlet: str, hand: int) -> bool:
-    """Ask for the right to empty an outlet with this session."""
-    return bool((await _row(connection, "select bridge.hold(%s, %s)", (outlet, hand)))[0])
-
-
-async def hello(connection: AsyncConnection[Any]) -> tuple[str, str]:
-    """Ask a database for its name and its node."""
-    database, node = await _row(connection, "select database, node from bridge.hello()", ())
-    return database, node
-
-
-async def state(connection: AsyncConnection[Any], outlet: str) -> str:
-    """Ask for the state of an outlet."""
-    return str((await _row(connection, "select bridge.state(%s)", (outlet,)))[0])
-
-
-async def left(connection: AsyncConnection[Any], outlet: str) -> int:
-    """Tell what an outlet still has to send: ready, delayed, leased or waiting for another."""
-    text = "select lag from bridge.status where name = %s and direction = 'out'"
-    row = await _row(connection, text, (outlet,))
-    return int(row[0] or 0) if row else 0
-
-
-async def set_state(connection: AsyncConnection[Any], outlet: str, wanted: str) -> str:
-    """Set the state of an outlet and return the one it had."""
-    return str((await _row(connection, "select bridge.set_state(%s, %s)", (outlet, wanted)))[0])
-
-
-async def note_problem(connection: AsyncConnection[Any], outlet: str, problem: str | None) -> None:
-    """Note what keeps a bridge from working; None when it works."""
-    await _row(connection, "select bridge.note_problem(%s, %s)", (outlet, problem))
-
-
-async def open_batches(connection: AsyncConnection[Any], inlet: str, source: str) -> list[int]:
-    """At the target: the batches whose fate at the source is not known there."""
-    return list((await _row(connection, "select bridge.open_batches(%s, %s)", (inlet, source)))[0])
-
-
-async def committed(connection: AsyncConnection[Any], outlet: str, batches: list[int]) -> list[int]:
-    """At the source: which of these batches it has committed."""
-    text = "select bridge.committed(%s, %s::bigint[])"
-    return list((await _row(connection, text, (outlet, batches)))[0])
-
-
-async def settle(
-    connection: AsyncConnection[Any],
-    inlet: str,
-    source: str,
-    done: list[int],
-    lost: list[int],
-    keep: Any,
-) -> int:
-    """At the target: merge what is settled, forget what is old. Returns the rows that are left."""
-    text = "select bridge.settle(%s, %s, %s::bigint[], %s::bigint[], %s)"
-    return int((await _row(connection, text, (inlet, source, done, lost, keep)))[0])
-
-
-async def forget(connection: AsyncConnection[Any], outlet: str, settled: int) -> None:
-    """At the source: forget batches of long ago."""
-    await _row(connection, "select bridge.forget(%s, %s)", (outlet, settled))
-
-
-async def refuse(
-    connection: AsyncConnection[Any],
-    inlet: str,
-    source: str,
-    message_id: str | None,
-    error: str,
-    headers: str,
-    body: bytes,
-) -> None:
-    """Keep a message of a broker that cannot be posted."""
-    text = "select bridge.refuse(%s, %s, %s, %s, %s, %s)"
-    await _row(connection, text, (inlet, source, message_id, error, headers, body))
-
-
-async def position(connection: AsyncConnection[Any], inlet: str, source: str) -> int | None:
-    """Ask for the offset of a stream up to which everything has arrived."""
-    found = (await _row(connection, "select bridge.position(%s, %s)", (inlet, source)))[0]
-    return None if found is None else int(found)
-
-
-async def note_waiting(
-    connection: AsyncConnection[Any], inlet: str, source: str, waiting: int
-) -> None:
-    """Note how many messages wait at the broker."""
-    await _row(connection, "select bridge.note_waiting(%s, %s, %s)", (inlet, source, waiting))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Literal
 
-from postroad.bridge import calls
 from postroad.bridge.addresses import Addresses
-from postroad.bridge.ends import close_inlet, close_outlet, speaking
-from postroad.bridge.pump import PumpSettings
-from postroad.bridge.register import Bridge, carrier, define, find, load, register
+from postroad.bridge.calls import call, transact
+from postroad.bridge.registry import Bridge, define, find, load, make_service, register
+from postroad.bridge.service import PumpSettings
 from postroad.settings import BridgeDefinition
 
 __all__ = ["add", "drain", "pause", "remove", "resume", "set_state"]
@@ -31,7 +31,7 @@ async def add(
     bridge = define(name or definition.queue, definition, addresses)
     if name is None:
         bridge = _named(bridge, known)
-    await carrier(bridge, addresses, PumpSettings()).install()
+    await make_service(bridge, addresses, PumpSettings()).install()
     await register(addresses, bridge)
     return bridge
 
@@ -44,16 +44,7 @@ def _named(wanted: Bridge, known: list[Bridge]) -> Bridge:
     taken = {other.name for other in known}
     names = (f"{wanted.name}_{number}" for number in itertools.count(2))
     name = next(each for each in itertools.chain((wanted.name,), names) if each not in taken)
-    return Bridge(
-        name,
-        wanted.kind,
-        wanted.source,
-        wanted.target,
-        wanted.queue,
-        wanted.queue_at_target,
-        wanted.selector,
-        wanted.options,
-    )
+    return replace(wanted, name=name)
 
 
 async def remove(addresses: Addresses, name: str) -> None:
@@ -62,19 +53,25 @@ async def remove(addresses: Addresses, name: str) -> None:
     Drain it first to lose nothing. Raises BridgeNotFound.
     """
     bridge = await find(addresses, name)
-    async with speaking(addresses.home) as connection:
-        await connection.execute("select bridge.unregister(%s)", (name,))
+    async with transact(addresses.home) as connection:
+        await call(connection, "unregister", name)
     if bridge.kind != "rabbitmq_in":
-        await close_outlet(addresses.database(bridge.source), name)
+        async with transact(addresses.database(bridge.source)) as connection:
+            await call(connection, "close_outlet", name)
     if bridge.kind != "rabbitmq_out":
-        await close_inlet(addresses.database(bridge.target), name)
+        async with transact(addresses.database(bridge.target)) as connection:
+            await connection.execute(
+                "select bridge.close_inlet(i.name, i.source) from bridge.inlets i"
+                " where i.name = %s",
+                (name,),
+            )
 
 
 async def set_state(addresses: Addresses, name: str, state: State) -> str:
     """Set the state of a bridge and return the one it had. Raises BridgeNotFound."""
     bridge = await find(addresses, name)
-    async with speaking(addresses.database(bridge.place)) as connection:
-        return await calls.set_state(connection, name, state)
+    async with transact(addresses.database(bridge.place)) as connection:
+        return str(await call(connection, "set_state", name, state))
 
 
 async def pause(addresses: Addresses, name: str) -> str:

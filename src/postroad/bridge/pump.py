@@ -1,212 +1,145 @@
-"""Emptying an outlet: batches are taken ahead, delivered in order, and committed behind.
+"""Emptying an outlet: batches are taken ahead, delivered in order, and committed afterwards.
 
-```
-standby ──hold()──▶ settling ──▶ pumping ──failure──▶ waiting ──backoff──▶ standby
-                                   │  ▲
-                                   ▼  │ state of the outlet
-                                 paused, drained
-```
+Several connections to the source work in parallel. Each takes a batch and keeps its transaction
+open, waits until the batches taken before are delivered, delivers its own, and commits. So while
+one batch travels the next one is being taken, and the one before is being committed. A failure
+cancels all of them: their transactions roll back, the messages stay in the queue, and batches that
+had been delivered already are dropped at the target when they come again.
 
-Several *hands* (sessions of the source) work in turn. A hand takes a batch and keeps its
-transaction open; when its turn comes the batch is delivered; then the hand commits. So while one
-batch travels the next one is being taken, and one before it is being committed. Deliveries are
-strictly in order of takes. Whatever fails ends all hands at once: their transactions roll back,
-the messages are in the queue as if nobody had touched them, and what had been delivered already is
-dropped at the other end when it comes again.
-
-Only one process pumps an outlet: each hand holds an advisory lock of the source. Another process
-that runs the same bridge stands by, and takes over when the sessions of the first are gone.
+Only one process empties an outlet: each connection holds an advisory lock of the source. Another
+process that runs the same bridge stands by, and takes over when those sessions have ended.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from abc import abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
-from psycopg import AsyncConnection, IsolationLevel
+from psycopg import AsyncConnection
 
-from postroad.bridge import calls
-from postroad.bridge.calls import Batch, Delivery
-from postroad.bridge.failures import log_failure, sentence
-from postroad.bridge.turns import Turns
+from postroad.bridge.calls import Batch, Delivery, call, transact
+from postroad.bridge.service import STATE_SECONDS, BridgeService, PumpSettings
 from postroad.bus import calls as bus_calls
 from postroad.bus.async_wakeup import AsyncWakeup
-from postroad.bus.reconnect import SURVIVABLE, Backoff
 from postroad.bus.session import run_async
-from postroad.postgres.connections import connect_async
 from postroad.postgres.listen import ListenHub
-from postroad.service import Service
+from postroad.settings.values import masked_database_url
 
 __all__ = ["Pump", "PumpSettings"]
 
-BATCH_MESSAGES_DEFAULT = 4_000
-BATCH_BYTES_DEFAULT = 4_000_000
-HANDS_DEFAULT = 3
-KEEP_DEFAULT = timedelta(days=1)
-FIRST_AMOUNT = 100
-STANDBY_SECONDS = 0.5
-KEEPER_SECONDS = 0.5
+FIRST_BATCH_MESSAGES = 100
 SETTLE_SECONDS = 10.0
-STOP_GRACE_SECONDS = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class PumpSettings:
-    """How a bridge works.
+class Pump(BridgeService):
+    """Empties one outlet of one database; a subclass delivers its messages."""
 
-    Attributes:
-        batch_messages: messages carried at once, at most.
-        batch_bytes: about how many bytes that may be.
-        hands: sessions at the source; one less is the number of batches taken ahead.
-        keep: how long arrived messages are remembered, to drop them when they come another way.
-        poll_interval: how often to look when nobody says that something was posted.
-        listen: be woken by the source's notices; needs a direct connection.
-    """
-
-    batch_messages: int = BATCH_MESSAGES_DEFAULT
-    batch_bytes: int = BATCH_BYTES_DEFAULT
-    hands: int = HANDS_DEFAULT
-    keep: timedelta = KEEP_DEFAULT
-    poll_interval: timedelta = timedelta(milliseconds=100)
-    listen: bool = True
-
-
-class Pump(Service):
-    """Empties one outlet of one database; a subclass says where its messages go."""
+    stop_grace_seconds = 10.0
 
     def __init__(
-        self, bridge: str, queue: str, source: str, settings: PumpSettings | None = None
+        self,
+        bridge: str,
+        queue: str,
+        source: str,
+        *,
+        selector: str | None = None,
+        settings: PumpSettings | None = None,
     ) -> None:
-        super().__init__(f"bridge {bridge}")
-        self.bridge = bridge
-        self.queue = queue
-        self._source = source
-        self.settings = settings or PumpSettings()
-        self.delivered = 0
-        self.dropped = 0
-        self.refused = 0
-        self._amount = min(FIRST_AMOUNT, self.settings.batch_messages)
+        super().__init__(bridge, queue, source, settings)
+        self._selector = selector
+        self._amount = min(FIRST_BATCH_MESSAGES, self.settings.batch_messages)
         self._state = "running"
         self._state_changed = asyncio.Event()
         self._committed: list[int] = []
-        # Whether something went well since the last failure, and whether a problem may be noted.
-        self._is_well = False
-        self._has_problem = True
 
-    # What a subclass writes.
+    # Written by the subclass.
 
     @abstractmethod
-    def reach(self, source: AsyncConnection[Any]) -> contextlib.AbstractAsyncContextManager[None]:
-        """Connect to the other end for as long as the context lasts."""
+    async def reach(self, stack: AsyncExitStack, source: AsyncConnection[Any]) -> None:
+        """Connect to the other end; the stack closes what was opened."""
 
     @abstractmethod
-    async def take(self, hand: AsyncConnection[Any], amount: int) -> Batch:
-        """Take a batch in the hand's transaction."""
+    async def take(self, connection: AsyncConnection[Any], amount: int) -> Batch:
+        """Take a batch in the connection's transaction."""
 
     @abstractmethod
     async def deliver(self, batch: Batch) -> Delivery:
-        """Make the other end keep the batch; when this returns it is durable there."""
+        """Deliver the batch; when this returns it is durable at the other end."""
 
-    async def settle(self, source: AsyncConnection[Any], committed: list[int]) -> None:
-        """Tell the other end which batches are committed here."""
+    async def settle(self, committed: list[int]) -> None:
+        """Report to the other end which batches are committed here."""
 
-    # The life of the service.
+    async def open_outlet(self, target: str, consumer: str | None = None) -> None:
+        """Create the outlet and its consumer at the source; repeatable.
 
-    async def run(self) -> None:
-        """Pump until stopped, whatever happens to either end."""
-        backoff = Backoff()
-        work = asyncio.create_task(self._work(backoff), name=self.name)
-        stopping = asyncio.create_task(self.stopping.wait())
-        try:
-            await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            self._state_changed.set()
-            await asyncio.wait({work}, timeout=STOP_GRACE_SECONDS)
-        finally:
-            stopping.cancel()
-            work.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await work
+        Raises QueueNotFound, ConsumerNotFound, InvalidSelector, BridgeExists.
+        """
+        label = target if target.startswith("rabbitmq:") else masked_database_url(target)
+        async with transact(self._dsn) as connection:
+            await call(
+                connection, "open_outlet", self.bridge, self.queue, label, self._selector, consumer
+            )
 
-    async def _work(self, backoff: Backoff) -> None:
-        while not self.stopping.is_set():
-            try:
-                await self._pump(backoff)
-            except* Exception as failures:  # noqa: BLE001 - whatever it is, a bridge tries again
-                # Whoever starts the bridge need not wait for the other end: it retries by itself.
-                self.announce_ready()
-                problem = sentence(failures.exceptions[0])
-                log_failure(self.bridge, problem, failures)
-                self._is_well, self._has_problem = False, True
-                await self._note(problem)
-                self.signals.emit("failed", problem)
-                await self.pause(backoff.next_seconds())
+    def request_stop(self) -> None:
+        """Ask the service to stop, also while the bridge is paused."""
+        super().request_stop()
+        self._state_changed.set()
 
-    async def _pump(self, backoff: Backoff) -> None:
+    async def transfer(self) -> None:
+        """Empty the outlet until the service is to stop."""
         async with AsyncExitStack() as stack:
-            watch = await stack.enter_async_context(self._connect("watch", autocommit=True))
-            hands = [
-                await stack.enter_async_context(self._connect(f"hand {number}"))
+            watch = await stack.enter_async_context(self.connect("watch", autocommit=True))
+            connections = [
+                await stack.enter_async_context(self.connect(f"hand {number}"))
                 for number in range(self.settings.hands)
             ]
-            if not await self._hold(hands):
-                self.announce_ready()
-                self.signals.emit("standby")
-                await self.pause(STANDBY_SECONDS)
-                return
-            await stack.enter_async_context(self.reach(watch))
-            await self._look(watch)
+            for number, connection in enumerate(connections):
+                is_held = await call(connection, "hold", self.bridge, number)
+                await connection.commit()
+                if not is_held:
+                    await self.stand_by("standby")
+                    return
+            await self.reach(stack, watch)
+            await self._follow_state(watch)
             wakeup = await stack.enter_async_context(self._wakeup(watch))
-            turns = Turns()
+            self._taking = asyncio.Lock()
+            self._last_delivery = asyncio.Event()
+            self._last_delivery.set()
             self.announce_ready()
             self.signals.emit("pumping")
             async with asyncio.TaskGroup() as group:
                 keeper = group.create_task(self._keep(watch))
                 tasks = [
-                    group.create_task(self._hand(hand, turns, wakeup, backoff)) for hand in hands
+                    group.create_task(self._transfer_batches(connection, wakeup))
+                    for connection in connections
                 ]
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
                 keeper.cancel()
-            # In order, what is left undone is done.
-            await self._look(watch)
+            await self._follow_state(watch)
             await self._settle(watch)
 
-    async def _hold(self, hands: list[AsyncConnection[Any]]) -> bool:
-        for number, hand in enumerate(hands):
-            held = await calls.hold(hand, self.bridge, number)
-            await hand.commit()
-            if not held:
-                return False
-        return True
-
-    # The hands.
-
-    async def _hand(
-        self,
-        hand: AsyncConnection[Any],
-        turns: Turns,
-        wakeup: AsyncWakeup,
-        backoff: Backoff,
+    async def _transfer_batches(
+        self, connection: AsyncConnection[Any], wakeup: AsyncWakeup
     ) -> None:
         while not self.stopping.is_set():
-            # Critical section: one hand at a time takes, so that turns are in order of takes.
-            async with turns.taking:
-                batch = await self._take_or_wait(hand, wakeup)
+            # Critical section: one connection at a time takes, so deliveries are in order of takes.
+            async with self._taking:
+                batch = await self._take_or_wait(connection, wakeup)
                 if batch is None:
                     continue
-                turn = turns.next()
-            async with turn:
-                delivery = await self.deliver(batch) if batch.messages else Delivery(0)
+                before, self._last_delivery = self._last_delivery, asyncio.Event()
+                mine = self._last_delivery
+            await before.wait()
+            delivery = await self.deliver(batch) if batch.messages else Delivery(0)
+            # Not after a failure: then all connections are cancelled.
+            mine.set()
             if delivery.refused:
-                await calls.bury(hand, self.bridge, batch, delivery)
-            await hand.commit()
-            backoff.reset()
-            self._is_well = True
+                await self._dead_letter(connection, batch, delivery)
+            await connection.commit()
+            self.succeed()
             if batch.number is not None:
                 self._committed.append(batch.number)
             self.delivered += delivery.posted
@@ -214,9 +147,19 @@ class Pump(Service):
             self.refused += len(delivery.refused)
             self.signals.emit("committed", batch.number)
 
-    async def _take_or_wait(self, hand: AsyncConnection[Any], wakeup: AsyncWakeup) -> Batch | None:
+    async def _dead_letter(
+        self, connection: AsyncConnection[Any], batch: Batch, delivery: Delivery
+    ) -> None:
+        """Write refused messages to the dead message queue, in the transaction that took them."""
+        refused = list(delivery.refused), list(delivery.errors)
+        arrays = (batch.iids, batch.data, batch.headers, batch.properties, batch.expires)
+        await call(connection, "bury", self.bridge, *refused, *arrays)
+
+    async def _take_or_wait(
+        self, connection: AsyncConnection[Any], wakeup: AsyncWakeup
+    ) -> Batch | None:
         if self._state in ("paused", "drained"):
-            self._is_well = True
+            self.succeed()
             self._state_changed.clear()
             if not self.stopping.is_set():
                 await self._state_changed.wait()
@@ -224,102 +167,77 @@ class Pump(Service):
         if self.stopping.is_set():
             return None
         epoch = wakeup.epoch(self.queue)
-        batch = await self.take(hand, self._amount)
-        if not batch.is_empty:
-            self._pace(batch)
+        batch = await self.take(connection, self._amount)
+        if batch.messages + batch.looped:
+            self._adjust_amount(batch)
             return batch
-        await hand.rollback()
-        if self._state == "draining":
-            # What is delayed, blocked or still with another hand counts: it has not left yet.
-            is_empty = await calls.left(hand, self.bridge) == 0
-            if is_empty:
-                await calls.set_state(hand, self.bridge, "drained")
-                self._state = "drained"
-            await hand.commit()
-            if is_empty:
-                return None
-        self._is_well = True
+        await connection.rollback()
+        if self._state == "draining" and await self._is_drained(connection):
+            return None
+        self.succeed()
         self.signals.emit("idle")
-        waiting = asyncio.create_task(wakeup.wait(self.queue, epoch))
-        stopping = asyncio.create_task(self.stopping.wait())
+        waits = [
+            asyncio.create_task(wakeup.wait(self.queue, epoch)),
+            asyncio.create_task(self.stopping.wait()),
+        ]
         try:
-            await asyncio.wait({waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            waiting.cancel()
-            stopping.cancel()
+            for wait in waits:
+                wait.cancel()
         return None
 
-    def _pace(self, batch: Batch) -> None:
-        """Choose the next amount so that a batch keeps to its bytes."""
+    async def _is_drained(self, connection: AsyncConnection[Any]) -> bool:
+        """Check whether nothing is left, delayed, blocked and leased messages included."""
+        cursor = await connection.execute(
+            "select lag from bridge.status where name = %s and direction = 'out'", (self.bridge,)
+        )
+        row = await cursor.fetchone()
+        is_drained = not (row and row[0])
+        if is_drained:
+            await call(connection, "set_state", self.bridge, "drained")
+            self._state = "drained"
+        await connection.commit()
+        return is_drained
+
+    def _adjust_amount(self, batch: Batch) -> None:
+        """Choose the next number of messages so that a batch keeps to its bytes."""
         if batch.messages:
             fitting = int(self.settings.batch_bytes / max(1.0, batch.size / batch.messages))
-            # Never more than ten times the last one: the next messages may be much longer.
+            # At most ten times the last one: the next messages may be much longer.
             self._amount = max(1, min(self.settings.batch_messages, fitting, self._amount * 10))
-
-    # The keeper.
 
     async def _keep(self, watch: AsyncConnection[Any]) -> None:
         loop = asyncio.get_running_loop()
         settled_at = loop.time()
         while True:
-            await self._look(watch)
+            await self._follow_state(watch)
             if loop.time() - settled_at >= SETTLE_SECONDS:
                 await self._settle(watch)
                 settled_at = loop.time()
-            await asyncio.sleep(KEEPER_SECONDS)
+            await asyncio.sleep(STATE_SECONDS)
 
-    async def _look(self, watch: AsyncConnection[Any]) -> None:
-        # Connecting alone proves nothing: what stopped the bridge may be the next message.
-        if self._is_well and self._has_problem:
-            await calls.note_problem(watch, self.bridge, None)
-            self._has_problem = False
-        state = await calls.state(watch, self.bridge)
+    async def _follow_state(self, watch: AsyncConnection[Any]) -> None:
+        state = await self.read_state(watch)
         if state != self._state:
             self._state = state
             self._state_changed.set()
 
     async def _settle(self, watch: AsyncConnection[Any]) -> None:
         committed, self._committed = self._committed, []
-        await self.settle(watch, committed)
+        await self.settle(committed)
         if committed:
-            await calls.forget(watch, self.bridge, max(committed))
-
-    async def _note(self, problem: str) -> None:
-        with contextlib.suppress(*SURVIVABLE):
-            async with self._connect("watch", autocommit=True) as connection:
-                await calls.note_problem(connection, self.bridge, problem)
-
-    # Connections.
-
-    @asynccontextmanager
-    async def _connect(
-        self, part: str, *, autocommit: bool = False
-    ) -> AsyncIterator[AsyncConnection[Any]]:
-        connection = await connect_async(
-            self._source,
-            application_name=f"postroad bridge {self.bridge} {part}",
-            autocommit=autocommit,
-        )
-        # Taking refuses higher levels, whatever the database's default may be.
-        await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
-        try:
-            await calls.guard(connection)
-            yield connection
-        finally:
-            # Not `async with`: that would commit, and a hand that failed must not.
-            await connection.close()
+            await call(watch, "forget", self.bridge, max(committed))
 
     @asynccontextmanager
     async def _wakeup(self, watch: AsyncConnection[Any]) -> AsyncIterator[AsyncWakeup]:
         async def positions(queues: list[str]) -> list[int]:
             return await run_async(watch, bus_calls.positions(*queues))
 
-        hub = ListenHub(self._source) if self.settings.listen else None
-        wakeup = AsyncWakeup(
-            positions, [self.queue], hub=hub, poll_interval=self.settings.poll_interval
-        )
+        hub = ListenHub(self._dsn) if self.settings.listen else None
+        poll = self.settings.poll_interval
         try:
-            async with wakeup:
+            async with AsyncWakeup(positions, [self.queue], hub=hub, poll_interval=poll) as wakeup:
                 yield wakeup
         finally:
             if hub is not None:

@@ -2,69 +2,65 @@
 
 A batch is posted in one transaction together with the ledger of ids, and acknowledged after its
 commit. A crash between the two makes RabbitMQ deliver it again, and the ledger drops it. Messages
-without a `message_id` cannot be recognised: they are at least once. Of a stream the offset is kept
-in the same transaction, and reading resumes behind it.
+without a `message_id` cannot be recognised: they are at least once. The offset of a stream is kept
+in the same transaction, and reading resumes after it.
 
-```
-connecting ──▶ consuming ──failure──▶ waiting ──backoff──▶ connecting
-                  │ ▲
-                  ▼ │ state of the inlet
-                paused, drained
-```
-
-What the queue cannot take (no JSON for a jsonb queue, a header with a zero character) is kept in
-`bridge.refused`, and acknowledged: it holds up no other.
+A message that the queue cannot take (invalid JSON for a jsonb queue, a header with a NUL character)
+is kept in `bridge.refused` and acknowledged, so that it does not block the others. If the target
+refuses a batch with an unexpected error, its messages are posted one by one.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
 from typing import Any, TypeAlias, cast
-from urllib.parse import urlsplit
 
 from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, DataError
+from psycopg.errors import ProgramLimitExceeded
 
-from postroad.bridge import calls
-from postroad.bridge.ends import speaking
+from postroad.bridge.amqp_decoding import tolerate_invalid_values
+from postroad.bridge.calls import ParsedBatch, call, receive, transact
 from postroad.bridge.errors import BrokerUnavailable
-from postroad.bridge.failures import log_failure, sentence
-from postroad.bridge.pump import PumpSettings
-from postroad.bridge.rabbit_backlog import end_of_stream, is_stream, ready_messages
-from postroad.bridge.rabbit_posting import Posting
-from postroad.bridge.rabbit_publisher import broker_failures, connect_broker
-from postroad.bridge.rabbit_reading import read_leniently
-from postroad.bridge.rabbit_topology import RabbitRoute, declare
+from postroad.bridge.rabbit import (
+    RabbitRoute,
+    broker_failures,
+    broker_label,
+    close_broker,
+    connect_broker,
+    declare,
+    end_of_stream,
+    is_stream,
+    ready_messages,
+)
+from postroad.bridge.rabbit_mapping import arrive, readable
+from postroad.bridge.rabbit_out import MAX_RABBIT_BATCH
+from postroad.bridge.service import (
+    STATE_SECONDS,
+    BridgeService,
+    PumpSettings,
+    describe_failure,
+    notifier_on,
+)
 from postroad.bus import calls as bus_calls
 from postroad.bus.notifier import AsyncNotifier
 from postroad.bus.payload import Payload
-from postroad.bus.reconnect import SURVIVABLE, Backoff
 from postroad.bus.session import run_async
-from postroad.postgres.connections import connect_async
-from postroad.service import Service
 
-__all__ = ["RabbitIn", "broker_label"]
+__all__ = ["RabbitIn"]
 
-LOOK_SECONDS = 0.5
 NOTE_SECONDS = 5.0
-# Twice as many are prefetched, and bodies may be large.
-RABBIT_BATCH_MOST = 1_000
-# So many looks in a row that find nothing mean that nothing is left.
-QUIET_LOOKS = 2
+# The broker may still be sending when nothing is found once.
+QUIET_CHECKS = 2
+# Unexpected errors that a message raises every time.
+UNEXPECTED = (DataError, ProgramLimitExceeded, ValueError, TypeError, OverflowError)
 
 Incoming: TypeAlias = "asyncio.Queue[AbstractIncomingMessage | None]"
 
 
-def broker_label(url: str, queue: str) -> str:
-    """Name a queue of a broker for people and for the ledger: without user and password."""
-    parts = urlsplit(url)
-    return f"rabbitmq:{parts.hostname}:{parts.port or 5672}{parts.path or '/'} {queue}"
-
-
-class RabbitIn(Service):
+class RabbitIn(BridgeService):
     """Carries messages from a queue of RabbitMQ; `await install()` once, then run it."""
 
     def __init__(
@@ -77,127 +73,67 @@ class RabbitIn(Service):
         route: RabbitRoute | None = None,
         settings: PumpSettings | None = None,
     ) -> None:
-        super().__init__(f"bridge {name}")
-        self.bridge = name
-        self.queue = queue
-        read_leniently()
+        # No grace at the end: what is not acknowledged is delivered again.
+        super().__init__(name, queue, target, settings)
+        tolerate_invalid_values()
         self._url = url
-        self._target = target
         self.route = route or RabbitRoute(queue=queue)
         if self.route.queue is None:
             raise ValueError("a bridge from RabbitMQ needs a queue to read")
         self._from = self.route.queue
         self._label = broker_label(url, self._from)
-        self.settings = settings or PumpSettings()
-        self._most = min(self.settings.batch_messages, RABBIT_BATCH_MOST)
-        self.posting = Posting(name, self._label)
-        self._in_hand = 0
+        self._max_batch = min(self.settings.batch_messages, MAX_RABBIT_BATCH)
+        # Of a stream: the offset up to which everything has been posted.
+        self._position: int | None = None
+        self._unacknowledged = 0
         self._is_leaving = False
         self._is_stream = False
-        # Whether something went well since the last failure, and whether a problem may be noted.
-        self._is_well = False
-        self._has_problem = True
-
-    @property
-    def delivered(self) -> int:
-        """How many messages were posted since it began."""
-        return self.posting.delivered
-
-    @property
-    def dropped(self) -> int:
-        """How many of them had come before, or came home."""
-        return self.posting.dropped
-
-    @property
-    def refused(self) -> int:
-        """How many cannot be posted and are kept apart."""
-        return self.posting.refused
 
     async def install(self) -> None:
-        """Open the inlet at the target. Raises QueueNotFound when its queue is not there."""
-        async with speaking(self._target) as connection:
-            await connection.execute(
-                "select bridge.open_inlet(%s, %s, %s)", (self.bridge, self._label, self.queue)
-            )
+        """Create the inlet at the target. Raises QueueNotFound when its queue does not exist."""
+        async with transact(self._dsn) as connection:
+            await call(connection, "open_inlet", self.bridge, self._label, self.queue)
 
-    async def run(self) -> None:
-        """Consume until stopped, whatever happens to either end."""
-        work = asyncio.create_task(self._work(), name=self.name)
-        stopping = asyncio.create_task(self.stopping.wait())
-        try:
-            await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            # Nothing needs an end in order: what is not acknowledged comes again.
-        finally:
-            stopping.cancel()
-            work.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await work
-
-    async def _work(self) -> None:
-        backoff = Backoff()
-        while not self.stopping.is_set():
-            try:
-                await self._carry(backoff)
-            except* Exception as failures:  # noqa: BLE001 - whatever it is, a bridge tries again
-                self.announce_ready()
-                problem = sentence(failures.exceptions[0])
-                log_failure(self.bridge, problem, failures)
-                self._is_well, self._has_problem = False, True
-                await self._note(problem)
-                self.signals.emit("failed", problem)
-                await self.pause(backoff.next_seconds())
-
-    async def _carry(self, backoff: Backoff) -> None:
+    async def transfer(self) -> None:
+        """Consume until the service is to stop or the bridge is paused."""
         async with AsyncExitStack() as stack:
-            target = await stack.enter_async_context(self._connect("post"))
-            watch = await stack.enter_async_context(self._connect("watch", autocommit=True))
-            if not await calls.hold(watch, f"in {self.bridge}", 0):
-                self.announce_ready()
-                await self.pause(LOOK_SECONDS)
+            target = await stack.enter_async_context(self.connect("post"))
+            watch = await stack.enter_async_context(self.connect("watch", autocommit=True))
+            if not await call(watch, "hold", f"in {self.bridge}", 0):
+                await self.stand_by("standby")
                 return
-            if await calls.state(watch, self.bridge) in ("paused", "drained"):
-                self.announce_ready()
-                self.signals.emit("paused")
-                await self.pause(LOOK_SECONDS)
+            if await call(watch, "state", self.bridge) in ("paused", "drained"):
+                await self.stand_by("paused")
                 return
             payload = cast("Payload", await run_async(watch, bus_calls.describe(self.queue)))
             connection = await connect_broker(self._url, self.name)
-            stack.push_async_callback(_close, connection)
+            stack.push_async_callback(close_broker, connection)
             with broker_failures():
                 channel = await connection.channel(publisher_confirms=False)
-                await channel.set_qos(prefetch_count=2 * self._most)
+                await channel.set_qos(prefetch_count=2 * self._max_batch)
             await declare(channel, self.route)
             self._is_stream = self.route.kind == "stream" or (
                 self.route.kind == "existing" and await is_stream(connection, self._from)
             )
-
-            async def send(queues: list[str]) -> None:
-                await run_async(watch, bus_calls.notify(*queues))
-
-            notifier = AsyncNotifier(send)
+            notifier = notifier_on(watch)
             stack.push_async_callback(notifier.close)
             incoming: Incoming = asyncio.Queue()
-            self._in_hand, self._is_leaving = 0, False
+            self._unacknowledged, self._is_leaving = 0, False
             channel.close_callbacks.add(lambda *_: incoming.put_nowait(None))
             await self._consume(channel, watch, incoming)
             self.announce_ready()
             self.signals.emit("consuming")
             async with asyncio.TaskGroup() as group:
-                keeper = group.create_task(
-                    self._keep(watch, connection, channel, incoming, backoff)
-                )
+                keeper = group.create_task(self._keep(watch, connection, channel, incoming))
                 await self._post_all(target, payload, incoming, notifier)
                 keeper.cancel()
 
     async def _consume(
-        self,
-        channel: AbstractChannel,
-        watch: AsyncConnection[Any],
-        incoming: Incoming,
+        self, channel: AbstractChannel, watch: AsyncConnection[Any], incoming: Incoming
     ) -> None:
         arguments: dict[str, Any] = {}
         if self._is_stream:
-            known = self.posting.position = await calls.position(watch, self.bridge, self._label)
+            known = self._position = await call(watch, "position", self.bridge, self._label)
             arguments["x-stream-offset"] = "first" if known is None else known + 1
 
         async def keep(message: AbstractIncomingMessage) -> None:
@@ -214,9 +150,10 @@ class RabbitIn(Service):
         incoming: Incoming,
         notifier: AsyncNotifier,
     ) -> None:
-        while True:
+        is_last = False
+        while not is_last:
             gathered = [await incoming.get()]
-            while len(gathered) < self._most and not incoming.empty():
+            while len(gathered) < self._max_batch and not incoming.empty():
                 gathered.append(incoming.get_nowait())
             is_last = None in gathered
             if is_last:
@@ -224,23 +161,90 @@ class RabbitIn(Service):
                     return
                 if not self._is_leaving:
                     raise BrokerUnavailable("the channel to RabbitMQ was closed")
-                # What came before the mark is posted: given back it would count as tried.
+                # Messages before the end are posted: given back they would count as tried.
                 gathered = gathered[: gathered.index(None)]
                 if not gathered:
                     return
             messages = cast("list[AbstractIncomingMessage]", gathered)
-            self._in_hand = len(messages)
-            await self.posting.post(target, payload, messages)
+            self._unacknowledged = len(messages)
+            await self._post(target, payload, messages)
             self.signals.emit("posted", len(messages))
             with broker_failures():
-                # All of one channel and in order: one acknowledgement for all up to the last.
+                # One channel, in order: one acknowledgement for all up to the last.
                 await messages[-1].ack(multiple=True)
-            self._in_hand = 0
-            self._is_well = True
+            self._unacknowledged = 0
+            self.succeed()
             notifier.announce(self.queue)
             self.signals.emit("acknowledged", len(messages))
-            if is_last:
-                return
+
+    async def _post(
+        self,
+        target: AsyncConnection[Any],
+        payload: Payload,
+        messages: list[AbstractIncomingMessage],
+    ) -> None:
+        """Post messages, each once; when this returns they are durable, or kept as refused."""
+        try:
+            await self._post_batch(target, payload, messages)
+        except UNEXPECTED:
+            for message in messages:
+                try:
+                    await self._post_batch(target, payload, [message])
+                except UNEXPECTED as wrong:
+                    problem = describe_failure(wrong)
+                    await self._post_batch(target, payload, [message], problem=problem)
+
+    async def _post_batch(
+        self,
+        target: AsyncConnection[Any],
+        payload: Payload,
+        messages: list[AbstractIncomingMessage],
+        *,
+        problem: str | None = None,
+    ) -> None:
+        """Post in one transaction; with a problem, keep all messages as refused instead."""
+        now = datetime.now(UTC)
+        arrived = [arrive(message, payload, now) for message in messages]
+        problems = {
+            place: each.problem or problem or ""
+            for place, each in enumerate(arrived)
+            if each.problem or problem
+        }
+        good = [place for place in range(len(arrived)) if place not in problems]
+        posted = [arrived[place] for place in good]
+        batch = ParsedBatch(
+            number=None,
+            messages=len(posted),
+            looped=0,
+            iids=[],
+            ids=[each.id for each in posted],
+            data=[each.data for each in posted],
+            headers=[each.headers for each in posted],
+            properties=[each.properties for each in posted],
+            expires=[each.expires for each in posted],
+            delayed=[each.delayed for each in posted],
+        )
+        offset = messages[-1].headers.get("x-stream-offset")
+        position = offset if isinstance(offset, int) else None
+        async with target.transaction():
+            delivery = await receive(target, self.bridge, self._label, batch, position)
+            for place, error in zip(delivery.refused, delivery.errors, strict=True):
+                problems[good[place - 1]] = error
+            for place, why in problems.items():
+                await call(
+                    target,
+                    "refuse",
+                    self.bridge,
+                    self._label,
+                    readable(messages[place].message_id or "") or None,
+                    readable(why),
+                    readable(arrived[place].headers),
+                    messages[place].body,
+                )
+        self._position = position
+        self.delivered += delivery.posted
+        self.dropped += delivery.dropped
+        self.refused += len(problems)
 
     async def _keep(
         self,
@@ -248,75 +252,42 @@ class RabbitIn(Service):
         connection: AbstractConnection,
         channel: AbstractChannel,
         incoming: Incoming,
-        backoff: Backoff,
     ) -> None:
+        """Follow the state of the bridge, and record how many messages wait at the broker."""
         loop = asyncio.get_running_loop()
         noted_at = loop.time() - NOTE_SECONDS
-        quiet_looks = 0
+        quiet_checks = 0
         while True:
-            state = await calls.state(watch, self.bridge)
+            state = await self.read_state(watch)
             if state in ("paused", "drained"):
                 self._is_leaving = True
                 incoming.put_nowait(None)
                 self.signals.emit("leaving")
                 return
-            # A message may be on its way from the socket: one quiet look proves nothing.
-            quiet_looks = 0 if self._in_hand or not incoming.empty() else quiet_looks + 1
-            if self._is_well or quiet_looks >= QUIET_LOOKS:
-                await self._be_well(watch, backoff)
-            if state == "draining" and quiet_looks >= QUIET_LOOKS:
-                if await self._waiting(connection, channel, incoming) == 0:
-                    await calls.note_waiting(watch, self.bridge, self._label, 0)
-                    await calls.set_state(watch, self.bridge, "drained")
-                    continue
-                quiet_looks = 0
-            if loop.time() - noted_at >= NOTE_SECONDS:
+            is_busy = self._unacknowledged or not incoming.empty()
+            quiet_checks = 0 if is_busy else quiet_checks + 1
+            is_quiet = quiet_checks >= QUIET_CHECKS
+            if is_quiet:
+                self.succeed()
+            if (state == "draining" and is_quiet) or loop.time() - noted_at >= NOTE_SECONDS:
                 waiting = await self._waiting(connection, channel, incoming)
-                await calls.note_waiting(watch, self.bridge, self._label, waiting)
-                await calls.settle(watch, self.bridge, self._label, [], [], self.settings.keep)
+                await call(watch, "note_waiting", self.bridge, self._label, waiting)
+                quiet_checks = 0
+                if state == "draining" and is_quiet and waiting == 0:
+                    await call(watch, "set_state", self.bridge, "drained")
+                    continue
+                keep = self.settings.keep
+                await call(watch, "settle", self.bridge, self._label, [], [], keep)
                 noted_at = loop.time()
-            await asyncio.sleep(LOOK_SECONDS)
-
-    async def _be_well(self, watch: AsyncConnection[Any], backoff: Backoff) -> None:
-        # Connecting alone proves nothing: what stopped the bridge may be the next message.
-        backoff.reset()
-        if self._has_problem:
-            await calls.note_problem(watch, self.bridge, None)
-            self._has_problem = False
+            await asyncio.sleep(STATE_SECONDS)
 
     async def _waiting(
         self, connection: AbstractConnection, channel: AbstractChannel, incoming: Incoming
     ) -> int:
-        here = self._in_hand + incoming.qsize()
+        here = self._unacknowledged + incoming.qsize()
         if not self._is_stream:
             return here + await ready_messages(channel, self._from)
         end = await end_of_stream(connection, self._from)
         if end is None:
             return here
-        position = self.posting.position
-        return max(here, end - (-1 if position is None else position))
-
-    async def _note(self, problem: str) -> None:
-        with contextlib.suppress(*SURVIVABLE):
-            async with self._connect("watch", autocommit=True) as connection:
-                await calls.note_problem(connection, self.bridge, problem)
-
-    @asynccontextmanager
-    async def _connect(
-        self, part: str, *, autocommit: bool = False
-    ) -> AsyncIterator[AsyncConnection[Any]]:
-        connection = await connect_async(
-            self._target,
-            application_name=f"postroad bridge {self.bridge} {part}",
-            autocommit=autocommit,
-        )
-        try:
-            await calls.guard(connection)
-            yield connection
-        finally:
-            await connection.close()
-
-
-async def _close(connection: Any) -> None:
-    with contextlib.suppress(Exception):
-        await asyncio.wait_for(connection.close(), 5)
+        return max(here, end - (-1 if self._position is None else self._position))

@@ -1,4 +1,4 @@
-"""How a message of the bus looks as an AMQP message, and the other way round. Pure.
+"""Messages of the bus as AMQP messages and the reverse, and what AMQP can carry. Pure.
 
 | bus | AMQP |
 |---|---|
@@ -13,16 +13,18 @@
 | expires | header `expires`; `expiration`, the milliseconds that are left |
 | delayed_until | header `delayed_until` |
 
-A message that the bus sent has `app_id` postroad and comes back as it left. A message of somebody
-else gets headers from its properties where it has no such header itself; values that are no text
-become JSON. Where it came from is told by the headers `amqp_exchange` and `amqp_routing_key`.
+A message that the bus sent has `app_id` postroad and comes back as it left. A message of another
+application gets headers from its properties where it has no such header itself; values that are
+not text become JSON. The headers `amqp_exchange` and `amqp_routing_key` name its origin.
+
+A message beyond the limits of AMQP or PostgreSQL would break the channel or the transaction every
+time, and block all messages behind it. So it is recognised before.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -31,46 +33,50 @@ import aio_pika
 from aio_pika.abc import AbstractIncomingMessage, DeliveryMode
 
 from postroad.bridge.calls import ParsedBatch
-from postroad.bridge.rabbit_limits import expiration, readable, timestamp
 from postroad.bus.hstore import Hstore, dump, parse
 from postroad.bus.payload import Payload
 
-__all__ = ["Arrived", "arrive", "depart", "routing_key"]
+__all__ = ["Arrived", "arrive", "depart", "readable", "routing_key", "unfit"]
 
 APPLICATION = "postroad"
 _PROPERTY = "property."
-# Longer than any iid with the name of its database; an index entry has its limit.
-IDENTITY_MOST = 255
 _PRIORITIES = {"high": 9, "low": 1}
-# Kept by the broker or made anew on arrival.
+# Added by the broker, or set again on arrival.
 _NOT_HEADERS = frozenset(
     {"x-stream-offset", "x-delivery-count", "x-death", "expires", "delayed_until"}
 )
+# Longer than any iid with the name of its database, and short enough for an index entry.
+MAX_IDENTITY_LENGTH = 255
+MAX_SHORT_TEXT_BYTES = 255
+MAX_HEADER_NAME_BYTES = 128
+# All headers and properties travel in one frame; the usual limit of a broker is 128 KiB a frame.
+MAX_HEADERS_BYTES = 130_000
+# RabbitMQ refuses more milliseconds than 32 bits hold. The header `expires` has no such limit.
+MAX_EXPIRATION = timedelta(milliseconds=2**32 - 1)
+MAX_CHARACTER_BYTES = 4
+_FIRST_TIMESTAMP = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def routing_key(template: str, queue: str, headers: Hstore, properties: Hstore) -> str:
     """Fill `{queue}`, and the names of headers and properties, into a routing key."""
-
-    def fill(found: re.Match[str]) -> str:
-        name = found[1]
-        if name == "queue":
-            return queue
-        return headers.get(name) or properties.get(name) or ""
-
-    return re.sub(r"\{([A-Za-z0-9_.-]+)\}", fill, template)
+    values = {**properties, **{name: value for name, value in headers.items() if value}}
+    values["queue"] = queue
+    return re.sub(r"\{([A-Za-z0-9_.-]+)\}", lambda found: values.get(found[1]) or "", template)
 
 
 def depart(batch: ParsedBatch, place: int, payload: Payload, now: datetime) -> aio_pika.Message:
     """Make the AMQP message of one message of a batch: persistent, with its iid as its id."""
     headers = parse(batch.headers[place])
-    properties = parse(batch.properties[place] or "")
     table: dict[str, Any] = dict(headers)
-    table.update({_PROPERTY + name: value for name, value in properties.items()})
+    for name, value in parse(batch.properties[place] or "").items():
+        table[_PROPERTY + name] = value
     expires, delayed = batch.expires[place], batch.delayed[place]
     if expires is not None:
         table["expires"] = expires.isoformat()
     if delayed is not None:
         table["delayed_until"] = delayed.isoformat()
+    left = None if expires is None else max(timedelta(0), expires - now)
+    sent = _moment(headers.get("enqueue_time"))
     body, content_type = _body(payload, batch.data[place])
     return aio_pika.Message(
         body,
@@ -80,8 +86,9 @@ def depart(batch: ParsedBatch, place: int, payload: Payload, now: datetime) -> a
         content_type=headers.get("content_type") or content_type,
         correlation_id=headers.get("correlation"),
         priority=_PRIORITIES.get(headers.get("priority") or ""),
-        timestamp=timestamp(_moment(headers.get("enqueue_time"))),
-        expiration=expiration(expires, now),
+        # AMQP counts seconds since 1970.
+        timestamp=sent if sent is not None and sent >= _FIRST_TIMESTAMP else None,
+        expiration=left if left is not None and left <= MAX_EXPIRATION else None,
         delivery_mode=DeliveryMode.PERSISTENT,
     )
 
@@ -98,9 +105,40 @@ def _body(payload: Payload, data: str) -> tuple[bytes, str]:
             return json.dumps(parse(data), ensure_ascii=False).encode(), "application/json"
 
 
+def unfit(message: aio_pika.Message, routing_key: str) -> str | None:
+    """Return why AMQP cannot carry a message; None when it can."""
+    for what, text in (
+        ("routing key", routing_key),
+        ("correlation", message.correlation_id),
+        ("content_type", message.content_type),
+        ("message_id", message.message_id),
+    ):
+        if text and _is_longer(text, MAX_SHORT_TEXT_BYTES):
+            return f"its {what} is longer than the {MAX_SHORT_TEXT_BYTES} bytes that AMQP takes"
+    characters = 0
+    for name, value in message.headers.items():
+        if _is_longer(name, MAX_HEADER_NAME_BYTES):
+            return f"a header's name is longer than {MAX_HEADER_NAME_BYTES} bytes: {name[:40]}…"
+        characters += len(name) + len(value) if isinstance(value, str) else 8
+    # Encoded only if it could be too long.
+    if characters * MAX_CHARACTER_BYTES > MAX_HEADERS_BYTES:
+        # A name has its length before it, a value its type and its length.
+        size = sum(
+            6 + len(name.encode()) + (len(value.encode()) if isinstance(value, str) else 8)
+            for name, value in message.headers.items()
+        )
+        if size > MAX_HEADERS_BYTES:
+            return f"its headers and properties are longer than {MAX_HEADERS_BYTES} bytes together"
+    return None
+
+
+def _is_longer(text: str, limit: int) -> bool:
+    return len(text) * MAX_CHARACTER_BYTES > limit and len(text.encode()) > limit
+
+
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """An AMQP message as the bus takes it; `problem` says why it cannot."""
+    """An AMQP message as the bus takes it, or the `problem` why it cannot."""
 
     id: str | None
     data: str
@@ -116,13 +154,11 @@ def arrive(message: AbstractIncomingMessage, payload: Payload, now: datetime) ->
     headers: dict[str, str | None] = {}
     properties: dict[str, str | None] = {}
     for name, value in message.headers.items():
-        text = value if value is None or isinstance(value, str) else _text(value)
         if name.startswith(_PROPERTY):
-            properties[name.removeprefix(_PROPERTY)] = text
+            properties[name.removeprefix(_PROPERTY)] = _text(value)
         elif name not in _NOT_HEADERS:
-            headers[name] = text
-    is_ours = message.app_id == APPLICATION
-    if not is_ours:
+            headers[name] = _text(value)
+    if message.app_id != APPLICATION:
         _add_facts(headers, message)
     problem = None
     try:
@@ -130,28 +166,28 @@ def arrive(message: AbstractIncomingMessage, payload: Payload, now: datetime) ->
     except (ValueError, RecursionError) as wrong:
         data, problem = "", f"the queue carries {payload}: {wrong}"
     identity = _identity(message, headers)
-    if any("\x00" in text for text in _texts(headers, properties, identity)):
-        problem = problem or "a header, a property or the message_id has a zero character"
+    texts = (*headers, *headers.values(), *properties, *properties.values(), identity)
+    if any(text and "\x00" in text for text in texts):
+        problem = problem or "a header, a property or the message_id has a NUL character"
         headers, properties, identity = _readable(headers), _readable(properties), None
-    expires = _moment(_header(message, "expires"))
+    expires = _moment(message.headers.get("expires"))
     if expires is None and message.expiration is not None:
-        expires = now + _span(message.expiration)
+        left: Any = message.expiration
+        expires = now + (left if isinstance(left, timedelta) else timedelta(seconds=float(left)))
     return Arrived(
         id=identity,
         data=data,
         headers=dump(headers),
         properties=dump(properties) or None,
         expires=expires,
-        delayed=_moment(_header(message, "delayed_until")),
+        delayed=_moment(message.headers.get("delayed_until")),
         problem=problem,
     )
 
 
-def _texts(headers: Hstore, properties: Hstore, identity: str | None) -> Iterator[str]:
-    for table in (headers, properties):
-        yield from table
-        yield from filter(None, table.values())
-    yield identity or ""
+def readable(text: str) -> str:
+    """Return a text that PostgreSQL can store: it accepts no NUL character."""
+    return text.replace("\x00", "\N{SYMBOL FOR NULL}").encode(errors="replace").decode()
 
 
 def _readable(table: Hstore) -> dict[str, str | None]:
@@ -159,15 +195,16 @@ def _readable(table: Hstore) -> dict[str, str | None]:
 
 
 def _identity(message: AbstractIncomingMessage, headers: Hstore) -> str | None:
-    """Tell by what a message is known again: where it was first posted, else its sender's id."""
+    """Return the id by which the ledger knows a message: its first iid, else its sender's id."""
     first, journey = headers.get("source_iid"), headers.get("seenby_nodes")
     found = re.match(r'\{"?([^,"]+)@', journey) if journey else None
-    if first and found and len(first) + len(found[1]) < IDENTITY_MOST:
+    if first and found and len(first) + len(found[1]) < MAX_IDENTITY_LENGTH:
         return f"{first}/{found[1]}"
     return message.message_id
 
 
 def _add_facts(headers: dict[str, str | None], message: AbstractIncomingMessage) -> None:
+    number = message.priority or 0
     facts = {
         "amqp_exchange": message.exchange,
         "amqp_routing_key": message.routing_key,
@@ -177,52 +214,34 @@ def _add_facts(headers: dict[str, str | None], message: AbstractIncomingMessage)
         "correlation": message.correlation_id,
         "content_type": message.content_type,
         "enqueue_time": message.timestamp.isoformat() if message.timestamp else None,
-        "priority": _priority(message.priority),
+        "priority": "high" if number >= 7 else "low" if 0 < number <= 3 else None,
     }
     for name, value in facts.items():
         if value and not (name == "priority" and headers.get("group")):
             headers.setdefault(name, str(value))
 
 
-def _priority(number: int | None) -> str | None:
-    if not number:
-        return None
-    return "high" if number >= 7 else "low" if number <= 3 else None
-
-
 def _data(payload: Payload, body: bytes) -> str:
-    match payload:
-        case "bytea":
-            return "\\x" + body.hex()
-        case "text":
-            return _plain(body.decode())
-        case "jsonb":
-            json.loads(body)
-            return _plain(body.decode())
-        case "hstore":
-            value = json.loads(body)
-            if not isinstance(value, dict):
-                raise ValueError("the body is no JSON object")  # noqa: TRY004 - a sender's fault
-            return _plain(
-                dump(
-                    {
-                        name: item if item is None or isinstance(item, str) else _text(item)
-                        for name, item in value.items()
-                    }
-                )
-            )
-
-
-def _plain(text: str) -> str:
+    if payload == "bytea":
+        return "\\x" + body.hex()
+    value = json.loads(body) if payload != "text" else None
+    if payload != "hstore":
+        text = body.decode()
+    elif isinstance(value, dict):
+        text = dump({name: _text(item) for name, item in value.items()})
+    else:
+        raise ValueError("the body is no JSON object")
     if "\x00" in text:
-        raise ValueError("text with a zero character")
+        raise ValueError("text with a NUL character")
     if not text.isascii():
-        # JSON may name halves of characters, which no encoding has.
+        # JSON may contain half of a surrogate pair, which no encoding has.
         text.encode()
     return text
 
 
-def _text(value: Any) -> str:
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     if isinstance(value, datetime):
@@ -230,13 +249,8 @@ def _text(value: Any) -> str:
     return json.dumps(value, default=str, ensure_ascii=False)
 
 
-def _header(message: AbstractIncomingMessage, name: str) -> str | None:
-    value = message.headers.get(name)
-    return value if isinstance(value, str) else None
-
-
-def _moment(text: str | None) -> datetime | None:
-    if not text:
+def _moment(text: Any) -> datetime | None:
+    if not text or not isinstance(text, str):
         return None
     try:
         # PostgreSQL writes a zone of whole hours as +00, which Python reads from 3.11 on.
@@ -244,9 +258,3 @@ def _moment(text: str | None) -> datetime | None:
     except ValueError:
         return None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-def _span(expiration: Any) -> timedelta:
-    if isinstance(expiration, timedelta):
-        return expiration
-    return timedelta(seconds=float(expiration))

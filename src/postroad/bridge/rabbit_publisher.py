@@ -1,12 +1,12 @@
 """`RabbitPublisher`: messages to RabbitMQ, each confirmed by the broker before it counts as sent.
 
-A message is persistent and mandatory: where no queue would get it, `Unroutable` says so; one that
-AMQP cannot carry or the broker is not set to take is `Unfit`, and holds up no other. A call
-that failed half-way may have reached the broker; publish again under the same `message_id`, and a
-receiver that remembers ids drops the second one. That is at least once on the wire.
+A message is persistent and mandatory. One that no queue would get is reported as `Unroutable`, one
+that AMQP cannot carry or the broker is configured to refuse as `Unfit`; neither blocks the others.
+A call that failed half-way may have reached the broker: publish again under the same `message_id`,
+and a receiver that remembers ids drops the second one. That is at least once.
 
 ```
-closed ──first publish──▶ connected ──connection lost──▶ closed (the next publish connects anew)
+closed ──first publish──▶ connected ──connection lost──▶ closed (the next publish reconnects)
 ```
 """
 
@@ -18,79 +18,33 @@ import struct
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Self
+from typing import Self
 
 import aio_pika
 import aiormq
 from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractExchange
-from aio_pika.exceptions import AMQPError, DeliveryError
+from aio_pika.exceptions import DeliveryError
 
-from postroad.bridge.errors import (
-    BridgeError,
-    BrokerRefused,
-    BrokerUnavailable,
-    Unfit,
-    Unroutable,
-)
-from postroad.bridge.rabbit_limits import unfit
+from postroad.bridge.errors import BridgeError, BrokerRefused, BrokerUnavailable, Unfit, Unroutable
+from postroad.bridge.rabbit import broker_failures, close_broker, connect_broker, reason_of
+from postroad.bridge.rabbit_mapping import unfit
 from postroad.bus.reconnect import Backoff
 
-__all__ = ["Outgoing", "RabbitPublisher", "broker_failures", "connect_broker"]
+__all__ = ["Outgoing", "RabbitPublisher"]
 
-CONNECT_TIMEOUT_SECONDS = 10.0
 CONFIRM_TIMEOUT_DEFAULT = timedelta(seconds=30)
 CHANNELS_DEFAULT = 1
-# Before the first publishes are confirmed so many others are on their way.
+# Messages that may be published before the first of them is confirmed.
 WINDOW_DEFAULT = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A message and where it goes."""
+    """A message with its routing key and exchange."""
 
     message: aio_pika.Message
     routing_key: str
     exchange: str = ""
-
-
-async def connect_broker(url: str, name: str = "postroad") -> AbstractConnection:
-    """Connect to a broker; `amqps://…?cafile=…` for TLS. Raises BrokerUnavailable."""
-    with broker_failures():
-        return await aio_pika.connect(
-            url, timeout=CONNECT_TIMEOUT_SECONDS, client_properties={"connection_name": name}
-        )
-
-
-@contextlib.contextmanager
-def broker_failures() -> Any:
-    """Turn the driver's errors into the room's."""
-    try:
-        yield
-    except (
-        aiormq.exceptions.ChannelAccessRefused,
-        aiormq.exceptions.ChannelPreconditionFailed,
-        aiormq.exceptions.ChannelNotFoundEntity,
-        aiormq.exceptions.AuthenticationError,
-        aiormq.exceptions.ProbableAuthenticationError,
-    ) as failure:
-        raise BrokerRefused(
-            f"RabbitMQ refuses: {_reason(failure)}",
-            hint="check the user's rights, and that queues and exchanges are of the kind asked for",
-        ) from failure
-    except (AMQPError, OSError, TimeoutError, RuntimeError, asyncio.CancelledError) as failure:
-        # When a connection breaks the driver cancels those who wait on its channels, and answers
-        # those who come later with a RuntimeError.
-        task = asyncio.current_task()
-        if isinstance(failure, asyncio.CancelledError) and (task is None or task.cancelling()):
-            raise
-        raise BrokerUnavailable(
-            f"RabbitMQ cannot be reached: {_reason(failure)}",
-            hint="check that it runs and that the URL names it",
-        ) from failure
-
-
-def _reason(failure: BaseException) -> str:
-    return (str(failure).strip() or type(failure).__name__).splitlines()[0]
 
 
 class RabbitPublisher:
@@ -125,8 +79,7 @@ class RabbitPublisher:
         connection, self._connection = self._connection, None
         self._free = asyncio.Queue()
         if connection is not None:
-            with contextlib.suppress(AMQPError, OSError, TimeoutError, RuntimeError):
-                await asyncio.wait_for(connection.close(), CONNECT_TIMEOUT_SECONDS)
+            await close_broker(connection)
 
     async def publish(
         self,
@@ -138,7 +91,7 @@ class RabbitPublisher:
     ) -> None:
         """Publish one message and wait for the broker's confirm.
 
-        While the broker is away, tries again for as long as `patience`. Raises Unroutable,
+        While the broker is away, retries for as long as `patience`. Raises Unroutable, Unfit,
         BrokerRefused, BrokerUnavailable.
         """
         deadline = asyncio.get_running_loop().time() + patience.total_seconds()
@@ -157,7 +110,7 @@ class RabbitPublisher:
                 return
 
     async def publish_many(self, outgoing: Sequence[Outgoing]) -> list[BridgeError | None]:
-        """Publish in order and wait for all confirms; tell for each what was wrong with it.
+        """Publish in order and wait for all confirms; return for each its error or None.
 
         Raises BrokerUnavailable when some of them may not have reached the broker.
         """
@@ -170,7 +123,7 @@ class RabbitPublisher:
         try:
             async with self._channel() as channel:
                 with broker_failures():
-                    # Without asking the broker whether they exist: publishing tells.
+                    # Not checked at the broker: publishing fails if one does not exist.
                     exchanges = {
                         name: await channel.get_exchange(name, ensure=False)
                         for name in {each.exchange for each in part}
@@ -182,8 +135,8 @@ class RabbitPublisher:
         except BrokerRefused as refusal:
             if not isinstance(refusal.__cause__, aiormq.exceptions.ChannelPreconditionFailed):
                 raise
-            # One of them is too long for this broker, which shut the channel and does not say
-            # which. The others go again in parts, in order and under the same ids.
+            # One of them is too long for this broker, which closed the channel without naming it.
+            # The others are published again in parts, in order and under the same ids.
             if len(part) == 1:
                 return [Unfit(str(refusal), hint="see the broker's max_message_size")]
             half = len(part) // 2
@@ -201,7 +154,7 @@ class RabbitPublisher:
                     channel = await self._open_channel()
             yield channel
         except BaseException:
-            # What is on its way on that channel is not known any more: begin with a new connection.
+            # It is unknown what reached the broker on that channel: start with a new connection.
             await self.close()
             raise
         free.put_nowait(channel)
@@ -235,6 +188,6 @@ async def _publish(exchange: AbstractExchange, outgoing: Outgoing) -> BridgeErro
             hint="bind a queue, then send it again with: postroad bus redrive",
         )
     except (TypeError, ValueError, struct.error) as wrong:
-        # The driver could not write it down; nothing of it has left.
-        return Unfit(f"AMQP cannot carry the message: {_reason(wrong)}")
+        # The driver could not encode it; nothing was sent.
+        return Unfit(f"AMQP cannot carry the message: {reason_of(wrong)}")
     return None

@@ -1,14 +1,16 @@
-"""`ShardedQueue`: posts to one logical queue that lies in several databases.
+"""`ShardedQueue`: posts to one logical queue that is spread over several databases.
 
-A message goes to the shard of its group (consistent hashing), so that its group keeps its order;
-one without a group goes anywhere. A shard that does not answer fails the posts of its groups;
-others are not concerned. While shards come and go some groups move: what was posted before the
-move may then be worked on beside what comes after it.
+A message goes to the shard of its group, so that the group keeps its order; one without a group
+goes to any shard. Posts to a shard that is away fail; other shards are not affected. When a shard
+is added or drained some groups move: messages posted before and after the move may then be
+processed at the same time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import bisect
+import hashlib
 import random
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -17,23 +19,53 @@ from typing import Any, Self
 from psycopg_pool import AsyncConnectionPool
 
 from postroad.bridge.addresses import Addresses
+from postroad.bridge.calls import call
 from postroad.bridge.errors import NoShard
-from postroad.bridge.hash_ring import HashRing
 from postroad.bridge.shards import Shard, load_shards
 from postroad.bus import AsyncBus
 from postroad.bus.hstore import Hstore
 from postroad.bus.notifier import AsyncNotifier
 from postroad.postgres.connections import open_async_pool
 
-__all__ = ["ShardedQueue"]
+__all__ = ["HashRing", "ShardedQueue"]
 
 REFRESH_DEFAULT = timedelta(seconds=1)
-# A shard may close between the look at the list and the post, but not again and again.
+# A shard may be drained between reading the list and posting, but not repeatedly.
 TRIES = 5
+POINTS_PER_WEIGHT = 160
+
+
+class HashRing:
+    """Consistent hashing: which shard a key belongs to.
+
+    Each shard has points on a circle, in proportion to its weight; a key belongs to the shard of
+    the next point. A new shard takes keys from all others in proportion, a removed one gives its
+    keys to all others, and every other key stays where it was.
+    """
+
+    def __init__(self, weights: Mapping[str, int]) -> None:
+        points = sorted(
+            (_place(f"{name}/{number}"), name)
+            for name, weight in weights.items()
+            for number in range(POINTS_PER_WEIGHT * weight)
+        )
+        self._places = [place for place, _ in points]
+        self._names = [name for _, name in points]
+
+    def __bool__(self) -> bool:
+        return bool(self._names)
+
+    def find(self, key: str) -> str:
+        """Return the shard of a key; the ring must not be empty."""
+        return self._names[bisect.bisect_right(self._places, _place(key)) % len(self._names)]
+
+
+def _place(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
 
 
 class ShardedQueue:
-    """A logical queue as its posters see it; an async context manager."""
+    """A logical queue to post to; an async context manager."""
 
     def __init__(
         self, addresses: Addresses, logical: str, refresh: timedelta = REFRESH_DEFAULT
@@ -64,7 +96,7 @@ class ShardedQueue:
         self._pools, self._notifiers = {}, {}
 
     def shard_of(self, key: str) -> str:
-        """Tell the shard of a group. Raises NoShard."""
+        """Return the shard of a group. Raises NoShard."""
         if not self._ring:
             raise NoShard(
                 f"no shard of {self.logical} takes posts",
@@ -104,14 +136,13 @@ class ShardedQueue:
                 chosen = [headers[place] for place in places] if headers else None
                 return await bus.post_many(self.logical, [data[place] for place in places], chosen)
 
-            # The key of the first leads to the shard of all of them, unless the list changes
-            # meanwhile: then all of them follow the first, and no message is lost.
+            # If the list changes meanwhile, all of them go to the shard of the first key.
             for place, iid in zip(places, await self._enter(keys[places[0]], several), strict=True):
                 iids[place] = iid
         return iids
 
     async def refresh(self) -> None:
-        """Read the list of shards anew."""
+        """Read the list of shards."""
         async with self._refreshing:
             shards = await load_shards(self._addresses, self.logical)
             self._shards = {shard.name: shard for shard in shards if shard.state == "active"}
@@ -128,13 +159,12 @@ class ShardedQueue:
             shard = self._shards[self.shard_of(key)]
             pool = await self._pool(shard)
             async with pool.connection() as connection, connection.transaction():
-                cursor = await connection.execute("select bridge.enter(%s)", (self.logical,))
-                row = await cursor.fetchone()
-                answer = await post(AsyncBus(connection)) if row and row[0] else None
+                is_open = await call(connection, "enter", self.logical)
+                answer = await post(AsyncBus(connection)) if is_open else None
             if answer is not None:
                 self._notifiers[shard.database].announce(self.logical)
                 return answer
-            # Closed since we looked at the list: look again.
+            # Drained since the list was read.
             await self.refresh()
         raise NoShard(
             f"the shard of {key!r} of {self.logical} takes no posts",

@@ -1,6 +1,6 @@
-"""`ShardedWorker`: works on a logical queue wherever it lies.
+"""`ShardedWorker`: consumes a logical queue from all of its databases.
 
-One worker per shard that is active or draining. The list is looked at once a second: a shard that
+One worker runs per shard that is active or draining. The list is read once a second: a shard that
 is added gets its worker, one that is drained loses it. A draining shard that is empty becomes
 drained.
 """
@@ -47,18 +47,18 @@ class ShardedWorker(Service):
 
     @property
     def shards(self) -> list[str]:
-        """The databases that are worked on at present."""
+        """The databases that have a worker at present."""
         return sorted(self._workers)
 
     async def run(self) -> None:
-        """Work on all shards until stopped."""
+        """Run the workers until stopped."""
         try:
             while not self.stopping.is_set():
                 try:
                     await settle_shards(self._addresses, self.logical)
                     await self._reconcile()
                 except (*SURVIVABLE, BridgeError) as failure:
-                    # What is known goes on working; the list is read again later.
+                    # The running workers go on; the list is read again later.
                     logger.warning("shards_not_read", extra={"reason": str(failure).strip()})
                 self.announce_ready()
                 await self.pause(self._look_seconds)
@@ -82,6 +82,6 @@ class ShardedWorker(Service):
         worker = self._workers.pop(database)
         try:
             await worker.stop()
-        except Exception:  # noqa: BLE001 - it has logged why; the next look starts another
+        except Exception:  # noqa: BLE001 - the worker has logged it; a new one is started
             logger.warning("shard_worker_failed", extra={"database": database})
         self.signals.emit("left", database)

@@ -10,9 +10,9 @@ import psycopg
 from psycopg.rows import dict_row
 
 from postroad.bridge.addresses import Addresses
-from postroad.bridge.ends import speaking
+from postroad.bridge.calls import transact
 from postroad.bridge.errors import BridgeError
-from postroad.bridge.register import Bridge, find, load
+from postroad.bridge.registry import Bridge, find, load
 from postroad.bridge.shards import ShardStatus, shard_statuses
 from postroad.postgres.errors import DatabaseError
 
@@ -90,7 +90,7 @@ async def status(addresses: Addresses, name: str | None = None) -> list[BridgeSt
 
 
 async def _rows(dsn: str) -> dict[str, dict[str, Any]]:
-    async with speaking(dsn) as connection:
+    async with transact(dsn) as connection:
         cursor = connection.cursor(row_factory=dict_row)
         await cursor.execute("select * from bridge.status")
         return {row["name"]: row for row in await cursor.fetchall()}

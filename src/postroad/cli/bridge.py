@@ -15,8 +15,8 @@ from prometheus_client import CollectorRegistry, start_http_server
 from postroad.bridge import operations
 from postroad.bridge import status as facts
 from postroad.bridge.addresses import Addresses
-from postroad.bridge.house import BridgeHouse
 from postroad.bridge.metrics import register_metrics
+from postroad.bridge.supervisor import BridgeSupervisor
 from postroad.cli.bridge_shards import shards
 from postroad.cli.context import Application, pass_application
 from postroad.cli.output import dry_run_option, json_option, print_json, print_table
@@ -289,7 +289,7 @@ async def _run(
     seconds: float | None,
     metrics_port: int | None,
 ) -> None:
-    house = BridgeHouse(addresses, settings, only=names)
+    house = BridgeSupervisor(addresses, settings, only=names)
     if metrics_port is not None:
         registry = CollectorRegistry()
         register_metrics(registry, lambda: house.statuses)

@@ -90,7 +90,7 @@ PARTS: tuple[Part, ...] = (
         "bridges",
         "postroad.cli.parts_bridge:bridges",
         "run the bridges",
-        needs="postroad.bridge.house",
+        needs="postroad.bridge.supervisor",
     ),
     Part(
         "exchange",
@@ -128,7 +128,7 @@ PARTS: tuple[Part, ...] = (
         "sample-branch",
         "postroad.cli.sample_branch:branch",
         "gets large orders",
-        needs="postroad.bridge.house",
+        needs="postroad.bridge.supervisor",
         is_sample=True,
     ),
     Part(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from postroad.bridge.addresses import Addresses
-from postroad.bridge.house import BridgeHouse
+from postroad.bridge.supervisor import BridgeSupervisor
 from postroad.cli.parts import PartContext
 from postroad.service import Service
 
@@ -13,4 +13,4 @@ __all__ = ["bridges"]
 def bridges(context: PartContext) -> Service:
     """Make the service that runs every bridge of this database."""
     settings = context.application.settings.bridge
-    return BridgeHouse(Addresses.of(context.dsn, settings), settings)
+    return BridgeSupervisor(Addresses.of(context.dsn, settings), settings)

@@ -9,7 +9,7 @@ import logging
 
 from postroad.bridge import operations
 from postroad.bridge.addresses import Addresses
-from postroad.bridge.ends import speaking
+from postroad.bridge.calls import call, transact
 from postroad.bridge.errors import BridgeExists
 from postroad.bus import AsyncBus
 from postroad.bus.errors import QueueNotFound
@@ -62,8 +62,8 @@ class SampleBranch(Service):
                 await self.pause(PAUSE_SECONDS)
             except BridgeExists:
                 # The data folder was moved, and the branch's address with it. Both ends stay.
-                async with speaking(self._addresses.home) as connection:
-                    await connection.execute("select bridge.unregister(%s)", (BRIDGE,))
+                async with transact(self._addresses.home) as connection:
+                    await call(connection, "unregister", BRIDGE)
             except PostroadError as refused:
                 # A sample: the house does without it, such as where the address holds a password.
                 logger.info("sample_bridge_refused", extra={"reason": str(refused)})

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import click
 import pytest
 
-from postroad.bridge import Addresses, BridgeHouse, DatabaseBridge
+from postroad.bridge import Addresses, BridgeSupervisor, DatabaseBridge
 from postroad.bridge.metrics import register_metrics
 from postroad.cli.bridge import bridge as group
 from postroad.cli.main import main
@@ -177,7 +177,7 @@ async def test_a_growing_lag_raises_an_alert_and_the_all_clear(one_version: Data
     # Nobody carries: the target is where nothing listens.
     away = Addresses(a, {"there": f"{b} port=1"})
     run(a, "select bridge.register('out', 'database', 'home', 'there', 'orders', 'orders')")
-    house = BridgeHouse(
+    house = BridgeSupervisor(
         away,
         settings,
         look=timedelta(milliseconds=100),

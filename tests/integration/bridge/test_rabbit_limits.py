@@ -139,7 +139,7 @@ async def test_what_cannot_be_kept_is_refused_and_the_rest_goes_on(
     kept = run(b, "select message_id, body, error from bridge.refused order by id")
     assert [bytes(body) for _, body, _ in kept] == [message.body for message in BAD]
     assert [message_id for message_id, _, _ in kept][3] == "id␀ 4"
-    assert "zero character" in kept[0][2]
+    assert "NUL character" in kept[0][2]
     assert run(b, "select problem, refused from bridge.status") == [(None, len(BAD))]
 
 

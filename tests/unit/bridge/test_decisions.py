@@ -8,9 +8,9 @@ import pytest
 
 from postroad.bridge.addresses import Addresses
 from postroad.bridge.errors import AddressUnknown, SecretInAddress
-from postroad.bridge.hash_ring import HashRing
-from postroad.bridge.lag import LagWatch
 from postroad.bridge.rabbit_mapping import routing_key
+from postroad.bridge.sharded_queue import HashRing
+from postroad.bridge.supervisor import LagWatch
 
 KEYS = [f"key {number}" for number in range(4_000)]
 
@@ -31,21 +31,21 @@ def test_a_weight_is_a_share() -> None:
 
 def test_a_lag_is_an_alert_when_it_is_old_and_grows_and_clear_when_it_is_young() -> None:
     watch = LagWatch(timedelta(seconds=60), window_seconds=30)
-    assert watch.look(0, 1000, timedelta(seconds=90)) is None  # nobody knows yet whether it grows
-    assert watch.look(5, 900, timedelta(seconds=95)) is None  # it shrinks
-    assert watch.look(10, 2000, timedelta(seconds=99)) is True
-    assert watch.look(15, 3000, timedelta(seconds=99)) is None  # told already
-    assert watch.look(20, 100, timedelta(seconds=40)) is None  # not yet well
-    assert watch.look(25, 50, timedelta(seconds=20)) is False
-    assert watch.look(30, 60, timedelta(seconds=50)) is None  # young
+    assert watch.check(0, 1000, timedelta(seconds=90)) is None  # nobody knows yet whether it grows
+    assert watch.check(5, 900, timedelta(seconds=95)) is None  # it shrinks
+    assert watch.check(10, 2000, timedelta(seconds=99)) is True
+    assert watch.check(15, 3000, timedelta(seconds=99)) is None  # told already
+    assert watch.check(20, 100, timedelta(seconds=40)) is None  # not yet well
+    assert watch.check(25, 50, timedelta(seconds=20)) is False
+    assert watch.check(30, 60, timedelta(seconds=50)) is None  # young
 
 
 def test_without_an_age_the_time_since_there_was_no_lag_counts() -> None:
     watch = LagWatch(timedelta(seconds=60))
-    assert watch.look(0, 0, None) is None
-    assert watch.look(10, 5, None) is None
-    assert watch.look(80, 9, None) is True
-    assert watch.look(90, 0, None) is False
+    assert watch.check(0, 0, None) is None
+    assert watch.check(10, 5, None) is None
+    assert watch.check(80, 9, None) is True
+    assert watch.check(90, 0, None) is False
 
 
 def test_names_and_addresses_are_told_apart() -> None:

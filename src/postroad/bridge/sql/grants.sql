@@ -1,5 +1,5 @@
--- Nothing here is for everybody: a bridge connects as the owner of the schema, or as a role that the owner grants
--- usage on the schema and execute on its functions.
+-- No function is executable by public: a bridge connects as the owner of the schema, or as a role with usage on the schema and
+-- execute on its functions.
 do $grants$
 declare
   v_function regprocedure;

@@ -1,6 +1,4 @@
--- The register of this house's bridges.
-
--- Notes a bridge; the same again changes nothing.  Errors: MR002 another bridge has that name.
+-- Registers a bridge; idempotent.  Errors: MR002 another bridge has that name.
 create or replace function bridge.register(
   p_name text, p_kind text, p_source text, p_target text, p_queue text, p_queue_at_target text,
   p_selector text default null, p_options jsonb default '{}')

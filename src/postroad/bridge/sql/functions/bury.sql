@@ -1,5 +1,5 @@
--- Writes messages of the batch just taken, which the other end refuses for ever, into the dmq of their consumer, in the
--- transaction that took them.  They keep their iids; mbus.redrive sends them again.
+-- Writes messages of the batch just taken that the other end refuses permanently to the dead message queue of their consumer, in
+-- the transaction that took them.  They keep their iids; mbus.redrive sends them again.
 -- p_places: which of the batch, from 1; the arrays are those that bridge.take gave.
 create or replace function bridge.bury(
   p_outlet text, p_places integer[], p_errors text[],
@@ -20,7 +20,7 @@ begin
     v_parcel := null;
     v_parcel.added := bridge._enqueued(p_headers[v_place]::hstore);
     v_parcel.expires := p_expires[v_place];
-    -- As they were before they were to leave: own constants are added anew at the next delivery.
+    -- Without the headers that bridge.take added.
     v_parcel.headers := p_headers[v_place]::hstore - '{source_iid,seenby_nodes}'::text[];
     v_parcel.properties := p_properties[v_place]::hstore;
     case v_queue.payload
@@ -35,7 +35,7 @@ begin
   return coalesce(cardinality(p_places), 0);
 end $$;
 
--- When a message was first posted, as far as its header tells: whoever posts may have written something else there.
+-- When a message was first posted, if its header holds a time: a client may have written something else there.
 create or replace function bridge._enqueued(p_headers hstore) returns timestamptz
 language plpgsql stable set search_path from current as $$
 begin

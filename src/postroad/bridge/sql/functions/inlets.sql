@@ -1,6 +1,4 @@
--- Where messages arrive.
-
--- Opens an inlet into a queue.  A queue that is not there is made if its payload is given.  Repeatable.
+-- Opens an inlet into a queue.  A queue that does not exist is created if its payload is given.  Repeatable.
 -- Errors: MB001, MR002 another one, MR004 the queue carries another payload.
 create or replace function bridge.open_inlet(p_name text, p_source text, p_queue text, p_payload text default null)
 returns void
@@ -47,7 +45,7 @@ language sql stable security definer set search_path from current as $$
   where a.inlet_id = (bridge._inlet(p_inlet, p_source)).id and a.position is not null order by a.id desc limit 1
 $$;
 
--- How many messages wait at the broker; forgets what arrived long ago, the last position excepted.
+-- Records how many messages wait at the broker; deletes old batches, except the last position.
 create or replace function bridge.note_waiting(p_inlet text, p_source text, p_waiting bigint, p_keep interval default '1 hour')
 returns void
 language plpgsql security definer set search_path from current as $$

@@ -1,5 +1,3 @@
--- Where messages leave.
-
 -- Opens an outlet: the queue gets a consumer that takes what passes the selector from now on.  With p_consumer that consumer,
 -- which must exist, is emptied instead.  Repeatable.  Errors: MB001, MB002, MB008 selector, MR002.
 create or replace function bridge.open_outlet(
@@ -18,7 +16,7 @@ begin
       raise exception 'an outlet "%" exists already and is another one', p_name
         using errcode = 'MR002', hint = 'Choose another name, or remove it with postroad bridge remove.';
     end if;
-    -- The target is told to people only: its address may change while it stays the same database.
+    -- The target is only shown: its address may change while it stays the same database.
     update bridge.outlet o set target = p_target where o.id = v_outlet.id and o.target <> p_target;
     return v_consumer;
   end if;
@@ -32,7 +30,7 @@ begin
   return v_consumer;
 end $$;
 
--- Closes an outlet.  Its consumer goes, with what it has not sent, unless it was there before.
+-- Closes an outlet.  Drops its consumer with the messages that it has not sent, unless the consumer existed before.
 create or replace function bridge.close_outlet(p_name text) returns boolean
 language plpgsql security definer set search_path from current as $$
 declare
@@ -56,7 +54,7 @@ begin
   if p_state not in ('running', 'paused', 'draining', 'drained') then
     raise exception 'unknown state: "%"', p_state using errcode = 'MR003', hint = 'Use running, paused, draining or drained.';
   end if;
-  -- Only what drains can be drained: whoever resumed or paused it meanwhile has the last word.
+  -- Only a draining bridge becomes drained: an operator may have resumed or paused it meanwhile.
   update bridge.outlet o set state = p_state
   where o.name = p_name and o.state <> p_state and (p_state <> 'drained' or o.state = 'draining');
   if not found then
@@ -74,7 +72,7 @@ language sql stable security definer set search_path from current as $$
     (bridge._outlet(p_name)).state)
 $$;
 
--- What keeps a bridge from working, null when it works again.  Written when it changes, not each time.
+-- Records what keeps a bridge from working, null when it works again.  Written only when it changes.
 create or replace function bridge.note_problem(p_name text, p_problem text) returns void
 language sql security definer set search_path from current as $$
   update bridge.outlet o set problem = left(p_problem, 1000), problem_at = case when p_problem is not null then bridge.now() end
@@ -83,14 +81,14 @@ language sql security definer set search_path from current as $$
   where i.name = p_name and i.source like 'rabbitmq:%' and i.problem is distinct from left(p_problem, 1000);
 $$;
 
--- The right to empty an outlet with one session: held until that session ends, so whoever gets it knows that all
--- transactions of the former holder are over.  False while another process has it.
+-- Locks a connection of a bridge until the session ends: no transaction of an earlier holder is open then.  False while another
+-- process has it.
 create or replace function bridge.hold(p_name text, p_hand integer) returns boolean
 language sql security definer set search_path from current as $$
   select pg_try_advisory_lock(hashtext('bridge.hold'), hashtext(p_name || ' ' || p_hand))
 $$;
 
--- Whether some process runs a bridge: it holds the lock of its first hand.
+-- Whether a process runs a bridge: it holds the lock of its first connection.
 create or replace function bridge._is_held(p_name text) returns boolean
 language sql stable set search_path from current as $$
   select exists (
@@ -101,7 +99,7 @@ language sql stable set search_path from current as $$
       and l.objid = (hashtext(p_name || ' 0')::bigint & 4294967295)::oid)
 $$;
 
--- How this database is called among others.
+-- The name of this database and of its node.
 create or replace function bridge.hello() returns table (database text, node text)
 language sql stable security definer set search_path from current as $$
   select current_database()::text, n.name from mbus.node n where n.is_only

@@ -1,6 +1,6 @@
 -- Posts a batch that has arrived, each message once: what is in the ledger already is dropped.  In the caller's transaction:
 -- ledger and messages are there together or not at all.  The same call again changes nothing.
--- p_ids: what each message was called when it was first posted, or the id its sender gave it; null has no memory.
+-- p_ids: the first iid of each message, or the id that its sender gave it; null is not recorded.
 -- p_batch is null for a broker, which has no batches; p_position is the offset of a stream up to which this goes.
 -- refused, errors: the places of messages that the queue does not take, and why.  Errors: MR001, MB001.
 create or replace function bridge.receive(
@@ -17,7 +17,7 @@ declare
 begin
   posted := 0; dropped := 0; refused := '{}'; errors := '{}';
   if v_count = 0 then
-    -- Nothing of it can be posted, and yet a stream is read up to there.
+    -- Nothing can be posted, but the stream has been read up to there.
     if p_position is not null then
       insert into bridge.arrived (inlet_id, arrived_at, position) values (v_inlet.id, bridge.now(), p_position);
     end if;
@@ -50,7 +50,7 @@ begin
   return next;
 end $$;
 
--- A broker does not know where a message has been, as bridge.take does: one that comes home ends here.
+-- Drops messages of a broker that were posted here before; bridge.take does that for messages of a database.
 create or replace function bridge._without_own(p_new boolean[], p_headers text[]) returns boolean[]
 language sql stable set search_path from current as $$
   select array_agg(u.is_new and not coalesce(h.here = any (bridge._journey(u.headers::hstore)), false) order by u.place)

@@ -1,6 +1,6 @@
--- Keeping the ledger short without forgetting what may come again.
+-- Keeps the ledger short without forgetting messages that may come again.
 
--- Batches of an inlet of which this database does not know whether their source has committed them.
+-- At the target: batches of an inlet whose commit at the source is not known here.
 create or replace function bridge.open_batches(p_inlet text, p_source text) returns bigint[]
 language sql stable security definer set search_path from current as $$
   select coalesce(array_agg(distinct l.batch), '{}') from bridge.ledger l
@@ -15,7 +15,7 @@ language sql stable security definer set search_path from current as $$
 $$;
 
 -- At the target: the source has committed p_committed, and p_lost have been rolled back there and will come again.
--- Merges what is settled, forgets what is older than p_keep and settled.  Returns how many rows the inlet's ledger has.
+-- Merges settled rows and deletes those older than p_keep.  Returns how many rows the inlet's ledger has.
 create or replace function bridge.settle(
   p_inlet text, p_source text, p_committed bigint[], p_lost bigint[], p_keep interval default '1 day')
 returns bigint
@@ -24,22 +24,14 @@ declare
   v_inlet constant bridge.inlet := bridge._inlet(p_inlet, p_source);
 begin
   update bridge.ledger l set is_pinned = true where l.inlet_id = v_inlet.id and l.batch = any (p_lost);
-  with gone as (
-    delete from bridge.ledger l where l.inlet_id = v_inlet.id and l.batch = any (p_committed) and not l.is_pinned
-    returning l.*),
-  -- By the hour, so that old parts can be forgotten.
-  merged as (
-    select g.origin_id, range_agg(r) as numbers, max(g.seen_at) as seen_at
-    from gone g cross join unnest(g.numbers) r group by g.origin_id, date_trunc('hour', g.seen_at))
-  insert into bridge.ledger (origin_id, first, last, numbers, inlet_id, seen_at)
-  select m.origin_id, lower(m.numbers), upper(m.numbers) - 1, m.numbers, v_inlet.id, m.seen_at from merged m;
+  update bridge.ledger l set batch = null where l.inlet_id = v_inlet.id and l.batch = any (p_committed) and not l.is_pinned;
   delete from bridge.ledger l where l.batch is null and l.seen_at < bridge.now() - p_keep;
   perform bridge._merge(v_inlet.id);
   perform bridge._turn(p_keep);
   return (select count(*) from bridge.ledger l where l.inlet_id = v_inlet.id);
 end $$;
 
--- Settled rows of the same hour become one, as long as it has few ranges: a row is read as a whole.
+-- Merges settled rows of the same hour, so that old ones can be deleted, as long as the result has few ranges: a row is read as a whole.
 create or replace function bridge._merge(p_inlet_id integer) returns void
 language sql set search_path from current as $$
   with crowded as (
@@ -58,7 +50,7 @@ language sql set search_path from current as $$
   select m.origin_id, lower(m.numbers), upper(m.numbers) - 1, m.numbers, p_inlet_id, m.seen_at from merged m
 $$;
 
--- Empties the older table of foreign ids and lets it be the younger one, once per p_keep.
+-- Empties the older table of foreign ids, which becomes the younger one, once per p_keep.
 create or replace function bridge._turn(p_keep interval) returns void
 language plpgsql set search_path from current as $$
 declare
@@ -73,7 +65,7 @@ begin
   perform setval('bridge.turned_at', extract(epoch from bridge.now())::bigint);
 end $$;
 
--- At the source: forget batches that were sent long ago and whose fate the target knows.
+-- At the source: deletes batches that were sent long ago and that the target has settled.
 create or replace function bridge.forget(p_outlet text, p_settled bigint, p_keep interval default '1 hour') returns bigint
 language sql security definer set search_path from current as $$
   with gone as (

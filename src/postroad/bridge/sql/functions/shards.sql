@@ -1,6 +1,4 @@
--- The shards of logical queues.
-
--- Adds a shard, or lets one that was draining have posts again.
+-- Adds a shard, or reactivates one that was draining.
 create or replace function bridge.add_shard(p_logical text, p_name text, p_database text, p_weight integer default 1) returns void
 language plpgsql security definer set search_path from current as $$
 begin
@@ -10,7 +8,7 @@ begin
   perform nextval('bridge.shard_epoch');
 end $$;
 
--- Changes what a shard gets: active, draining (worked, no posts) or drained (nobody looks).  Errors: MR001, MR003.
+-- Sets the state of a shard: active, draining (consumed, no posts) or drained (neither).  Errors: MR001, MR003.
 create or replace function bridge.set_shard_state(p_logical text, p_name text, p_state text) returns void
 language plpgsql security definer set search_path from current as $$
 begin
@@ -38,7 +36,7 @@ create or replace function bridge.enter(p_logical text) returns boolean
 language plpgsql volatile security definer set search_path from current as $$
 begin
   perform pg_advisory_xact_lock_shared(hashtext('bridge.gate'), hashtext(p_logical));
-  -- A statement of its own, so that it sees what whoever held the lock before has committed.
+  -- A statement of its own, so that it sees the commit of the last holder of the lock.
   return coalesce((select g.is_open from bridge.gate g where g.logical = p_logical), false);
 end $$;
 

@@ -1,8 +1,8 @@
 -- Takes a batch from the consumer of an outlet in the caller's transaction, which stays open until the target has
 -- committed it.  Messages that the target has seen before are consumed and left out.
--- p_database and p_node name the target; null where it cannot have sent anything (a broker).
--- Everything comes as text, so that whoever carries it need not understand it.  iids: what the messages are called here;
--- ids: what they were called where they were first posted, which is what bridge.receive asks for.
+-- p_database and p_node name the target; null for a broker.
+-- Everything is text, so that a bridge need not parse it.  iids: the iids of the messages here;
+-- ids: their first iids with the database they were posted in, for bridge.receive.
 -- Errors: MR001, and those of taking.
 create or replace function bridge.take(p_outlet text, p_amount integer, p_database text default null, p_node text default null)
 returns table (batch bigint, messages integer, looped integer, iids text[], ids text[], data text[], headers text[],
@@ -29,7 +29,7 @@ declare
            array_agg(expires) filter (where not is_loop) as expires,
            array_agg(delayed_until) filter (where not is_loop) as delayed
     from taken$query$,
-    -- Only a message with a journey behind it needs the closer look; the others were seen by this database alone.
+    -- Only a message that came over a bridge needs the full check.
     case when p_node is null then 'false'
          else '(t.headers ? ''seenby_nodes'' or t.headers -> ''seenby'' <> $5) and bridge._has_seen(t.headers, $3, $4)' end,
     'consumen_' || v_outlet.queue || '_by_' || v_outlet.consumer);

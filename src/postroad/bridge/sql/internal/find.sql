@@ -1,4 +1,4 @@
--- The rows behind names, or the errors that say they are missing.
+-- Rows by name.  Errors: MR001, MB001.
 
 create or replace function bridge._outlet(p_name text) returns bridge.outlet
 language plpgsql stable set search_path from current as $$
@@ -39,6 +39,6 @@ begin
   return v_payload;
 end $$;
 
--- Advisory locks of this room: (class, key).
+-- The class of the schema's advisory locks.
 create or replace function bridge._lock_class() returns integer
 language sql immutable parallel safe set search_path from current as $$ select hashtext('bridge') $$;

@@ -3,8 +3,8 @@
 -- Where a message has been.  `seenby` names databases, as the bus keeps it; two servers may have databases of the
 -- same name, so the bridge keeps `seenby_nodes` besides: 'database@node' of each database that passed it on.
 
--- The journey that a message has behind it; null for one that begins here.  Headers are written by whoever posts: what no
--- bridge can have written (no list, no iid) is no journey, and must not hold up the messages behind it.
+-- The databases that passed a message on; null for one that was posted here.  Clients may write these headers: a value that no
+-- bridge can have written (not a list, not an iid) is ignored, so that it does not block the messages behind it.
 create or replace function bridge._journey(p_headers hstore) returns text[]
 language sql immutable parallel safe
 return case when p_headers -> 'source_iid' ~ '^[^.@]{1,63}\.[0-9]{1,18}@[a-z0-9]{1,12}$'
@@ -12,7 +12,7 @@ return case when p_headers -> 'source_iid' ~ '^[^.@]{1,63}\.[0-9]{1,18}@[a-z0-9]
     then (p_headers -> 'seenby_nodes')::text[] end;
 
 -- The headers of a message on its way out: who passed it on, and what it was called when it was first posted.
--- What was true only here stays here: waiting for other messages is over, attempts start anew.
+-- Without headers that only apply here: dependencies on other messages, and the number of attempts.
 create or replace function bridge._outgoing(p_headers hstore, p_iid text, p_here text) returns hstore
 language sql immutable parallel safe
 return (p_headers - '{destination,attempts,consume_after,consume_after_lost}'::text[])

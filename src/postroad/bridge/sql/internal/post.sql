@@ -1,6 +1,5 @@
--- Posts what has arrived, in order, in the caller's transaction.  What the queue refuses for ever (a header that it does
--- not know, a payload it cannot read) does not hold up the rest: its place and the error are returned.
-
+-- Posts messages in order, in the caller's transaction.  A message that the queue refuses permanently (an unknown header, an
+-- invalid payload) does not block the others: its place and the error are returned.
 create or replace function bridge._post(
   p_queue text, p_payload text, p_data text[], p_headers text[], p_properties text[],
   p_expires timestamptz[], p_delayed timestamptz[], out places integer[], out errors text[])
@@ -16,10 +15,11 @@ begin
       using p_data, p_headers, p_properties, v_expires;
       return;
     exception when others then
-      perform bridge._pass_on(sqlstate, sqlerrm);    -- one of them is refused: find out which
+      -- One of them is refused: find out which.
+      perform bridge._pass_on(sqlstate, sqlerrm);
     end;
   end if;
-  -- One by one; with a safety net for each only when one of them is known to be refused.
+  -- One by one; in a subtransaction each only when one of them is refused.
   begin
     perform bridge._post_one(p_queue, p_payload, p_data[p], p_headers[p], p_properties[p], p_expires[p], p_delayed[p])
     from generate_series(1, cardinality(p_data)) p;
@@ -48,8 +48,8 @@ begin
   using p_data, p_headers, p_properties, p_delayed, p_expires;
 end $$;
 
--- Raises an error again unless it is the message's own fault: the bus's refusals of an argument (MB010 to MB013), bad data
--- (22…) and text that is no value of its type.
+-- Raises an error again unless the message caused it: an argument that the bus refuses (MB010 to MB012), bad data (22…) and text
+-- that is no value of its type.
 create or replace function bridge._pass_on(p_state text, p_message text) returns void
 language plpgsql immutable set search_path from current as $$
 begin

@@ -1,12 +1,12 @@
 -- The ledger of what has arrived.
 
--- Which messages of a batch are new, in order of their places, and a note in the ledger of those that are.
+-- Which messages of a batch are new, in order of their places; records those in the ledger.
 -- An iid is looked up by ranges; any other id in the tables of foreign ones; no id at all is always new.
 -- Locks: the origins of the batch in order of their numbers, to the end of the transaction; then foreign ids in order.
 create or replace function bridge._accept(p_inlet bridge.inlet, p_batch bigint, p_ids text[]) returns boolean[]
 language plpgsql set search_path from current as $$
 declare
-  -- Null where the id is no iid.  Those of a database are always some; what a broker brings may be anything.
+  -- Null where the id is no iid.  Ids of a database always are; those of a broker may be anything.
   v_queues  constant text[] := case when p_batch is not null
     then array(select split_part(i, '.', 1) from unnest(p_ids) i)
     else array(select substring(i from '^([^.@]+)\.[0-9]{1,18}@[a-z0-9]{1,12}(?:/.+)?$') from unnest(p_ids) i) end;
@@ -66,7 +66,7 @@ begin
   return v_id;
 end $$;
 
--- The same for ids of others.  Both tables are looked into, the younger one is written to.
+-- The same for other ids.  Both tables are read, the younger one is written.
 create or replace function bridge._accept_foreign(p_queue text, p_ids text[], p_own text[], p_new boolean[]) returns boolean[]
 language plpgsql set search_path from current as $$
 declare
@@ -93,7 +93,7 @@ begin
   return p_new;
 end $$;
 
--- Strikes ids from the ledger that this transaction has noted: their messages were refused and may come again.
+-- Removes ids that this transaction has added to the ledger: their messages were refused and may come again.
 create or replace function bridge._unsee(p_queue text, p_ids text[]) returns void
 language plpgsql set search_path from current as $$
 declare

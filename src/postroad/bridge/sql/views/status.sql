@@ -1,4 +1,4 @@
--- In the family of mbus.status: what waits, for how long, and how fast it goes.
+-- Like mbus.status: how many messages wait, for how long, and the rate.
 create or replace view bridge.status as
 select o.name, 'out' as direction, o.queue, o.consumer, o.target as other_end, o.state,
        s.depth as lag, s.oldest_age as lag_age,

@@ -1,9 +1,9 @@
-r"""Reading what a sender wrote badly, instead of losing the connection over it each time.
+r"""Decoding invalid AMQP values instead of losing the connection over them (docs/decisions/0058).
 
-AMQP says that short texts are UTF-8 and timestamps are seconds, and RabbitMQ passes on whatever a
-sender wrote. The driver gives its connection up over a text that is not UTF-8 or a moment beyond
-the year 9999; the message would come again, and nothing behind it would ever arrive. So the driver
-is taught to read on: bad bytes become `\xff`, a moment that cannot be is none.
+AMQP requires short strings in UTF-8 and timestamps in seconds, and RabbitMQ passes on whatever a
+client sent. The driver closes its connection over a string that is not UTF-8 or a time after the
+year 9999; RabbitMQ would deliver the message again, and nothing behind it would ever arrive. With
+these decoders invalid bytes become `\xff` and an impossible time becomes None.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any
 
 from pamqp import decode
 
-__all__ = ["read_leniently"]
+__all__ = ["tolerate_invalid_values"]
 
 _short_str, _timestamp = decode.short_str, decode.timestamp
 _TIMESTAMP_BYTES = 8
 
 
-def read_leniently() -> None:
-    """Teach the driver of this process; a second call changes nothing."""
+def tolerate_invalid_values() -> None:
+    """Replace the driver's decoders in this process; idempotent."""
     decode.METHODS.update(shortstr=_read_short, timestamp=_read_timestamp, table=_read_table)
     decode.TABLE_MAPPING.update({b"T": _read_timestamp, b"F": _read_table})
 

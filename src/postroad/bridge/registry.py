@@ -1,4 +1,4 @@
-"""The register of bridges, and the service that each of them is."""
+"""The registered bridges, and the service of each of them."""
 
 from __future__ import annotations
 
@@ -10,34 +10,32 @@ from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
 from postroad.bridge.addresses import Addresses, Kind
+from postroad.bridge.calls import call, transact
 from postroad.bridge.database import DatabaseBridge
-from postroad.bridge.ends import speaking
 from postroad.bridge.errors import BridgeNotFound
-from postroad.bridge.pump import PumpSettings
+from postroad.bridge.rabbit import RabbitRoute
 from postroad.bridge.rabbit_in import RabbitIn
 from postroad.bridge.rabbit_out import RabbitOut
-from postroad.bridge.rabbit_topology import RabbitRoute
+from postroad.bridge.service import BridgeService, PumpSettings
 from postroad.settings import BridgeDefinition, BridgeSettings
 
-__all__ = ["Bridge", "Carrier", "carrier", "find", "load", "pump_settings", "register"]
-
-Carrier = DatabaseBridge | RabbitOut | RabbitIn
+__all__ = ["Bridge", "define", "find", "load", "make_service", "pump_settings", "register"]
 
 
 @dataclass(frozen=True, slots=True)
 class Bridge:
-    """A bridge as it is registered (table bridge.bridge).
+    """A registered bridge (table bridge.bridge).
 
     Attributes:
-        name: its name in this house.
+        name: its name in this database.
         kind: database, rabbitmq_out or rabbitmq_in.
         source: name or address of the database or broker that messages come from.
         target: name or address of the one that they go to.
         queue: the queue at the source.
         queue_at_target: the queue at the target; of RabbitMQ as well.
-        selector: which messages cross; None lets all.
+        selector: which messages cross; None selects all.
         options: the route at RabbitMQ.
-        created_at: when it was registered; None when it stands in the settings.
+        created_at: when it was registered; None when it is only in the settings.
     """
 
     name: str
@@ -56,23 +54,19 @@ class Bridge:
         return self.target if self.kind == "rabbitmq_in" else self.source
 
     def is_same(self, other: Bridge) -> bool:
-        """Tell whether two bridges do the same, whatever they are called."""
+        """Check whether two bridges have the same definition under any names."""
         mine, theirs = asdict(self), asdict(other)
         return all(mine[key] == theirs[key] for key in mine if key not in ("name", "created_at"))
 
 
 def define(name: str, definition: BridgeDefinition, addresses: Addresses) -> Bridge:
-    """Make a bridge from what the settings or a command say."""
+    """Make a bridge from a definition in the settings or of a command."""
     kind = addresses.kind(definition.source, definition.target)
     options = {}
     if kind != "database":
-        options = {
-            "exchange": definition.exchange,
-            "exchange_kind": definition.exchange_kind,
-            "routing_key": definition.routing_key,
-            "binding_key": definition.binding_key,
-            "kind": definition.queue_kind,
-        }
+        names = ("exchange", "exchange_kind", "routing_key", "binding_key")
+        options = {option: getattr(definition, option) for option in names}
+        options["kind"] = definition.queue_kind
     return Bridge(
         name,
         kind,
@@ -95,7 +89,7 @@ def pump_settings(settings: BridgeSettings) -> PumpSettings:
     )
 
 
-def carrier(bridge: Bridge, addresses: Addresses, settings: PumpSettings) -> Carrier:
+def make_service(bridge: Bridge, addresses: Addresses, settings: PumpSettings) -> BridgeService:
     """Make the service of a bridge, not started."""
     if bridge.kind == "database":
         return DatabaseBridge(
@@ -108,14 +102,12 @@ def carrier(bridge: Bridge, addresses: Addresses, settings: PumpSettings) -> Car
             settings=settings,
         )
     if bridge.kind == "rabbitmq_out":
-        # With an exchange of its own the queue there may be somebody else's affair.
-        route = RabbitRoute(queue=bridge.queue_at_target, **bridge.options)
         return RabbitOut(
             bridge.name,
             source=addresses.database(bridge.source),
             url=addresses.broker(bridge.target),
             queue=bridge.queue,
-            route=route,
+            route=RabbitRoute(queue=bridge.queue_at_target, **bridge.options),
             selector=bridge.selector,
             settings=settings,
         )
@@ -131,7 +123,7 @@ def carrier(bridge: Bridge, addresses: Addresses, settings: PumpSettings) -> Car
 
 async def load(addresses: Addresses) -> list[Bridge]:
     """List the registered bridges by name."""
-    async with speaking(addresses.home) as connection:
+    async with transact(addresses.home) as connection:
         cursor = connection.cursor(row_factory=class_row(Bridge))
         await cursor.execute(
             "select name, kind, source, target, queue, queue_at_target, selector, options,"
@@ -151,18 +143,8 @@ async def find(addresses: Addresses, name: str) -> Bridge:
 
 
 async def register(addresses: Addresses, bridge: Bridge) -> None:
-    """Note a bridge; the same again changes nothing. Raises BridgeExists."""
-    async with speaking(addresses.home) as connection:
-        await connection.execute(
-            "select bridge.register(%s, %s, %s, %s, %s, %s, %s, %s)",
-            (
-                bridge.name,
-                bridge.kind,
-                bridge.source,
-                bridge.target,
-                bridge.queue,
-                bridge.queue_at_target,
-                bridge.selector,
-                Jsonb(bridge.options),
-            ),
-        )
+    """Register a bridge; idempotent. Raises BridgeExists."""
+    facts = (bridge.kind, bridge.source, bridge.target, bridge.queue, bridge.queue_at_target)
+    options = Jsonb(bridge.options)
+    async with transact(addresses.home) as connection:
+        await call(connection, "register", bridge.name, *facts, bridge.selector, options)
