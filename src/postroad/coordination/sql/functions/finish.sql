@@ -1,4 +1,4 @@
--- The Writer hears from the Coordinator: decisions about single events, and up to where everything is finished.
+-- Handles a message of the Coordinator at the Writer: decisions about single events, and up to where everything is finished.
 -- Repeating it is harmless; states only go forward.  Returns how many events changed.  Raises PC010.
 create or replace function coordination.finish(p_message jsonb) returns integer
 language plpgsql security definer set search_path from current as $$
@@ -11,36 +11,25 @@ declare
 begin
   perform coordination._require('writer');
   perform coordination._lock(2);
-  with decided as (
-    select d.id from jsonb_to_recordset(p_message -> 'decisions') d (id bigint, outcome text) where d.outcome = 'commit'),
-  done as (
-    update coordination."AppEvent" e set "AppEventStatusId" = 9, "FinishedAt" = v_now
-    from decided d
-    where e."Id" = d.id and e."FinishedAt" is null and e."AppEventStatusId" <> 10
-    returning e."Id")
+  with done as (
+    update coordination."AppEvent" e set "AppEventStatusId" = coordination._status('Committed'), "FinishedAt" = v_now
+    from (
+      select d.id, true as is_decided from jsonb_to_recordset(p_message -> 'decisions') d (id bigint, outcome text) where d.outcome = 'commit'
+      union all
+      select f.id::bigint, false from jsonb_array_elements_text(p_message -> 'finished') f (id)) d
+    where e."Id" = d.id and e."FinishedAt" is null and e."AppEventStatusId" <> coordination._status('Canceling')
+      and (d.is_decided or e."Mode" = 'replicate')
+    returning e."Id", d.is_decided)
   insert into coordination.history (event_id, states, at, by)
-  select d."Id", '{Committing,Committed}', v_now, 'writer' from done d;
+  select d."Id", case when d.is_decided then '{Committing,Committed}'::text[] else '{Committed}' end, v_now, 'writer' from done d;
   get diagnostics v_count = row_count;
+  update coordination.acknowledged a set finished_to = (p_message ->> 'finished_to')::bigint
+  where a.finished_to < (p_message ->> 'finished_to')::bigint;
   if p_message ->> 'kind' = 'retry' then
     return (select coalesce(bool_or(coordination._cancel(e."Id", e."Reason")), false)::integer
-      from coordination."AppEvent" e where e."Id" = (p_message ->> 'id')::bigint and e."AppEventStatusId" = 10);
+      from coordination."AppEvent" e where e."Id" = (p_message ->> 'id')::bigint and e."AppEventStatusId" = coordination._status('Canceling'));
   end if;
-  if p_message ? 'finished_to' then
-    update coordination.acknowledged a set finished_to = (p_message ->> 'finished_to')::bigint
-    where a.finished_to < (p_message ->> 'finished_to')::bigint;
-  end if;
-  if p_message ? 'finished' then
-    with done as (
-      update coordination."AppEvent" e set "AppEventStatusId" = 9, "FinishedAt" = v_now
-      from jsonb_array_elements_text(p_message -> 'finished') f (id)
-      where e."Id" = f.id::bigint and e."FinishedAt" is null and e."AppEventStatusId" <> 10 and e."Mode" = 'replicate'
-      returning e."Id")
-    insert into coordination.history (event_id, states, at, by)
-    select d."Id", '{Committed}', v_now, 'writer' from done d;
-    get diagnostics v_other = row_count;
-    v_count := v_count + v_other;
-  end if;
-  -- The last first: what it restores is what those before it left.
+  -- The last first: it restores the state that the earlier ones left.
   for v_cancel in
     select d.id, d.reason from jsonb_to_recordset(p_message -> 'decisions') d (id bigint, outcome text, reason text)
     join coordination."AppEvent" e on e."Id" = d.id
@@ -50,10 +39,10 @@ begin
     v_count := v_count + v_other;
     v_restored := v_restored or v_other > 0;
   end loop;
-  -- A rollback that was refused because of a change that is undone now.
+  -- Rollbacks that were refused because of a change that is undone now.
   for v_cancel in
     select e."Id" as id, e."Reason" as reason from coordination."AppEvent" e
-    where v_restored and e."FinishedAt" is null and e."AppEventStatusId" = 10 order by e."Position" desc
+    where v_restored and e."FinishedAt" is null and e."AppEventStatusId" = coordination._status('Canceling') order by e."Position" desc
   loop
     v_count := v_count + coordination._cancel(v_cancel.id, v_cancel.reason)::integer;
   end loop;

@@ -17,7 +17,7 @@ begin
     select from coordination.reader_event x where x.event_id = p_event and x.reader = r.name and x.state = 'Committed')
   order by r.name limit 1;
   if exists (select from coordination.decision d where d.event_id = p_event and d.outcome = 'commit')
-    or v_event."AppEventStatusId" = 9
+    or v_event."AppEventStatusId" = coordination._status('Committed')
     or v_reader is not null and not exists (select from coordination.decision d where d.event_id = p_event)
   then
     perform coordination._refuse('PC013', format('event %s is committed%s', p_event, coalesce(' at reader ' || v_reader, '')),

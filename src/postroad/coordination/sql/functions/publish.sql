@@ -29,7 +29,7 @@ begin
     published as (
       update coordination."AppEvent" e set
         "IsPublished" = true, "PublishedAt" = v_now, "Position" = p.position, "PayloadCount" = coalesce(p.last_sequence, 0),
-        "AppEventStatusId" = 2,
+        "AppEventStatusId" = coordination._status('Saving'),
         "Entities" = array(select distinct t."Entity" from coordination."AppEventType" t where t."Id" = any (p.type_ids) order by 1)
       from placed p where p."Id" = e."Id"
       returning e."Id", e."Date", e."Position", coordination._describe(e) as described),
@@ -74,7 +74,7 @@ language sql stable set search_path from current as $$
     'type', (select t."Name" from coordination."AppEventType" t where t."Id" = e."AppEventTypeId"),
     'entities', e."Entities", 'date', e."Date", 'published_at', e."PublishedAt",
     'correlation_id', e."CorrelationId", 'cancels', e."Cancels", 'traceparent', e."TraceParent",
-    'rollback', case when e."AppEventStatusId" = 10 then coalesce(e."Reason", 'not restored yet') end)
+    'rollback', case when e."AppEventStatusId" = coordination._status('Canceling') then coalesce(e."Reason", 'not restored yet') end)
 $$;
 
 -- Tells again what has no outcome for too long: the message, or the answer, was lost.  Five hundred each time: first those that

@@ -17,7 +17,7 @@ begin
   end if;
   with near as materialized (
     -- Each event has a payload, cancelled ones aside; so twice the page is enough to look at, and one to know whether there is more.
-    select e.*, case when e."AppEventStatusId" = 11 then 0 else e."PayloadCount" end as size
+    select e.*, case when e."AppEventStatusId" = coordination._status('Canceled') then 0 else e."PayloadCount" end as size
     from coordination."AppEvent" e
     where e."Position" > p_position
     order by e."Position" limit p_limit * 2 + 1),
@@ -44,8 +44,8 @@ begin
         'type', (select t."Name" from coordination."AppEventType" t where t."Id" = c."AppEventTypeId"),
         'entities', c."Entities", 'date', c."Date", 'correlation_id', c."CorrelationId", 'cancels', c."Cancels",
         'traceparent', c."TraceParent",
-        'outcome', case when c."AppEventStatusId" = 11 then 'cancel'
-                        when c."Mode" = 'two-phase' and c."AppEventStatusId" = 9 then 'commit' end)
+        'outcome', case when c."AppEventStatusId" = coordination._status('Canceled') then 'cancel'
+                        when c."Mode" = 'two-phase' and c."AppEventStatusId" = coordination._status('Committed') then 'commit' end)
         order by c."Position") from chosen c), '[]'),
     'payloads', coalesce((select json_agg(r.row order by r."Position", r.sequence) from rows r), '[]'),
     'columns', (select json_object_agg(e.name, e.columns) from coordination.entity e where e.role in ('tracked', 'untracked'))),

@@ -39,7 +39,7 @@ begin
   with come as (
     insert into coordination."WriterEvent" ("Id", "Date", "CorrelationId", "AppEventTypeId", "AppEventStatusId", "Mode", "Position",
       "PayloadCount", "Entities", "Cancels", "Deadline", "ReceivedAt")
-    select e.id, e.date, e.correlation_id, t."Id", 5, e.mode, e.position, e.count, e.entities, e.cancels,
+    select e.id, e.date, e.correlation_id, t."Id", coordination._status('Activated'), e.mode, e.position, e.count, e.entities, e.cancels,
       case when e.mode = 'two-phase' then v_now + p_deadline end, v_now
     from jsonb_to_recordset(p_events) e (id bigint, position bigint, count integer, mode text, type text, entities text[],
       date timestamptz, correlation_id uuid, cancels bigint)
@@ -60,7 +60,7 @@ begin
   join coordination.reader r on r.finished_to >= e.position
   where e.mode = 'replicate' and e.id <> all (coalesce(v_known, '{}'));
   with reported as (
-    update coordination."WriterEvent" w set "RollbackReason" = e.rollback, "AppEventStatusId" = 10, "FinishedAt" = null
+    update coordination."WriterEvent" w set "RollbackReason" = e.rollback, "AppEventStatusId" = coordination._status('Canceling'), "FinishedAt" = null
     from jsonb_to_recordset(p_events) e (id bigint, rollback text)
     where w."Id" = e.id and w."RollbackReason" is distinct from e.rollback
     returning w."Id", e.rollback)
@@ -160,19 +160,19 @@ end $$;
 -- Processed from the last.  Forward only.
 create or replace function coordination._follow_readers(p_events bigint[]) returns void
 language sql volatile set search_path from current as $$
-  update coordination."WriterEvent" e set "AppEventStatusId" = b."Id"
+  update coordination."WriterEvent" e set "AppEventStatusId" = coordination._status(n.state)
   from (
-    select w."Id", min(s.rank) as lowest, max(s.rank) as highest
-    from coordination."WriterEvent" w
-    cross join coordination.reader r
-    left join coordination.reader_event x on x.event_id = w."Id" and x.reader = r.name
-    cross join lateral (
-      select coalesce((select t."Rank" from coordination."AppEventStatus" t where t."Name" = x.state),
-        case when r.finished_to >= w."Position" then 100 else 0 end) as rank) s
-    where w."Id" = any (p_events) and w."FinishedAt" is null
-    group by w."Id") n
-  join coordination."AppEventStatus" b on b."Name" = case when n.lowest >= 80 then 'Processed' when n.lowest >= 60 and n.highest >= 70 then 'Processing'
-    when n.lowest >= 60 then 'Prepared' when n.highest >= 50 then 'Preparing' end
-  join coordination."AppEventStatus" a on a."Rank" < b."Rank"
-  where e."Id" = n."Id" and a."Id" = e."AppEventStatusId"
+    select s."Id", case when min(s.rank) >= coordination._rank('Processed') then 'Processed'
+      when min(s.rank) >= coordination._rank('Prepared') and max(s.rank) >= coordination._rank('Processing') then 'Processing'
+      when min(s.rank) >= coordination._rank('Prepared') then 'Prepared'
+      when max(s.rank) >= coordination._rank('Preparing') then 'Preparing' end as state
+    from (
+      select w."Id", coalesce(coordination._rank(x.state),
+        case when r.finished_to >= w."Position" then coordination._rank('Committed') else 0 end) as rank
+      from coordination."WriterEvent" w
+      cross join coordination.reader r
+      left join coordination.reader_event x on x.event_id = w."Id" and x.reader = r.name
+      where w."Id" = any (p_events) and w."FinishedAt" is null) s
+    group by s."Id") n
+  where e."Id" = n."Id" and coordination._rank(coordination._status_name(e."AppEventStatusId")) < coordination._rank(n.state)
 $$;

@@ -7,6 +7,7 @@ declare
   v_name     text := coordination._require('reader');
   v_finished bigint;
   v_told     jsonb;
+  v_event    coordination.staging;
 begin
   perform from coordination.progress for update;
   v_finished := coordination._finished_to();
@@ -28,8 +29,12 @@ begin
       where s.event_id = (p_message ->> 'id')::bigint;
       update coordination.entity e set applied = null where e.role = 'replica';
     elsif p_message ->> 'kind' = 'skip' then
-      select jsonb_agg(coordination._skip(s)) into v_told from coordination.staging s
-      where s.event_id = (p_message ->> 'id')::bigint and s.parked_at is not null;
+      for v_event in
+        update coordination.staging s set parked_at = null, reason = 'skipped by an operator: ' || coalesce(s.reason, '')
+        where s.event_id = (p_message ->> 'id')::bigint and s.parked_at is not null returning s.*
+      loop
+        v_told := jsonb_build_array(coordination._close(v_event, 'Canceled'));
+      end loop;
     elsif p_message ->> 'kind' = 'snapshot' then
       update coordination.progress p set needs_snapshot = true,
         generation = greatest(p.generation, (p_message ->> 'newest')::integer)

@@ -48,8 +48,8 @@ begin
     'finished_to', coordination._finished_to());
 end $$;
 
--- The short way, for a page of whole events that nobody votes on while nothing else waits: straight from the page
--- into the tables.  False, with nothing changed, when the page is not like that or the tables refuse it.
+-- Applies a page directly, if it has whole events without votes and nothing else waits.  False, with nothing changed, for any other
+-- page, or when the tables refuse it.
 create or replace function coordination._apply_page(p_page jsonb, p_progress coordination.progress) returns boolean
 language plpgsql set search_path from current as $$
 declare
@@ -69,7 +69,7 @@ begin
     with done as (
       insert into coordination."AppEvent" ("Id", "IsPublished", "Date", "CorrelationId", "AppEventTypeId", "AppEventStatusId",
         "Mode", "Position", "PayloadCount", "Entities", "FinishedAt", "Cancels", "Number")
-      select e.id, true, e.date, e.correlation_id, t."Id", 9, e.mode, e.position, e.count, e.entities, v_now, e.cancels,
+      select e.id, true, e.date, e.correlation_id, t."Id", coordination._status('Committed'), e.mode, e.position, e.count, e.entities, v_now, e.cancels,
         nextval('coordination.number')
       from (
         select * from jsonb_to_recordset(p_page -> 'events') e (id bigint, position bigint, count integer, mode text, type text,
@@ -83,21 +83,21 @@ begin
     select d."Id", n.name, '{Preparing,Prepared,Processing,Processed,Committing,Committed}', v_now, 'reader'
     from done d cross join coordination.node n where n.role = 'reader';
   exception when others then
-    if sqlstate in ('40001', '40P01', '55P03', '57014') then raise; end if;
-    -- Which of the events it was is found out one by one.
+    if coordination._is_transient(sqlstate) then raise; end if;
+    -- The staged way finds out which of the events was refused.
     return false;
   end;
   return true;
 end $$;
 
--- The long way: every payload is kept until its event is decided or can be applied.
+-- Stages a page: every payload is stored until its event is decided or can be applied.
 create or replace function coordination._stage_page(p_page jsonb, p_progress coordination.progress) returns void
 language plpgsql set search_path from current as $$
 declare
   v_now    timestamptz := coordination.now();
-  v_reader text := (select n.name from coordination.node n where n.role = 'reader');
+  v_reader text := coordination._require('reader');
 begin
-  -- What a snapshot brought already is passed over.
+  -- Events that a snapshot contained are skipped.
   update coordination.progress p set included = array(
     select i from unnest(p.included) i
     where i not in (select (e ->> 'id')::bigint from jsonb_array_elements(p_page -> 'events') e))
@@ -118,7 +118,7 @@ begin
     select c.event_id, v_reader, '{Preparing}', v_now, 'reader' from come c)
   insert into coordination.waiting (entity, position, event_id)
   select u.entity, c.position, c.event_id from come c cross join lateral unnest(c.entities) u (entity);
-  -- What makes up for a cancelled event may be what a parked one lacks, which was built on it.
+  -- An event that compensates a cancelled one may bring what a parked one lacks.
   update coordination.staging s set parked_at = null, next_try_at = null, attempts = least(s.attempts, p_progress.max_attempts - 1)
   where s.attempts > 0 and exists (select from jsonb_to_recordset(p_page -> 'events') e (cancels bigint) where e.cancels is not null);
   delete from coordination.early_decision d

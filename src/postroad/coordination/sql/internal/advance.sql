@@ -1,10 +1,10 @@
--- Brings staged events on: each event that is the first of all its entities is applied, voted on or dropped.
+-- Advances staged events: each event that is the first of all its entities is applied, voted on or dropped.
 --
 --   staged ──replicate, or decided commit──> applied          (refused: with others, see groups.sql; again; then parked)
 --          ──two-phase──> voted yes ──decision──> applied or dropped
 --                       └ voted no  ──decision──> dropped
 --
--- Returns what is to be told to the Coordinator, one element per event.  At most p_limit events in one transaction.
+-- Returns the reports for the Coordinator, one element per event.  At most p_limit events in one transaction.
 create or replace function coordination._advance(p_limit integer default 1000) returns jsonb
 language plpgsql set search_path from current as $$
 declare
@@ -35,7 +35,7 @@ begin
         and (v_progress.wait = 'entity' or s.position = (select min(a.position) from coordination.staging a))
       order by s.position
     loop
-      -- One before it may have been applied together with it.
+      -- It may have been applied together with an earlier one.
       continue when not exists (select from coordination.staging s where s.event_id = v_event.event_id);
       v_result := coordination._advance_one(v_event, v_progress);
       v_told := v_told || v_result.told;
@@ -48,7 +48,7 @@ begin
   return v_told;
 end $$;
 
--- told: reports of the events that something happened to; moved: how many of them are finished.
+-- told: reports of the events that changed; moved: how many of them are finished.
 create or replace function coordination._advance_one(
   p_event coordination.staging, p_progress coordination.progress, out told jsonb, out moved integer)
 language plpgsql set search_path from current as $$
@@ -59,19 +59,19 @@ begin
   told := '[]';
   moved := 0;
   if p_event.outcome = 'cancel' then
-    told := jsonb_build_array(coordination._close(p_event, 'Canceled', '{Canceling,Canceled}'));
+    told := jsonb_build_array(coordination._close(p_event, 'Canceled'));
     moved := 1;
   elsif p_event.mode = 'replicate' or p_event.outcome = 'commit' then
     if p_event.parked_at is not null or p_event.next_try_at > coordination.now() then return; end if;
     v_reason := coordination._apply_staged(array[p_event.event_id], p_progress.columns);
     if v_reason is null then
-      told := jsonb_build_array(coordination._close_applied(p_event));
+      told := jsonb_build_array(coordination._close(p_event, 'Committed'));
       moved := 1;
       return;
     end if;
     v_group := coordination._apply_with_following(p_event, p_progress);
     if v_group.applied is not null then
-      select jsonb_agg(coordination._close_applied(s) order by s.position), count(*) into told, moved
+      select jsonb_agg(coordination._close(s, 'Committed') order by s.position), count(*) into told, moved
       from coordination.staging s where s.event_id = any (v_group.applied);
     elsif v_group.waits_for is not null then
       told := coordination._postpone(p_event, v_reason, v_group.waits_for);
@@ -79,7 +79,7 @@ begin
       told := jsonb_build_array(coordination._fail(p_event, p_progress, v_reason));
     end if;
   elsif p_event.vote is null then
-    v_reason := coordination._try(p_event, p_progress.columns);
+    v_reason := coordination._apply_staged(array[p_event.event_id], p_progress.columns, true);
     if v_reason is not null or not p_progress.has_checks then
       told := jsonb_build_array(coordination._cast(p_event.event_id, v_reason));
     elsif p_event.reason is distinct from 'waits for checks' then
@@ -89,40 +89,30 @@ begin
   end if;
 end $$;
 
--- Applies staged events in a subtransaction: null, or why the tables refuse them.
-create or replace function coordination._apply_staged(p_events bigint[], p_columns jsonb) returns text
+-- Applies staged events in a subtransaction, and rolls it back if p_is_trial.  Returns null, or why the tables refuse them.
+create or replace function coordination._apply_staged(p_events bigint[], p_columns jsonb, p_is_trial boolean default false) returns text
 language plpgsql set search_path from current as $$
 declare
   v_reason text;
 begin
   perform coordination._apply(null, p_events, p_columns);
+  if p_is_trial then raise exception using errcode = 'PC098', message = 'rolled back'; end if;
   return null;
-exception when others then
-  -- A conflict with somebody else's transaction is nobody's fault: the whole call is tried again.
-  if sqlstate in ('40001', '40P01', '55P03', '57014') then raise; end if;
-  get stacked diagnostics v_reason = message_text;
-  return v_reason;
+exception
+  when sqlstate 'PC098' then return null;
+  when others then
+    -- A conflict with another transaction: the whole call is retried.
+    if coordination._is_transient(sqlstate) then raise; end if;
+    get stacked diagnostics v_reason = message_text;
+    return v_reason;
 end $$;
 
--- Whether the tables would take it: applied, and taken back.  Null, or the reason against it.
-create or replace function coordination._try(p_event coordination.staging, p_columns jsonb) returns text
-language plpgsql set search_path from current as $$
-declare
-  v_reason text;
-begin
-  begin
-    perform coordination._apply(null, array[p_event.event_id], p_columns);
-    raise exception using errcode = 'PC098', message = 'taken back';
-  exception
-    when sqlstate 'PC098' then return null;
-    when others then
-      if sqlstate in ('40001', '40P01', '55P03', '57014') then raise; end if;
-      get stacked diagnostics v_reason = message_text;
-      return v_reason;
-  end;
-end $$;
+-- Whether an error is caused by other transactions or by the server, so that the same call may succeed later.
+create or replace function coordination._is_transient(p_code text) returns boolean
+language sql immutable parallel safe
+return p_code in ('40001', '40P01', '55P03', '57014');
 
--- Writes a vote down.
+-- Stores a vote.
 create or replace function coordination._cast(p_event bigint, p_reason text) returns jsonb
 language plpgsql set search_path from current as $$
 declare
@@ -131,18 +121,18 @@ declare
 begin
   update coordination.staging s set vote = v_vote, reason = p_reason where s.event_id = p_event returning * into v_event;
   insert into coordination.history (event_id, reader, states, by, note)
-  values (p_event, (select n.name from coordination.node n where n.role = 'reader'), '{Processing,Processed}', 'reader', p_reason);
+  values (p_event, coordination._require('reader'), '{Processing,Processed}', 'reader', p_reason);
   return coordination._report(v_event, 'Processed');
 end $$;
 
--- An event leaves the staging for good.
-create or replace function coordination._close(p_event coordination.staging, p_state text, p_states text[]) returns jsonb
+-- Finishes an event: committed, cancelled, or skipped by an operator.  Returns its report.
+create or replace function coordination._close(p_event coordination.staging, p_state text) returns jsonb
 language plpgsql set search_path from current as $$
 begin
   delete from coordination.payload p where p.event_id = p_event.event_id;
   delete from coordination.staging s where s.event_id = p_event.event_id;
   if p_event.staged < p_event.count then
-    -- Cancelled between two of its pages: the others are not wanted, and the Writer may still have them.
+    -- Cancelled between two of its pages: the rest is not pulled.
     update coordination.progress p set position = p_event.position, sequence = 0 where p.position < p_event.position;
   end if;
   insert into coordination."AppEvent" ("Id", "IsPublished", "Date", "CorrelationId", "AppEventTypeId", "AppEventStatusId", "Mode",
@@ -157,32 +147,19 @@ begin
     delete from coordination.unrestored u where u.event_id = p_event.cancels;
   end if;
   insert into coordination.history (event_id, reader, states, by, note)
-  values (p_event.event_id, (select n.name from coordination.node n where n.role = 'reader'), p_states, 'reader',
+  values (p_event.event_id, coordination._require('reader'),
+    case when p_state = 'Committed' and p_event.mode = 'replicate' then '{Processing,Processed,Committing,Committed}'
+      when p_state = 'Committed' then '{Committing,Committed}'
+      when p_event.outcome = 'cancel' then '{Canceling,Canceled}' else '{Canceled}' end::text[], 'reader',
     case when p_state = 'Canceled' and p_event.outcome is distinct from 'cancel' then p_event.reason end);
-  -- Parked at some time, perhaps: a retry takes the tries back, but not the reason.
+  -- It may have been parked: a retry resets the attempts, but not the reason.
   if p_event.reason is not null and p_event.vote is distinct from 'no' then
     perform coordination._clear_alert(coordination._parked_key(p_event.event_id));
   end if;
   return coordination._report(p_event, p_state);
 end $$;
 
--- Drops a parked event that an operator gave up.
-create or replace function coordination._skip(p_event coordination.staging) returns jsonb
-language plpgsql set search_path from current as $$
-begin
-  p_event.reason := 'skipped by an operator: ' || coalesce(p_event.reason, '');
-  p_event.parked_at := null;
-  return coordination._close(p_event, 'Canceled', '{Canceled}');
-end $$;
-
-create or replace function coordination._close_applied(p_event coordination.staging) returns jsonb
-language sql volatile set search_path from current as $$
-  select coordination._close(p_event, 'Committed', case when (p_event).mode = 'replicate'
-    then '{Processing,Processed,Committing,Committed}' else '{Committing,Committed}' end::text[])
-$$;
-
--- It lacks what stands behind an event that is not decided yet, or not here as a whole.  Both end by themselves, so that
--- this is no failed try.
+-- Postpones an event that depends on one that is not decided or not pulled completely yet.  Not a failed attempt: both end without help.
 create or replace function coordination._postpone(
   p_event coordination.staging, p_reason text, p_waits_for bigint) returns jsonb
 language plpgsql set search_path from current as $$
@@ -196,8 +173,8 @@ begin
     then jsonb_build_array(coordination._report(v_event, 'Processing')) else '[]' end;
 end $$;
 
--- The tables refused an event that must be applied: later again, and parked after too many tries.
--- Five seconds at most: the pause is also how long a Reader may stand still after somebody mended its tables.
+-- Handles an event that must be applied and that the tables refuse: retried with backoff, and parked after too many attempts.
+-- Five seconds at most: the backoff also delays the Reader after an operator has repaired its tables.
 create or replace function coordination._fail(
   p_event coordination.staging, p_progress coordination.progress, p_reason text) returns jsonb
 language plpgsql set search_path from current as $$
@@ -210,8 +187,8 @@ begin
   where s.event_id = p_event.event_id returning * into v_event;
   if v_event.parked_at is not null then
     perform coordination._raise_alert(coordination._parked_key(p_event.event_id), 'error',
-      format('event %s is parked at reader %s', p_event.event_id, (select n.name from coordination.node n where n.role = 'reader')),
-      format('%s. What follows for %s waits. Mend it, then: postroad coordination retry %s', p_reason,
+      format('event %s is parked at reader %s', p_event.event_id, coordination._require('reader')),
+      format('%s. Later events of %s wait. Repair it, then: postroad coordination retry %s', p_reason,
         array_to_string(p_event.entities, ', '), p_event.event_id));
   end if;
   return coordination._report(v_event, 'Processing');
@@ -227,15 +204,15 @@ language sql stable set search_path from current as $$
       from (select * from coordination.history h where h.event_id = p_event.event_id order by h.at desc limit 50) h))
 $$;
 
--- Tells the Coordinator: up to where everything is finished, and what there is to say about single events.
+-- Reports to the Coordinator: up to where everything is finished, and the reports of single events.
 create or replace function coordination._tell_progress(p_told jsonb) returns void
 language plpgsql set search_path from current as $$
 begin
   update coordination.progress p set told_at = coordination.now() where not p.needs_snapshot;
-  -- What it knows is void.
+  -- Reports of a Reader that must take a snapshot do not count.
   if not found then return; end if;
   perform mbus.post_co_votes(jsonb_build_object('version', 1, 'kind', 'progress',
-    'reader', (select n.name from coordination.node n where n.role = 'reader'),
+    'reader', coordination._require('reader'),
     'generation', (select p.generation from coordination.progress p),
     'finished_to', coordination._finished_to(), 'at', coordination.now(), 'events', p_told),
     mbus.trace_headers());

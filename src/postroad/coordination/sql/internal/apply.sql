@@ -1,6 +1,6 @@
 -- Applies payloads to the entities' tables: those of a page (p_rows) or those staged for some events.
--- One statement per entity and operation, parents before children; where that meets a constraint, in
--- another order, at last row by row as the Writer did it.
+-- One statement per entity and operation, parents before children; where that violates a constraint, in
+-- another order, and in the end row by row as the Writer did it.
 -- Whatever the tables refuse is raised, and nothing was applied.
 --
 -- An image is the whole row, so after a cancelled event it may contain values of that event until the Writer has restored them.  For these
@@ -13,7 +13,7 @@ begin
     set constraints all immediate;
   exception when integrity_constraint_violation then
     begin
-      -- A row that goes may be referred to until others are written: a reference that cannot be deferred minds.
+      -- A row to delete may be referenced until others are written, by a constraint that cannot be deferred.
       perform coordination._apply_at_once(p_rows, p_events, p_columns, '{write,erase}');
       set constraints all immediate;
     exception when integrity_constraint_violation then
@@ -23,46 +23,48 @@ begin
   end;
 end $$;
 
+-- The payloads of a page, or those staged for some events.  Without a search_path, so that the planner inlines it.
+create or replace function coordination._changes(p_rows jsonb, p_events bigint[])
+returns table (event_position bigint, sequence integer, entity text, operation text, content jsonb, changed text[], is_trial boolean)
+language sql stable as $$
+  select x.p, x.s, x.n, x.o, x.c, x.u, false
+  from jsonb_to_recordset(p_rows) x (p bigint, s integer, n text, o text, c jsonb, u text[])
+  where p_rows is not null
+  union all
+  select s.position, x.sequence, t."Entity", left(t."Operation", 1), x.after::jsonb, x.changed, s.mode = 'two-phase' and s.outcome is null
+  from coordination.payload x
+  join coordination.staging s on s.event_id = x.event_id
+  join coordination."AppEventType" t on t."Id" = x.type_id
+  where p_rows is null and x.event_id = any (p_events)
+$$;
+
 create or replace function coordination._apply_at_once(
   p_rows jsonb, p_events bigint[], p_columns jsonb, p_steps text[]) returns void
 language plpgsql set search_path from current as $$
 declare
-  v_part    record;
-  v_parts   jsonb;
-  v_ignored text[] := (select p.ignored from coordination.progress p);
-  v_narrow  text[] := coordination._unrestored(p_events);
+  v_part   record;
+  v_parts  jsonb;
+  v_narrow text[] := coordination._unrestored(p_events);
 begin
   set constraints all deferred;
-  -- What there is to do, once; a payload without some column of its entity is told apart from one with a null.
-  if p_rows is not null then
-    select jsonb_agg(s) into v_parts from (
-      select x.n, bool_or(x.o = 'D') as erases, bool_or(x.o <> 'D') as writes,
-        bool_and(x.o = 'D' or (x.o = 'I' or x.n <> all (v_narrow))
-          and x.c ?& array(select jsonb_array_elements_text(p_columns -> x.n))) as is_whole
-      from jsonb_to_recordset(p_rows) x (n text, o text, c jsonb) where x.n <> all (v_ignored) group by x.n) s;
-  else
-    select jsonb_agg(s) into v_parts from (
-      select t."Entity" as n, bool_or(t."Operation" = 'Delete') as erases, bool_or(t."Operation" <> 'Delete') as writes,
-        bool_and(t."Operation" = 'Delete' or (t."Operation" = 'Insert' or t."Entity" <> all (v_narrow))
-          and x.after::jsonb ?& array(select jsonb_array_elements_text(p_columns -> t."Entity"))) as is_whole
-      from coordination.payload x join coordination."AppEventType" t on t."Id" = x.type_id
-      where x.event_id = any (p_events) and t."Entity" <> all (v_ignored) group by t."Entity") s;
-  end if;
+  -- A payload that lacks a column of its entity differs from one with a null there.
+  select jsonb_agg(s) into v_parts from (
+    select x.entity, bool_or(x.operation = 'D') as erases, bool_or(x.operation <> 'D') as writes,
+      bool_and(x.operation = 'D' or (x.operation = 'I' or x.entity <> all (v_narrow))
+        and x.content ?& array(select jsonb_array_elements_text(p_columns -> x.entity))) as is_whole
+    from coordination._changes(p_rows, p_events) x
+    where x.entity <> all ((select p.ignored from coordination.progress p)::text[]) group by x.entity) s;
   if exists (select from jsonb_to_recordset(v_parts) p (is_whole boolean) where not p.is_whole) then
     perform coordination._apply_in_order(p_rows, p_events);
     return;
   end if;
-  for v_part in
-    select p.*, coordination._ensure_replica(p.n, array(select jsonb_array_elements_text(p_columns -> p.n))) as entity
-    from jsonb_to_recordset(v_parts) p (n text, erases boolean, writes boolean)
-  loop
-    null;
-  end loop;
+  perform coordination._ensure_replica(p.entity, array(select jsonb_array_elements_text(p_columns -> p.entity)))
+  from jsonb_to_recordset(v_parts) p (entity text);
   for v_part in
     select e.name, u.step
     from unnest(p_steps) with ordinality u (step, place)
-    cross join jsonb_to_recordset(v_parts) p (n text, erases boolean, writes boolean)
-    join coordination.entity e on e.name = p.n
+    cross join jsonb_to_recordset(v_parts) p (entity text, erases boolean, writes boolean)
+    join coordination.entity e on e.name = p.entity
     where case u.step when 'erase' then p.erases else p.writes end
     -- Children are erased before their parents, parents written before their children.
     order by u.place, case u.step when 'erase' then -e.level else e.level end, e.name
@@ -92,25 +94,16 @@ declare
   v_table   regclass;
   v_columns text[];
   v_others  text[];
-  v_ignored text[] := (select p.ignored from coordination.progress p);
   v_narrow  text[] := coordination._unrestored(p_events);
   v_count   integer;
 begin
   set constraints all deferred;
   for v_row in
-    select x.p, x.s, x.n, x.o, x.c, x.u, false as is_tried
-    from jsonb_to_recordset(p_rows) x (p bigint, s integer, n text, o text, c jsonb, u text[])
-    where p_rows is not null
-    union all
-    select s.position, x.sequence, t."Entity", left(t."Operation", 1), x.after::jsonb, x.changed,
-      s.mode = 'two-phase' and s.outcome is null
-    from coordination.payload x
-    join coordination.staging s on s.event_id = x.event_id
-    join coordination."AppEventType" t on t."Id" = x.type_id
-    where p_rows is null and x.event_id = any (p_events)
-    order by 1, 2
+    select x.entity as n, x.operation as o, x.content as c, x.changed as u, x.is_trial
+    from coordination._changes(p_rows, p_events) x
+    where x.entity <> all ((select p.ignored from coordination.progress p)::text[])
+    order by x.event_position, x.sequence
   loop
-    continue when v_row.n = any (v_ignored);
     v_entity := coordination._entity(v_row.n);
     v_table := coordination._table(v_entity);
     v_columns := array(select c from unnest(v_entity.columns) c where v_row.c ? c);
@@ -130,7 +123,7 @@ begin
         coordination._definitions(v_table, v_columns),
         coordination._list(v_entity.key_columns, 't.%1$I = g.%1$I', ' and ')) using v_row.c;
       get diagnostics v_count = row_count;
-      if v_count = 0 and v_row.is_tried then
+      if v_count = 0 and v_row.is_trial then
         raise exception using errcode = 'foreign_key_violation',
           message = format('a row of %s was made by an event that was cancelled', v_row.n);
       end if;

@@ -19,17 +19,28 @@ begin
   return v_name;
 end $$;
 
+-- The states of events and payloads by the numbers of the seed, whose list of events skips 4; and the order in which an event passes them.
+-- Immutable and without a search_path, so that the planner replaces a call by its number.
+create or replace function coordination._statuses() returns text[]
+language sql immutable parallel safe
+return '{Created,Saving,Saved,null,Activated,Preparing,Prepared,Committing,Committed,Canceling,Canceled,Processing,Processed}'::text[];
+
 create or replace function coordination._status(p_name text) returns integer
 language sql immutable parallel safe
-return case p_name when 'Created' then 1 when 'Saving' then 2 when 'Saved' then 3 when 'Activated' then 5
-  when 'Preparing' then 6 when 'Prepared' then 7 when 'Committing' then 8 when 'Committed' then 9
-  when 'Canceling' then 10 when 'Canceled' then 11 when 'Processing' then 12 when 'Processed' then 13 end;
+return array_position(coordination._statuses(), p_name);
 
 create or replace function coordination._status_name(p_id integer) returns text
 language sql immutable parallel safe
-return case p_id when 1 then 'Created' when 2 then 'Saving' when 3 then 'Saved' when 5 then 'Activated'
-  when 6 then 'Preparing' when 7 then 'Prepared' when 8 then 'Committing' when 9 then 'Committed'
-  when 10 then 'Canceling' when 11 then 'Canceled' when 12 then 'Processing' when 13 then 'Processed' end;
+return (coordination._statuses())[p_id];
+
+create or replace function coordination._payload_status(p_name text) returns integer
+language sql immutable parallel safe
+return array_position('{Created,Prepared,Processed,Saved}'::text[], p_name);
+
+create or replace function coordination._rank(p_name text) returns integer
+language sql immutable parallel safe
+return array_position(
+  '{Created,Saving,Saved,Activated,Preparing,Prepared,Processing,Processed,Committing,Canceling,Committed,Canceled}'::text[], p_name);
 
 -- Serialises everything that a role does to its own books; held to the end of the transaction.
 create or replace function coordination._try_lock(p_which integer) returns boolean

@@ -30,7 +30,7 @@ begin
     on conflict (event_id) do nothing returning event_id, outcome, reason),
   marked as (
     update coordination."WriterEvent" e set
-      "AppEventStatusId" = case w.outcome when 'commit' then 8 else 10 end, "IsPublished" = true
+      "AppEventStatusId" = case w.outcome when 'commit' then coordination._status('Committing') else coordination._status('Canceling') end, "IsPublished" = true
     from written w where w.event_id = e."Id" and e."FinishedAt" is null),
   noted as (
     insert into coordination.history (event_id, states, by, note)
@@ -80,7 +80,7 @@ declare
 begin
   with done as (
     update coordination."WriterEvent" e set
-      "AppEventStatusId" = case when d.outcome = 'cancel' then 11 else 9 end, "FinishedAt" = coordination.now(),
+      "AppEventStatusId" = case when d.outcome = 'cancel' then coordination._status('Canceled') else coordination._status('Committed') end, "FinishedAt" = coordination.now(),
       "IsPublished" = true
     from (
       select u."Id", d.outcome from coordination."WriterEvent" u

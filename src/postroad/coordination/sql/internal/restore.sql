@@ -6,16 +6,18 @@ declare
   v_event  coordination."AppEvent";
   v_policy text;
   v_left   text;
+  v_again  boolean;
   v_reason text := p_reason;
   v_key    text := 'coordination.rollback.' || p_event;
 begin
   select * into v_event from coordination."AppEvent" e where e."Id" = p_event for update;
   if not found or v_event."FinishedAt" is not null then return false; end if;
-  if v_event."AppEventStatusId" <> 10 then
-    update coordination."AppEvent" e set "AppEventStatusId" = 10, "Reason" = p_reason where e."Id" = p_event;
+  v_again := v_event."AppEventStatusId" = coordination._status('Canceling');
+  if not v_again then
+    update coordination."AppEvent" e set "AppEventStatusId" = coordination._status('Canceling'), "Reason" = p_reason where e."Id" = p_event;
     insert into coordination.history (event_id, states, by, note) values (p_event, '{Canceling}', 'writer', p_reason);
   else
-    -- Tried again: why it was cancelled is one thing, why it could not be undone the last time another.
+    -- Tried again: the reason of the cancellation, without what prevented the last rollback.
     select h.note into v_reason from coordination.history h
     where h.event_id = p_event and h.states = '{Canceling}' and h.by = 'writer' order by h.at limit 1;
   end if;
@@ -30,12 +32,12 @@ begin
   exception when lock_not_available or deadlock_detected then
     update coordination."AppEvent" e set "Reason" = concat_ws('; ', v_reason, 'its rows are locked by another transaction')
     where e."Id" = p_event;
-    if v_event."AppEventStatusId" <> 10 then perform coordination._report_rollback(p_event); end if;
+    if not v_again then perform coordination._report_rollback(p_event); end if;
     return false;
   end;
   if v_left is not null and v_policy is distinct from 'compensate' then
     update coordination."AppEvent" e set "Reason" = concat_ws('; ', v_reason, v_left) where e."Id" = p_event;
-    if v_event."AppEventStatusId" <> 10 then
+    if not v_again then
       insert into coordination.history (event_id, states, by, note) values (p_event, '{Canceling}', 'writer', v_left);
       perform coordination._report_rollback(p_event);
     end if;
@@ -43,11 +45,11 @@ begin
       v_left || '. Nothing was restored. Mend the rows, then: postroad coordination retry ' || p_event);
     return false;
   end if;
-  update coordination."AppEvent" e set "AppEventStatusId" = 11, "FinishedAt" = coordination.now()
+  update coordination."AppEvent" e set "AppEventStatusId" = coordination._status('Canceled'), "FinishedAt" = coordination.now()
   where e."Id" = p_event;
   insert into coordination.history (event_id, states, by, note) values (p_event, '{Canceled}', 'writer', v_left);
   perform coordination._clear_alert(v_key);
-  if v_event."AppEventStatusId" = 10 then perform coordination._report_rollback(p_event); end if;
+  if v_again then perform coordination._report_rollback(p_event); end if;
   return true;
 end $$;
 

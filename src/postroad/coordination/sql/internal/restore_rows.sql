@@ -147,7 +147,7 @@ begin
     '  join coordination.payload p on p.event_id = e."Id" and p.id > (select min(x.id) from coordination.payload x where x.event_id = $1) '
     '  join coordination."AppEventType" t on t."Id" = p.type_id and t."Entity" = $3 '
     '  cross join lateral json_to_record(p.after) as o (%3$s) '
-    '  where e."Id" is distinct from $2 and e."AppEventStatusId" <> 11), '
+    '  where e."Id" is distinct from $2 and e."AppEventStatusId" <> coordination._status(''Canceled'')), '
     'following as ('
     '  select distinct on (%1$s) o."coordination event" as event_id, o."coordination sequence" as sequence, o."coordination is open" as is_open, '
     '    n."coordination before" as earlier, n."coordination after" as made '
