@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from postroad.cli.components import SCHEMAS
 from postroad.cli.context import Application
-from postroad.coordination.calls import BECOME, said
+from postroad.coordination.calls import BECOME, translated
 from postroad.postgres import connect, install
 
 __all__ = ["Databases", "coordination_databases", "databases_beside", "prepare_database"]
@@ -72,7 +72,7 @@ def prepare_database(dsn: str, role: str, name: str | None = None) -> None:
     with connect(dsn) as connection:
         for schema in SCHEMAS:
             install(connection, schema)
-    with connect(dsn) as connection, said():
+    with connect(dsn) as connection, translated():
         connection.execute(BECOME, (role, name))
 
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import click
 
 from postroad.alerts.sender import AlertSender
+from postroad.bridge import DatabaseBridge
 from postroad.cli.context import Application, pass_application
 from postroad.cli.coordination_databases import (
     Databases,
@@ -22,7 +23,7 @@ from postroad.cli.coordination_databases import (
 from postroad.cli.output import print_table
 from postroad.cli.together import Together
 from postroad.coordination import Coordinator, Reader, Writer, install_bridges
-from postroad.coordination.bridges import EntityBridge, reader_bridges, writer_bridges
+from postroad.coordination.bridges import reader_bridges, writer_bridges
 from postroad.coordination.reader_service import Check
 from postroad.coordination.sample import SampleWriter, install_sample
 from postroad.service import Service
@@ -124,9 +125,9 @@ def _services(
     settings: CoordinationSettings,
     reader: str,
     checks: Sequence[Check],
-) -> tuple[list[Service], list[EntityBridge]]:
+) -> tuple[list[Service], list[DatabaseBridge]]:
     services: list[Service] = []
-    bridges: list[EntityBridge] = []
+    bridges: list[DatabaseBridge] = []
     if part == "writer":
         services.append(
             Writer(
@@ -165,7 +166,7 @@ def _services(
 async def _serve(
     part: str,
     services: list[Service],
-    bridges: list[EntityBridge],
+    bridges: list[DatabaseBridge],
     databases: Databases,
     seconds: float | None,
 ) -> None:

@@ -1,10 +1,10 @@
-"""Every statement that the services run, by name. Functions of schema coordination do the work."""
+"""The statements of the services; functions of schema coordination do the work."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from typing import Any
 
@@ -13,7 +13,7 @@ from psycopg.types.json import set_json_loads
 
 from postroad.coordination.errors import translate
 
-__all__ = ["read_exactly", "said", "said_async"]
+__all__ = ["fetch_value", "read_exactly", "translated"]
 
 # Python refuses to convert integers of more digits.
 MAX_INTEGER_DIGITS = 4300
@@ -23,8 +23,6 @@ VOTES = "co_votes"
 DECISIONS = "co_decide"
 
 BECOME = "select coordination.become(%s, %s)"
-TRACK = "select coordination.track(%s, %s, %s, %s)"
-REPLICATE = "select coordination.replicate(%s, %s, %s)"
 PUBLISH = "select coordination.publish(%s)"
 PULL = (
     "select page::text, events, payloads, more, next_position, next_sequence"
@@ -50,12 +48,21 @@ VOTE = "select coordination.vote(%s, %s)"
 WATCH = "select coordination.watch(%s, %s)"
 PURGE = "select coordination.purge(%s, %s)"
 
-# One statement takes messages and does what they say, so one commit does both.
 DROP_EVENTS = "select count(*) from mbus.consumen_co_events_by_reader(1000)"
 
 
+async def fetch_value(
+    connection: psycopg.AsyncConnection[Any], query: str, *parameters: object
+) -> Any:
+    """Run a query; return the first column of its first row, or None. Raises the own errors."""
+    with translated():
+        cursor = await connection.execute(query.encode(), parameters or None)
+        row = await cursor.fetchone()
+    return row[0] if row else None
+
+
 def read_exactly(cursor: psycopg.AsyncCursor[Any]) -> None:
-    """Let the cursor read JSON numbers that have a fraction as Decimal instead of float."""
+    """Make the cursor read JSON numbers that have a fraction as Decimal instead of float."""
     set_json_loads(_load_exactly, cursor)
 
 
@@ -68,19 +75,12 @@ def _load_exactly(text: str | bytes) -> Any:
 
 
 @contextmanager
-def said() -> Iterator[None]:
-    """Raise the room's errors instead of the driver's."""
+def translated() -> Iterator[None]:
+    """Raise the component's errors instead of the driver's."""
     try:
         yield
     except psycopg.Error as error:
-        translated = translate(error)
-        if translated is None:
+        own = translate(error)
+        if own is None:
             raise
-        raise translated from error
-
-
-@asynccontextmanager
-async def said_async() -> AsyncIterator[None]:
-    """Raise the room's errors instead of the driver's."""
-    with said():
-        yield
+        raise own from error

@@ -1,10 +1,10 @@
-"""The Coordinator's service: knows events and readers, collects votes, decides once.
+"""The Coordinator's service: records events and readers, collects votes, decides once.
 
 ```
-event heard ──> Activated ──every reader has finished──────────────> Committed      (replicate)
-                    │
-                    ├──all voters said yes──> decision commit ──> … ──> Committed    (two-phase)
-                    └──a no, or the deadline──> decision cancel ──> … ──> Canceled
+event received ──> Activated ──every reader has finished──────────────> Committed   (replicate)
+                       │
+                       ├──all voters said yes──> decision commit ──> … ──> Committed (two-phase)
+                       └──a no, or the deadline──> decision cancel ──> … ──> Canceled
 ```
 
 The decision is one row, written in the transaction that posts it. No row means: not committed.
@@ -19,12 +19,9 @@ from psycopg import AsyncConnection
 
 from postroad.coordination import calls
 from postroad.coordination.inbox import Inbox
-from postroad.coordination.steady import SteadyService, notify, run_together
-from postroad.coordination.upkeep import Upkeep
-from postroad.coordination.writer_service import KEEP_DEFAULT
-from postroad.service import Service
+from postroad.coordination.polling import KEEP_DEFAULT, PollingService, Upkeep, notify
 
-__all__ = ["Coordinator", "Watch"]
+__all__ = ["Coordinator"]
 
 DEADLINE_DEFAULT = timedelta(seconds=30)
 ASK_DEFAULT = timedelta(seconds=10)
@@ -32,23 +29,11 @@ ALARM_DEFAULT = timedelta(minutes=5)
 WATCH_INTERVAL_DEFAULT = timedelta(seconds=1)
 
 
-class Watch(SteadyService):
-    """Cancels what has passed its deadline and asks readers that are silent."""
+class Coordinator(PollingService):
+    """Runs beside the Coordinator's database: inboxes, upkeep, and a watch.
 
-    def __init__(self, dsn: str, *, ask: timedelta, alarm: timedelta, interval: timedelta) -> None:
-        super().__init__("coordination watch", dsn, pause=interval)
-        self._ask = ask
-        self._alarm = alarm
-
-    async def work(self, connection: AsyncConnection[Any]) -> bool:
-        """Look once."""
-        await connection.execute(calls.WATCH, (self._ask, self._alarm))
-        await notify(connection, calls.DECISIONS)
-        return False
-
-
-class Coordinator(Service):
-    """Everything that runs beside the Coordinator's database."""
+    The watch cancels events that have passed their deadline and queries readers that are silent.
+    """
 
     def __init__(
         self,
@@ -61,8 +46,7 @@ class Coordinator(Service):
         keep: timedelta = KEEP_DEFAULT,
         listen: bool = True,
     ) -> None:
-        super().__init__("coordination coordinator")
-        self.inboxes = [
+        inboxes = [
             Inbox(
                 f"coordination {queue} inbox",
                 dsn,
@@ -75,9 +59,13 @@ class Coordinator(Service):
             )
             for queue in (calls.EVENTS, calls.VOTES)
         ]
-        self.watch = Watch(dsn, ask=ask, alarm=alarm, interval=watch_interval)
-        self.upkeep = Upkeep(dsn, keep=keep)
+        super().__init__(
+            "coordination coordinator", dsn, *inboxes, Upkeep(dsn, keep), pause=watch_interval
+        )
+        self._limits = (ask, alarm)
 
-    async def run(self) -> None:
-        """Receive, watch and tidy up until stopped."""
-        await run_together(self, (*self.inboxes, self.watch, self.upkeep))
+    async def work(self, connection: AsyncConnection[Any]) -> bool:
+        """Check deadlines and readers once."""
+        await connection.execute(calls.WATCH, self._limits)
+        await notify(connection, calls.DECISIONS)
+        return False

@@ -1,7 +1,7 @@
-"""Taking messages and doing what they say, many in one statement and one commit.
+"""Consuming messages, many in one statement and one commit.
 
-A message that fails is taken alone, and rejected with its error when it fails again: the bus
-delays it, and parks it in the dead message queue after too many attempts. The others go on.
+If a batch fails, its messages are taken one by one. A message that fails again is rejected with its
+error: the bus retries it later, and moves it to the dead message queue after too many attempts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from psycopg import AsyncConnection
 
 from postroad.bus import calls as bus_calls
 from postroad.bus.session import run_async
-from postroad.coordination.steady import SteadyService, notify
+from postroad.coordination.polling import PollingService, notify
 
 __all__ = ["Inbox"]
 
@@ -24,12 +24,12 @@ logger = logging.getLogger(__name__)
 
 BATCH_MESSAGES = 100
 PAUSE_DEFAULT = timedelta(seconds=1)
-# Somebody else's transaction is in the way, or the server is: nobody's fault, tried again as it is.
-_PASSING = (psycopg.OperationalError, psycopg.InterfaceError)
+# A conflict with another transaction, or the server is away: retried without a failed attempt.
+_TRANSIENT = (psycopg.OperationalError, psycopg.InterfaceError)
 
 
-class Inbox(SteadyService):
-    """Hands the messages of one queue to one SQL function."""
+class Inbox(PollingService):
+    """Passes the messages of one queue to one SQL function."""
 
     def __init__(
         self,
@@ -47,8 +47,8 @@ class Inbox(SteadyService):
         self._queue = queue
         self._consumer = consumer
         take = f"mbus.consumen_{queue}_by_{consumer}(%s) m"
-        # Ordered by the number in the iid's middle: the function must see them as they were posted.
-        # What a message makes us post belongs to its trace; `case` is what keeps the order.
+        # Messages posted by the function belong to the trace of the message that it handles; `case`
+        # makes the trace be set before the function runs.
         followed = "mbus.follow_trace(m.headers)"
         each = f"case when {followed} is not null then {call.format('m.data')} end"
         self._many = f"select count({each}) from {take}"  # noqa: S608 - own names
@@ -65,7 +65,7 @@ class Inbox(SteadyService):
             )
             row = await cursor.fetchone()
             count = int(row[0]) if row else 0
-        except _PASSING:
+        except _TRANSIENT:
             raise
         except psycopg.Error as failure:
             logger.warning("batch_refused", extra={"queue": self._queue, "reason": str(failure)})
@@ -88,7 +88,7 @@ class Inbox(SteadyService):
                         break
                     iid = str(row[0])
                     await connection.execute(self._call.encode(), (row[1], *self._parameters))
-            except _PASSING:
+            except _TRANSIENT:
                 raise
             except psycopg.Error as failure:
                 if iid is None:

@@ -1,18 +1,17 @@
 """The messages between services, as JSON Schemas: version 1.
 
-| kind | queue | says |
+| kind | queue | content |
 |---|---|---|
-| `events` | `co_events` | the Writer has these events, in this order |
-| `progress` | `co_votes` | a Reader has finished everything up to a position; votes, refusals |
-| `decisions` | `co_decide` | what was decided; up to where every Reader has finished |
-| `ask` | `co_decide` | a Reader shall say how far it is |
-| `retry` | `co_decide` | an event shall be tried again |
-| `skip` | `co_decide` | a Reader shall drop a parked event |
-| `snapshot` | `co_decide` | a Reader was removed and is back: it shall take a snapshot |
+| `events` | `co_events` | events of the Writer, in this order |
+| `progress` | `co_votes` | the position up to which a Reader has finished; its votes and refusals |
+| `decisions` | `co_decide` | decisions; the position up to which every Reader has finished |
+| `ask` | `co_decide` | a Reader must report its progress |
+| `retry` | `co_decide` | an event must be tried again |
+| `skip` | `co_decide` | a Reader must drop a parked event |
+| `snapshot` | `co_decide` | a Reader that was removed is back and must take a snapshot |
 
-A message may come twice, late or never: it repeats facts that are in the sender's database. Fields
-may be added within a version; a receiver ignores those that it does not know and refuses a version
-that it does not know.
+A message may be duplicated, late or lost: it repeats facts of the sender's database. Fields may be
+added within a version; a receiver ignores unknown fields and refuses an unknown version.
 """
 
 from __future__ import annotations
@@ -22,99 +21,77 @@ from typing import Any
 __all__ = ["SCHEMAS"]
 
 _ID = {"type": "integer", "minimum": 1}
+_COUNT = {"type": "integer", "minimum": 0}
 _TIME = {"type": "string", "format": "date-time"}
+_TEXT = {"type": "string"}
 _TEXT_OR_NULL = {"type": ["string", "null"]}
+_STATES = ["Preparing", "Prepared", "Processing", "Processed", "Committed", "Canceled"]
+# A field has the same type in every message.
+_FIELDS: dict[str, dict[str, Any]] = {
+    "at": _TIME,
+    "attempts": _COUNT,
+    "cancels": {"type": ["integer", "null"]},
+    "correlation_id": {"type": "string", "format": "uuid"},
+    "count": _COUNT,
+    "date": _TIME,
+    "entities": {"type": "array", "items": _TEXT},
+    "finished": {"type": "array", "items": _ID, "maxItems": 5000},
+    "finished_to": _COUNT,
+    "generation": _COUNT,
+    "history": {"type": ["array", "null"]},
+    "id": _ID,
+    "is_parked": {"type": "boolean"},
+    "mode": {"enum": ["replicate", "two-phase"]},
+    "newest": _COUNT,
+    "outcome": {"enum": ["commit", "cancel"]},
+    "position": _ID,
+    "published_at": _TIME,
+    "reader": _TEXT,
+    "reason": _TEXT_OR_NULL,
+    "rollback": _TEXT_OR_NULL,
+    "staged": _COUNT,
+    "state": {"enum": _STATES},
+    "traceparent": _TEXT_OR_NULL,
+    "type": _TEXT,
+    "vote": {"enum": ["yes", "no", None]},
+    "writer": _TEXT,
+}
 
 
-def _message(kind: str, required: list[str], **properties: Any) -> dict[str, Any]:
+def _object(required: str, optional: str = "", **properties: Any) -> dict[str, Any]:
+    names = [*required.split(), *optional.split()]
     return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": kind,
         "type": "object",
-        "required": ["version", "kind", *required],
-        "properties": {"version": {"const": 1}, "kind": {"const": kind}, **properties},
+        "required": required.split(),
+        "properties": {**{name: _FIELDS[name] for name in names if name in _FIELDS}, **properties},
     }
 
 
-_EVENT = {
-    "type": "object",
-    "required": ["id", "position", "count", "mode", "type", "entities", "date", "correlation_id"],
-    "properties": {
-        "id": _ID,
-        "position": _ID,
-        "count": {"type": "integer", "minimum": 0},
-        "mode": {"enum": ["replicate", "two-phase"]},
-        "type": {"type": "string"},
-        "entities": {"type": "array", "items": {"type": "string"}},
-        "date": _TIME,
-        "published_at": _TIME,
-        "correlation_id": {"type": "string", "format": "uuid"},
-        "cancels": {"type": ["integer", "null"]},
-        "traceparent": _TEXT_OR_NULL,
-        "rollback": _TEXT_OR_NULL,
-    },
-}
-_REPORT = {
-    "type": "object",
-    "required": ["id", "position", "state", "staged", "at"],
-    "properties": {
-        "id": _ID,
-        "position": _ID,
-        "state": {
-            "enum": ["Preparing", "Prepared", "Processing", "Processed", "Committed", "Canceled"]
-        },
-        "staged": {"type": "integer", "minimum": 0},
-        "vote": {"enum": ["yes", "no", None]},
-        "reason": _TEXT_OR_NULL,
-        "attempts": {"type": "integer", "minimum": 0},
-        "is_parked": {"type": "boolean"},
-        "at": _TIME,
-        "history": {"type": ["array", "null"]},
-    },
-}
-_DECISION = {
-    "type": "object",
-    "required": ["id", "position", "outcome"],
-    "properties": {
-        "id": _ID,
-        "position": _ID,
-        "outcome": {"enum": ["commit", "cancel"]},
-        "reason": _TEXT_OR_NULL,
-    },
-}
+def _message(kind: str, required: str, optional: str = "", **properties: Any) -> dict[str, Any]:
+    fixed = {"version": {"const": 1}, "kind": {"const": kind}}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": kind,
+        **_object(f"version kind {required}", optional, **fixed, **properties),
+    }
+
+
+_EVENT = _object(
+    "id position count mode type entities date correlation_id",
+    "published_at cancels traceparent rollback",
+)
+_REPORT = _object("id position state staged at", "vote reason attempts is_parked history")
+_DECISION = _object("id position outcome", "reason")
+_EVENTS = {"type": "array", "items": _EVENT, "minItems": 1, "maxItems": 500}
+_REPORTS = {"type": "array", "items": _REPORT}
+_DECISIONS = {"type": "array", "items": _DECISION}
 
 SCHEMAS: dict[str, dict[str, Any]] = {
-    "events": _message(
-        "events",
-        ["writer", "events"],
-        writer={"type": "string"},
-        finished_to={"type": "integer", "minimum": 0},
-        events={"type": "array", "items": _EVENT, "minItems": 1, "maxItems": 500},
-    ),
-    "progress": _message(
-        "progress",
-        ["reader", "finished_to", "at", "events"],
-        reader={"type": "string"},
-        generation={"type": "integer", "minimum": 0},
-        finished_to={"type": "integer", "minimum": 0},
-        at=_TIME,
-        events={"type": "array", "items": _REPORT},
-    ),
-    "decisions": _message(
-        "decisions",
-        ["finished_to", "finished", "decisions"],
-        finished_to={"type": "integer", "minimum": 0},
-        finished={"type": "array", "items": _ID, "maxItems": 5000},
-        decisions={"type": "array", "items": _DECISION},
-    ),
-    "ask": _message("ask", ["reader"], reader={"type": "string"}),
-    "retry": _message("retry", ["id"], id=_ID, reader=_TEXT_OR_NULL),
-    "skip": _message("skip", ["id", "reader"], id=_ID, reader={"type": "string"}),
-    "snapshot": _message(
-        "snapshot",
-        ["reader", "generation", "newest"],
-        reader={"type": "string"},
-        generation={"type": "integer", "minimum": 0},
-        newest={"type": "integer", "minimum": 0},
-    ),
+    "events": _message("events", "writer events", "finished_to", events=_EVENTS),
+    "progress": _message("progress", "reader finished_to at events", "generation", events=_REPORTS),
+    "decisions": _message("decisions", "finished_to finished decisions", decisions=_DECISIONS),
+    "ask": _message("ask", "reader"),
+    "retry": _message("retry", "id", reader=_TEXT_OR_NULL),
+    "skip": _message("skip", "id reader"),
+    "snapshot": _message("snapshot", "reader generation newest"),
 }

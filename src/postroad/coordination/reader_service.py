@@ -1,14 +1,14 @@
 """The Reader's service: pulls pages from the Writer, stages and applies them, votes.
 
 ```
-woken by a message, or by the clock
+woken by a message, or after the interval
    └─ pull a page after the cursor ──> stage(): payloads, cursor, what can be applied,
                                        the acknowledgement (which is the vote): one transaction
-decision heard ──> settle(): applied, or the staged rows are dropped
+decision received ──> settle(): applied, or the staged rows are dropped
 ```
 
-The message only says that there is something; the cursor says what. So a message that is lost,
-doubled or late changes nothing but the moment. While a page is staged the next one is being pulled.
+A message only wakes the Reader; its cursor determines what is pulled. So a message that is lost,
+duplicated or late only changes when that happens. While a page is staged the next one is pulled.
 """
 
 from __future__ import annotations
@@ -24,17 +24,14 @@ from psycopg import AsyncConnection
 
 from postroad.bus.reconnect import TRANSIENT
 from postroad.coordination import calls
-from postroad.coordination.calls import said_async
+from postroad.coordination.calls import translated
 from postroad.coordination.errors import EventNotFound, EventsPurged, WriterUnreachable
 from postroad.coordination.inbox import Inbox
+from postroad.coordination.polling import KEEP_DEFAULT, PollingService, Upkeep, notify
 from postroad.coordination.snapshot import take_snapshot
-from postroad.coordination.steady import SteadyService, notify, run_together
-from postroad.coordination.upkeep import Upkeep
-from postroad.coordination.writer_service import KEEP_DEFAULT
 from postroad.postgres.connections import connect_async
-from postroad.service import Service
 
-__all__ = ["Change", "Check", "Puller", "Reader"]
+__all__ = ["Change", "Check", "Reader"]
 
 logger = logging.getLogger(__name__)
 
@@ -58,13 +55,13 @@ class Change:
     content: dict[str, Any]
 
 
-# Returns why the event is refused, or None.
+# Returns the reason against an event, or None.
 Check = Callable[[int, Sequence[Change]], Awaitable[str | None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page as the Writer gave it, not looked into."""
+    """A page as the Writer returned it, not parsed."""
 
     text: str
     events: int
@@ -74,8 +71,8 @@ class Page:
     sequence: int
 
 
-class Puller(SteadyService):
-    """Pulls from the Writer's database and stages in the Reader's."""
+class Reader(PollingService):
+    """Runs beside a Reader's database: pulls and stages pages; inbox and upkeep."""
 
     def __init__(
         self,
@@ -89,10 +86,26 @@ class Puller(SteadyService):
         wait: Literal["entity", "all"] = "entity",
         checks: Sequence[Check] = (),
         snapshot: bool = True,
+        keep: timedelta = KEEP_DEFAULT,
         listen: bool = True,
     ) -> None:
+        inbox = Inbox(
+            "coordination reader inbox",
+            dsn,
+            queue=calls.DECISIONS,
+            consumer="reader",
+            call="coordination.settle({})",
+            posts_to=(calls.VOTES,),
+            listen=listen,
+        )
         super().__init__(
-            "coordination puller", dsn, queues=[calls.EVENTS], pause=poll_interval, listen=listen
+            "coordination reader",
+            dsn,
+            inbox,
+            Upkeep(dsn, keep),
+            queues=[calls.EVENTS],
+            pause=poll_interval,
+            listen=listen,
         )
         self._writer_dsn = writer
         self._writer: AsyncConnection[Any] | None = None
@@ -104,7 +117,7 @@ class Puller(SteadyService):
         self.pulls = 0
 
     async def prepare(self, connection: AsyncConnection[Any]) -> None:
-        """Take the first snapshot, if this Reader is new, and say who is here."""
+        """Take the first snapshot if this Reader is new, and announce it to the Coordinator."""
         await connection.execute(calls.CONFIGURE_READER, (*self._settings, *self._settings))
         cursor = await connection.execute(calls.CURSOR)
         row = await cursor.fetchone()
@@ -114,11 +127,11 @@ class Puller(SteadyService):
         await notify(connection, calls.VOTES)
 
     async def work(self, connection: AsyncConnection[Any]) -> bool:
-        """Catch up with the Writer; what was announced meanwhile is found, too."""
+        """Pull and stage until the Reader has caught up, retry what is due, and vote."""
         try:
             writer = await self._reach_writer()
             async with connection.transaction():
-                # Before the pull: what is announced after it wakes us again.
+                # Before the pull: a message that is posted after it wakes the Reader again.
                 await connection.execute(calls.DROP_EVENTS)
                 cursor = await connection.execute(calls.CURSOR)
                 row = await cursor.fetchone()
@@ -129,7 +142,7 @@ class Puller(SteadyService):
                     page = await self._pull(writer, row[0], row[1])
                     following = await self._stage(connection, writer, page)
             if needs_snapshot:
-                # The Coordinator had forgotten this Reader, and what it missed may be gone.
+                # The Coordinator had removed this Reader, and events that it missed may be purged.
                 await self._take_snapshot()
                 return True
             staged = page.events
@@ -138,22 +151,21 @@ class Puller(SteadyService):
                 staged += page.events
                 following = await self._stage(connection, writer, page)
         except EventsPurged:
-            # Away for longer than events are kept for those whom nobody waits for.
+            # Away for longer than the Writer keeps events.
             await self._take_snapshot()
             return True
         except TRANSIENT as failure:
             await self._leave_writer()
             raise WriterUnreachable(
                 f"pulling was interrupted: {str(failure).strip() or type(failure).__name__}",
-                hint="it is tried again by itself",
+                hint="it is retried automatically",
             ) from failure
-        cursor = await connection.execute(calls.ATTEND, (self._repeat,))
-        row = await cursor.fetchone()
+        has_more = await calls.fetch_value(connection, calls.ATTEND, self._repeat)
         voted = await self._check(connection) if self._checks else 0
-        if staged or voted or (row and row[0]):
+        if staged or voted or has_more:
             await notify(connection, calls.VOTES)
             self.signals.emit("staged", staged)
-        return bool(voted or (row and row[0]))
+        return bool(voted or has_more)
 
     async def _stage(
         self, connection: AsyncConnection[Any], writer: AsyncConnection[Any], page: Page
@@ -168,7 +180,7 @@ class Puller(SteadyService):
         try:
             await connection.execute(calls.STAGE, (page.text,))
         except BaseException:
-            # No task group: what is raised must stay what it is, for that decides what follows.
+            # No task group: the caller handles the error by its class.
             ahead.cancel()
             await asyncio.gather(ahead, return_exceptions=True)
             raise
@@ -176,7 +188,7 @@ class Puller(SteadyService):
 
     async def _pull(self, writer: AsyncConnection[Any], position: int, sequence: int) -> Page:
         self.pulls += 1
-        async with said_async():
+        with translated():
             cursor = await writer.execute(calls.PULL, (position, sequence, self._page))
         row = await cursor.fetchone()
         if row is None:
@@ -184,7 +196,7 @@ class Puller(SteadyService):
         return Page(*row)
 
     async def _check(self, connection: AsyncConnection[Any]) -> int:
-        """Let the Reader's own checks vote on what waits for them."""
+        """Vote on the events that wait for the Reader's own checks."""
         cursor = await connection.execute(calls.WAITING_FOR_CHECKS)
         waiting = [int(row[0]) for row in await cursor.fetchall()]
         for event in waiting:
@@ -198,10 +210,10 @@ class Puller(SteadyService):
                 if reason is not None:
                     break
             try:
-                async with said_async():
+                with translated():
                     await connection.execute(calls.VOTE, (event, reason))
             except EventNotFound:
-                # Decided against while the check was running: nobody asks any more.
+                # Cancelled while the check was running.
                 logger.info("vote_too_late", extra={"event_id": event})
         return len(waiting)
 
@@ -231,57 +243,10 @@ class Puller(SteadyService):
 
 
 async def _ask(check: Check, event: int, changes: Sequence[Change]) -> str | None:
-    # The Reader goes on without a check that is broken.
+    # A check that raises is a no; the Reader goes on.
     try:
         return await check(event, changes)
     except Exception as failure:
         logger.exception("check_failed", extra={"event_id": event})
         name = getattr(check, "__name__", repr(check))
         return f"the check {name} failed: {type(failure).__name__}: {failure}"
-
-
-class Reader(Service):
-    """Everything that runs beside a Reader's database."""
-
-    def __init__(
-        self,
-        dsn: str,
-        writer: str,
-        *,
-        page: int = PAGE_DEFAULT,
-        poll_interval: timedelta = POLL_INTERVAL_DEFAULT,
-        repeat: timedelta = REPEAT_DEFAULT,
-        max_attempts: int = MAX_ATTEMPTS_DEFAULT,
-        wait: Literal["entity", "all"] = "entity",
-        checks: Sequence[Check] = (),
-        snapshot: bool = True,
-        keep: timedelta = KEEP_DEFAULT,
-        listen: bool = True,
-    ) -> None:
-        super().__init__("coordination reader")
-        self.puller = Puller(
-            dsn,
-            writer,
-            page=page,
-            poll_interval=poll_interval,
-            repeat=repeat,
-            max_attempts=max_attempts,
-            wait=wait,
-            checks=checks,
-            snapshot=snapshot,
-            listen=listen,
-        )
-        self.inbox = Inbox(
-            "coordination reader inbox",
-            dsn,
-            queue=calls.DECISIONS,
-            consumer="reader",
-            call="coordination.settle({})",
-            posts_to=(calls.VOTES,),
-            listen=listen,
-        )
-        self.upkeep = Upkeep(dsn, keep=keep)
-
-    async def run(self) -> None:
-        """Pull, settle and tidy up until stopped."""
-        await run_together(self, (self.puller, self.inbox, self.upkeep))

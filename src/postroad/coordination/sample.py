@@ -16,7 +16,7 @@ from sqlalchemy import create_engine
 
 from postroad.coordination import entities
 from postroad.coordination.models import DummyItem, DummyNode, SampleBase
-from postroad.coordination.steady import SteadyService
+from postroad.coordination.polling import PollingService
 
 __all__ = ["SampleWriter", "install_sample"]
 
@@ -43,7 +43,7 @@ def install_sample(dsn: str, *, reader: str | None = None) -> None:
         engine.dispose()
 
 
-class SampleWriter(SteadyService):
+class SampleWriter(PollingService):
     """Changes a few rows at each interval, and goes on when the database comes back."""
 
     def __init__(self, dsn: str, *, interval: timedelta = INTERVAL_DEFAULT) -> None:

@@ -1,8 +1,8 @@
-"""A Reader that comes later: a copy of the Writer's tables, and where the tail begins.
+"""The initial copy of a new Reader: the Writer's tables, and the position where its events begin.
 
 The copy is one repeatable-read transaction at the Writer and one transaction at the Reader: either
-the Reader shows all of it or none. The same snapshot says which events it holds, so that the tail
-neither leaves one out nor applies one twice. Interrupted, it begins again.
+the Reader shows all of it or none. The same snapshot lists the events that it contains, so that
+none is left out or applied twice. After an interruption the copy starts again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from psycopg import AsyncConnection, IsolationLevel, sql
 
-from postroad.coordination.calls import said_async
+from postroad.coordination.calls import fetch_value
 from postroad.postgres.connections import connect_async
 
 __all__ = ["take_snapshot"]
@@ -27,33 +27,30 @@ async def take_snapshot(
 ) -> dict[str, int]:
     """Copy every entity that both have; return the rows by entity.
 
-    `progress` is told the entity and the bytes copied so far. Raises EntityNotFound,
+    `progress` is called with the entity and the bytes copied so far. Raises EntityNotFound,
     ColumnMissing, DatabaseUnavailable.
     """
     copied: dict[str, int] = {}
-    source = await connect_async(writer, application_name="postroad coordination snapshot")
-    target = await connect_async(reader, application_name="postroad coordination snapshot")
-    try:
-        async with said_async(), source, target:
-            await source.set_isolation_level(IsolationLevel.REPEATABLE_READ)
-            await source.set_read_only(True)
-            snapshot = await _fact(source, "select coordination.snapshot()")
-            kept = await _fact(
-                target,
-                "select coalesce(json_object_agg(name, format('%I.%I', schema_name, table_name)),"
-                " '{}') from coordination.entity where role = 'replica'",
-            )
-            snapshot["columns"] = {
-                name: columns for name, columns in snapshot["columns"].items() if name in kept
-            }
-            for entity in snapshot["columns"]:
-                copied[entity] = await _copy(source, target, snapshot, entity, progress)
-            await target.execute(
-                "select coordination.close_snapshot(%s::jsonb)", (json.dumps(snapshot),)
-            )
-    finally:
-        await source.close()
-        await target.close()
+    name = "postroad coordination snapshot"
+    async with (
+        await connect_async(writer, application_name=name) as source,
+        await connect_async(reader, application_name=name) as target,
+    ):
+        await source.set_isolation_level(IsolationLevel.REPEATABLE_READ)
+        await source.set_read_only(True)
+        snapshot = await fetch_value(source, "select coordination.snapshot()")
+        kept = await fetch_value(
+            target,
+            "select coalesce(json_object_agg(name, format('%I.%I', schema_name, table_name)),"
+            " '{}') from coordination.entity where role = 'replica'",
+        )
+        snapshot["columns"] = {
+            name: columns for name, columns in snapshot["columns"].items() if name in kept
+        }
+        for entity in snapshot["columns"]:
+            copied[entity] = await _copy(source, target, snapshot, entity, progress)
+        close = "select coordination.close_snapshot(%s::jsonb)"
+        await fetch_value(target, close, json.dumps(snapshot))
     logger.info("snapshot_taken", extra={"rows": copied, "position": snapshot["position"]})
     return copied
 
@@ -65,7 +62,7 @@ async def _copy(
     entity: str,
     progress: Callable[[str, int], None] | None,
 ) -> int:
-    columns = await _fact(
+    columns = await fetch_value(
         target, "select coordination.open_snapshot(%s, %s)", entity, snapshot["columns"][entity]
     )
     named = sql.SQL(", ").join(sql.Identifier(column) for column in columns)
@@ -86,9 +83,3 @@ async def _copy(
                 if progress is not None:
                     progress(entity, done)
     return max(0, incoming_cursor.rowcount)
-
-
-async def _fact(connection: AsyncConnection[Any], query: str, *parameters: object) -> Any:
-    cursor = await connection.execute(query.encode(), parameters or None)
-    row = await cursor.fetchone()
-    return row[0] if row else None

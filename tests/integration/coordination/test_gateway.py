@@ -46,6 +46,15 @@ async def _served(
             yield house, client
 
 
+async def test_a_body_without_a_content_type_is_read_as_json(newest_server: TestServer) -> None:
+    async with _served(newest_server) as (_, client):
+        created = await client.post("/entities/DummyItem", content=json.dumps(ITEM))
+        assert created.status_code == 201
+        address = f"/entities/DummyItem/{created.json()['row']['Id']}"
+        changed = await client.patch(address, content=b'{"Name": "two"}')
+        assert (changed.status_code, changed.json()["row"]["Name"]) == (200, "two")
+
+
 async def test_a_row_lives_its_life_through_the_gateway(newest_server: TestServer) -> None:
     async with _served(newest_server) as (house, client):
         created = await client.post("/entities/DummyItem", json=ITEM)

@@ -64,12 +64,12 @@ async def test_events_of_both_modes_arrive_with_few_messages(newest_server: Test
         assert isinstance(reader, Reader)
         for mode, most in (("replicate", 3), ("two-phase", 4)):
             for size in (1, 10, 11, 100):
-                before, pulls = await _posted(house), reader.puller.pulls
+                before, pulls = await _posted(house), reader.pulls
                 event = await _write(house, _add(size), mode=mode)
                 assert await house.until_finished(event) == "Committed"
                 assert await _posted(house) - before <= most
                 # Looks that find nothing come on top, from the clock and from late messages.
-                assert reader.puller.pulls - pulls >= ceil(size / 10)
+                assert reader.pulls - pulls >= ceil(size / 10)
         await house.until_same("lists")
 
 

@@ -1,4 +1,4 @@
-"""The routes: those of every database, and those generated for each entity."""
+"""The Gateway's application: fixed routes, and those generated for each entity."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from psycopg_pool import AsyncConnectionPool
 
 from postroad.coordination import status
 from postroad.coordination.gateway.changes import changes
-from postroad.coordination.gateway.entity_routes import EntityRoutes
-from postroad.coordination.gateway.event_routes import LARGEST, EventRoutes, known_entity
+from postroad.coordination.gateway.entity_routes import add_entity_routes
+from postroad.coordination.gateway.event_routes import MAX_ID, add_event_routes, check_entity
 from postroad.coordination.gateway.shapes import Shape
 from postroad.coordination.gateway.waiting import wait_for_event
 from postroad.postgres.connections import network_parameters
@@ -31,7 +31,7 @@ from postroad.web import (
 __all__ = ["PREFIX", "GatewayDatabases", "make_application"]
 
 PREFIX = "/coordination/v1"
-BODY_BYTES_MOST = 1_000_000
+MAX_BODY_BYTES = 1_000_000
 AFTER_TIMEOUT_DEFAULT = timedelta(seconds=5)
 RECONNECT_SECONDS = 3.0
 
@@ -57,7 +57,7 @@ def make_application(
     """Build the application; every request must carry the token.
 
     `shapes` are the Writer's entities, `replicas` the Reader's tables of them, where known.
-    `is_stopping` ends the streams of changes, which would go on for as long as their clients.
+    `is_stopping` ends the streams of changes, which otherwise last as long as their clients.
     """
     app = prepare(
         FastAPI(
@@ -66,9 +66,11 @@ def make_application(
             openapi_url=f"{PREFIX}/openapi.json",
             docs_url=f"{PREFIX}/docs",
             redoc_url=None,
+            # Accepts a body without a Content-Type: the token, not the browser, authorises.
+            strict_content_type=False,
         )
     )
-    app.add_middleware(BodyLimit, limit_bytes=BODY_BYTES_MOST)
+    app.add_middleware(BodyLimit, limit_bytes=MAX_BODY_BYTES)
     app.add_middleware(TokenCheck, token=token, prefix=PREFIX)
     guards = [Depends(_refuse_unknown_parameters), Depends(BEARER)]
     router = APIRouter(prefix=PREFIX, dependencies=guards)
@@ -77,7 +79,7 @@ def make_application(
         if after is not None:
             await wait_for_event(after, databases.writer, databases.reader, after_timeout)
 
-    EventRoutes(databases.writer, databases.coordinator, after_timeout).add_to(router)
+    add_event_routes(router, databases.writer, databases.coordinator, after_timeout)
     _add_change_route(router, databases, is_stopping)
 
     @router.get("/entities", summary="The entities that are tracked", tags=["entities"])
@@ -88,15 +90,14 @@ def make_application(
 
     copies = {copy.name: copy for copy in replicas or ()}
     for shape in shapes:
-        EntityRoutes(
-            shape, copies.get(shape.name), databases.writer, databases.reader, wait
-        ).add_to(router)
+        replica = copies.get(shape.name)
+        add_entity_routes(router, shape, replica, databases.writer, databases.reader, wait)
     app.include_router(router)
     return app
 
 
 async def _refuse_unknown_parameters(request: Request) -> None:
-    """Refuse what is meant as a filter and is none, instead of answering with everything."""
+    """Refuse a parameter that does not exist, instead of returning unfiltered rows."""
     route = request.scope.get("route")
     dependant = getattr(route, "dependant", None)
     if dependant is None:
@@ -105,8 +106,8 @@ async def _refuse_unknown_parameters(request: Request) -> None:
     unknown = sorted(set(request.query_params) - known)
     if unknown:
         raise RequestInvalid(
-            f"there is no parameter {unknown[0][:80]!r} here",
-            hint=f"known are: {', '.join(sorted(known))}" if known else "leave it out",
+            f"unknown parameter {unknown[0][:80]!r}",
+            hint=f"use: {', '.join(sorted(known))}" if known else "leave it out",
         )
 
 
@@ -123,12 +124,12 @@ def _add_change_route(
     async def stream_changes(
         request: Request,
         entity: str | None = None,
-        after: Annotated[int | None, Query(ge=0, le=LARGEST)] = None,
+        after: Annotated[int | None, Query(ge=0, le=MAX_ID)] = None,
         last_event_id: Annotated[str | None, Header()] = None,
     ) -> StreamingResponse:
-        await known_entity(databases.writer, entity)
+        await check_entity(databases.writer, entity)
         if last_event_id is not None and last_event_id.isascii() and last_event_id.isdigit():
-            after = min(int(last_event_id[:20]), LARGEST)
+            after = min(int(last_event_id[:20]), MAX_ID)
 
         async def is_gone() -> bool:
             return is_stopping() or await request.is_disconnected()
@@ -151,7 +152,7 @@ async def open_databases(
             min_size=1,
             max_size=size,
             timeout=10,
-            # Given up soon, and tried anew by the next request: its own pauses double without end.
+            # Short: the next request starts a new attempt, while the pool's own pauses double.
             reconnect_timeout=RECONNECT_SECONDS,
             check=AsyncConnectionPool.check_connection,
             open=False,

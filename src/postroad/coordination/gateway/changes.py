@@ -1,7 +1,7 @@
 """Server-sent events: what the Reader finishes, as it finishes it.
 
-Each event has the Reader's own number as its id, so a client that comes back with `Last-Event-ID`
-misses nothing that is still kept.
+Each event has the Reader's own number as its id, so a client that reconnects with `Last-Event-ID`
+misses no event that is still kept.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from typing import Any
 
 from psycopg_pool import AsyncConnectionPool
 
+from postroad.coordination.calls import fetch_value
+
 __all__ = ["changes"]
 
 POLL_SECONDS = 0.1
-# A line that says nothing, so that proxies keep the connection.
+# A comment line, so that proxies keep the connection.
 KEEPALIVE_ROUNDS = 150
 BATCH = 500
 
@@ -36,12 +38,10 @@ async def changes(
     entity: str | None,
     is_gone: Callable[[], Awaitable[bool]],
 ) -> AsyncIterator[str]:
-    """Yield changes for as long as the client is there; from now on unless `after` is given."""
+    """Yield changes until the client is gone: those after a number, or from now on."""
     if after is None:
         async with reader.connection() as connection:
-            cursor = await connection.execute(_LAST)
-            row = await cursor.fetchone()
-        after = int(row[0]) if row else 0
+            after = int(await fetch_value(connection, _LAST))
     yield ": listening\n\n"
     rounds = 0
     while not await is_gone():

@@ -1,4 +1,4 @@
-"""Commands to the Writer's tables and queries to the Reader's, written once for every entity.
+"""Commands to the Writer's tables and queries to the Reader's, the same for every entity.
 
 Rows stay JSON text between the database and the client: parsed in Python, a numeric would become a
 floating-point number.
@@ -134,12 +134,12 @@ class Rows:
             cursor = await connection.execute(statement, (*(after or ()), limit))
         except psycopg.DataError as refused:
             raise CursorInvalid(
-                "the cursor belongs to another list", hint="begin without one"
+                "the cursor belongs to another list", hint="start without a cursor"
             ) from refused
         return [Row(*row) for row in await cursor.fetchall()]
 
     def join_key(self, row: Row) -> str:
-        """Give the key of a row as `_parts` reads it."""
+        """Return the key of a row in the form that `_parts` reads."""
         if len(row.key) == 1:
             return row.key[0]
         line = io.StringIO()
@@ -183,14 +183,14 @@ class Rows:
             cursor = await connection.execute(statement, parts)
         except psycopg.DataError as refused:
             raise RequestInvalid(
-                f"{key!r} is no key of {self._shape.name}: {refused.diag.message_primary}",
+                f"invalid key {key!r} of {self._shape.name}: {refused.diag.message_primary}",
                 hint=f"give {','.join(self._shape.keys)}",
             ) from refused
         row = await cursor.fetchone()
         if row is None:
             raise RowNotFound(
                 f"there is no {self._shape.name} {key}",
-                hint="a row that was just written is seen with ?after=<event id>",
+                hint="a row that was just written is read with ?after=<event id>",
                 entity=self._shape.name,
                 key=key,
             )

@@ -1,8 +1,8 @@
 """The Gateway as a service: waits for the Writer's tables, serves its entities, follows new ones.
 
 ```
-waiting ──the Writer's schema is there──> serving ──entities were registered or altered──┐
-                                             ▲────────── routes made anew ───────────────┘
+waiting ──the Writer's schema exists──> serving ──entities were registered or altered──┐
+                                           ▲────────── routes replaced ────────────────┘
 ```
 """
 
@@ -26,7 +26,6 @@ from postroad.coordination.gateway.application import (
     open_databases,
 )
 from postroad.coordination.gateway.shapes import Shape, read_shapes
-from postroad.postgres.connections import connect_async
 from postroad.service import Service
 from postroad.settings import HttpSettings
 from postroad.web import WebServer
@@ -36,18 +35,8 @@ __all__ = ["Gateway"]
 logger = logging.getLogger(__name__)
 
 FOLLOW_SECONDS = 1.0
-# A schema that is not installed yet is waited for as a server that does not run yet.
+# A schema that is not installed yet is waited for like a server that does not run yet.
 _NOT_YET = (*TRANSIENT, psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName)
-
-
-class _Current:
-    """The application that answers from now on; requests in flight end in the one they met."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.app(scope, receive, send)
 
 
 class Gateway(Service):
@@ -74,6 +63,7 @@ class Gateway(Service):
         self._token = token
         self._host = host
         self._port = port
+        self._app: ASGIApp
         self.server: WebServer | None = None
 
     @property
@@ -82,29 +72,33 @@ class Gateway(Service):
         return self.server.url if self.server is not None else ""
 
     async def run(self) -> None:
-        """Serve the entities that are tracked, those that are registered later included."""
-        shapes = await self._first_shapes()
-        if shapes is None:
-            return
+        """Serve the tracked entities, those that are registered later included."""
         async with open_databases(*self._databases) as databases:
-            replicas = await self._look(databases.reader, "replica")
-            current = _Current(self._make_application(databases, shapes, replicas))
-            async with self._serving(current):
+            shapes = await self._wait_for_shapes(databases.writer)
+            if shapes is None:
+                return
+            replicas = await self._read_shapes(databases.reader, "replica")
+            self._app = self._make_application(databases, shapes, replicas)
+            async with self._serving():
                 self.announce_ready()
                 while not await self.pause(FOLLOW_SECONDS):
-                    found = await self._look(databases.writer, "tracked")
-                    copies = await self._look(databases.reader, "replica")
+                    found = await self._read_shapes(databases.writer, "tracked")
+                    copies = await self._read_shapes(databases.reader, "replica")
                     if found not in (None, shapes) or copies not in (None, replicas):
                         shapes = shapes if found is None else found
                         replicas = replicas if copies is None else copies
-                        current.app = self._make_application(databases, shapes, replicas)
+                        self._app = self._make_application(databases, shapes, replicas)
                         self.signals.emit("followed", [shape.name for shape in shapes])
 
-    def _serving(self, app: ASGIApp) -> AbstractAsyncContextManager[Any]:
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # A request in flight ends in the application that received it.
+        await self._app(scope, receive, send)
+
+    def _serving(self) -> AbstractAsyncContextManager[Any]:
         if self._publish is not None:
-            return self._publish(app)
+            return self._publish(self._answer)
         self.server = WebServer(
-            app, host=self._host, port=self._port, name=self.name, http=self._http
+            self._answer, host=self._host, port=self._port, name=self.name, http=self._http
         )
         return self.server
 
@@ -120,27 +114,24 @@ class Gateway(Service):
             is_stopping=self.stopping.is_set,
         )
 
-    async def _first_shapes(self) -> list[Shape] | None:
+    async def _wait_for_shapes(self, writer: AsyncConnectionPool[Any]) -> list[Shape] | None:
         backoff = Backoff(longest=timedelta(seconds=FOLLOW_SECONDS))
         while not self.stopping.is_set():
             try:
-                connection = await connect_async(self._databases[0], autocommit=True)
-                try:
+                async with writer.connection(timeout=FOLLOW_SECONDS) as connection:
                     return await read_shapes(connection)
-                finally:
-                    await connection.close()
             except _NOT_YET as failure:
                 logger.warning("writer_not_ready", extra={"reason": str(failure).strip()})
                 self.signals.emit("waiting", str(failure))
                 await self.pause(backoff.next_seconds())
         return None
 
-    async def _look(
+    async def _read_shapes(
         self, database: AsyncConnectionPool[Any], role: Literal["tracked", "replica"]
     ) -> list[Shape] | None:
         try:
             async with database.connection(timeout=FOLLOW_SECONDS) as connection:
                 return await read_shapes(connection, role)
         except _NOT_YET:
-            # Requests say so, each for itself.
+            # Each request reports it.
             return None

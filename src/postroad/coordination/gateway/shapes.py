@@ -1,4 +1,4 @@
-"""What the Gateway knows of an entity: its columns, and the models of requests made from them."""
+"""An entity at the Gateway: its columns, and the request models made from them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _COLUMNS = """
 select e.name, format('%I.%I', e.schema_name, e.table_name), e.key_columns, e.mode,
   a.attname::text, format_type(a.atttypid, null), information_schema._pg_char_max_length(
     a.atttypid, a.atttypmod)::integer,
-  a.attnotnull, a.atthasdef or a.attidentity <> '', a.attidentity = 'a',
+  a.attnotnull and not (a.atthasdef or a.attidentity <> ''), not a.attnotnull, a.attidentity = 'a',
   coordination._exact(format('t.%I', a.attname), a.atttypid, true)
 from coordination.entity e
 join pg_attribute a on a.attrelid = to_regclass(format('%I.%I', e.schema_name, e.table_name))
@@ -57,7 +57,7 @@ class Column:
     image: str
 
     def annotation(self) -> Any:
-        """Give the type of the column's value in a request."""
+        """Return the type of the column's value in a request."""
         kind = _TYPES.get(self.type, Any)
         if kind is str:
             # NUL cannot be stored as text.
@@ -76,7 +76,7 @@ class Shape:
     columns: tuple[Column, ...]
 
     def creation(self) -> type[BaseModel]:
-        """Make the model of a new row: what has no default is required."""
+        """Make the model of a new row: columns without a default are required."""
         return self._model(
             "New",
             {
@@ -98,7 +98,7 @@ class Shape:
         )
 
     def kept_in(self, replica: Shape) -> Shape:
-        """Give the shape of a Reader's table: its name, and of these columns those that it has."""
+        """Return the shape of a Reader's table, with those of these columns that it has."""
         kept = {column.name for column in replica.columns}
         columns = tuple(column for column in self.columns if column.name in kept)
         return replace(self, table=replica.table, columns=columns)
@@ -123,15 +123,5 @@ async def read_shapes(
     shapes: dict[str, Shape] = {}
     for name, table, keys, mode, *column in await cursor.fetchall():
         shape = shapes.setdefault(name, Shape(name, table, tuple(keys), mode, ()))
-        label, kind, length, is_not_null, has_default, is_generated, image = column
-        added = Column(
-            label,
-            kind,
-            length,
-            is_not_null and not has_default,
-            not is_not_null,
-            is_generated,
-            image,
-        )
-        shapes[name] = replace(shape, columns=(*shape.columns, added))
+        shapes[name] = replace(shape, columns=(*shape.columns, Column(*column)))
     return list(shapes.values())

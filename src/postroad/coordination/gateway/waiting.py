@@ -1,25 +1,41 @@
-"""Read your writes: waiting until the Reader has finished an event."""
+"""Waiting until the Reader has finished an event, or the Coordinator has received one."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
 from psycopg_pool import AsyncConnectionPool
 
-from postroad.coordination.errors import EventNotFound, ReaderBehind
+from postroad.coordination.calls import fetch_value
+from postroad.coordination.errors import CoordinationError, EventNotFound, ReaderBehind
 
-__all__ = ["wait_for_event"]
+__all__ = ["poll", "wait_for_event"]
 
 FIRST_PAUSE_SECONDS = 0.005
-LONGEST_PAUSE_SECONDS = 0.1
+MAX_PAUSE_SECONDS = 0.1
 
 _FINISHED = (
     'select exists (select from coordination."AppEvent" e where e."Id" = %s)'
     " or coordination._finished_to() >= %s"
 )
-_POSITION = 'select e."Position" from coordination."AppEvent" e where e."Id" = %s'
+_POSITION = 'select array[e."Position"] from coordination."AppEvent" e where e."Id" = %s'
+
+
+async def poll(
+    check: Callable[[], Awaitable[bool]], timeout: timedelta, late: CoordinationError
+) -> None:
+    """Repeat a check until it is true; raise `late` when it takes too long."""
+    pause = FIRST_PAUSE_SECONDS
+    try:
+        async with asyncio.timeout(timeout.total_seconds()):
+            while not await check():
+                await asyncio.sleep(pause)
+                pause = min(pause * 1.5, MAX_PAUSE_SECONDS)
+    except TimeoutError as elapsed:
+        raise late from elapsed
 
 
 async def wait_for_event(
@@ -30,39 +46,31 @@ async def wait_for_event(
 ) -> None:
     """Return once the Reader has applied or dropped the event.
 
-    Raises EventNotFound when the Writer never wrote it, ReaderBehind when it takes too long.
+    Raises EventNotFound when the Writer has no such event, ReaderBehind when it takes too long.
     """
     position: int | None = None
-    pause = FIRST_PAUSE_SECONDS
-    try:
-        async with asyncio.timeout(timeout.total_seconds()):
-            while True:
-                async with reader.connection() as connection:
-                    cursor = await connection.execute(_FINISHED, (event_id, position))
-                    row = await cursor.fetchone()
-                if row and row[0]:
-                    return
-                if position is None:
-                    position = await _position(event_id, writer)
-                await asyncio.sleep(pause)
-                pause = min(pause * 1.5, LONGEST_PAUSE_SECONDS)
-    except TimeoutError as late:
-        raise ReaderBehind(
-            f"the reader did not have event {event_id} within {timeout.total_seconds():g} s",
-            hint="ask again, or without ?after for what it has",
-            event=event_id,
-        ) from late
 
+    async def is_finished() -> bool:
+        nonlocal position
+        async with reader.connection() as connection:
+            if await fetch_value(connection, _FINISHED, event_id, position):
+                return True
+        if position is None:
+            async with writer.connection() as connection:
+                found = await fetch_value(connection, _POSITION, event_id)
+            if found is None:
+                raise EventNotFound(
+                    f"the Writer has no event {event_id}",
+                    hint="use the event_id of a command's response",
+                    event=event_id,
+                )
+            # None until the event is published.
+            position = found[0]
+        return False
 
-async def _position(event_id: int, writer: AsyncConnectionPool[Any]) -> int | None:
-    async with writer.connection() as connection:
-        cursor = await connection.execute(_POSITION, (event_id,))
-        row = await cursor.fetchone()
-    if row is None:
-        raise EventNotFound(
-            f"the Writer has no event {event_id}",
-            hint="give the event_id that a command answered with",
-            event=event_id,
-        )
-    position: int | None = row[0]
-    return position
+    late = ReaderBehind(
+        f"the reader did not have event {event_id} within {timeout.total_seconds():g} s",
+        hint="retry, or leave out ?after to read the present state",
+        event=event_id,
+    )
+    await poll(is_finished, timeout, late)

@@ -1,7 +1,7 @@
-"""What all services of the room share: a connection that comes back, and being woken.
+"""A service that calls `work()` repeatedly on a connection that it reopens after a failure.
 
 ```
-connecting ──> working ──nothing to do──> waiting ──woken, or the pause is over──> working
+connecting ──> working ──nothing to do──> waiting ──woken, or the interval is over──> working
     ▲             └── connection lost, server away: logged, backoff ──┐
     └─────────────────────────────────────────────────────────────────┘
 ```
@@ -24,88 +24,107 @@ from postroad.bus import calls as bus_calls
 from postroad.bus.async_wakeup import AsyncWakeup
 from postroad.bus.reconnect import SURVIVABLE, Backoff
 from postroad.bus.session import run_async
+from postroad.coordination import calls
 from postroad.coordination.errors import CoordinationError, translate
 from postroad.postgres.connections import connect_async
 from postroad.postgres.listen import ListenHub
 from postroad.service import Service
 
-__all__ = ["SteadyService", "notify", "run_together"]
+__all__ = ["PollingService", "Upkeep", "notify"]
 
 logger = logging.getLogger(__name__)
 
+KEEP_DEFAULT = timedelta(days=7)
+PURGE_EVENTS = 5_000
+UPKEEP_INTERVAL = timedelta(seconds=1)
 
-class SteadyService(Service):
-    """Calls `work()` again and again on a connection; a subclass writes `work()`."""
+
+class PollingService(Service):
+    """Calls `work()` repeatedly; a subclass writes it. Runs and stops other services with it."""
 
     def __init__(
         self,
         name: str,
         dsn: str,
-        *,
+        *services: Service,
         queues: Sequence[str] = (),
         pause: timedelta,
         listen: bool = True,
     ) -> None:
         super().__init__(name)
         self.dsn = dsn
+        self._services = services
         self._queues = list(queues)
         self._pause_seconds = pause.total_seconds()
         self._listens = listen
-        self._nudged = asyncio.Event()
 
     async def prepare(self, connection: AsyncConnection[Any]) -> None:
-        """Do what must be done once per connection."""
+        """Run once per connection, before the first `work()`."""
 
     async def work(self, connection: AsyncConnection[Any]) -> bool:
-        """Do a piece of work; return whether to go on at once. Written by the subclass."""
+        """Do a piece of work; return whether there is more. Written by the subclass."""
         raise NotImplementedError
 
-    def nudge(self) -> None:
-        """Let the service look now instead of after its pause."""
-        self._nudged.set()
+    def request_stop(self) -> None:
+        """Ask this service and those that it runs to stop."""
+        super().request_stop()
+        for service in self._services:
+            service.request_stop()
 
     async def run(self) -> None:
-        """Work until stopped, whatever happens to the database."""
+        """Work until stopped; a lost connection is retried, any other error ends the service."""
+        try:
+            await self.supervise(*self._services)
+            for service in self._services:
+                await service.ready()
+            await self._poll()
+        finally:
+            await self.stop_supervised()
+
+    async def _poll(self) -> None:
         backoff = Backoff()
         while not self.stopping.is_set():
             try:
                 async with AsyncExitStack() as stack:
                     await self._serve(stack, backoff)
-            except CoordinationError as refusal:
-                if not refusal.retryable:
-                    raise
-                await self._interrupted(refusal, backoff)
-            except SURVIVABLE as failure:
-                own = translate(failure) if isinstance(failure, psycopg.Error) else None
-                if own is not None:
+            except (CoordinationError, *SURVIVABLE) as failure:
+                own = translate(failure) if isinstance(failure, psycopg.Error) else failure
+                if isinstance(own, CoordinationError) and not own.retryable:
                     raise own from failure
-                await self._interrupted(failure, backoff)
+                reason = str(failure).strip()
+                extra = {"service": self.name, "reason": reason}
+                logger.warning("coordination_interrupted", extra=extra)
+                self.signals.emit("interrupted", reason)
+                await self.pause(backoff.next_seconds())
 
     async def _serve(self, stack: AsyncExitStack, backoff: Backoff) -> None:
-        connection = await connect_async(
-            self.dsn, application_name=f"postroad {self.name}", autocommit=True
-        )
-        stack.push_async_callback(connection.close)
+        connection = await self._connect(stack, self.name)
         await self.prepare(connection)
         wakeup = await self._open_wakeup(stack) if self._queues else None
         self.announce_ready()
         while not self.stopping.is_set():
             epochs = {queue: wakeup.epoch(queue) for queue in self._queues} if wakeup else {}
-            self._nudged.clear()
             again = await self.work(connection)
             backoff.reset()
             self.signals.emit("worked", again)
             if not again:
                 await self._wait(wakeup, epochs)
 
+    async def _connect(self, stack: AsyncExitStack, part: str) -> AsyncConnection[Any]:
+        connection = await connect_async(
+            self.dsn, application_name=f"postroad {part}", autocommit=True
+        )
+        stack.push_async_callback(connection.close)
+        return connection
+
     async def _open_wakeup(self, stack: AsyncExitStack) -> AsyncWakeup:
-        probe = await self._open_probe(stack)
+        probe = await self._connect(stack, "probe")
 
         async def positions(queues: list[str]) -> list[int]:
             nonlocal probe
             if probe.closed:
-                # Lost by itself: otherwise every tick would fail, and wake everybody for nothing.
-                probe = await self._open_probe(stack)
+                # Otherwise every poll would fail, and wake the service for nothing.
+                probe = await self._connect(stack, "probe")
             return await run_async(probe, bus_calls.positions(*queues))
 
         hub = ListenHub(self.dsn) if self._listens else None
@@ -113,16 +132,8 @@ class SteadyService(Service):
             stack.push_async_callback(hub.stop)
         return await stack.enter_async_context(AsyncWakeup(positions, self._queues, hub=hub))
 
-    async def _open_probe(self, stack: AsyncExitStack) -> AsyncConnection[Any]:
-        probe = await connect_async(self.dsn, application_name="postroad probe", autocommit=True)
-        stack.push_async_callback(probe.close)
-        return probe
-
     async def _wait(self, wakeup: AsyncWakeup | None, epochs: dict[str, int]) -> None:
-        waits: list[asyncio.Task[Any]] = [
-            asyncio.create_task(self.stopping.wait()),
-            asyncio.create_task(self._nudged.wait()),
-        ]
+        waits: list[asyncio.Task[Any]] = [asyncio.create_task(self.stopping.wait())]
         if wakeup is not None:
             waits += [
                 asyncio.create_task(wakeup.wait(queue, epoch)) for queue, epoch in epochs.items()
@@ -135,33 +146,24 @@ class SteadyService(Service):
             for wait in waits:
                 wait.cancel()
 
-    async def _interrupted(self, failure: BaseException, backoff: Backoff) -> None:
-        logger.warning(
-            "coordination_interrupted",
-            extra={"service": self.name, "reason": str(failure).strip()},
-        )
-        self.signals.emit("interrupted", str(failure))
-        await self.pause(backoff.next_seconds())
 
+class Upkeep(PollingService):
+    """Removes finished events that are old enough, and maintains the queues of the bus."""
 
-async def run_together(owner: Service, services: Sequence[Service]) -> None:
-    """Run services until their owner is to stop; one that fails ends all, and is raised."""
-    async with AsyncExitStack() as running:
-        for service in services:
-            await running.enter_async_context(service)
-        owner.announce_ready()
-        ends = [asyncio.create_task(service.join()) for service in services]
-        stopping = asyncio.create_task(owner.stopping.wait())
-        try:
-            await asyncio.wait({stopping, *ends}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in (stopping, *ends):
-                task.cancel()
-            # What a service failed with is raised by its own end, below.
-            await asyncio.gather(*ends, return_exceptions=True)
+    def __init__(self, dsn: str, keep: timedelta) -> None:
+        super().__init__("coordination upkeep", dsn, pause=UPKEEP_INTERVAL)
+        self._keep = keep
+
+    async def work(self, connection: AsyncConnection[Any]) -> bool:
+        """Purge once, in a small transaction; return whether there may be more."""
+        await run_async(connection, bus_calls.maintain(None))
+        count = await calls.fetch_value(connection, calls.PURGE, self._keep, PURGE_EVENTS) or 0
+        if count:
+            self.signals.emit("purged", count)
+        return bool(count >= PURGE_EVENTS)
 
 
 async def notify(connection: AsyncConnection[Any], *queues: str) -> None:
-    """Wake who waits for these queues, after the commit of what was posted to them."""
+    """Wake the consumers of these queues, after the commit of what was posted to them."""
     with contextlib.suppress(psycopg.DatabaseError):
         await run_async(connection, bus_calls.notify(*queues))
