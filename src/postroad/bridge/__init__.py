@@ -11,8 +11,8 @@
 **How.** A bridge has two ends. At the *outlet* a consumer of a queue is emptied by transactions
 that stay open until the other end has committed; at the *inlet* a transaction posts, and records in
 the ledger what it has posted. After a crash between the two commits the batch comes again and the
-ledger drops it. `seenby` and its twin `seenby_nodes` stop loops in any topology; the ledger knows a
-message by its first iid, so one that comes on two ways is posted once.
+ledger drops it. `seenby` and its twin `seenby_nodes` stop loops in any topology; the ledger
+records the first iid of a message, so one that arrives over two bridges is posted once.
 
 **States.** running ⇄ paused, running → draining → drained. A bridge whose other end is down takes
 nothing, holds no transaction, and retries with backoff: its messages wait in the source's queue.

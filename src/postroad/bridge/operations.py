@@ -22,8 +22,8 @@ async def add(
 ) -> Bridge:
     """Open both ends of a bridge and register it; without a name it is called like its queue.
 
-    Whoever runs this house's bridges starts it by itself. Raises AddressUnknown, SecretInAddress,
-    QueueNotFound, InvalidSelector, PayloadMismatch, BridgeExists.
+    The process that runs the bridges starts it within seconds. Raises AddressUnknown,
+    SecretInAddress, QueueNotFound, InvalidSelector, PayloadMismatch, BridgeExists.
     """
     addresses.refuse_secret(definition.source)
     addresses.refuse_secret(definition.target)

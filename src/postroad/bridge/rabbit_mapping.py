@@ -195,7 +195,7 @@ def _readable(table: Hstore) -> dict[str, str | None]:
 
 
 def _identity(message: AbstractIncomingMessage, headers: Hstore) -> str | None:
-    """Return the id by which the ledger knows a message: its first iid, else its sender's id."""
+    """Return the id of a message in the ledger: its first iid, else its sender's id."""
     first, journey = headers.get("source_iid"), headers.get("seenby_nodes")
     found = re.match(r'\{"?([^,"]+)@', journey) if journey else None
     if first and found and len(first) + len(found[1]) < MAX_IDENTITY_LENGTH:

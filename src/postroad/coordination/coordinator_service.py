@@ -3,7 +3,7 @@
 ```
 event received ──> Activated ──every reader has finished──────────────> Committed   (replicate)
                        │
-                       ├──all voters said yes──> decision commit ──> … ──> Committed (two-phase)
+                       ├──all voters vote yes──> decision commit ──> … ──> Committed (two-phase)
                        └──a no, or the deadline──> decision cancel ──> … ──> Canceled
 ```
 

@@ -1,7 +1,7 @@
 """Registering SQLAlchemy models: tracked at the Writer, kept as replicas at a Reader.
 
-The models are only named here. What is captured is captured by triggers, so a bulk statement, raw
-SQL and another program are caught as well as a flush.
+Changes are captured by triggers, so those of a bulk statement, raw SQL and another program are
+captured as well as those of a flush.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Policy = Literal["refuse", "compensate"]
 
 
 class _Registrar:
-    """Calls the room's functions through an engine."""
+    """Calls functions of schema coordination through an engine."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -59,8 +59,8 @@ class EntityWriter(_Registrar):
         """Write an event for every transaction that changes these models, from now on.
 
         `mode` is the mode of their events unless the transaction sets another one. `on_conflict` is
-        what a rollback does with rows that somebody changed since: `refuse` restores nothing and
-        raises an alert, `compensate` restores what nobody changed. None keeps what was set before;
+        what a rollback does with rows that were changed since: `refuse` restores nothing and
+        raises an alert, `compensate` restores the other rows. None keeps what was set before;
         at first it is `replicate` and `refuse`. Existing rows of a table that was not tracked are
         sent to the Readers; `with_rows=False` leaves that to their first snapshot. Repeatable; call
         it after a model's table was altered, after `replicate` at the Readers.
@@ -95,7 +95,7 @@ class EntityWriter(_Registrar):
 
     @staticmethod
     def current_event(session: Session | Connection) -> int | None:
-        """Tell the event that this transaction writes; None before its first flushed change."""
+        """Return the event that this transaction writes; None before its first flushed change."""
         if isinstance(session, Session):
             session.flush()
         found: int | None = session.execute(text("select coordination.current_event()")).scalar()
@@ -146,12 +146,12 @@ def reader(engine: Engine, name: str) -> EntityReader:
 
 
 def engine_url(dsn: str) -> str:
-    """Give SQLAlchemy's address of a database that libpq knows by this connection string."""
+    """Return SQLAlchemy's URL of a database with this libpq connection string."""
     if re.match(r"postgres(ql)?://", dsn):
         return make_url(
             re.sub(r"^postgres(ql)?://", "postgresql+psycopg://", dsn)
         ).render_as_string(hide_password=False)
-    # SQLAlchemy hands the query on to libpq, key by key.
+    # SQLAlchemy passes the query to libpq, key by key.
     parts = {key: str(value) for key, value in conninfo_to_dict(dsn).items() if value is not None}
     return make_url("postgresql+psycopg://").update_query_dict(parts).render_as_string(False)
 

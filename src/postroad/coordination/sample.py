@@ -1,7 +1,7 @@
 """The sample application: a Writer whose items and nodes change all the time.
 
-Items come, are renamed and go; nodes grow into a tree. One change in ten is two-phase. The number
-of rows stays about the same, so it can run for as long as one likes to look.
+Items are inserted, renamed and deleted; nodes form a tree. One change in ten is two-phase. The
+number of rows stays about the same.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["SampleWriter", "install_sample"]
 logger = logging.getLogger(__name__)
 
 INTERVAL_DEFAULT = timedelta(milliseconds=500)
-ROWS_MOST = 200
+MAX_ROWS = 200
 TWO_PHASE_SHARE = 0.1
 
 
@@ -86,10 +86,10 @@ class SampleWriter(PollingService):
                 'delete from "DummyNode" n where not exists'
                 ' (select from "DummyNode" c where c."ParentId" = n."Id")'
                 ' and (select count(*) from "DummyNode") > %s',
-                (ROWS_MOST,),
+                (MAX_ROWS,),
             )
             await connection.execute(
                 'delete from "DummyItem" where "Id" in'
                 ' (select "Id" from "DummyItem" order by "Id" desc offset %s)',
-                (ROWS_MOST,),
+                (MAX_ROWS,),
             )

@@ -153,7 +153,7 @@ def test_where_no_reader_is_known_nobody_has_said_yes(open_a_lab: OpenLab) -> No
     lab.settle()
     assert lab.state(event) == lab.writer_state(event) == "Canceled"
     assert lab.rows("writer")["DummyItem"] == []
-    assert "without a vote of anybody" in lab.value(
+    assert "without a vote of any reader" in lab.value(
         "coordinator", "select reason from coordination.decision"
     )
 

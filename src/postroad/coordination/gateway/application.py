@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Annotated, Any
@@ -18,7 +18,7 @@ from postroad.coordination.gateway.entity_routes import add_entity_routes
 from postroad.coordination.gateway.event_routes import MAX_ID, add_event_routes, check_entity
 from postroad.coordination.gateway.shapes import Shape
 from postroad.coordination.gateway.waiting import wait_for_event
-from postroad.postgres.connections import network_parameters
+from postroad.postgres.connections import open_async_pool
 from postroad.web import (
     BEARER,
     BodyLimit,
@@ -33,7 +33,6 @@ __all__ = ["PREFIX", "GatewayDatabases", "make_application"]
 PREFIX = "/coordination/v1"
 MAX_BODY_BYTES = 1_000_000
 AFTER_TIMEOUT_DEFAULT = timedelta(seconds=5)
-RECONNECT_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,28 +140,13 @@ def _add_change_route(
 
 
 @asynccontextmanager
-async def open_databases(
-    writer: str, coordinator: str, reader: str, *, size: int = 10
-) -> AsyncIterator[GatewayDatabases]:
-    """Open the pools; close them at the end."""
-    pools = [
-        AsyncConnectionPool(
-            dsn,
-            kwargs={**network_parameters(dsn), "application_name": "postroad gateway"},
-            min_size=1,
-            max_size=size,
-            timeout=10,
-            # Short: the next request starts a new attempt, while the pool's own pauses double.
-            reconnect_timeout=RECONNECT_SECONDS,
-            check=AsyncConnectionPool.check_connection,
-            open=False,
-        )
-        for dsn in (writer, coordinator, reader)
-    ]
-    try:
-        for pool in pools:
-            await pool.open()
+async def open_databases(*dsns: str) -> AsyncIterator[GatewayDatabases]:
+    """Open the pools of Writer, Coordinator and Reader; close them at the end."""
+    async with AsyncExitStack() as stack:
+        pools = [
+            await stack.enter_async_context(
+                await open_async_pool(dsn, application_name="postroad gateway")
+            )
+            for dsn in dsns
+        ]
         yield GatewayDatabases(*pools)
-    finally:
-        for pool in pools:
-            await pool.close()

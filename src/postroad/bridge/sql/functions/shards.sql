@@ -18,7 +18,7 @@ begin
   update bridge.shard s set state = p_state, changed_at = bridge.now() where s.logical = p_logical and s.name = p_name;
   if not found then
     raise exception 'logical queue "%" has no shard "%"', p_logical, p_name
-      using errcode = 'MR001', hint = 'Look at postroad bridge shards.';
+      using errcode = 'MR001', hint = 'See postroad bridge shards list.';
   end if;
   perform nextval('bridge.shard_epoch');
 end $$;

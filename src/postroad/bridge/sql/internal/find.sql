@@ -8,7 +8,7 @@ begin
   select * into v_outlet from bridge.outlet where name = p_name;
   if not found then
     raise exception 'bridge "%" does not leave from database "%"', p_name, current_database()
-      using errcode = 'MR001', hint = 'Add it with postroad bridge add, or look at bridge.outlets.';
+      using errcode = 'MR001', hint = 'Add it with postroad bridge add, or see bridge.outlets.';
   end if;
   return v_outlet;
 end $$;
@@ -21,7 +21,7 @@ begin
   select * into v_inlet from bridge.inlet where name = p_name and source = p_source;
   if not found then
     raise exception 'bridge "%" does not arrive in database "%"', p_name, current_database()
-      using errcode = 'MR001', hint = 'Add it with postroad bridge add, or look at bridge.inlets.';
+      using errcode = 'MR001', hint = 'Add it with postroad bridge add, or see bridge.inlets.';
   end if;
   return v_inlet;
 end $$;

@@ -8,7 +8,7 @@ declare
   v_expires timestamptz := p_expires[1];
 begin
   if cardinality(p_data) = 0 then return; end if;
-  -- All at once, if one moment of expiry fits all and none has a delay to remember.
+  -- Together, if all expire at the same time and none has a delay.
   if array_remove(p_delayed, null) = '{}' and array_remove(p_expires, v_expires) = '{}' then
     begin
       execute format('select mbus.%I($1::%s[], $2::hstore[], $3::hstore[], null, $4)', 'postn_' || p_queue, p_payload)

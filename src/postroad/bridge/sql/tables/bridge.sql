@@ -1,4 +1,4 @@
--- The bridges that this house runs.  What they did is kept at their ends: outlet where messages leave a
+-- The registered bridges.  Their state is kept at their ends: outlet where messages leave a
 -- database, inlet where they arrive.  source and target are names from the settings, or addresses without secrets.
 create table bridge.bridge (
   name       text primary key constraint bridge_name_is_short check (name ~ '^[a-z][a-z0-9_]{0,30}$'),

@@ -1,5 +1,5 @@
--- One logical queue over several databases, as the house that posts and works sees it.
---   active: gets posts and is worked; draining: is worked only; drained: is empty and may be removed
+-- One logical queue over several databases.
+--   active: takes posts and is consumed; draining: is consumed only; drained: is empty and may be removed
 create table bridge.shard (
   logical    text not null,
   name       text not null,
@@ -14,7 +14,7 @@ create table bridge.shard (
 create sequence bridge.shard_epoch;
 
 -- In the database of a shard: whether it takes posts of a logical queue.  Posts hold a shared lock on it, closing it an
--- exclusive one: once it is closed, nobody is inside any more.
+-- exclusive one: once it is closed, no post is open.
 create table bridge.gate (
   logical text primary key,
   is_open boolean not null

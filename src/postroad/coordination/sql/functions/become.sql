@@ -1,6 +1,7 @@
--- Makes this database a Writer, a Coordinator or a Reader under a name, with the queues that the part needs.
--- Called again it changes nothing.  Without a name the present one stays; a new Writer is called writer, a new Coordinator main.  Raises PC002 for an unknown part, PC009 where a Writer and a Reader would share a database or
--- the name differs, PC006 for a name that is no consumer's.
+-- Makes this database a Writer, a Coordinator or a Reader under a name, with the queues that the role needs.  Idempotent.
+-- Without a name the present one stays; a new Writer is called writer, a new Coordinator main.
+-- Raises PC002 for an unknown role, PC009 where a Writer and a Reader would share a database or the name differs, PC006 for a name
+-- that is no consumer's.
 create or replace function coordination.become(p_role text, p_name text) returns void
 language plpgsql security definer set search_path from current as $$
 declare
@@ -8,13 +9,13 @@ declare
   v_other text;
 begin
   if p_role not in ('writer', 'coordinator', 'reader') then
-    perform coordination._refuse('PC002', format('%s is no part of coordination', p_role),
+    perform coordination._refuse('PC002', format('unknown role %s', p_role),
       'writer, coordinator or reader');
   end if;
   v_name := (select n.name from coordination.node n where n.role = p_role);
   p_name := coalesce(p_name, v_name, case p_role when 'writer' then 'writer' when 'coordinator' then 'main' else '' end);
   if p_name !~ '^[a-z][a-z0-9_]{0,11}$' then
-    perform coordination._refuse('PC006', format('%s is no name of a %s', left(p_name, 80), p_role),
+    perform coordination._refuse('PC006', format('invalid name %s of a %s', left(p_name, 80), p_role),
       'lower-case letters, digits and underscores, 12 at most');
   end if;
   perform coordination._lock(0);
@@ -32,7 +33,7 @@ begin
   if v_name is null then
     insert into coordination.node (role, name) values (p_role, p_name);
   end if;
-  -- What the part posts to, and what it consumes under its own name.
+  -- The queues that the role posts to, and those that it consumes under its own name.
   perform coordination._create_queue(u.queue, case when u.is_consumed then p_role end)
   from (values ('writer', 'co_events', false), ('writer', 'co_decide', true),
     ('coordinator', 'co_events', true), ('coordinator', 'co_votes', true),
@@ -44,7 +45,7 @@ begin
   end if;
 end $$;
 
--- Makes a queue for messages of the room, and a consumer, unless they are there.
+-- Creates a queue and a consumer, unless they exist.
 create or replace function coordination._create_queue(p_queue text, p_consumer text) returns void
 language plpgsql set search_path from current as $$
 begin
@@ -59,7 +60,7 @@ begin
   perform coordination.drop_idle_consumer(p_queue);
 end $$;
 
--- Nobody consumes as `default`; it goes as soon as the queue has another consumer, a service's or a bridge's.
+-- Drops the consumer `default`, which is not used, as soon as the queue has another one, a service's or a bridge's.
 create or replace function coordination.drop_idle_consumer(p_queue text) returns void
 language plpgsql security definer set search_path from current as $$
 begin

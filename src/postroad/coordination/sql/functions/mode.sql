@@ -1,4 +1,4 @@
--- The event of this transaction shall be replicate or two-phase, whatever its entities say.  Before the first change.
+-- Sets the mode of this transaction's event, replicate or two-phase, whatever the mode of its entities.
 -- Raises PC002.
 create or replace function coordination.set_mode(p_mode text) returns void
 language plpgsql security definer set search_path from current as $$
@@ -10,7 +10,7 @@ begin
   update coordination."AppEvent" e set "Mode" = p_mode where e."Id" = coordination.current_event();
 end $$;
 
--- The event that this transaction writes; null before its first change.  What ?after= of the Gateway wants.
+-- The event that this transaction writes, for ?after= of the Gateway; null before its first change.
 create or replace function coordination.current_event() returns bigint
 language sql stable security definer set search_path from current as $$
   select split_part(nullif(current_setting('coordination.event', true), ''), ' ', 1)::bigint

@@ -21,12 +21,12 @@ begin
     or v_reader is not null and not exists (select from coordination.decision d where d.event_id = p_event)
   then
     perform coordination._refuse('PC013', format('event %s is committed%s', p_event, coalesce(' at reader ' || v_reader, '')),
-      'what is committed is undone by a new change at the Writer');
+      'undo it by a new change at the Writer');
   end if;
   perform coordination._write_decisions(array[p_event], array['cancel'], array[p_reason]);
 end $$;
 
--- A parked event is tried again at its readers, one that could not be rolled back at the Writer.
+-- Tries a parked event again at its readers, or a refused rollback at the Writer.
 -- Raises PC005 for an unknown event, PC010.
 create or replace function coordination.retry(p_event bigint, p_reader text default null) returns void
 language plpgsql security definer set search_path from current as $$
@@ -39,7 +39,7 @@ begin
     mbus.trace_headers());
 end $$;
 
--- Drops a parked event at one reader, for good: what it changed is missing there until later changes, or a snapshot, bring it.
+-- Drops a parked event at one reader: its changes are missing there until later changes, or a snapshot, bring them.
 -- Raises PC005 for an event that is not parked at the reader, PC010.
 create or replace function coordination.skip(p_event bigint, p_reader text) returns void
 language plpgsql security definer set search_path from current as $$
@@ -53,7 +53,7 @@ begin
     mbus.trace_headers());
 end $$;
 
--- Whether a reader has a say.  One that is away for long keeps its place and catches up, but stops nobody.
+-- Sets whether a reader votes.  One that does not vote catches up when it is back, and blocks no decision.
 -- Raises PC008 for an unknown reader, PC010.
 create or replace function coordination.set_voter(p_reader text, p_is_voter boolean) returns void
 language plpgsql security definer set search_path from current as $$
@@ -62,13 +62,13 @@ begin
   perform coordination._lock(3);
   update coordination.reader r set is_voter = p_is_voter where r.name = p_reader;
   if not found then
-    perform coordination._refuse('PC008', format('there is no reader %s', left(p_reader, 80)), 'look at coordination.readers');
+    perform coordination._refuse('PC008', format('there is no reader %s', left(p_reader, 80)), 'see coordination.readers');
   end if;
   perform coordination._decide(array(
     select e."Id" from coordination."WriterEvent" e where e."FinishedAt" is null and e."Mode" = 'two-phase'));
 end $$;
 
--- Forgets a reader: nothing waits for it any more.  If it comes back, it is told to take a snapshot, and counts after that.
+-- Removes a reader: nothing waits for it any more.  If it comes back, it must take a snapshot first.
 -- Raises PC008 for an unknown reader, PC010.
 create or replace function coordination.remove_reader(p_reader text) returns void
 language plpgsql security definer set search_path from current as $$
@@ -80,9 +80,8 @@ begin
   on conflict (name) do update set generation = excluded.generation, at = excluded.at;
   delete from coordination.reader r where r.name = p_reader;
   if not found then
-    perform coordination._refuse('PC008', format('there is no reader %s', left(p_reader, 80)), 'look at coordination.readers');
+    perform coordination._refuse('PC008', format('there is no reader %s', left(p_reader, 80)), 'see coordination.readers');
   end if;
-  -- Nobody waits for its word any more.
   perform coordination._clear_alert('coordination.reader.' || p_reader);
   perform coordination._decide(array(
     select e."Id" from coordination."WriterEvent" e where e."FinishedAt" is null and e."Mode" = 'two-phase'));

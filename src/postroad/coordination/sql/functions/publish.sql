@@ -1,10 +1,9 @@
--- Gives every event that is visible now its position and tells Coordinator and Readers, in one transaction.
--- Returns how many were published or told again.
+-- Gives every visible event its position and posts it to Coordinator and Readers, in one transaction.
+-- Returns how many were published or resent.
 --
--- Order.  One publisher at a time: the lock is the lease of the outbox, and a dead publisher's is free at once.  What one
--- snapshot shows and earlier ones did not comes after everything earlier, so a prefix of positions is a state that
--- the Writer had.  Inside a snapshot, events follow the number drawn when their commit began: whoever waited for
--- another's row drew later.  No transaction that goes on for long holds the others up.
+-- Order.  One publisher at a time, by a lock that ends with its session.  Events that one snapshot shows and earlier ones did not
+-- come after everything earlier, so a prefix of positions is a state that the Writer had.  Inside a snapshot, events follow the
+-- number drawn when their commit began: a transaction that waited for another's row drew later.  A long transaction blocks no other.
 -- Locks: the publisher's advisory lock, tried.  Raises PC010.
 create or replace function coordination.publish(p_resend interval default '30 seconds') returns integer
 language plpgsql security definer set search_path from current as $$
@@ -37,21 +36,21 @@ begin
       insert into coordination.history (event_id, states, at, by)
       select p."Id", s.states, s.at, 'writer' from published p
       cross join lateral (values (array['Created'], p."Date"), (array['Saving'], v_now)) s (states, at)),
-    told as (
-      select coordination._tell_events(array_agg(p.described order by p."Position")) as count from published p)
-    select coalesce(t.count, 0) into v_count from told t;
+    posted as (
+      select coordination._post_events(array_agg(p.described order by p."Position")) as count from published p)
+    select coalesce(t.count, 0) into v_count from posted t;
   end if;
-  v_again := coordination._tell_again(p_resend, v_now);
+  v_again := coordination._resend_events(p_resend, v_now);
   return v_count + v_again;
 end $$;
 
 -- Posts events, five hundred to a message.  A message all of whose events are of one trace carries it; each event names its own.
-create or replace function coordination._tell_events(p_events jsonb[]) returns integer
+create or replace function coordination._post_events(p_events jsonb[]) returns integer
 language plpgsql set search_path from current as $$
 declare
   v_message jsonb;
   v_line    text;
-  -- Everything before is finished here: its outcome need not be kept for this Writer.
+  -- Everything before is finished here: the Coordinator need not keep its outcome.
   v_to      bigint := least((p_events[1] ->> 'position')::bigint, (
     select e."Position" from coordination."AppEvent" e
     where e."FinishedAt" is null and e."Position" is not null order by e."Position" limit 1)) - 1;
@@ -77,14 +76,14 @@ language sql stable set search_path from current as $$
     'rollback', case when e."AppEventStatusId" = coordination._status('Canceling') then coalesce(e."Reason", 'not restored yet') end)
 $$;
 
--- Tells again what has no outcome for too long: the message, or the answer, was lost.  Five hundred each time: first those that
--- are to be decided, then those told longest ago, so that many that wait for a Reader do not hide one that was lost.
-create or replace function coordination._tell_again(p_after interval, p_now timestamptz) returns integer
+-- Resends events without an outcome: the message, or the answer, was lost.  Five hundred each time: first those that are to be
+-- decided, then those sent longest ago, so that many that wait for a Reader do not hide a lost one.
+create or replace function coordination._resend_events(p_after interval, p_now timestamptz) returns integer
 language plpgsql set search_path from current as $$
 declare
   v_events jsonb[];
 begin
-  -- The oldest one decides: it is asked by index, and nothing is younger.
+  -- The oldest one is found by index, and no other is older.
   if not exists (
     select from (
       select e."PublishedAt" from coordination."AppEvent" e
@@ -94,7 +93,7 @@ begin
     return 0;
   end if;
   with late as (
-    -- The oldest one with them, whenever it was told: it is the one whose age is asked above.
+    -- Always with the oldest one, whose age is checked above.
     (select e."Id" from coordination."AppEvent" e
      where e."FinishedAt" is null and e."Position" is not null order by e."Position" limit 1)
     union
@@ -106,11 +105,11 @@ begin
     returning e."Position", coordination._describe(e) as described)
   select array_agg(m.described order by m."Position") into v_events from marked m;
   if v_events is null then return 0; end if;
-  return coordination._tell_events(v_events);
+  return coordination._post_events(v_events);
 end $$;
 
 -- Reports to the Coordinator that a rollback was refused, or that one that was refused is done.
 create or replace function coordination._report_rollback(p_event bigint) returns void
 language sql volatile set search_path from current as $$
-  select coordination._tell_events(array[coordination._describe(e)]) from coordination."AppEvent" e where e."Id" = p_event
+  select coordination._post_events(array[coordination._describe(e)]) from coordination."AppEvent" e where e."Id" = p_event
 $$;

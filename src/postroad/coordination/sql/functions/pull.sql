@@ -1,5 +1,5 @@
--- A page for a Reader: the payloads that follow its cursor, at most p_limit, as one JSON text, with the cursor that follows it.
--- Whole events as long as they fit; an event that is longer comes alone, page by page, so N payloads are
+-- Returns a page for a Reader: at most p_limit payloads after its cursor, as one JSON text, with the next cursor.
+-- Whole events as long as they fit; a longer event comes alone, page by page, so N payloads are
 -- ceil(N / limit) pages.  Cancelled events come without payloads.  Read-only.  Raises PC010, PC011 for a limit below 1,
 -- PC015 when events after the cursor have been removed.
 create or replace function coordination.pull(
@@ -16,7 +16,7 @@ begin
       'take a snapshot: postroad coordination snapshot');
   end if;
   with near as materialized (
-    -- Each event has a payload, cancelled ones aside; so twice the page is enough to look at, and one to know whether there is more.
+    -- Each event but a cancelled one has a payload; so twice the page is enough, and one more to detect that there is more.
     select e.*, case when e."AppEventStatusId" = coordination._status('Canceled') then 0 else e."PayloadCount" end as size
     from coordination."AppEvent" e
     where e."Position" > p_position

@@ -1,4 +1,4 @@
--- The Coordinator hears: events of the Writer, progress and votes of a Reader.  Messages may come twice, late and in
+-- Handles a message at the Coordinator: events of the Writer, progress and votes of a Reader.  Messages may come twice, late and in
 -- any order.  p_deadline: how long the votes of a two-phase event may take.
 -- Raises PC010, PC014 for a message of another version or kind.
 create or replace function coordination.receive(p_message jsonb, p_deadline interval default '30 seconds') returns void
@@ -7,15 +7,15 @@ begin
   perform coordination._require('coordinator');
   if p_message ->> 'version' is distinct from '1' or coalesce(p_message ->> 'kind', '') not in ('events', 'progress') then
     perform coordination._refuse('PC014', format('a message of version %s and kind %s', p_message ->> 'version', p_message ->> 'kind'),
-      'this Coordinator knows events and progress of version 1');
+      'this Coordinator supports events and progress of version 1');
   end if;
-  -- One at a time: what is decided here depends on what several messages say.
+  -- One at a time: a decision depends on several messages.
   perform coordination._lock(3);
   if p_message ->> 'kind' = 'events' then
     perform coordination._receive_events(p_message -> 'events', p_deadline);
     update coordination.acknowledged a set writer_to = (p_message ->> 'finished_to')::bigint
     where a.writer_to < (p_message ->> 'finished_to')::bigint;
-    -- The Writer is done with these: the message that reported it was lost.
+    -- The Writer has finished these: the message that reported it was lost.
     update coordination."WriterEvent" e set "RollbackReason" = null
     where e."FinishedAt" is null and e."RollbackReason" is not null and e."Position" <= (select a.writer_to from coordination.acknowledged a);
     if found then perform coordination._conclude(); end if;
@@ -53,7 +53,7 @@ begin
     cross join lateral (values (array['Created'], e.date, 'writer'), (array['Saving'], e.published_at, 'writer'),
       (array['Saved', 'Activated'], v_now, 'coordinator')) s (states, at, by))
   select array_agg(c."Id") filter (where c."Mode" = 'two-phase') into v_two from come c;
-  -- Progress may have come first.
+  -- Progress may have arrived first.
   insert into coordination.history (event_id, reader, states, at, by)
   select e.id, r.name, '{Preparing,Prepared,Processing,Processed,Committing,Committed}', r.heard_at, 'reader'
   from jsonb_to_recordset(p_events) e (id bigint, position bigint, mode text)
@@ -68,12 +68,12 @@ begin
   select r."Id", '{Canceling}', v_now, 'writer', r.rollback from reported r where r.rollback is not null;
   perform coordination._decide(v_two);
   perform coordination._conclude();
-  -- Told again by the Writer: it has not heard the outcome.
+  -- Resent by the Writer: it has not received the outcome.
   if v_known is not null then
     select array_agg(d.event_id) into v_decided from coordination.decision d where d.event_id = any (v_known);
     select array_agg(w."Id") into v_finished from coordination."WriterEvent" w
     where w."Id" = any (v_known) and w."FinishedAt" is not null and w."Id" <> all (coalesce(v_decided, '{}'));
-    perform coordination._tell_decisions(v_decided, v_finished);
+    perform coordination._post_decisions(v_decided, v_finished);
   end if;
 end $$;
 
@@ -90,8 +90,8 @@ declare
   v_asked   boolean;
   v_again   bigint[];
 begin
-  -- Removed: nothing was kept for it since, neither events nor decisions.  Of an earlier generation than known: its database went back in
-  -- time.  Or this word is late; then its generation is past, and the Reader passes the answer over.
+  -- A removed Reader: no events and decisions were kept for it since.  An earlier generation: its database was restored from a
+  -- backup, or this message is late; then the Reader ignores the answer.
   select max(k.generation) into v_newest from (
     select x.generation from coordination.removed_reader x where x.name = v_reader and x.generation >= v_generation
     union all
@@ -108,25 +108,25 @@ begin
   insert into coordination.reader as r (name, finished_to, generation) values (v_reader, v_to, v_generation)
   on conflict (name) do update set finished_to = greatest(r.finished_to, excluded.finished_to), generation = excluded.generation, heard_at = coordination.now(),
     asked_at = null;
-  with said as (
-    -- A message may tell of an event twice; the later word counts, and holds what the earlier said.
+  with reported as (
+    -- A message may report an event twice; the later report includes the earlier one.
     select distinct on (e.id) e.* from jsonb_to_recordset(p_message -> 'events')
       e (id bigint, position bigint, state text, staged integer, vote text, reason text, attempts integer, is_parked boolean,
         at timestamptz, history jsonb)
     order by e.id, e.at desc),
   kept as (
     insert into coordination.reader_event as r (event_id, reader, state, staged, vote, reason, attempts, is_parked, at)
-    select s.id, v_reader, s.state, s.staged, s.vote, s.reason, s.attempts, s.is_parked, s.at from said s
+    select s.id, v_reader, s.state, s.staged, s.vote, s.reason, s.attempts, s.is_parked, s.at from reported s
     on conflict (event_id, reader) do update set
       state = excluded.state, staged = greatest(r.staged, excluded.staged), vote = coalesce(r.vote, excluded.vote),
       reason = excluded.reason, attempts = excluded.attempts, is_parked = excluded.is_parked, at = excluded.at
-    -- Forward only; a message that was overtaken changes nothing.
+    -- Forward only; a late message changes nothing.
     where r.at < excluded.at and r.state not in ('Committed', 'Canceled')
     returning r.event_id)
   insert into coordination.history (event_id, reader, states, at, by, note)
   select k.event_id, v_reader, h.states, h.at, 'reader', h.note
   from kept k
-  join said s on s.id = k.event_id
+  join reported s on s.id = k.event_id
   cross join lateral jsonb_to_recordset(s.history) h (states text[], at timestamptz, note text)
   where h.at > coalesce((
     select max(o.at) from coordination.history o where o.event_id = k.event_id and o.reader = v_reader), '-infinity');
@@ -136,7 +136,7 @@ begin
     from coordination."WriterEvent" e
     where e."Position" > v_from and e."Position" <= v_to and e."Mode" = 'replicate'
       and not exists (select from coordination.reader_event r where r.event_id = e."Id" and r.reader = v_reader);
-    -- Finished by a snapshot, without a word of its own.
+    -- Finished by a snapshot, without a report of its own.
     update coordination.reader_event r set is_parked = false from coordination."WriterEvent" e
     where r.reader = v_reader and r.is_parked and e."Id" = r.event_id and e."Position" <= v_to;
   end if;
@@ -147,13 +147,13 @@ begin
   perform coordination._decide(array(
     select e.id from jsonb_to_recordset(p_message -> 'events') e (id bigint, vote text) where e.vote is not null
     union
-    -- It may have got by a copy what it never voted on: before now if it is new or has a new copy, otherwise by what the copy held early.
+    -- A snapshot may contain events that it never voted on: all up to now if it is new or has a new snapshot, otherwise those since.
     select e."Id" from coordination."WriterEvent" e
     where e."FinishedAt" is null and e."Mode" = 'two-phase' and e."Position" <= v_to
       and (v_from is null or v_copied or e."Position" > v_from)));
   perform coordination._conclude();
-  -- Still not settled there although it was decided: the decision was lost.
-  perform coordination._tell_decisions(v_again, '{}');
+  -- Decided but not finished there: the decision was lost.
+  perform coordination._post_decisions(v_again, '{}');
 end $$;
 
 -- Sets the state of undecided events to what their readers report: Preparing and Processing from the first of them, Prepared and

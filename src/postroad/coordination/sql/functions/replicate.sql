@@ -1,4 +1,4 @@
--- The table keeps a copy of the Writer's entity of that name from now on; only the Reader should write to it.
+-- Keeps a copy of the Writer's entity of that name in the table; only the Reader should write to it.
 -- p_is_subset: columns of the Writer that the table lacks are left out instead of refused.  Called again after the table was altered.
 -- Raises PC001 for an unknown table, PC003, PC004, PC006, PC007, PC010.
 create or replace function coordination.replicate(p_table text, p_entity text default null, p_is_subset boolean default false)
@@ -15,8 +15,8 @@ begin
   return v_entity.name;
 end $$;
 
--- This Reader does not want an entity of the Writer: its payloads are passed over.  With false it wants it again,
--- from then on; a snapshot brings what it missed.  Raises PC010.
+-- Ignores an entity of the Writer at this Reader.  With false it is applied again from then on; a snapshot brings
+-- the changes that were ignored.  Raises PC010.
 create or replace function coordination.ignore(p_entity text, p_is_ignored boolean default true) returns void
 language plpgsql security definer set search_path from current as $$
 begin

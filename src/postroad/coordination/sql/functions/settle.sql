@@ -6,7 +6,7 @@ language plpgsql security definer set search_path from current as $$
 declare
   v_name     text := coordination._require('reader');
   v_finished bigint;
-  v_told     jsonb;
+  v_reports  jsonb;
   v_event    coordination.staging;
 begin
   perform from coordination.progress for update;
@@ -22,7 +22,7 @@ begin
     where d.position > p.position and not exists (select from coordination.staging s where s.event_id = d.id)
       and not exists (select from coordination."AppEvent" e where e."Id" = d.id)
     on conflict do nothing;
-    v_told := coordination._advance();
+    v_reports := coordination._advance();
   elsif p_message ->> 'reader' is null or p_message ->> 'reader' = v_name then
     if p_message ->> 'kind' = 'retry' then
       update coordination.staging s set parked_at = null, attempts = 0, next_try_at = null
@@ -33,7 +33,7 @@ begin
         update coordination.staging s set parked_at = null, reason = 'skipped by an operator: ' || coalesce(s.reason, '')
         where s.event_id = (p_message ->> 'id')::bigint and s.parked_at is not null returning s.*
       loop
-        v_told := jsonb_build_array(coordination._close(v_event, 'Canceled'));
+        v_reports := jsonb_build_array(coordination._close(v_event, 'Canceled'));
       end loop;
     elsif p_message ->> 'kind' = 'snapshot' then
       update coordination.progress p set needs_snapshot = true,
@@ -41,23 +41,21 @@ begin
       where p.generation <= (p_message ->> 'generation')::integer;
       return;
     end if;
-    v_told := coalesce(v_told, '[]') || coordination._advance();
-    if p_message ->> 'kind' = 'ask' then v_told := v_told || coordination._reports(); v_finished := -1; end if;
+    v_reports := coalesce(v_reports, '[]') || coordination._advance();
+    if p_message ->> 'kind' = 'ask' then v_reports := v_reports || coordination._reports(); v_finished := -1; end if;
   else
     return;
   end if;
-  if v_told <> '[]' or coordination._finished_to() > v_finished then
-    perform coordination._tell_progress(v_told);
-  end if;
+  perform coordination._report_progress(v_reports, v_finished);
 end $$;
 
--- What a Reader does from time to time: tries again what is due, and repeats what got no answer within p_repeat.
--- Returns whether there is more to do at once.  Raises PC010.
+-- Called periodically by a Reader: retries events that are due, and repeats reports that got no answer within p_repeat.
+-- Returns whether there is more to do.  Raises PC010.
 create or replace function coordination.attend(p_repeat interval default '5 seconds') returns boolean
 language plpgsql security definer set search_path from current as $$
 declare
   v_finished bigint;
-  v_told     jsonb := '[]';
+  v_reports  jsonb := '[]';
   v_progress coordination.progress;
 begin
   perform coordination._require('reader');
@@ -65,13 +63,11 @@ begin
   if not exists (select from coordination.staging) then return false; end if;
   select * into v_progress from coordination.progress for update;
   v_finished := coordination._finished_to();
-  v_told := coordination._advance();
-  if v_told = '[]' and v_progress.told_at < coordination.now() - p_repeat then
-    v_told := coordination._reports();
+  v_reports := coordination._advance();
+  if v_reports = '[]' and v_progress.told_at < coordination.now() - p_repeat then
+    v_reports := coordination._reports();
   end if;
-  if v_told <> '[]' or coordination._finished_to() > v_finished then
-    perform coordination._tell_progress(v_told);
-  end if;
+  perform coordination._report_progress(v_reports, v_finished);
   return coordination._finished_to() > v_finished;
 end $$;
 
@@ -90,10 +86,10 @@ begin
   perform from coordination.progress for update;
   -- Foreign keys may have come and gone since the entities were registered.
   perform coordination._order_entities();
-  perform coordination._tell_progress(coordination._reports());
+  perform coordination._report_progress(coordination._reports());
 end $$;
 
--- A Reader's own check votes: null is yes, a reason is no.  Only for an event that waits for checks.
+-- Votes for a Reader's own check: null is yes, a reason is no.  Only for an event that waits for checks.
 -- Raises PC010, PC005 for an event that does not wait here.
 create or replace function coordination.vote(p_event bigint, p_reason text default null) returns void
 language plpgsql security definer set search_path from current as $$
@@ -104,10 +100,10 @@ begin
   perform from coordination.progress for update;
   select * into v_event from coordination.staging s where s.event_id = p_event;
   if not found then
-    perform coordination._refuse('PC005', format('event %s does not wait at this reader', p_event), 'look at coordination.staging');
+    perform coordination._refuse('PC005', format('event %s does not wait at this reader', p_event), 'see coordination.staging');
   end if;
   if v_event.vote is null then
     perform set_config('postroad.traceparent', coalesce(v_event.traceparent, ''), true);
-    perform coordination._tell_progress(jsonb_build_array(coordination._cast(p_event, p_reason)));
+    perform coordination._report_progress(jsonb_build_array(coordination._cast(p_event, p_reason)));
   end if;
 end $$;

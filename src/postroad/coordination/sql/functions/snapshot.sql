@@ -1,5 +1,5 @@
--- At the Writer, inside the repeatable-read transaction that copies the tables: where the tail begins.
--- position: the last one whose events the copy holds; included: events that it holds although they had no position yet.
+-- At the Writer, inside the repeatable-read transaction that copies the tables.
+-- position: the last one that the copy contains; included: events that it contains although they had no position yet.
 -- Read-only.  Raises PC010.
 create or replace function coordination.snapshot() returns jsonb
 language plpgsql stable security definer set search_path from current as $$
@@ -12,8 +12,7 @@ begin
     'tables', coalesce((select jsonb_object_agg(t.name, t.source) from coordination._copied() t), '{}'));
 end $$;
 
--- The tables that a snapshot copies, with the columns that are still there.  Those that are no longer tracked with them, as long as they
--- are known: the cursor passes their events.
+-- The tables that a snapshot copies, with the columns that still exist.  Untracked entities included: the cursor skips their events.
 create or replace function coordination._copied() returns table (name text, columns text[], source text)
 language sql stable set search_path from current as $$
   select e.name, array(select c from unnest(e.columns) c where c in (select k.name from coordination._columns(to_regclass(t.source)) k)), t.source
@@ -21,7 +20,7 @@ language sql stable set search_path from current as $$
   where e.role in ('tracked', 'untracked') and to_regclass(t.source) is not null
 $$;
 
--- At the Reader: makes room for the copy of one entity, until the end of the transaction.
+-- At the Reader: creates a temporary table for the copy of one entity, until the end of the transaction.
 -- Returns the columns to copy, in order.  Raises PC001, PC010, PC012.
 create or replace function coordination.open_snapshot(p_entity text, p_columns text[]) returns text[]
 language plpgsql security definer set search_path from current as $$
@@ -38,14 +37,13 @@ begin
   return v_shared;
 end $$;
 
--- At the Reader: puts what was copied in the place of what was there, for all entities at once, and sets the cursor.
--- Whatever waited is dropped: the copy holds it or the tail brings it.  Raises PC010.
+-- At the Reader: replaces the rows of all entities by the copy, and sets the cursor.
+-- Staged events are dropped: the copy contains them or they are pulled again.  Raises PC010.
 create or replace function coordination.close_snapshot(p_snapshot jsonb) returns void
 language plpgsql security definer set search_path from current as $$
 declare
   v_entity coordination.entity;
   v_shared text[];
-  v_others text[];
 begin
   perform coordination._require('reader');
   perform from coordination.progress for update;
@@ -60,17 +58,16 @@ begin
     select e.* from coordination.entity e where e.role = 'replica' and p_snapshot -> 'columns' ? e.name order by e.level, e.name
   loop
     v_shared := array(select c from unnest(v_entity.columns) c where p_snapshot -> 'columns' -> v_entity.name ? c);
-    v_others := array(select c from unnest(v_shared) c where c <> all (v_entity.key_columns));
     execute format('insert into %s (%s) overriding system value select %2$s from pg_temp.%3$I on conflict (%4$s) %5$s',
       coordination._table(v_entity), coordination._list(v_shared), 'snapshot_' || v_entity.name,
       coordination._list(v_entity.key_columns),
-      coalesce('do update set ' || coordination._list(nullif(v_others, '{}'), '%1$I = excluded.%1$I'), 'do nothing'));
+      coordination._on_conflict(v_shared, v_entity.key_columns));
   end loop;
   set constraints all immediate;
   delete from coordination.payload p using coordination.staging s where s.event_id = p.event_id;
   perform coordination._clear_alert(coordination._parked_key(s.event_id)) from coordination.staging s where s.reason is not null;
   delete from coordination.staging;
-  -- Decisions about what the copy holds, too; one about a later event is told again when this Reader reports the event.
+  -- A decision about a later event is sent again when this Reader reports the event.
   delete from coordination.early_decision;
   delete from coordination.unrestored;
   update coordination.progress p set position = (p_snapshot ->> 'position')::bigint, sequence = 0, has_snapshot = true,

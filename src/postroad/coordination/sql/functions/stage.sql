@@ -1,5 +1,5 @@
--- Takes a page that was pulled from the Writer: stages it with the cursor in one transaction, applies what can be
--- applied, votes where a vote is asked for, and tells the Coordinator.  A page that does not continue the cursor changes nothing.
+-- Stages a page that was pulled from the Writer, with the cursor, in one transaction; applies what can be
+-- applied, votes on two-phase events, and reports to the Coordinator.  A page that does not continue the cursor changes nothing.
 -- Returns the cursor: position, sequence, finished_to.  Raises PC010, PC014 for a page of another version.
 -- Locks: the row of progress, first and for all that a Reader does; then staging, then the entities' tables.
 create or replace function coordination.stage(p_page jsonb) returns jsonb
@@ -7,12 +7,12 @@ language plpgsql security definer set search_path from current as $$
 declare
   v_progress coordination.progress;
   v_finished bigint;
-  v_told     jsonb := '[]';
+  v_reports     jsonb := '[]';
   v_last     record;
 begin
   perform coordination._require('reader');
   if p_page ->> 'version' is distinct from '1' then
-    perform coordination._refuse('PC014', format('a page of version %s', p_page ->> 'version'), 'this Reader knows version 1');
+    perform coordination._refuse('PC014', format('a page of version %s', p_page ->> 'version'), 'this Reader supports version 1');
   end if;
   select * into v_progress from coordination.progress for update;
   if (p_page #>> '{from,position}')::bigint = v_progress.position
@@ -25,7 +25,7 @@ begin
     v_finished := coordination._finished_to();
     if not coordination._apply_page(p_page, v_progress) then
       perform coordination._stage_page(p_page, v_progress);
-      v_told := coordination._advance();
+      v_reports := coordination._advance();
     end if;
     select e.id, e.position, e.count, coalesce(s.staged, e.count) as staged into v_last
     from jsonb_to_recordset(p_page -> 'events') e (id bigint, position bigint, count integer)
@@ -38,11 +38,9 @@ begin
       v_progress.sequence := v_last.staged;
     end if;
     update coordination.progress p set position = v_progress.position, sequence = v_progress.sequence;
-    if v_told <> '[]' or coordination._finished_to() > v_finished then
-      perform set_config('postroad.traceparent', coalesce(coordination._only_trace(array(
-        select e ->> 'traceparent' from jsonb_array_elements(p_page -> 'events') e)), ''), true);
-      perform coordination._tell_progress(v_told);
-    end if;
+    perform set_config('postroad.traceparent', coalesce(coordination._only_trace(array(
+      select e ->> 'traceparent' from jsonb_array_elements(p_page -> 'events') e)), ''), true);
+    perform coordination._report_progress(v_reports, v_finished);
   end if;
   return jsonb_build_object('position', v_progress.position, 'sequence', v_progress.sequence,
     'finished_to', coordination._finished_to());

@@ -1,7 +1,7 @@
--- Writes every change of the table, from now on and in the transaction that makes it, as an event: by any program, one row or a million.
+-- Captures every change of the table as an event, in the transaction that makes it, by any program.
 -- Called again after the table was altered, or to change the mode or the policy; null keeps them (replicate and refuse at first).
--- Rows that Readers do not have are sent as an event of this transaction: those of a table that was not tracked, and those that have values in
--- columns that were added since.  p_with_rows false leaves them out, for Readers that have yet to take their first snapshot.
+-- Rows that Readers do not have are sent as an event of this transaction: those of a table that was not tracked, and those that have
+-- values in columns that were added since.  p_with_rows false leaves them out, for Readers that have yet to take their first snapshot.
 -- Locks the table against writers until the end of the transaction.  Raises PC001 for an unknown table, PC003, PC004, PC006, PC007, PC010.
 create or replace function coordination.track(
   p_table text, p_entity text default null, p_mode text default null, p_on_conflict text default null,
@@ -65,8 +65,8 @@ begin
   return v_name;
 end $$;
 
--- Changes of the table are no longer written.  What was written is carried on, and undone if it is cancelled, as long as the table is
--- there; the entity is forgotten with its last event.  The table may be tracked under another name at once.  Raises PC001, PC010.
+-- Stops capturing changes of the table.  Captured events are published, and undone if they are cancelled, as long as the table
+-- exists; the entity is removed with its last event.  The table may be tracked under another name.  Raises PC001, PC010.
 create or replace function coordination.untrack(p_entity text) returns void
 language plpgsql security definer set search_path from current as $$
 declare
@@ -76,7 +76,7 @@ begin
   perform coordination._require('writer');
   perform coordination._lock(0);
   v_entity := coordination._entity(p_entity);
-  -- By what they call: the table may have another name by now, or be gone.
+  -- Found by their function: the table may be renamed or dropped.
   for v_trigger in
     select t.tgname as name, t.tgrelid::regclass as source from pg_trigger t
     where t.tgfoid = to_regprocedure(format('coordination.%I()', 'capture_' || p_entity))
@@ -92,7 +92,7 @@ language plpgsql stable set search_path from current as $$
 declare
   v_table regclass;
 begin
-  -- The pinned path knows the catalogue and the room only; a bare name means the schema public.
+  -- The pinned path has the catalogue and this schema only; a bare name means the schema public.
   v_table := coalesce(to_regclass(p_table),
     case when cardinality(parse_ident(p_table)) = 1 then to_regclass('public.' || p_table) end);
   if v_table is null or not exists (select from pg_class c where c.oid = v_table and c.relkind in ('r', 'p')) then

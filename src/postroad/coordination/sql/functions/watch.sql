@@ -1,4 +1,4 @@
--- What the Coordinator does from time to time: cancels what has passed its deadline, asks readers that are silent
+-- Called periodically by the Coordinator: cancels events that have passed their deadline, and queries readers that are silent
 -- while events wait for them.  Returns how many events were cancelled.  Raises PC010.
 create or replace function coordination.watch(p_ask interval default '10 seconds', p_alarm interval default '5 minutes') returns integer
 language plpgsql security definer set search_path from current as $$
@@ -14,7 +14,7 @@ begin
     select e."Id" as id, 'the deadline passed without a vote of ' || coalesce((
       select string_agg(r.name, ', ' order by r.name) from coordination.reader r
       where r.is_voter and r.finished_to < e."Position" and not exists (
-        select from coordination.reader_event v where v.event_id = e."Id" and v.reader = r.name and v.vote is not null)), 'anybody') as reason
+        select from coordination.reader_event v where v.event_id = e."Id" and v.reader = r.name and v.vote is not null)), 'any reader') as reason
     from coordination."WriterEvent" e
     where e."FinishedAt" is null and e."Deadline" < v_now
       and not exists (select from coordination.decision d where d.event_id = e."Id")
@@ -31,7 +31,7 @@ begin
     if v_reader.heard_at < v_now - p_alarm then
       perform coordination._raise_alert('coordination.reader.' || v_reader.name, 'warning',
         format('reader %s is silent', v_reader.name),
-        format('last heard at %s; its events wait for it and are applied when it is back', v_reader.heard_at));
+        format('last report at %s; its events wait for it and are applied when it is back', v_reader.heard_at));
     end if;
   end loop;
   return coalesce(v_count, 0);

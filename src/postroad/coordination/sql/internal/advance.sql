@@ -8,7 +8,7 @@
 create or replace function coordination._advance(p_limit integer default 1000) returns jsonb
 language plpgsql set search_path from current as $$
 declare
-  v_told     jsonb := '[]';
+  v_reports     jsonb := '[]';
   v_event    coordination.staging;
   v_progress coordination.progress;
   v_moved    boolean;
@@ -38,50 +38,50 @@ begin
       -- It may have been applied together with an earlier one.
       continue when not exists (select from coordination.staging s where s.event_id = v_event.event_id);
       v_result := coordination._advance_one(v_event, v_progress);
-      v_told := v_told || v_result.told;
+      v_reports := v_reports || v_result.reports;
       v_moved := v_moved or v_result.moved > 0;
       v_done := v_done + v_result.moved;
       exit when v_done >= p_limit;
     end loop;
     exit when not v_moved or v_done >= p_limit;
   end loop;
-  return v_told;
+  return v_reports;
 end $$;
 
--- told: reports of the events that changed; moved: how many of them are finished.
+-- reports: of the events that changed; moved: how many of them are finished.
 create or replace function coordination._advance_one(
-  p_event coordination.staging, p_progress coordination.progress, out told jsonb, out moved integer)
+  p_event coordination.staging, p_progress coordination.progress, out reports jsonb, out moved integer)
 language plpgsql set search_path from current as $$
 declare
   v_reason text;
   v_group  record;
 begin
-  told := '[]';
+  reports := '[]';
   moved := 0;
   if p_event.outcome = 'cancel' then
-    told := jsonb_build_array(coordination._close(p_event, 'Canceled'));
+    reports := jsonb_build_array(coordination._close(p_event, 'Canceled'));
     moved := 1;
   elsif p_event.mode = 'replicate' or p_event.outcome = 'commit' then
     if p_event.parked_at is not null or p_event.next_try_at > coordination.now() then return; end if;
     v_reason := coordination._apply_staged(array[p_event.event_id], p_progress.columns);
     if v_reason is null then
-      told := jsonb_build_array(coordination._close(p_event, 'Committed'));
+      reports := jsonb_build_array(coordination._close(p_event, 'Committed'));
       moved := 1;
       return;
     end if;
     v_group := coordination._apply_with_following(p_event, p_progress);
     if v_group.applied is not null then
-      select jsonb_agg(coordination._close(s, 'Committed') order by s.position), count(*) into told, moved
+      select jsonb_agg(coordination._close(s, 'Committed') order by s.position), count(*) into reports, moved
       from coordination.staging s where s.event_id = any (v_group.applied);
     elsif v_group.waits_for is not null then
-      told := coordination._postpone(p_event, v_reason, v_group.waits_for);
+      reports := coordination._postpone(p_event, v_reason, v_group.waits_for);
     else
-      told := jsonb_build_array(coordination._fail(p_event, p_progress, v_reason));
+      reports := jsonb_build_array(coordination._fail(p_event, p_progress, v_reason));
     end if;
   elsif p_event.vote is null then
     v_reason := coordination._apply_staged(array[p_event.event_id], p_progress.columns, true);
     if v_reason is not null or not p_progress.has_checks then
-      told := jsonb_build_array(coordination._cast(p_event.event_id, v_reason));
+      reports := jsonb_build_array(coordination._cast(p_event.event_id, v_reason));
     elsif p_event.reason is distinct from 'waits for checks' then
       -- The Reader's own checks vote through coordination.vote.
       update coordination.staging s set reason = 'waits for checks' where s.event_id = p_event.event_id;
@@ -204,17 +204,18 @@ language sql stable set search_path from current as $$
       from (select * from coordination.history h where h.event_id = p_event.event_id order by h.at desc limit 50) h))
 $$;
 
--- Reports to the Coordinator: up to where everything is finished, and the reports of single events.
-create or replace function coordination._tell_progress(p_told jsonb) returns void
+-- Reports to the Coordinator up to where everything is finished, and single events; nothing if neither is new since p_finished.
+create or replace function coordination._report_progress(p_reports jsonb, p_finished bigint default -1) returns void
 language plpgsql set search_path from current as $$
 begin
+  if p_reports = '[]' and coordination._finished_to() <= p_finished then return; end if;
   update coordination.progress p set told_at = coordination.now() where not p.needs_snapshot;
   -- Reports of a Reader that must take a snapshot do not count.
   if not found then return; end if;
   perform mbus.post_co_votes(jsonb_build_object('version', 1, 'kind', 'progress',
     'reader', coordination._require('reader'),
     'generation', (select p.generation from coordination.progress p),
-    'finished_to', coordination._finished_to(), 'at', coordination.now(), 'events', p_told),
+    'finished_to', coordination._finished_to(), 'at', coordination.now(), 'events', p_reports),
     mbus.trace_headers());
 end $$;
 

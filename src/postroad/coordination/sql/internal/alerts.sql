@@ -1,4 +1,4 @@
--- Alerts belong to another room, which a database may have or not; without it the reason stays where it is shown.
+-- Raises an alert, if the component alerts is installed in this database.
 create or replace function coordination._raise_alert(p_key text, p_severity text, p_title text, p_text text) returns void
 language plpgsql set search_path from current as $$
 begin
@@ -16,7 +16,7 @@ begin
   end if;
 end $$;
 
--- Readers may tell the same house, each of its own.
+-- Several Readers may raise alerts in the same database.
 create or replace function coordination._parked_key(p_event bigint) returns text
 language sql stable set search_path from current as $$
   select format('coordination.parked.%s.%s', (select n.name from coordination.node n where n.role = 'reader'), p_event)

@@ -9,12 +9,12 @@ create or replace function coordination._apply(p_rows jsonb, p_events bigint[], 
 language plpgsql set search_path from current as $$
 begin
   begin
-    perform coordination._apply_at_once(p_rows, p_events, p_columns, '{erase,write}');
+    perform coordination._apply_together(p_rows, p_events, p_columns, '{erase,write}');
     set constraints all immediate;
   exception when integrity_constraint_violation then
     begin
       -- A row to delete may be referenced until others are written, by a constraint that cannot be deferred.
-      perform coordination._apply_at_once(p_rows, p_events, p_columns, '{write,erase}');
+      perform coordination._apply_together(p_rows, p_events, p_columns, '{write,erase}');
       set constraints all immediate;
     exception when integrity_constraint_violation then
       perform coordination._apply_in_order(p_rows, p_events);
@@ -38,7 +38,7 @@ language sql stable as $$
   where p_rows is null and x.event_id = any (p_events)
 $$;
 
-create or replace function coordination._apply_at_once(
+create or replace function coordination._apply_together(
   p_rows jsonb, p_events bigint[], p_columns jsonb, p_steps text[]) returns void
 language plpgsql set search_path from current as $$
 declare
@@ -128,11 +128,10 @@ begin
           message = format('a row of %s was made by an event that was cancelled', v_row.n);
       end if;
     else
-      v_others := array(select c from unnest(v_columns) c where c <> all (v_entity.key_columns));
       execute format('insert into %s (%s) overriding system value select %s from jsonb_to_record($1) as g (%s) on conflict (%s) %s',
         v_table, coordination._list(v_columns), coordination._values(v_table, 'g', v_columns),
         coordination._definitions(v_table, v_columns), coordination._list(v_entity.key_columns),
-        coalesce('do update set ' || coordination._list(nullif(v_others, '{}'), '%1$I = excluded.%1$I'), 'do nothing'))
+        coordination._on_conflict(v_columns, v_entity.key_columns))
       using v_row.c;
     end if;
   end loop;

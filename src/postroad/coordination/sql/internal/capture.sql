@@ -1,5 +1,5 @@
 -- The event of this transaction: its number, the last number of its payloads, whether it has a row yet.
--- Kept in a setting that lives as long as the transaction, and goes back with a savepoint as the rows do.
+-- Kept in a setting of the transaction, which a rollback to a savepoint restores like the rows.
 create or replace function coordination._current_event(out v_event bigint, out v_from integer, out v_is_new boolean)
 language plpgsql set search_path from current as $$
 declare

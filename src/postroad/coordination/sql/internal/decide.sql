@@ -1,6 +1,6 @@
 -- The Coordinator decides, once for each event: any no is a cancel, a yes of every voter is a commit.
--- Where no reader is known nobody has said yes: it waits for one, or for its deadline.
--- The row of the decision comes first, in the same transaction as the message that tells it.
+-- Without a reader there is no yes: the event waits for one, or for its deadline.
+-- The decision is stored in the same transaction as its message.
 create or replace function coordination._decide(p_events bigint[]) returns void
 language plpgsql set search_path from current as $$
 begin
@@ -37,13 +37,13 @@ begin
     select w.event_id, array[case w.outcome when 'commit' then 'Committing' else 'Canceling' end], 'coordinator', w.reason
     from written w)
   select array_agg(event_id) into v_new from written;
-  perform coordination._tell_decisions(v_new, '{}');
+  perform coordination._post_decisions(v_new, '{}');
 end $$;
 
--- Tells decisions, for the first time or again, and which replicated events are finished.  By their numbers and not by a
--- position alone: an event that the Coordinator has never heard of must stay unfinished at the Writer, which then tells it again.
+-- Posts decisions, for the first time or again, and which replicated events are finished.  By their numbers and not by a
+-- position alone: an event that the Coordinator has not received must stay unfinished at the Writer, which resends it.
 -- Five thousand numbers to a message.
-create or replace function coordination._tell_decisions(p_ids bigint[], p_finished bigint[]) returns void
+create or replace function coordination._post_decisions(p_ids bigint[], p_finished bigint[]) returns void
 language plpgsql set search_path from current as $$
 declare
   v_ids      bigint[] := coalesce(p_ids, '{}');
@@ -71,7 +71,7 @@ language sql stable set search_path from current as $$
     (select max(e."Position") from coordination."WriterEvent" e), 0)
 $$;
 
--- What every reader has finished is finished.  The Writer is told unless it knows by the decision.
+-- Finishes events that every reader has finished, and notifies the Writer of those without a decision.
 create or replace function coordination._conclude() returns void
 language plpgsql set search_path from current as $$
 declare
@@ -92,5 +92,5 @@ begin
     insert into coordination.history (event_id, states, by)
     select d."Id", array[case when d.outcome = 'cancel' then 'Canceled' else 'Committed' end], 'coordinator' from done d)
   select array_agg(d."Id") filter (where d.outcome is null) into v_finished from done d;
-  perform coordination._tell_decisions('{}', v_finished);
+  perform coordination._post_decisions('{}', v_finished);
 end $$;

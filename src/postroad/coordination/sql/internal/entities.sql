@@ -22,8 +22,8 @@ language sql stable set search_path from current as $$
   where i.indrelid = p_table and i.indisprimary
 $$;
 
--- An image is the same whoever wrote it, and comes back as the same value: settings for the function that writes it, none where
--- the columns have types whose JSON depends on none.
+-- Settings of the function that writes images, so that an image does not depend on the session that wrote it; none where the
+-- JSON of all columns is independent of settings.
 create or replace function coordination._settings(p_table regclass) returns text
 language sql stable set search_path from current as $$
   select case when exists (
@@ -84,12 +84,19 @@ language sql immutable set search_path from current as $$
   select string_agg(format(p_format, c), p_separator order by o) from unnest(p_columns) with ordinality u (c, o)
 $$;
 
+-- The action of an upsert: writes the columns that are not in the key.
+create or replace function coordination._on_conflict(p_columns text[], p_keys text[]) returns text
+language sql immutable set search_path from current as $$
+  select coalesce('do update set ' || string_agg(format('%1$I = excluded.%1$I', c), ', '), 'do nothing')
+  from unnest(p_columns) c where c <> all (p_keys)
+$$;
+
 create or replace function coordination._table(p_entity coordination.entity) returns regclass
 language sql stable set search_path from current as $$
   select format('%I.%I', (p_entity).schema_name, (p_entity).table_name)::regclass
 $$;
 
--- Looks an entity up.  Raises PC001.
+-- The entity of this name.  Raises PC001.
 create or replace function coordination._entity(p_name text) returns coordination.entity
 language plpgsql stable set search_path from current as $$
 declare
@@ -98,7 +105,7 @@ begin
   select * into v_entity from coordination.entity e where e.name = p_name;
   if not found then
     perform coordination._refuse('PC001', format('no entity is called %s', p_name),
-      'look at coordination.entity, or register it with coordination.track or coordination.replicate');
+      'see coordination.entity, or register it with coordination.track or coordination.replicate');
   end if;
   return v_entity;
 end $$;
@@ -113,7 +120,7 @@ language sql stable set search_path from current as $$
         and t.tgfoid = to_regprocedure(format('coordination.%I()', 'capture_' || (p_entity).name))))
 $$;
 
--- Checks what may be registered and writes it down.
+-- Checks and registers an entity.
 -- Raises PC003 (no primary key), PC004 (a column's name is taken by the images), PC006 (name too long),
 -- PC007 (another entity or table has it).
 create or replace function coordination._register(p_table regclass, p_name text, p_role text) returns coordination.entity
@@ -126,7 +133,7 @@ declare
 begin
   -- 63 bytes of an identifier, less AppEventRollbackFor.
   if octet_length(p_name) > 44 or p_name !~ '^[[:alpha:]_][[:alnum:]_]*$' then
-    perform coordination._refuse('PC006', format('%s is no name of an entity', left(p_name, 80)),
+    perform coordination._refuse('PC006', format('invalid name of an entity: %s', left(p_name, 80)),
       'letters, digits and underscores, 44 bytes at most');
   end if;
   if v_keys is null then

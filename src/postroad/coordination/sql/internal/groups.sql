@@ -17,7 +17,7 @@ language sql stable set search_path from current as $$
     select r.name from coordination.entity e cross join lateral unnest(e.related) r (name) where e.name = any (p_entities))
 $$;
 
--- Whether an event could be applied if nothing stood before it: it is here as a whole, and no vote is missing.
+-- Whether an event could be applied if it were the first: it is staged completely, and no decision is missing.
 create or replace function coordination._is_ready(p_event coordination.staging) returns boolean
 language sql immutable set search_path from current as $$
   select (p_event).staged >= (p_event).count

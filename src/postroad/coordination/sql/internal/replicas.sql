@@ -36,9 +36,7 @@ begin
     'columns', coordination._list(v_shared),
     'definitions', coordination._definitions(v_table, v_shared),
     'values', coordination._values(v_table, 'g', v_shared),
-    'action', coalesce('do update set ' || (
-      select string_agg(format('%1$I = excluded.%1$I', c), ', ') from unnest(v_shared) c where c <> all (v_entity.key_columns)),
-      'do nothing'));
+    'action', coordination._on_conflict(v_shared, v_entity.key_columns));
   execute coordination._fill('erase', v_values);
   execute coordination._fill('write', v_values);
   execute format('revoke execute on function coordination.%I(jsonb, bigint[]), coordination.%I(jsonb, bigint[]) from public',

@@ -24,7 +24,7 @@ begin
   select min(e.on_conflict) into v_policy from coordination.entity e where e.name = any (v_event."Entities");
   -- 'compensate' is smaller than 'refuse': one entity that compensates lets the event be compensated.
   begin
-    -- Somebody's open transaction must not hold up everybody's decisions: the Coordinator tells it again.
+    -- An open transaction must not block all decisions: the Coordinator sends this one again.
     if current_setting('lock_timeout') = '0' then
       perform set_config('lock_timeout', '500ms', true);
     end if;
@@ -54,8 +54,8 @@ begin
 end $$;
 
 -- Brings rows back to the before-image where they still equal the after-image, as an event of its own that Readers get
--- like any other.  Returns null, or what stood in the way; then nothing was changed, unless p_compensate: then
--- the columns that the event set and nobody touched since go back, and every row concerned is sent to Readers as it is now.
+-- like any other.  Returns null, or what prevents it; then nothing was changed, unless p_compensate: then the columns that the
+-- event set and that were not changed since are restored, and every such row is sent to Readers as it is now.
 create or replace function coordination._restore(p_event coordination."AppEvent", p_compensate boolean) returns text
 language plpgsql set search_path from current as $$
 declare

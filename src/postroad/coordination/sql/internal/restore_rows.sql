@@ -91,8 +91,8 @@ begin
 end $$;
 
 -- Raises a foreign key violation where erasing what the event made would take rows of others with it, or change them: a reference that
--- cascades, or sets null, protects nobody.  Children that the event made are erased already.
--- Locks the rows first: from then on nobody can hang another child below them.
+-- cascades, or sets null, would not prevent it.  Children that the event made are erased already.
+-- Locks the rows first, so that no further child can refer to them.
 create or replace function coordination._refuse_cascade(
   p_entity coordination.entity, p_event bigint, p_columns text[], p_net text) returns void
 language plpgsql set search_path from current as $$
@@ -131,7 +131,7 @@ begin
   end loop;
 end $$;
 
--- What is left of a cancelled event whose rows somebody changed since is told to Readers as it is now; and a later event that is still open
+-- Rows of a cancelled event that were changed since are sent to Readers as they are now; and a later event that is still open
 -- must not bring it back: its before-images are set to what was there before the cancelled one.  Later is what changed the row later,
 -- published or not; the event that restores is none of them.
 create or replace function coordination._leave_rows(p_entity coordination.entity, p_event coordination."AppEvent") returns void

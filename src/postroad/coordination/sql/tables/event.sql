@@ -34,14 +34,14 @@ create unique index "AppEvent_number_idx" on coordination."AppEvent" ("Number") 
 create sequence coordination.position;
 create sequence coordination.number;
 
--- Up to where something is finished, as others last said.  Retention asks.
+-- Up to where events are finished elsewhere, as last reported; read by retention.
 create table coordination.acknowledged (
   is_only     boolean primary key default true check (is_only),
   -- At the Writer: every reader has finished.
   finished_to bigint not null default 0,
   -- At the Writer: events up to here may have been removed; a Reader that wants them takes a snapshot.
   purged_to   bigint not null default 0,
-  -- At the Coordinator: the Writer has heard every outcome.
+  -- At the Coordinator: the Writer has received every outcome.
   writer_to   bigint not null default 0
 );
 insert into coordination.acknowledged default values;

@@ -1,4 +1,4 @@
--- A Reader's own: how far it has pulled, what waits, what was decided before it arrived.
+-- The tables of a Reader: its cursor, staged events, and decisions that arrived before their events.
 create table coordination.progress (
   is_only     boolean primary key default true check (is_only),
   position    bigint not null default 0,
@@ -15,7 +15,7 @@ create table coordination.progress (
   -- The Writer's columns by entity, as its last page named them.
   columns     jsonb not null default '{}',
   told_at     timestamptz not null default pg_catalog.clock_timestamp(),
-  -- How many snapshots were taken; what was said before the last one no longer counts.
+  -- How many snapshots were taken; reports from before the last one no longer count.
   generation  integer not null default 0,
   -- The Coordinator had forgotten this Reader.
   needs_snapshot boolean not null default false,

@@ -1,4 +1,4 @@
--- The Coordinator's own: the Writer's events, the readers, what they said, and what was decided.
+-- The tables of the Coordinator: the Writer's events, the readers, their reports, and the decisions.
 create table coordination."WriterEvent" (
   "Id"               bigint primary key,
   "IsPublished"      boolean not null default false,
@@ -30,17 +30,17 @@ create table coordination.reader (
   joined_at   timestamptz not null default pg_catalog.clock_timestamp(),
   heard_at    timestamptz not null default pg_catalog.clock_timestamp(),
   asked_at    timestamptz,
-  -- Snapshots that it has taken, as it last said.
+  -- Snapshots that it has taken, as last reported.
   generation  integer not null default 0
 );
--- Readers that were removed: what they say counts again after a snapshot.
+-- Readers that were removed: their reports count again after a snapshot.
 create table coordination.removed_reader (
   name       text primary key,
   generation integer not null,
   at         timestamptz not null default pg_catalog.clock_timestamp()
 );
 
--- What a reader said about one event beyond the number: its vote, that it waits, that it is parked.
+-- The reports of a reader about single events: its vote, that it waits, that it is parked.
 create table coordination.reader_event (
   event_id bigint not null,
   reader   text not null references coordination.reader on delete cascade,
@@ -55,7 +55,7 @@ create table coordination.reader_event (
 );
 create index reader_event_parked_idx on coordination.reader_event (reader) where is_parked;
 
--- The one row that decides.  No row: not committed; the deadline writes the cancel.
+-- The decision about an event.  No row: not committed; at the deadline it is cancelled.
 create table coordination.decision (
   event_id bigint primary key,
   outcome  text not null,

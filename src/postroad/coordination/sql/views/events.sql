@@ -3,7 +3,7 @@ create or replace view coordination.event_history as
 select h.event_id, h.reader, s.state, h.at, h.by, h.note, s.place
 from coordination.history h cross join lateral unnest(h.states) with ordinality s (state, place);
 
--- The Coordinator's events, and how each reader stands.
+-- The Coordinator's events, and their state at each reader.
 create or replace view coordination.events as
 select e."Id" as event_id, e."Position" as position, coordination._status_name(e."AppEventStatusId") as state, e."Mode" as mode,
   t."Name" as type, e."Entities" as entities, e."PayloadCount" as payloads, e."Date" as created_at, e."FinishedAt" as finished_at,

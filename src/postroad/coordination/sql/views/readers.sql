@@ -1,4 +1,4 @@
--- The readers as the Coordinator knows them.
+-- The readers of the Coordinator.
 create or replace view coordination.readers as
 select r.name as reader, r.is_voter, r.finished_to,
   (select count(*) from coordination."WriterEvent" e where e."FinishedAt" is null and e."Position" > r.finished_to) as behind,
