@@ -54,26 +54,15 @@ class Addresses:
         """Return the connection string of a database. Raises AddressUnknown."""
         if name == HOME:
             return self.home
-        if name in self.databases:
-            return self.databases[name]
-        if "=" in name or "://" in name:
-            return name
-        raise AddressUnknown(
-            f"no database or broker is called {name!r}",
-            hint=f"name it in the settings: POSTROAD_BRIDGE__DATABASES__{name.upper()}=postgresql://…"
-            f" or POSTROAD_BRIDGE__BROKERS__{name.upper()}=amqp://…",
-        )
+        if name not in self.databases and "=" not in name and "://" not in name:
+            raise _unknown(name)
+        return self.databases.get(name, name)
 
     def broker(self, name: str) -> str:
         """Return the URL of a broker. Raises AddressUnknown."""
-        if name in self.brokers:
-            return self.brokers[name]
-        if self.is_broker(name):
-            return name
-        raise AddressUnknown(
-            f"no broker is called {name!r}",
-            hint=f"name it in the settings: POSTROAD_BRIDGE__BROKERS__{name.upper()}=amqp://…",
-        )
+        if not self.is_broker(name):
+            raise _unknown(name)
+        return self.brokers.get(name, name)
 
     def refuse_secret(self, name: str) -> None:
         """Refuse an address that would put a password into a table. Raises SecretInAddress."""
@@ -88,3 +77,13 @@ class Addresses:
                 "this address has a password, and registered bridges store no secrets",
                 hint="name it in the settings, bridge.databases or bridge.brokers, and use that",
             )
+
+
+def _unknown(name: str) -> AddressUnknown:
+    variables = (
+        "POSTROAD_BRIDGE__DATABASES__{0}=postgresql://… or POSTROAD_BRIDGE__BROKERS__{0}=amqp://…"
+    )
+    return AddressUnknown(
+        f"no database or broker is called {name!r}",
+        hint=f"name it in the settings: {variables.format(name.upper())}",
+    )

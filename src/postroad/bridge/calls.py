@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import psycopg
@@ -19,7 +18,7 @@ from psycopg.rows import tuple_row
 from postroad.bridge.errors import translate
 from postroad.postgres.connections import connect_async
 
-__all__ = ["Batch", "Delivery", "ParsedBatch", "call", "receive", "take", "take_parsed", "transact"]
+__all__ = ["Batch", "Delivery", "call", "receive", "take", "take_parsed", "transact"]
 
 _TAKE = (
     "select batch, messages, looped, iids::text, ids::text, data::text, headers::text,"
@@ -35,7 +34,7 @@ _TAKE_PARSED = (
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The result of one take; the arrays are literals."""
+    """The result of one take. The arrays are literals, or lists of texts, times and None."""
 
     number: int | None
     messages: int
@@ -51,25 +50,8 @@ class Batch:
     @property
     def size(self) -> int:
         """The approximate size in bytes."""
-        return len(self.data or "") + len(self.headers or "") + len(self.properties or "")
-
-
-@dataclass(frozen=True, slots=True)
-class ParsedBatch(Batch):
-    """The same with arrays as lists: of texts, and of moments or None."""
-
-    iids: list[str]
-    ids: list[str | None]
-    data: list[str]
-    headers: list[str]
-    properties: list[str | None]
-    expires: list[datetime | None]
-    delayed: list[datetime | None]
-
-    @property
-    def size(self) -> int:
-        """The approximate size in bytes."""
-        return sum(map(len, self.data or ())) + sum(map(len, self.headers or ()))
+        arrays = (self.data or "", self.headers or "")
+        return sum(len(each) if isinstance(each, str) else sum(map(len, each)) for each in arrays)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +115,9 @@ async def take(
     return Batch(*await _row(connection, _TAKE, (outlet, amount, database, node)))
 
 
-async def take_parsed(connection: AsyncConnection[Any], outlet: str, amount: int) -> ParsedBatch:
+async def take_parsed(connection: AsyncConnection[Any], outlet: str, amount: int) -> Batch:
     """Take a batch in the connection's transaction, with its arrays as lists."""
-    return ParsedBatch(*await _row(connection, _TAKE_PARSED, (outlet, amount)))
+    return Batch(*await _row(connection, _TAKE_PARSED, (outlet, amount)))
 
 
 async def receive(

@@ -22,7 +22,7 @@ from psycopg import AsyncConnection, DataError
 from psycopg.errors import ProgramLimitExceeded
 
 from postroad.bridge.amqp_decoding import tolerate_invalid_values
-from postroad.bridge.calls import ParsedBatch, call, receive, transact
+from postroad.bridge.calls import Batch, call, receive, transact
 from postroad.bridge.errors import BrokerUnavailable
 from postroad.bridge.rabbit import (
     RabbitRoute,
@@ -211,19 +211,9 @@ class RabbitIn(BridgeService):
             if each.problem or problem
         }
         good = [place for place in range(len(arrived)) if place not in problems]
-        posted = [arrived[place] for place in good]
-        batch = ParsedBatch(
-            number=None,
-            messages=len(posted),
-            looped=0,
-            iids=[],
-            ids=[each.id for each in posted],
-            data=[each.data for each in posted],
-            headers=[each.headers for each in posted],
-            properties=[each.properties for each in posted],
-            expires=[each.expires for each in posted],
-            delayed=[each.delayed for each in posted],
-        )
+        fields = ("id", "data", "headers", "properties", "expires", "delayed")
+        arrays = ([getattr(arrived[place], field) for place in good] for field in fields)
+        batch = Batch(None, len(good), 0, [], *arrays)
         offset = messages[-1].headers.get("x-stream-offset")
         position = offset if isinstance(offset, int) else None
         async with target.transaction():

@@ -32,7 +32,7 @@ from typing import Any
 import aio_pika
 from aio_pika.abc import AbstractIncomingMessage, DeliveryMode
 
-from postroad.bridge.calls import ParsedBatch
+from postroad.bridge.calls import Batch
 from postroad.bus.hstore import Hstore, dump, parse
 from postroad.bus.payload import Payload
 
@@ -64,7 +64,7 @@ def routing_key(template: str, queue: str, headers: Hstore, properties: Hstore) 
     return re.sub(r"\{([A-Za-z0-9_.-]+)\}", lambda found: values.get(found[1]) or "", template)
 
 
-def depart(batch: ParsedBatch, place: int, payload: Payload, now: datetime) -> aio_pika.Message:
+def depart(batch: Batch, place: int, payload: Payload, now: datetime) -> aio_pika.Message:
     """Make the AMQP message of one message of a batch: persistent, with its iid as its id."""
     headers = parse(batch.headers[place])
     table: dict[str, Any] = dict(headers)

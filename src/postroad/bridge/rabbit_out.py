@@ -19,7 +19,7 @@ from typing import Any, cast
 
 from psycopg import AsyncConnection
 
-from postroad.bridge.calls import Batch, Delivery, ParsedBatch, take_parsed
+from postroad.bridge.calls import Batch, Delivery, take_parsed
 from postroad.bridge.errors import BrokerRefused
 from postroad.bridge.pump import Pump, PumpSettings
 from postroad.bridge.rabbit import RabbitRoute, connect_broker, declare
@@ -85,7 +85,7 @@ class RabbitOut(Pump):
 
     async def deliver(self, batch: Batch) -> Delivery:
         """Publish the batch and wait for the confirms."""
-        outgoing = self._outgoing(cast("ParsedBatch", batch))
+        outgoing = self._outgoing(batch)
         refused: dict[int, str] = {}
         for place, answer in enumerate(await self._publisher.publish_many(outgoing), start=1):
             if isinstance(answer, BrokerRefused):
@@ -96,7 +96,7 @@ class RabbitOut(Pump):
         self.signals.emit("delivered", batch.number)
         return Delivery(batch.messages - len(refused), 0, tuple(refused), tuple(refused.values()))
 
-    def _outgoing(self, batch: ParsedBatch) -> list[Outgoing]:
+    def _outgoing(self, batch: Batch) -> list[Outgoing]:
         now = datetime.now(UTC)
         key = template = self.route.key
         outgoing = []

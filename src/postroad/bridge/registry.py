@@ -91,34 +91,27 @@ def pump_settings(settings: BridgeSettings) -> PumpSettings:
 
 def make_service(bridge: Bridge, addresses: Addresses, settings: PumpSettings) -> BridgeService:
     """Make the service of a bridge, not started."""
-    if bridge.kind == "database":
-        return DatabaseBridge(
+    if bridge.kind == "rabbitmq_in":
+        return RabbitIn(
             bridge.name,
-            source=addresses.database(bridge.source),
+            url=addresses.broker(bridge.source),
             target=addresses.database(bridge.target),
-            queue=bridge.queue,
-            queue_at_target=bridge.queue_at_target,
-            selector=bridge.selector,
+            queue=bridge.queue_at_target,
+            route=RabbitRoute(queue=bridge.queue, **bridge.options),
             settings=settings,
         )
+    out: dict[str, Any] = {
+        "source": addresses.database(bridge.source),
+        "queue": bridge.queue,
+        "selector": bridge.selector,
+        "settings": settings,
+    }
     if bridge.kind == "rabbitmq_out":
-        return RabbitOut(
-            bridge.name,
-            source=addresses.database(bridge.source),
-            url=addresses.broker(bridge.target),
-            queue=bridge.queue,
-            route=RabbitRoute(queue=bridge.queue_at_target, **bridge.options),
-            selector=bridge.selector,
-            settings=settings,
-        )
-    return RabbitIn(
-        bridge.name,
-        url=addresses.broker(bridge.source),
-        target=addresses.database(bridge.target),
-        queue=bridge.queue_at_target,
-        route=RabbitRoute(queue=bridge.queue, **bridge.options),
-        settings=settings,
-    )
+        route = RabbitRoute(queue=bridge.queue_at_target, **bridge.options)
+        return RabbitOut(bridge.name, url=addresses.broker(bridge.target), route=route, **out)
+    target = addresses.database(bridge.target)
+    queue = bridge.queue_at_target
+    return DatabaseBridge(bridge.name, target=target, queue_at_target=queue, **out)
 
 
 async def load(addresses: Addresses) -> list[Bridge]:
