@@ -24,31 +24,26 @@ declare
   v_inlet constant bridge.inlet := bridge._inlet(p_inlet, p_source);
 begin
   update bridge.ledger l set is_pinned = true where l.inlet_id = v_inlet.id and l.batch = any (p_lost);
-  update bridge.ledger l set batch = null where l.inlet_id = v_inlet.id and l.batch = any (p_committed) and not l.is_pinned;
-  delete from bridge.ledger l where l.batch is null and l.seen_at < bridge.now() - p_keep;
-  perform bridge._merge(v_inlet.id);
-  perform bridge._turn(p_keep);
-  return (select count(*) from bridge.ledger l where l.inlet_id = v_inlet.id);
-end $$;
-
--- Merges settled rows of the same hour, so that old ones can be deleted, as long as the result has few ranges: a row is read as a whole.
-create or replace function bridge._merge(p_inlet_id integer) returns void
-language sql set search_path from current as $$
+  -- Committed rows, and settled ones of an hour that has many, become one row per hour, so that old parts can be deleted.  A row with
+  -- many ranges stays as it is: a row is read as a whole.
   with crowded as (
     select l.origin_id, date_trunc('hour', l.seen_at) as hour from bridge.ledger l
-    where l.inlet_id = p_inlet_id and l.batch is null and (select count(*) from unnest(l.numbers)) < 1000
+    where l.inlet_id = v_inlet.id and l.batch is null and (select count(*) from unnest(l.numbers)) < 1000
     group by 1, 2 having count(*) > 20),
   gone as (
-    delete from bridge.ledger l using crowded c
-    where l.inlet_id = p_inlet_id and l.batch is null and l.origin_id = c.origin_id
-      and date_trunc('hour', l.seen_at) = c.hour and (select count(*) from unnest(l.numbers)) < 1000
+    delete from bridge.ledger l where l.inlet_id = v_inlet.id and (l.batch = any (p_committed) and not l.is_pinned
+      or l.batch is null and (select count(*) from unnest(l.numbers)) < 1000
+        and (l.origin_id, date_trunc('hour', l.seen_at)) in (select c.origin_id, c.hour from crowded c))
     returning l.*),
   merged as (
     select g.origin_id, range_agg(r) as numbers, max(g.seen_at) as seen_at
     from gone g cross join unnest(g.numbers) r group by g.origin_id, date_trunc('hour', g.seen_at))
   insert into bridge.ledger (origin_id, first, last, numbers, inlet_id, seen_at)
-  select m.origin_id, lower(m.numbers), upper(m.numbers) - 1, m.numbers, p_inlet_id, m.seen_at from merged m
-$$;
+  select m.origin_id, lower(m.numbers), upper(m.numbers) - 1, m.numbers, v_inlet.id, m.seen_at from merged m;
+  delete from bridge.ledger l where l.batch is null and l.seen_at < bridge.now() - p_keep;
+  perform bridge._turn(p_keep);
+  return (select count(*) from bridge.ledger l where l.inlet_id = v_inlet.id);
+end $$;
 
 -- Empties the older table of foreign ids, which becomes the younger one, once per p_keep.
 create or replace function bridge._turn(p_keep interval) returns void
