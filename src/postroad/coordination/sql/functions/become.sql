@@ -8,28 +8,20 @@ declare
   v_name text;
   v_other text;
 begin
-  if p_role not in ('writer', 'coordinator', 'reader') then
-    perform coordination._refuse('PC002', format('unknown role %s', p_role),
-      'writer, coordinator or reader');
-  end if;
+  perform coordination._refuse_if(p_role not in ('writer', 'coordinator', 'reader'), 'PC002', format('unknown role %s', p_role),
+    'writer, coordinator or reader');
   v_name := (select n.name from coordination.node n where n.role = p_role);
   p_name := coalesce(p_name, v_name, case p_role when 'writer' then 'writer' when 'coordinator' then 'main' else '' end);
-  if p_name !~ '^[a-z][a-z0-9_]{0,11}$' then
-    perform coordination._refuse('PC006', format('invalid name %s of a %s', left(p_name, 80), p_role),
-      'lower-case letters, digits and underscores, 12 at most');
-  end if;
+  perform coordination._refuse_if(p_name !~ '^[a-z][a-z0-9_]{0,11}$', 'PC006', format('invalid name %s of a %s', left(p_name, 80), p_role),
+    'lower-case letters, digits and underscores, 12 at most');
   perform coordination._lock(0);
   select n.name into v_name from coordination.node n where n.role = p_role;
-  if v_name is not null and v_name <> p_name then
-    perform coordination._refuse('PC009', format('this database is the %s %s already', p_role, v_name),
-      'use that name, or another database');
-  end if;
+  perform coordination._refuse_if(v_name is not null and v_name <> p_name,
+    'PC009', format('this database is the %s %s already', p_role, v_name), 'use that name, or another database');
   select n.role into v_other from coordination.node n
   where n.role <> p_role and p_role <> 'coordinator' and n.role <> 'coordinator';
-  if v_other is not null then
-    perform coordination._refuse('PC009', format('this database is a %s already', v_other),
-      'a Writer and a Reader keep the same tables; give each a database of its own');
-  end if;
+  perform coordination._refuse_if(v_other is not null, 'PC009', format('this database is a %s already', v_other),
+    'a Writer and a Reader keep the same tables; give each a database of its own');
   if v_name is null then
     insert into coordination.node (role, name) values (p_role, p_name);
   end if;

@@ -3,9 +3,8 @@
 create or replace function coordination.set_mode(p_mode text) returns void
 language plpgsql security definer set search_path from current as $$
 begin
-  if p_mode not in ('replicate', 'two-phase') then
-    perform coordination._refuse('PC002', format('unknown mode %s', left(p_mode, 80)), 'replicate or two-phase');
-  end if;
+  perform coordination._refuse_if(p_mode not in ('replicate', 'two-phase'), 'PC002', format('unknown mode %s', left(p_mode, 80)),
+    'replicate or two-phase');
   perform set_config('coordination.mode', p_mode, true);
   update coordination."AppEvent" e set "Mode" = p_mode where e."Id" = coordination.current_event();
 end $$;

@@ -9,20 +9,16 @@ begin
   perform coordination._require('coordinator');
   perform coordination._lock(3);
   select * into v_event from coordination."WriterEvent" e where e."Id" = p_event;
-  if not found then
-    perform coordination._refuse('PC005', format('there is no event %s', p_event), 'list them with: postroad coordination events');
-  end if;
+  perform coordination._refuse_if(not found, 'PC005', format('there is no event %s', p_event),
+    'list them with: postroad coordination events');
   select r.name into v_reader from coordination.reader r
   where r.finished_to >= v_event."Position" or exists (
     select from coordination.reader_event x where x.event_id = p_event and x.reader = r.name and x.state = 'Committed')
   order by r.name limit 1;
-  if exists (select from coordination.decision d where d.event_id = p_event and d.outcome = 'commit')
+  perform coordination._refuse_if(exists (select from coordination.decision d where d.event_id = p_event and d.outcome = 'commit')
     or v_event."AppEventStatusId" = coordination._status('Committed')
-    or v_reader is not null and not exists (select from coordination.decision d where d.event_id = p_event)
-  then
-    perform coordination._refuse('PC013', format('event %s is committed%s', p_event, coalesce(' at reader ' || v_reader, '')),
-      'undo it by a new change at the Writer');
-  end if;
+    or v_reader is not null and not exists (select from coordination.decision d where d.event_id = p_event),
+    'PC013', format('event %s is committed%s', p_event, coalesce(' at reader ' || v_reader, '')), 'undo it by a new change at the Writer');
   perform coordination._write_decisions(array[p_event], array['cancel'], array[p_reason]);
 end $$;
 
@@ -32,9 +28,8 @@ create or replace function coordination.retry(p_event bigint, p_reader text defa
 language plpgsql security definer set search_path from current as $$
 begin
   perform coordination._require('coordinator');
-  if not exists (select from coordination."WriterEvent" e where e."Id" = p_event) then
-    perform coordination._refuse('PC005', format('there is no event %s', p_event), 'list them with: postroad coordination events');
-  end if;
+  perform coordination._refuse_if(not exists (select from coordination."WriterEvent" e where e."Id" = p_event),
+    'PC005', format('there is no event %s', p_event), 'list them with: postroad coordination events');
   perform mbus.post_co_decide(jsonb_build_object('version', 1, 'kind', 'retry', 'id', p_event, 'reader', p_reader),
     mbus.trace_headers());
 end $$;
@@ -45,10 +40,10 @@ create or replace function coordination.skip(p_event bigint, p_reader text) retu
 language plpgsql security definer set search_path from current as $$
 begin
   perform coordination._require('coordinator');
-  if not exists (select from coordination.reader_event r where r.event_id = p_event and r.reader = p_reader and r.is_parked) then
-    perform coordination._refuse('PC005', format('event %s is not parked at reader %s', p_event, left(p_reader, 80)),
-      'only a parked event can be skipped; show it with: postroad coordination show ' || p_event);
-  end if;
+  perform coordination._refuse_if(not exists (
+    select from coordination.reader_event r where r.event_id = p_event and r.reader = p_reader and r.is_parked),
+    'PC005', format('event %s is not parked at reader %s', p_event, left(p_reader, 80)),
+    'only a parked event can be skipped; show it with: postroad coordination show ' || p_event);
   perform mbus.post_co_decide(jsonb_build_object('version', 1, 'kind', 'skip', 'id', p_event, 'reader', p_reader),
     mbus.trace_headers());
 end $$;
@@ -61,9 +56,7 @@ begin
   perform coordination._require('coordinator');
   perform coordination._lock(3);
   update coordination.reader r set is_voter = p_is_voter where r.name = p_reader;
-  if not found then
-    perform coordination._refuse('PC008', format('there is no reader %s', left(p_reader, 80)), 'see coordination.readers');
-  end if;
+  perform coordination._refuse_if(not found, 'PC008', format('there is no reader %s', left(p_reader, 80)), 'see coordination.readers');
   perform coordination._decide(array(
     select e."Id" from coordination."WriterEvent" e where e."FinishedAt" is null and e."Mode" = 'two-phase'));
 end $$;
@@ -79,9 +72,7 @@ begin
   select r.name, r.generation from coordination.reader r where r.name = p_reader
   on conflict (name) do update set generation = excluded.generation, at = excluded.at;
   delete from coordination.reader r where r.name = p_reader;
-  if not found then
-    perform coordination._refuse('PC008', format('there is no reader %s', left(p_reader, 80)), 'see coordination.readers');
-  end if;
+  perform coordination._refuse_if(not found, 'PC008', format('there is no reader %s', left(p_reader, 80)), 'see coordination.readers');
   perform coordination._clear_alert('coordination.reader.' || p_reader);
   perform coordination._decide(array(
     select e."Id" from coordination."WriterEvent" e where e."FinishedAt" is null and e."Mode" = 'two-phase'));

@@ -8,13 +8,9 @@ create or replace function coordination.pull(
 language plpgsql stable security definer set search_path from current as $$
 begin
   perform coordination._require('writer');
-  if p_limit < 1 then
-    perform coordination._refuse('PC011', format('a page of %s payloads', p_limit), 'ask for 1 at least');
-  end if;
-  if p_position < (select a.purged_to from coordination.acknowledged a) then
-    perform coordination._refuse('PC015', format('events after position %s are no longer kept', p_position),
-      'take a snapshot: postroad coordination snapshot');
-  end if;
+  perform coordination._refuse_if(p_limit < 1, 'PC011', format('a page of %s payloads', p_limit), 'ask for 1 at least');
+  perform coordination._refuse_if(p_position < (select a.purged_to from coordination.acknowledged a),
+    'PC015', format('events after position %s are no longer kept', p_position), 'take a snapshot: postroad coordination snapshot');
   with near as materialized (
     -- Each event but a cancelled one has a payload; so twice the page is enough, and one more to detect that there is more.
     select e.*, case when e."AppEventStatusId" = coordination._status('Canceled') then 0 else e."PayloadCount" end as size

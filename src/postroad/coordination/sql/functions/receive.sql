@@ -5,10 +5,10 @@ create or replace function coordination.receive(p_message jsonb, p_deadline inte
 language plpgsql security definer set search_path from current as $$
 begin
   perform coordination._require('coordinator');
-  if p_message ->> 'version' is distinct from '1' or coalesce(p_message ->> 'kind', '') not in ('events', 'progress') then
-    perform coordination._refuse('PC014', format('a message of version %s and kind %s', p_message ->> 'version', p_message ->> 'kind'),
-      'this Coordinator supports events and progress of version 1');
-  end if;
+  perform coordination._refuse_if(
+    p_message ->> 'version' is distinct from '1' or coalesce(p_message ->> 'kind', '') not in ('events', 'progress'),
+    'PC014', format('a message of version %s and kind %s', p_message ->> 'version', p_message ->> 'kind'),
+    'this Coordinator supports events and progress of version 1');
   -- One at a time: a decision depends on several messages.
   perform coordination._lock(3);
   if p_message ->> 'kind' = 'events' then

@@ -99,9 +99,7 @@ begin
   perform coordination._require('reader');
   perform from coordination.progress for update;
   select * into v_event from coordination.staging s where s.event_id = p_event;
-  if not found then
-    perform coordination._refuse('PC005', format('event %s does not wait at this reader', p_event), 'see coordination.staging');
-  end if;
+  perform coordination._refuse_if(not found, 'PC005', format('event %s does not wait at this reader', p_event), 'see coordination.staging');
   if v_event.vote is null then
     perform set_config('postroad.traceparent', coalesce(v_event.traceparent, ''), true);
     perform coordination._report_progress(jsonb_build_array(coordination._cast(p_event, p_reason)));

@@ -11,9 +11,8 @@ declare
   v_last     record;
 begin
   perform coordination._require('reader');
-  if p_page ->> 'version' is distinct from '1' then
-    perform coordination._refuse('PC014', format('a page of version %s', p_page ->> 'version'), 'this Reader supports version 1');
-  end if;
+  perform coordination._refuse_if(p_page ->> 'version' is distinct from '1', 'PC014', format('a page of version %s', p_page ->> 'version'),
+    'this Reader supports version 1');
   select * into v_progress from coordination.progress for update;
   if (p_page #>> '{from,position}')::bigint = v_progress.position
     and (p_page #>> '{from,sequence}')::integer = v_progress.sequence and jsonb_array_length(p_page -> 'events') > 0

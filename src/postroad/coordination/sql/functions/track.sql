@@ -20,10 +20,8 @@ declare
   v_operation text;
 begin
   perform coordination._require('writer');
-  if p_mode not in ('replicate', 'two-phase') or p_on_conflict not in ('refuse', 'compensate') then
-    perform coordination._refuse('PC002', format('unknown mode %s or policy %s', p_mode, p_on_conflict),
-      'modes: replicate, two-phase; policies: refuse, compensate');
-  end if;
+  perform coordination._refuse_if(p_mode not in ('replicate', 'two-phase') or p_on_conflict not in ('refuse', 'compensate'),
+    'PC002', format('unknown mode %s or policy %s', p_mode, p_on_conflict), 'modes: replicate, two-phase; policies: refuse, compensate');
   perform coordination._lock(0);
   v_name := coalesce(p_entity, (select c.relname from pg_class c where c.oid = v_table));
   select e.columns into v_known from coordination.entity e where e.name = v_name and e.role = 'tracked';
@@ -95,9 +93,7 @@ begin
   -- The pinned path has the catalogue and this schema only; a bare name means the schema public.
   v_table := coalesce(to_regclass(p_table),
     case when cardinality(parse_ident(p_table)) = 1 then to_regclass('public.' || p_table) end);
-  if v_table is null or not exists (select from pg_class c where c.oid = v_table and c.relkind in ('r', 'p')) then
-    perform coordination._refuse('PC001', format('there is no table %s', left(p_table, 130)),
-      'name it as in SQL, with its schema: public."DummyItem"');
-  end if;
+  perform coordination._refuse_if(v_table is null or not exists (select from pg_class c where c.oid = v_table and c.relkind in ('r', 'p')),
+    'PC001', format('there is no table %s', left(p_table, 130)), 'name it as in SQL, with its schema: public."DummyItem"');
   return v_table;
 end $$;

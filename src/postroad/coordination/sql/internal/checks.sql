@@ -1,8 +1,8 @@
--- Refuses with a code, a sentence and what to do about it.
-create or replace function coordination._refuse(p_code text, p_message text, p_hint text default null) returns void
+-- Raises an error with a code, a message and a hint, if the condition is true.
+create or replace function coordination._refuse_if(p_condition boolean, p_code text, p_message text, p_hint text) returns void
 language plpgsql set search_path from current as $$
 begin
-  raise exception using errcode = p_code, message = p_message, hint = coalesce(p_hint, '');
+  if p_condition then raise exception using errcode = p_code, message = p_message, hint = p_hint; end if;
 end $$;
 
 -- The role that this database must play for a call.  Raises PC010.
@@ -13,7 +13,7 @@ declare
 begin
   select n.name into v_name from coordination.node n where n.role = p_role;
   if v_name is null then
-    perform coordination._refuse('PC010', format('this database is no %s', p_role),
+    perform coordination._refuse_if(true, 'PC010', format('this database is no %s', p_role),
       format('run select coordination.become(%L, …) here, or name the right database', p_role));
   end if;
   return v_name;

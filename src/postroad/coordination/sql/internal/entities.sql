@@ -104,7 +104,7 @@ declare
 begin
   select * into v_entity from coordination.entity e where e.name = p_name;
   if not found then
-    perform coordination._refuse('PC001', format('no entity is called %s', p_name),
+    perform coordination._refuse_if(true, 'PC001', format('no entity is called %s', p_name),
       'see coordination.entity, or register it with coordination.track or coordination.replicate');
   end if;
   return v_entity;
@@ -132,31 +132,20 @@ declare
   v_taken   text;
 begin
   -- 63 bytes of an identifier, less AppEventRollbackFor.
-  if octet_length(p_name) > 44 or p_name !~ '^[[:alpha:]_][[:alnum:]_]*$' then
-    perform coordination._refuse('PC006', format('invalid name of an entity: %s', left(p_name, 80)),
-      'letters, digits and underscores, 44 bytes at most');
-  end if;
-  if v_keys is null then
-    perform coordination._refuse('PC003', format('table %s has no primary key', p_table),
-      'rows are found again by their key; add one');
-  end if;
-  if not v_keys <@ v_columns then
-    perform coordination._refuse('PC003', format('the key of table %s is computed by the database', p_table),
-      'use a key that is stored as it was given');
-  end if;
+  perform coordination._refuse_if(octet_length(p_name) > 44 or p_name !~ '^[[:alpha:]_][[:alnum:]_]*$',
+    'PC006', format('invalid name of an entity: %s', left(p_name, 80)), 'letters, digits and underscores, 44 bytes at most');
+  perform coordination._refuse_if(v_keys is null, 'PC003', format('table %s has no primary key', p_table),
+    'rows are found again by their key; add one');
+  perform coordination._refuse_if(not v_keys <@ v_columns, 'PC003', format('the key of table %s is computed by the database', p_table),
+    'use a key that is stored as it was given');
   select c into v_taken from unnest(v_columns) c
   where c in ('AppEventId', 'Sequence', 'Operation', 'RowVersion', 'Present') limit 1;
-  if v_taken is not null then
-    perform coordination._refuse('PC004', format('column %s of table %s has a name that images use', v_taken, p_table),
-      'rename the column');
-  end if;
+  perform coordination._refuse_if(v_taken is not null, 'PC004', format('column %s of table %s has a name that images use', v_taken, p_table),
+    'rename the column');
   select * into v_entity from coordination.entity e where e.name = p_name;
-  if v_entity.name is not null and (replace(v_entity.role, 'untracked', 'tracked') <> p_role
-    or not coordination._is_table_of(v_entity, p_table))
-  then
-    perform coordination._refuse('PC007', format('entity %s is registered for another table', p_name),
-      'choose another name');
-  end if;
+  perform coordination._refuse_if(v_entity.name is not null and (replace(v_entity.role, 'untracked', 'tracked') <> p_role
+    or not coordination._is_table_of(v_entity, p_table)), 'PC007', format('entity %s is registered for another table', p_name),
+    'choose another name');
   insert into coordination.entity as e (name, role, schema_name, table_name, key_columns, columns)
   select p_name, p_role, n.nspname, c.relname, v_keys, v_columns
   from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = p_table
@@ -169,8 +158,7 @@ begin
   perform coordination._order_entities();
   return v_entity;
 exception when unique_violation then
-  perform coordination._refuse('PC007', format('table %s is registered under another name', p_table),
-    'use that name');
+  perform coordination._refuse_if(true, 'PC007', format('table %s is registered under another name', p_table), 'use that name');
 end $$;
 
 -- The views that show the images of an entity with the types of its columns.

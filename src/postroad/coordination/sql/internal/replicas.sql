@@ -11,21 +11,15 @@ declare
 begin
   -- The usual case costs one comparison.
   if v_entity.applied = p_columns then return v_entity; end if;
-  if v_entity.role <> 'replica' then
-    perform coordination._refuse('PC001', format('entity %s is not kept here', p_name),
-      'register it with coordination.replicate');
-  end if;
+  perform coordination._refuse_if(v_entity.role <> 'replica', 'PC001', format('entity %s is not kept here', p_name),
+    'register it with coordination.replicate');
   v_table := coordination._table(v_entity);
   v_shared := array(select c from unnest(v_entity.columns) c where c = any (p_columns));
   select c into v_missing from unnest(p_columns) c where c <> all (v_entity.columns) limit 1;
-  if v_missing is not null and not v_entity.is_subset then
-    perform coordination._refuse('PC012', format('column %s of entity %s is missing in table %s', v_missing, p_name, v_table),
-      'add the column and call coordination.replicate again, or register the replica as a subset');
-  end if;
-  if not v_entity.key_columns <@ v_shared then
-    perform coordination._refuse('PC012', format('entity %s comes without the key of table %s', p_name, v_table),
-      'Writer and Reader must have the same primary key');
-  end if;
+  perform coordination._refuse_if(v_missing is not null and not v_entity.is_subset,
+    'PC012', format('column %s of entity %s is missing in table %s', v_missing, p_name, v_table), 'add the column and call coordination.replicate again, or register the replica as a subset');
+  perform coordination._refuse_if(not v_entity.key_columns <@ v_shared,
+    'PC012', format('entity %s comes without the key of table %s', p_name, v_table), 'Writer and Reader must have the same primary key');
   v_values := jsonb_build_object(
     'table', v_table, 'entity', quote_literal(p_name),
     'erase', quote_ident('erase_' || p_name), 'write', quote_ident('write_' || p_name),

@@ -1,0 +1,2 @@
+-- breaks older: no
+drop function if exists coordination._refuse(text, text, text);
