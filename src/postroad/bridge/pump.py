@@ -54,6 +54,7 @@ class Pump(BridgeService):
         self._state = "running"
         self._state_changed = asyncio.Event()
         self._committed: list[int] = []
+        self._wakeup: AsyncWakeup | None = None
 
     # Written by the subclass.
 
@@ -84,9 +85,11 @@ class Pump(BridgeService):
             )
 
     def request_stop(self) -> None:
-        """Ask the service to stop, also while the bridge is paused."""
+        """Ask the service to stop, also while it waits."""
         super().request_stop()
         self._state_changed.set()
+        if self._wakeup is not None:
+            self._wakeup.wake([self.queue])
 
     async def transfer(self) -> None:
         """Empty the outlet until the service is to stop."""
@@ -104,7 +107,7 @@ class Pump(BridgeService):
                     return
             await self.reach(stack, watch)
             await self._follow_state(watch)
-            wakeup = await stack.enter_async_context(self._wakeup(watch))
+            self._wakeup = wakeup = await stack.enter_async_context(self._open_wakeup(watch))
             self._taking = asyncio.Lock()
             self._last_delivery = asyncio.Event()
             self._last_delivery.set()
@@ -176,15 +179,7 @@ class Pump(BridgeService):
             return None
         self.succeed()
         self.signals.emit("idle")
-        waits = [
-            asyncio.create_task(wakeup.wait(self.queue, epoch)),
-            asyncio.create_task(self.stopping.wait()),
-        ]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
+        await wakeup.wait(self.queue, epoch)
         return None
 
     async def _is_drained(self, connection: AsyncConnection[Any]) -> bool:
@@ -230,7 +225,7 @@ class Pump(BridgeService):
             await call(watch, "forget", self.bridge, max(committed))
 
     @asynccontextmanager
-    async def _wakeup(self, watch: AsyncConnection[Any]) -> AsyncIterator[AsyncWakeup]:
+    async def _open_wakeup(self, watch: AsyncConnection[Any]) -> AsyncIterator[AsyncWakeup]:
         async def positions(queues: list[str]) -> list[int]:
             return await run_async(watch, bus_calls.positions(*queues))
 

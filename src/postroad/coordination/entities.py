@@ -7,6 +7,8 @@ captured as well as those of a flush.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Literal, Self
 
 import psycopg
@@ -31,12 +33,8 @@ class _Registrar:
         self.engine = engine
 
     def _call(self, statement: str, **parameters: object) -> Any:
-        try:
-            with self.engine.begin() as connection:
-                return connection.execute(text(statement), parameters).scalar()
-        except DBAPIError as failure:
-            _raise_own(failure)
-            raise
+        with _own_errors(), self.engine.begin() as connection:
+            return connection.execute(text(statement), parameters).scalar()
 
     def _become(self, role: str, name: str | None) -> None:
         self._call("select coordination.become(:role, :name)", role=role, name=name)
@@ -87,11 +85,8 @@ class EntityWriter(_Registrar):
     @staticmethod
     def set_mode(session: Session | Connection, mode: Mode) -> None:
         """Make the event of this transaction replicate or two-phase. Raises InvalidChoice."""
-        try:
+        with _own_errors():
             session.execute(text("select coordination.set_mode(:mode)"), {"mode": mode})
-        except DBAPIError as failure:
-            _raise_own(failure)
-            raise
 
     @staticmethod
     def current_event(session: Session | Connection) -> int | None:
@@ -167,8 +162,12 @@ def _described(model: type[Any] | Table) -> tuple[str, str]:
     return name, quoted
 
 
-def _raise_own(failure: DBAPIError) -> None:
-    if isinstance(failure.orig, psycopg.Error):
-        own = translate(failure.orig)
-        if own is not None:
-            raise own from failure
+@contextmanager
+def _own_errors() -> Iterator[None]:
+    try:
+        yield
+    except DBAPIError as failure:
+        own = translate(failure.orig) if isinstance(failure.orig, psycopg.Error) else None
+        if own is None:
+            raise
+        raise own from failure

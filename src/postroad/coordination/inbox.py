@@ -43,9 +43,8 @@ class Inbox(PollingService):
         posts_to: Sequence[str] = (),
         listen: bool = True,
     ) -> None:
-        super().__init__(name, dsn, queues=[queue], pause=PAUSE_DEFAULT, listen=listen)
-        self._queue = queue
-        self._consumer = consumer
+        super().__init__(name, dsn, queue=queue, pause=PAUSE_DEFAULT, listen=listen)
+        self._subscription = (queue, consumer)
         take = f"mbus.consumen_{queue}_by_{consumer}(%s) m"
         # Messages posted by the function belong to the trace of the message that it handles; `case`
         # makes the trace be set before the function runs.
@@ -94,10 +93,8 @@ class Inbox(PollingService):
                 if iid is None:
                     raise
                 error = f"{type(failure).__name__}: {failure}"
-                fate = await run_async(
-                    connection,
-                    bus_calls.reject(self._queue, self._consumer, iid, None, error, False),
-                )
+                rejection = bus_calls.reject(*self._subscription, iid, None, error, False)
+                fate = await run_async(connection, rejection)
                 logger.warning("message_refused", extra={"iid": iid, "fate": fate, "reason": error})
             count += 1
         return count

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Any
@@ -47,14 +46,15 @@ class PollingService(Service):
         name: str,
         dsn: str,
         *services: Service,
-        queues: Sequence[str] = (),
+        queue: str | None = None,
         pause: timedelta,
         listen: bool = True,
     ) -> None:
         super().__init__(name)
         self.dsn = dsn
         self._services = services
-        self._queues = list(queues)
+        self._queue = queue
+        self._wakeup: AsyncWakeup | None = None
         self._pause_seconds = pause.total_seconds()
         self._listens = listen
 
@@ -68,6 +68,8 @@ class PollingService(Service):
     def request_stop(self) -> None:
         """Ask this service and those that it runs to stop."""
         super().request_stop()
+        if self._wakeup is not None:
+            self._wakeup.request_stop()
         for service in self._services:
             service.request_stop()
 
@@ -100,15 +102,21 @@ class PollingService(Service):
     async def _serve(self, stack: AsyncExitStack, backoff: Backoff) -> None:
         connection = await self._connect(stack, self.name)
         await self.prepare(connection)
-        wakeup = await self._open_wakeup(stack) if self._queues else None
+        wakeup = self._wakeup = await self._open_wakeup(stack, self._queue) if self._queue else None
         self.announce_ready()
         while not self.stopping.is_set():
-            epochs = {queue: wakeup.epoch(queue) for queue in self._queues} if wakeup else {}
+            epoch = wakeup.epoch(self._queue) if wakeup and self._queue else 0
             again = await self.work(connection)
             backoff.reset()
             self.signals.emit("worked", again)
-            if not again:
-                await self._wait(wakeup, epochs)
+            if again:
+                continue
+            if wakeup and self._queue:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._pause_seconds):
+                        await wakeup.wait(self._queue, epoch)
+            else:
+                await self.pause(self._pause_seconds)
 
     async def _connect(self, stack: AsyncExitStack, part: str) -> AsyncConnection[Any]:
         connection = await connect_async(
@@ -117,7 +125,7 @@ class PollingService(Service):
         stack.push_async_callback(connection.close)
         return connection
 
-    async def _open_wakeup(self, stack: AsyncExitStack) -> AsyncWakeup:
+    async def _open_wakeup(self, stack: AsyncExitStack, queue: str) -> AsyncWakeup:
         probe = await self._connect(stack, "probe")
 
         async def positions(queues: list[str]) -> list[int]:
@@ -130,21 +138,7 @@ class PollingService(Service):
         hub = ListenHub(self.dsn) if self._listens else None
         if hub is not None:
             stack.push_async_callback(hub.stop)
-        return await stack.enter_async_context(AsyncWakeup(positions, self._queues, hub=hub))
-
-    async def _wait(self, wakeup: AsyncWakeup | None, epochs: dict[str, int]) -> None:
-        waits: list[asyncio.Task[Any]] = [asyncio.create_task(self.stopping.wait())]
-        if wakeup is not None:
-            waits += [
-                asyncio.create_task(wakeup.wait(queue, epoch)) for queue, epoch in epochs.items()
-            ]
-        try:
-            await asyncio.wait(
-                waits, timeout=self._pause_seconds, return_when=asyncio.FIRST_COMPLETED
-            )
-        finally:
-            for wait in waits:
-                wait.cancel()
+        return await stack.enter_async_context(AsyncWakeup(positions, [queue], hub=hub))
 
 
 class Upkeep(PollingService):

@@ -103,7 +103,7 @@ class Reader(PollingService):
             dsn,
             inbox,
             Upkeep(dsn, keep),
-            queues=[calls.EVENTS],
+            queue=calls.EVENTS,
             pause=poll_interval,
             listen=listen,
         )
