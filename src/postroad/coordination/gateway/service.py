@@ -21,7 +21,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from postroad.bus.reconnect import TRANSIENT, Backoff
 from postroad.coordination.gateway.application import (
     AFTER_TIMEOUT_DEFAULT,
-    GatewayDatabases,
     make_application,
     open_databases,
 )
@@ -59,8 +58,11 @@ class Gateway(Service):
         self._http = http
         self._publish = publish
         self._databases = (writer, coordinator, reader)
-        self._after_timeout = after_timeout
-        self._token = token
+        self._options: dict[str, Any] = {
+            "after_timeout": after_timeout,
+            "token": token,
+            "is_stopping": self.stopping.is_set,
+        }
         self._host = host
         self._port = port
         self._app: ASGIApp
@@ -78,7 +80,7 @@ class Gateway(Service):
             if shapes is None:
                 return
             replicas = await self._read_shapes(databases.reader, "replica")
-            self._app = self._make_application(databases, shapes, replicas)
+            self._app = make_application(databases, shapes, replicas, **self._options)
             async with self._serving():
                 self.announce_ready()
                 while not await self.pause(FOLLOW_SECONDS):
@@ -87,7 +89,7 @@ class Gateway(Service):
                     if found not in (None, shapes) or copies not in (None, replicas):
                         shapes = shapes if found is None else found
                         replicas = replicas if copies is None else copies
-                        self._app = self._make_application(databases, shapes, replicas)
+                        self._app = make_application(databases, shapes, replicas, **self._options)
                         self.signals.emit("followed", [shape.name for shape in shapes])
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -101,18 +103,6 @@ class Gateway(Service):
             self._answer, host=self._host, port=self._port, name=self.name, http=self._http
         )
         return self.server
-
-    def _make_application(
-        self, databases: GatewayDatabases, shapes: list[Shape], replicas: list[Shape] | None
-    ) -> ASGIApp:
-        return make_application(
-            databases,
-            shapes,
-            replicas,
-            after_timeout=self._after_timeout,
-            token=self._token,
-            is_stopping=self.stopping.is_set,
-        )
 
     async def _wait_for_shapes(self, writer: AsyncConnectionPool[Any]) -> list[Shape] | None:
         backoff = Backoff(longest=timedelta(seconds=FOLLOW_SECONDS))
