@@ -108,6 +108,10 @@ def action_command(
     def command(application: Application, /, is_dry_run: bool, as_json: bool, **given: Any) -> None:
         supplied = {"by": user(), **(supply(application) if supply else {})}
         is_all = given.pop("is_all", False)
+        if action.is_bulk and bool(given[action.parameters[0].name]) == is_all:
+            raise click.UsageError(f"name the {action.resource.plural}, or give --all")
+        if action.question and not given.pop("is_sure") and not is_dry_run:
+            click.confirm(action.question.format_map(given), abort=True)
 
         async def do(connection: AsyncConnection[Any]) -> Mapping[str, Any]:
             if is_all:
@@ -119,8 +123,10 @@ def action_command(
         if as_json:
             print_json({**facts, "is_dry_run": is_dry_run})
             return
-        text = "{count} {be} changed" if is_all else action.done
-        click.echo(text.format_map({**facts, "be": "would be" if is_dry_run else "is"}))
+        are = is_all or any(one.is_many and not one.is_option for one in action.parameters)
+        be = "would be" if is_dry_run else "are" if are else "is"
+        text = f"{{count}} {action.resource.plural} {{be}} changed" if is_all else action.done
+        click.echo(text.format_map({**facts, "be": be}))
 
     parameters: list[click.Parameter] = [
         _parameter(one, is_optional=action.is_bulk) for one in action.parameters
@@ -130,6 +136,8 @@ def action_command(
         help_ = "All that match the filters."
         parameters.append(click.Option(["--all", "is_all"], is_flag=True, help=help_))
         parameters += [_filter_option(one) for one in action.on.filters if one.name not in taken]
+    if action.question:
+        parameters.append(click.Option(["--yes", "is_sure"], is_flag=True, help="Do not ask."))
     parameters += [DRY_RUN, JSON]
     return click.Command(action.verb, callback=command, params=parameters, help=action.summary)
 
@@ -141,13 +149,13 @@ async def _run_on_all(
     given: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Run it for all rows that match; an option that is also a filter selects rows."""
-    count = 0
+    facts: Mapping[str, Any] = {"count": 0}
     filters = {one.name: given[one.name] for one in action.resource.filters}
     named = {*action.columns, *filters, action.parameters[0].name}
     rest = {one.name: given[one.name] for one in action.parameters if one.name not in named}
     async for so_far in action.run_on_matching(connection, supplied, filters, **rest):
-        count = so_far
-    return {"count": count, "matched": {name: v for name, v in filters.items() if v is not None}}
+        facts = so_far
+    return {**facts, "matched": {name: v for name, v in filters.items() if v is not None}}
 
 
 def print_rows(resource: Resource, rows: Sequence[Row], *, as_json: bool) -> None:
@@ -184,8 +192,13 @@ def resource_group(
     run: Runner,
     supply: Callable[[Application], Mapping[str, Any]] | None = None,
 ) -> click.Group:
-    """Return the group of a resource: its list, alone or as `list`, and its actions."""
+    """Return the group of a resource: its list, alone or as `list`, `show`, and its actions."""
     listing = list_command(resource, run, "list")
+
+    @pass_application
+    def show(application: Application, /, row_name: str, as_json: bool) -> None:
+        row = run(application, lambda connection: resource.one(connection, row_name))
+        print_row(row, as_json=as_json)
 
     @click.pass_context
     def alone(ctx: click.Context, as_json: bool) -> None:
@@ -202,6 +215,15 @@ def resource_group(
         invoke_without_command=True,
     )
     group.add_command(listing)
+    example = f"Example: postroad {resource.component} {resource.plural} show ID"
+    group.add_command(
+        click.Command(
+            "show",
+            callback=show,
+            params=[click.Argument(["row_name"], metavar="ID"), JSON],
+            help=f"Show one {resource.noun} with all its fields.\n\n{example}",
+        )
+    )
     for action in actions:
         if action.on is resource:
             group.add_command(action_command(action, run, supply))

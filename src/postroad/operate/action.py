@@ -53,7 +53,8 @@ class Action:
 
     `done` reports it, with its arguments, what its function returned (`count` for a number) and
     `{be}`, which is "is", or "would be" in a dry run. `when` names the values of columns with which
-    it is offered for a row; only an action with a title is offered in the console.
+    it is offered for a row; only an action with a title is offered in the console. Its command asks
+    the `question` first, unless it is given `--yes`.
     """
 
     call: Callable[..., Awaitable[Any]]
@@ -68,6 +69,7 @@ class Action:
     # Which columns of a row its parameters take; by default the first one takes the identity.
     columns: Mapping[str, str] = field(default_factory=dict)
     when: Mapping[str, Collection[Any]] = field(default_factory=dict)
+    question: str = ""
     is_danger: bool = False
     # Whether it may be done to all rows that a filter finds.
     is_bulk: bool = False
@@ -125,10 +127,13 @@ class Action:
         /,
         **arguments: Any,
     ) -> Mapping[str, Any]:
-        """Run it in the caller's transaction; returns its arguments and its result, by name."""
-        needed = {name: supplied[name] for name in self.needs}
-        if "connection" in inspect.signature(self.call).parameters:
-            needed["connection"] = connection
+        """Run it in the caller's transaction; returns its arguments and its result, by name.
+
+        What is supplied is also the default of an option of the same name.
+        """
+        names = inspect.signature(self.call).parameters
+        arguments |= {n: v for n, v in supplied.items() if n in names and arguments.get(n) is None}
+        needed = {"connection": connection} if "connection" in names else {}
         result = await self.call(**needed, **arguments)
         if is_dataclass(result):
             result = asdict(result)  # type: ignore[arg-type]
@@ -136,7 +141,11 @@ class Action:
             result = {} if result is None else {"count": int(result)}
         elif isinstance(result, str):
             result = {"result": result}
-        given = {name.rstrip("_"): value for name, value in arguments.items() if value is not None}
+        given = {
+            name.rstrip("_"): value
+            for name, value in arguments.items()
+            if value is not None and name not in self.needs
+        }
         return {**given, **result}
 
     async def run_on_matching(
@@ -145,12 +154,13 @@ class Action:
         supplied: Mapping[str, Any],
         filters: Mapping[str, Any],
         **arguments: Any,
-    ) -> AsyncIterator[int]:
-        """Run it for all rows that match and are offered it; yields how many so far.
+    ) -> AsyncIterator[Mapping[str, Any]]:
+        """Run it for all rows that match and are offered it; yields the result so far.
 
-        Each batch is one transaction unless the caller has begun one.
+        That is the `count` of rows and what else the function returns: numbers are added, lists
+        joined. Each batch is one transaction unless the caller has begun one.
         """
-        total = 0
+        total: dict[str, Any] = {"count": 0}
         async for rows in self.resource.matching(connection, filters):
             wanted = [self.arguments_of(row) for row in rows if self.is_offered(row)]
             first = self.parameters[0]
@@ -158,6 +168,10 @@ class Action:
                 wanted = [{first.name: [one[first.name] for one in wanted]}]
             async with connection.transaction():
                 for named in wanted:
-                    await self.run(connection, supplied, **named, **arguments)
-            total += sum(len(one[first.name]) if first.is_many else 1 for one in wanted)
-            yield total
+                    facts = await self.run(connection, supplied, **named, **arguments)
+                    count = len(named[first.name]) if first.is_many else 1
+                    given = {*arguments, *([] if first.is_many else named)}
+                    for name, value in {"count": count, **facts}.items():
+                        if type(value) in (int, list) and not {name, f"{name}_"} & given:
+                            total[name] = total[name] + value if name in total else value
+            yield dict(total)

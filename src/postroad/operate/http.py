@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cache
 from typing import Annotated, Any, Literal
 
@@ -28,7 +28,7 @@ TYPES: dict[Kind, Any] = {
     "boolean": bool,
     "moment": datetime,
     "since": datetime,
-    "duration": float,
+    "duration": float | timedelta,
     "list": list[str],
     "json": Any,
 }
@@ -52,7 +52,7 @@ def add_list(
     path: str,
     resource: Resource,
     read: Callable[..., Awaitable[Page]],
-    check: Callable[[Request], Awaitable[object]],
+    check: Callable[[Request], Awaitable[object]] | None = None,
 ) -> None:
     """Add a list of a resource.
 
@@ -61,7 +61,8 @@ def add_list(
     """
 
     async def answer(request: Request, **given: Any) -> Response:
-        await check(request)
+        if check is not None:
+            await check(request)
         sort, order = given.pop("sort"), given.pop("order")
         after, limit = given.pop("cursor"), given.pop("limit")
         page = await read(

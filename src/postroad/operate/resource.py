@@ -79,7 +79,7 @@ class Filter:
     Without `columns` it compares the column of its own name. `choices` are the values that make
     sense; a mapping gives the values of the column for each, such as `open` for several states.
     `offered` is a query of the values that the console offers. With `is_search` it finds a part of
-    any of the columns, in any case.
+    any of the columns, in any case. `default` is the value of a caller who gives none.
     """
 
     name: str
@@ -92,6 +92,7 @@ class Filter:
     is_search: bool = False
     # In place of the comparison: an SQL condition over the row `r` with one parameter.
     condition: LiteralString | None = None
+    default: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +108,9 @@ class Resource:
     """A list that operators see: `exchange.messages`.
 
     `source` is a view, or what else may follow `from`. `key` is unique and not null and orders the
-    list; `identity` names a row to people and in addresses. `detail` reads one row with what
-    belongs to it, as further fields that are lists of rows; None if there is no such row.
+    list; `identity` names a row in commands and addresses, `label` is the column that people know
+    it by. `detail` reads one row with what belongs to it, as further fields that are lists of rows;
+    None if there is no such row. `prepare` is a statement to run before rows are read.
     """
 
     name: str
@@ -120,6 +122,8 @@ class Resource:
     _: KW_ONLY
     key: str = "id"
     identity: str = ""
+    label: str = ""
+    prepare: LiteralString | None = None
     is_descending: bool = True
     example: str = ""
     detail: Callable[[AsyncConnection[Any], str], Awaitable[Row | None]] | None = None
@@ -139,6 +143,11 @@ class Resource:
     def row_name(self) -> str:
         """The column that names a row."""
         return self.identity or self.key
+
+    @property
+    def label_name(self) -> str:
+        """The column that people know a row by."""
+        return self.label or self.row_name
 
     @property
     def sort_keys(self) -> list[str]:
@@ -187,7 +196,7 @@ class Resource:
             where=_where(conditions),
             order=self._order(order, is_descending),
         )
-        rows = await _rows(connection, text, [*values, limit + 1])
+        rows = await self._rows(connection, text, [*values, limit + 1])
         more = rows[limit - 1] if len(rows) > limit else None
         cursor = None if more is None else self._cursor(more, order)
         return Page(rows[:limit], cursor)
@@ -211,7 +220,7 @@ class Resource:
             source=sql.SQL(self.source),
             identity=_name(self.row_name),
         )
-        rows = await _rows(connection, text, [identity])
+        rows = await self._rows(connection, text, [identity])
         return rows[0] if rows else None
 
     async def count(self, connection: AsyncConnection[Any], filters: Mapping[str, Any]) -> int:
@@ -220,7 +229,7 @@ class Resource:
         text = sql.SQL(
             "select count(*) as count from (select from {source} r{where} limit %s) c"
         ).format(source=sql.SQL(self.source), where=_where(conditions))
-        return int((await _rows(connection, text, [*values, MAX_COUNTED]))[0]["count"])
+        return int((await self._rows(connection, text, [*values, MAX_COUNTED]))[0]["count"])
 
     async def matching(
         self, connection: AsyncConnection[Any], filters: Mapping[str, Any]
@@ -234,6 +243,12 @@ class Resource:
             if (after := page.cursor) is None:
                 return
 
+    async def all(
+        self, connection: AsyncConnection[Any], filters: Mapping[str, Any] | None = None
+    ) -> list[Row]:
+        """Read all rows that match; for lists that are short. Read-only."""
+        return [row async for rows in self.matching(connection, filters or {}) for row in rows]
+
     async def offered(self, connection: AsyncConnection[Any], one: Filter) -> list[str]:
         """Read the values that the console offers for a filter. Read-only."""
         if one.offered is None:
@@ -243,18 +258,18 @@ class Resource:
 
     def _conditions(self, filters: Mapping[str, Any]) -> tuple[list[sql.Composable], list[Any]]:
         known = {one.name: one for one in self.filters}
+        given = {one.name: one.default for one in self.filters if one.default}
+        given |= {name: value for name, value in filters.items() if value not in (None, "")}
         conditions: list[sql.Composable] = []
         values: list[Any] = []
-        for name, value in filters.items():
-            if value in (None, ""):
-                continue
+        for name, value in given.items():
             if name not in known:
                 raise FilterInvalid(
                     f"{self.name} has no filter {name}", hint=f"use: {', '.join(known)}"
                 )
-            condition, given = self._condition(known[name], value)
+            condition, wanted = self._condition(known[name], value)
             conditions.append(condition)
-            values += given
+            values += wanted
         return conditions, values
 
     def _condition(self, one: Filter, value: Any) -> tuple[sql.Composable, list[Any]]:
@@ -275,6 +290,9 @@ class Resource:
             wanted = list(one.choices[value]) if isinstance(one.choices, Mapping) else [value]
         if self.column(columns[0]).kind in NUMBERS:
             wanted = [_number(one.name, each) for each in wanted]
+        if len(wanted) == 1:
+            # Equality keeps the order of an index on (column, key); `any` does not.
+            return sql.SQL("{} = %s").format(_name(columns[0])), wanted
         return sql.SQL("{} = any (%s)").format(_name(columns[0])), [wanted]
 
     def _order(self, order: str, is_descending: bool) -> sql.Composable:
@@ -326,6 +344,15 @@ class Resource:
         parts = [row[self.key]] if order == self.key else [row[order], row[self.key]]
         return encode_cursor(*(p.isoformat() if isinstance(p, datetime) else p for p in parts))
 
+    async def _rows(
+        self, connection: AsyncConnection[Any], text: sql.Composed, values: Sequence[Any]
+    ) -> list[Row]:
+        if self.prepare is not None:
+            await connection.execute(self.prepare)
+        async with connection.cursor(row_factory=dict_row) as cursor:
+            await cursor.execute(text, values)
+            return await cursor.fetchall()
+
 
 def _name(name: str) -> sql.Composable:
     return sql.SQL("r.") + sql.Identifier(name)
@@ -343,11 +370,3 @@ def _number(name: str, value: Any) -> int:
     if abs(number) >= 2**63:
         raise FilterInvalid(f"{name} is out of range")
     return number
-
-
-async def _rows(
-    connection: AsyncConnection[Any], text: sql.Composed, values: Sequence[Any]
-) -> list[Row]:
-    async with connection.cursor(row_factory=dict_row) as cursor:
-        await cursor.execute(text, values)
-        return await cursor.fetchall()

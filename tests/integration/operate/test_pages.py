@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
@@ -49,6 +50,17 @@ async def _mark(
 
 
 MARK = Action(_mark, "item {id} {be} marked", ITEMS, needs=("by",), when={"state": ("new", "sold")})
+
+
+async def _mark_many(
+    connection: psycopg.AsyncConnection[Any], ids: Sequence[int], *, by: str | None = None
+) -> dict[str, Any]:
+    """Mark the items with an even id."""
+    done = [id_ for id_ in ids if id_ % 2 == 0]
+    await connection.execute(
+        "update item set state = 'marked', name = %s where id = any (%s)", (by, done)
+    )
+    return {"ids": done, "count": len(done)}
 
 
 @pytest.fixture
@@ -101,6 +113,17 @@ async def test_filters_select_groups_of_values_and_parts_of_text(
     )
 
 
+async def test_a_filter_with_a_default_applies_unless_another_value_is_given(
+    shop: psycopg.AsyncConnection[Any],
+) -> None:
+    condition: Any = "(%s = 'all' or r.state = 'new')"
+    shown = Filter("show", "", "", choices=("new", "all"), condition=condition, default="new")
+    items = replace(ITEMS, filters=(shown,), label="name", prepare="delete from item where id = 24")
+    assert len(await items.all(shop)) == 8
+    assert len(await items.all(shop, {"show": "all"})) == 24
+    assert (ITEMS.label_name, items.label_name) == ("id", "name")
+
+
 async def test_unknown_filters_values_and_sort_keys_are_refused(
     shop: psycopg.AsyncConnection[Any],
 ) -> None:
@@ -136,10 +159,17 @@ async def test_a_row_that_does_not_exist_is_reported(shop: psycopg.AsyncConnecti
 async def test_an_action_on_all_that_match_skips_rows_without_it(
     shop: psycopg.AsyncConnection[Any],
 ) -> None:
-    counts = [n async for n in MARK.run_on_matching(shop, {"by": "ann"}, {}, note="!")]
-    assert counts == [17]
+    found = [so_far async for so_far in MARK.run_on_matching(shop, {"by": "ann"}, {}, note="!")]
+    assert found == [{"count": 17}]
     cursor = await shop.execute("select count(*) from item where name = 'ann!'")
     assert await cursor.fetchone() == (17,)
+    many = Action(_mark_many, "{count} {be} marked", ITEMS, when={"state": ("gone",)})
+    found = [
+        so_far async for so_far in many.run_on_matching(shop, {"by": "bob"}, {"state": "gone"})
+    ]
+    assert found == [{"count": 4, "ids": [2, 8, 14, 20]}]
+    assert (await ITEMS.one(shop, 8))["name"] == "bob"
+    assert (await many.run(shop, {"by": "bob"}, ids=[3], by="eve"))["by"] == "eve"
     assert MARK.summary == "Mark an item."
     assert [(one.name, one.is_option, one.help) for one in MARK.parameters] == [
         ("id_", False, ""),

@@ -112,8 +112,9 @@ def resource_table(
         align = ALIGNED.get(column.kind, "wide" if column.name == "error" else "")
         heads.append(Head(title_of(view, column), align, target, order))
     names = [column.name for column in resource.listed]
-    if to is not None and names[0] not in special:
-        special[names[0]] = lambda row: _row_link(row[names[0]], to(row))
+    linked = resource.label or names[0]
+    if to is not None and linked not in special:
+        special[linked] = lambda row: _row_link(row[linked], to(row))
     body = [
         [
             special[column.name](row)
@@ -201,7 +202,8 @@ async def _filter_form(
             (resource.name, one.name), partial(connections.run, resource.offered, one), 10
         )
         words = {value: t.state(value.lower()) if one.choices else value for value in values}
-        choices[one.name] = (title_of(view, one), {"": t("common.all"), **words})
+        every = {} if one.default else {"": t("common.all")}
+        choices[one.name] = (title_of(view, one), {**every, **words})
     hidden = {
         name: value for name, value in given.items() if name not in choices and name != "search"
     }
@@ -231,7 +233,7 @@ def _bulk_buttons(
                 supplied = {"by": f"{view.session.account} (console)"}
                 async with connections.lend() as connection:
                     async for so_far in action.run_on_matching(connection, supplied, given):
-                        total = so_far
+                        total = so_far["count"]
                 return total
 
             title = title_of(view, action)
@@ -298,19 +300,25 @@ async def action_buttons(
     row: Callable[[], Awaitable[Row]],
     question: str = "",
     supplied: Mapping[str, Any] | None = None,
+    then: Callable[[Action], object] | None = None,
 ) -> None:
-    """Offer actions on one row while they make sense: action, further arguments, label."""
+    """Offer actions on one row while they make sense: action, further arguments, label.
+
+    `then` is called after an action was done, such as to leave the page of a deleted row.
+    """
 
     def button(action: Action, more: Mapping[str, Any], label: str) -> ui.button | None:
         title = label or title_of(view, action)
 
         async def ask() -> None:
             one = await row()
-            target = str(one[action.resource.row_name])
+            target = str(one[action.resource.label_name])
 
             async def do() -> Any:
                 given = {"by": f"{view.session.account} (console)", **(supplied or {})}
                 done = await connections.run(action.run, given, **action.arguments_of(one), **more)
+                if then is not None:
+                    then(action)
                 return done.get("status") or done.get("count")
 
             await confirm(
