@@ -61,12 +61,12 @@ class RabbitPublisher:
     ) -> None:
         self._url = url
         self._name = name
-        self._size = channels
+        self._slots = asyncio.Semaphore(channels)
         self._window = window
         self._confirm_seconds = confirm_timeout.total_seconds()
         self._connection: AbstractConnection | None = None
         self._connecting = asyncio.Lock()
-        self._free: asyncio.Queue[AbstractChannel] = asyncio.Queue()
+        self._idle: list[AbstractChannel] = []
 
     async def __aenter__(self) -> Self:
         return self
@@ -77,7 +77,7 @@ class RabbitPublisher:
     async def close(self) -> None:
         """Close the connection; a second call does nothing."""
         connection, self._connection = self._connection, None
-        self._free = asyncio.Queue()
+        self._idle = []
         if connection is not None:
             await close_broker(connection)
 
@@ -145,34 +145,28 @@ class RabbitPublisher:
 
     @contextlib.asynccontextmanager
     async def _channel(self) -> AsyncIterator[AbstractChannel]:
-        await self._connect()
-        free = self._free
-        channel = await free.get()
-        try:
-            if channel.is_closed:
-                with broker_failures():
-                    channel = await self._open_channel()
-            yield channel
-        except BaseException:
-            # It is unknown what reached the broker on that channel: start with a new connection.
-            await self.close()
-            raise
-        free.put_nowait(channel)
+        async with self._slots:
+            connection = await self._connect()
+            try:
+                channel = self._idle.pop() if self._idle else None
+                if channel is None or channel.is_closed:
+                    with broker_failures():
+                        channel = await connection.channel(on_return_raises=True)
+                yield channel
+            except BaseException:
+                # It is unknown what reached the broker on that channel: start with a new
+                # connection.
+                await self.close()
+                raise
+            if self._connection is connection:
+                self._idle.append(channel)
 
-    async def _connect(self) -> None:
+    async def _connect(self) -> AbstractConnection:
         async with self._connecting:
-            if self._connection is not None and not self._connection.is_closed:
-                return
-            await self.close()
-            self._connection = await connect_broker(self._url, self._name)
-            with broker_failures():
-                for _ in range(self._size):
-                    self._free.put_nowait(await self._open_channel())
-
-    async def _open_channel(self) -> AbstractChannel:
-        if self._connection is None:
-            raise BrokerUnavailable("the connection to RabbitMQ was closed")
-        return await self._connection.channel(publisher_confirms=True, on_return_raises=True)
+            if self._connection is None or self._connection.is_closed:
+                await self.close()
+                self._connection = await connect_broker(self._url, self._name)
+            return self._connection
 
 
 async def _publish(exchange: AbstractExchange, outgoing: Outgoing) -> BridgeError | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,6 +11,7 @@ import psycopg
 import pytest
 
 from postroad.bridge import (
+    BrokerRefused,
     Outgoing,
     PumpSettings,
     RabbitIn,
@@ -227,6 +229,23 @@ async def test_a_queue_that_is_there_is_read_as_what_it_is(
                 await wait_until_async(drained, what="drained", timeout_seconds=30)
             run(b, "select bridge.set_state('back', 'running')")
     assert len(taken(b)) == 20
+
+
+async def test_a_publish_that_fails_does_not_block_one_that_waits_for_its_channel(
+    rabbitmq: RabbitServer,
+) -> None:
+    name = rabbitmq.unique("waiting")
+    async with await aio_pika.connect(rabbitmq.url) as connection:
+        await (await connection.channel()).declare_queue(name, durable=True)
+    async with RabbitPublisher(rabbitmq.url, channels=1) as publisher, asyncio.timeout(30):
+        refused, published = await asyncio.gather(
+            publisher.publish(aio_pika.Message(b"1"), "any", "no such exchange"),
+            publisher.publish(aio_pika.Message(b"2"), name),
+            return_exceptions=True,
+        )
+    assert isinstance(refused, BrokerRefused)
+    assert published is None
+    assert [message.body for message in await received(rabbitmq.url, name, 1)] == [b"2"]
 
 
 async def test_a_pause_under_load_is_no_failure(
