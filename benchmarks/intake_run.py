@@ -13,11 +13,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from postroad.intake.discovering import discover
+from postroad.intake.discovery import discover
 from postroad.intake.engine import Engine, open_engine
-from postroad.intake.notifying import create_queues, notify
-from postroad.intake.reconciling import dispatch
-from postroad.intake.transferring import transfer
+from postroad.intake.notice import create_queues, notify
+from postroad.intake.transfer import transfer
+from postroad.intake.work import dispatch
 from postroad.settings.intake import IntakeSettings
 from postroad.vault import Vault
 

@@ -16,7 +16,7 @@ from postroad.cli.components import SCHEMAS
 from postroad.coordination.gateway import Gateway
 from postroad.intake import operations
 from postroad.intake.engine import open_engine
-from postroad.intake.notifying import create_queues
+from postroad.intake.notice import create_queues
 from postroad.settings.intake import IntakeSettings
 from postroad.testing import TestServer, wait_until_async
 from postroad.vault import Vault, new_key

@@ -13,7 +13,7 @@ import click
 from postroad.cli.context import Application, pass_application
 from postroad.cli.intake_context import intake_context
 from postroad.cli.output import json_option, parse_duration, print_json, print_table
-from postroad.intake import Credentials, Engine, open_engine, operations, probing, status
+from postroad.intake import Credentials, Engine, open_engine, operations, probe, status
 
 __all__ = ["servers"]
 
@@ -213,7 +213,7 @@ def test(application: Application, server: str, as_json: bool) -> None:
     """
 
     async def look(engine: Engine, server_id: int) -> Any:
-        return await probing.try_server(engine, server_id)
+        return await probe.try_server(engine, server_id)
 
     found = _with_engine(application, server, look)
     if as_json:
@@ -240,7 +240,7 @@ def browse(application: Application, server: str, path: str | None, as_json: boo
     """
 
     async def look(engine: Engine, server_id: int) -> Any:
-        return await probing.browse(engine, server_id, path)
+        return await probe.browse(engine, server_id, path)
 
     found = _with_engine(application, server, look)
     if as_json:

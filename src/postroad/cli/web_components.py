@@ -45,7 +45,7 @@ def _open_coordination(context: PartContext, components: Components) -> None:
 
 def _open_intake(context: PartContext, components: Components, opened: AsyncExitStack) -> None:
     from postroad.intake.engine import open_engine
-    from postroad.intake.probing import try_server
+    from postroad.intake.probe import try_server
 
     application = context.application
     components.vault = application.vault()

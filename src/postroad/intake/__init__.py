@@ -24,8 +24,8 @@ A discoverer leaves what it wrote; two at once write each version once. PostgreS
 for it, and nothing is told before it is durable. The store away: transfers stop, and one probe at a
 time finds out when it is back. RabbitMQ away: notices wait in the outbox.
 
-**Pieces.** `discovering`, `transferring`, `temporary`, `notifying`, `cleaning` and `reconciling`
-are the steps, plain coroutines over an `Engine`; `tasks` are Celery tasks over them, `api` is the
+**Pieces.** `discovery`, `transfer`, `temporary`, `notice`, `cleanup` and `work` are the steps,
+plain coroutines over an `Engine`; `tasks` are Celery tasks over them, `api` is the
 web API, `stores` are the stores, `sql/` is the journal. Console and command line use `status` and
 `operations`.
 """

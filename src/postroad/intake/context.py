@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from postroad.intake.engine import Engine, open_engine
-from postroad.intake.notifying import create_queues
+from postroad.intake.notice import create_queues
 from postroad.settings.intake import IntakeSettings
 from postroad.vault import Vault
 

@@ -1,8 +1,7 @@
 """What one worker process needs to import files: journal, store, vault, connections, settings.
 
-An engine belongs to one event loop. Its parts are plain objects; the steps are functions over it:
-`discovering.discover`, `transferring.transfer`, `uploading.upload`, `notifying.notify`,
-`cleaning.clean_up`, `reconciling.reconcile`.
+An engine belongs to one event loop. The steps are functions over it: `discovery.discover`,
+`transfer.transfer`, `temporary.upload`, `notice.notify`, `cleanup.clean_up`, `work.reconcile`.
 """
 
 from __future__ import annotations
@@ -11,15 +10,15 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import asyncssh
 
 from postroad.alerts import clear_alert_async, raise_alert_async
 from postroad.alerts.reporting import Severity
-from postroad.intake.alert_keys import server_alert, store_alert, temporary_alert
 from postroad.intake.credentials import Credentials
 from postroad.intake.errors import (
     CredentialsInvalid,
@@ -34,25 +33,27 @@ from postroad.intake.journal import Journal, Row
 from postroad.intake.pool import SourcePool
 from postroad.intake.source import Endpoint, Source, connect
 from postroad.intake.stores import Store, open_store
+from postroad.intake.stores.folder import FolderStore
 from postroad.intake.stores.store import S3Options
 from postroad.settings.intake import IntakeSettings
 from postroad.vault import SealBroken, Vault
 
-__all__ = ["Engine", "default_owner", "open_engine", "s3_options"]
+__all__ = ["Engine", "alert_key", "open_engine"]
 
 logger = logging.getLogger(__name__)
 
-# A server that fails this often in a row is told to the administrator.
+# An alert is raised after this many failures of a server in a row.
 FAILURES_UNTIL_ALERT = 3
 
 
-def default_owner() -> str:
-    """Name this process, for the leases that it holds."""
-    return f"{socket.gethostname()}:{os.getpid()}"
+def alert_key(
+    kind: Literal["server", "file", "cleanup", "store", "temporary"], name: int | str
+) -> str:
+    """Return the key of the alert about a server, a file, a store or a machine's folder."""
+    return f"intake.{kind}.{name}"
 
 
-def s3_options(settings: IntakeSettings) -> S3Options:
-    """Read how the store is spoken to."""
+def _s3_options(settings: IntakeSettings) -> S3Options:
     access, secret = settings.s3_access_key, settings.s3_secret_key
     return S3Options(
         endpoint=settings.s3_endpoint,
@@ -72,11 +73,17 @@ class Engine:
     journal: Journal
     store: Store
     vault: Vault
-    temporary_folder: Path
-    owner: str = field(default_factory=default_owner)
+    temporary: FolderStore
+    # The name of this process in the leases that it holds.
+    owner: str
     pool: SourcePool = field(default_factory=SourcePool)
-    # Another process of this machine may have told so, and be gone.
-    may_be_told_full: bool = True
+    # True at the start: an earlier process of this machine may have raised the alert.
+    may_have_alerted_full: bool = True
+
+    @property
+    def stores(self) -> tuple[Store, ...]:
+        """The store and the temporary folder: where uploads are begun."""
+        return self.store, self.temporary
 
     async def server(self, server_id: int) -> Row:
         """Return a server's row. Raises ServerNotFound."""
@@ -85,28 +92,38 @@ class Engine:
             raise ServerNotFound(f"there is no server {server_id}")
         return rows[0]
 
+    async def by_server(self, rows: Sequence[Row]) -> AsyncIterator[tuple[Row, list[Row]]]:
+        """Group files by their server."""
+        for server_id in dict.fromkeys(row["server_id"] for row in rows):
+            files = [row for row in rows if row["server_id"] == server_id]
+            yield await self.server(server_id), files
+
     @contextlib.asynccontextmanager
     async def lend(self, server: Row) -> AsyncIterator[Source]:
-        """Give a connection to a server; a first host key is pinned, with a warning."""
+        """Lend a connection to a server; a SourceError inside is recorded and raised again."""
         fingerprint = "\0".join(
             str(server[name]) for name in ("host", "port", "username", "credentials", "host_key")
         )
-        async with self.pool.lend(
-            server["id"], fingerprint, lambda: self.connect(server)
-        ) as source:
-            yield source
-        # A login alone proves nothing: there are servers that let in and then do not answer.
+        try:
+            async with self.pool.lend(
+                server["id"], fingerprint, lambda: self.connect(server)
+            ) as source:
+                yield source
+        except SourceError as failure:
+            await self.server_failed(server, failure)
+            raise
+        # A login alone proves nothing: some servers accept it and then do not answer.
         if server["failures"] or server["status"] == "new":
-            await self._server_works(server)
+            await self.server_works(server["id"])
 
     async def connect(self, server: Row) -> Source:
-        """Log in to a server and pin its key if it has none."""
+        """Log in to a server; its host key is pinned if none is, with a warning."""
         try:
             credentials = Credentials.open(self.vault, server["credentials"])
         except (SealBroken, CredentialsInvalid) as broken:
             raise LoginRefused(
                 f"the credentials of {server['name']} cannot be used: {broken.message}",
-                hint="enter them again, or bring the vault's key back",
+                hint="enter them again, or restore the vault's key",
             ) from broken
         endpoint = Endpoint(
             server["host"],
@@ -134,70 +151,69 @@ class Engine:
         if isinstance(failure, HostKeyChanged):
             if failures:
                 await self.alert(
-                    server_alert(server["id"]),
+                    alert_key("server", server["id"]),
                     "critical",
                     f"SFTP server {server['name']} shows another host key and was stopped",
                     f"{failure.message}. Shown: {shown}. {failure.hint}",
                 )
         elif failures == FAILURES_UNTIL_ALERT:
             await self.alert(
-                server_alert(server["id"]),
+                alert_key("server", server["id"]),
                 "error",
                 f"SFTP server {server['name']} cannot be used",
                 f"{failure.message}. {failure.hint or ''}",
             )
 
-    async def _server_works(self, server: Row) -> None:
-        if await self.journal.call("server_works", server["id"]):
-            await self.journal.using(
-                lambda connection: clear_alert_async(connection, server_alert(server["id"]))
-            )
+    async def server_works(self, server_id: int) -> None:
+        """Record that a server can be used."""
+        if await self.journal.call("server_works", server_id):
+            await self._clear_alert(alert_key("server", server_id))
 
     async def store_failed(self, failure: StoreError) -> None:
-        """Note that the store cannot be used; the first failure in a row is told."""
+        """Record that the store cannot be used; alert at the first failure in a row."""
         failures = await self.journal.call("store_failed", self.store.name, failure.message)
         logger.warning("store_failed", extra={"store": self.store.name, "reason": failure.message})
         if failures == 1:
             await self.alert(
-                store_alert(self.store.name),
+                alert_key("store", self.store.name),
                 "error",
                 "The store of the intake cannot be used",
                 failure.message,
             )
 
     async def store_works(self) -> None:
-        """Note that the store works."""
+        """Record that the store can be used."""
         if await self.journal.call("store_works", self.store.name):
-            await self.journal.using(
-                lambda connection: clear_alert_async(connection, store_alert(self.store.name))
-            )
+            await self._clear_alert(alert_key("store", self.store.name))
 
     async def temporary_folder_full(self, failure: TemporaryFolderFull) -> None:
-        """Tell that this machine's temporary folder is full; other machines go on."""
-        self.may_be_told_full = True
+        """Alert that the temporary folder of this machine is full; other machines go on."""
+        self.may_have_alerted_full = True
         logger.warning("temporary_folder_full", extra={"reason": failure.message})
         machine = socket.gethostname()
         await self.alert(
-            temporary_alert(machine),
+            alert_key("temporary", machine),
             "error",
             f"The temporary folder of the intake on {machine} is full",
             f"{failure.message}; {failure.hint}",
         )
 
     async def temporary_folder_works(self) -> None:
-        """Give the all-clear, if anybody may have told otherwise."""
-        if self.may_be_told_full:
-            self.may_be_told_full = False
-            key = temporary_alert(socket.gethostname())
-            await self.journal.using(lambda connection: clear_alert_async(connection, key))
+        """Clear the alert, if one may have been raised."""
+        if self.may_have_alerted_full:
+            self.may_have_alerted_full = False
+            await self._clear_alert(alert_key("temporary", socket.gethostname()))
 
     async def alert(self, key: str, severity: Severity, title: str, text: str) -> None:
-        """Tell the administrator."""
+        """Raise an alert."""
         await self.journal.using(
             lambda connection: raise_alert_async(
                 connection, key, room="intake", severity=severity, title=title, text=text
             )
         )
+
+    async def _clear_alert(self, key: str) -> None:
+        await self.journal.using(lambda connection: clear_alert_async(connection, key))
 
     async def close(self) -> None:
         """Close connections."""
@@ -210,13 +226,13 @@ def open_engine(
     dsn: str, settings: IntakeSettings, vault: Vault, data_folder: Path, owner: str | None = None
 ) -> Engine:
     """Make an engine; nothing is connected yet."""
-    # The library tells of every channel; what matters is logged here in our own words.
+    # At its default level the library logs every channel.
     asyncssh.set_log_level(logging.WARNING)
     return Engine(
         settings,
         Journal(dsn),
-        open_store(settings.store or f"{data_folder}/intake/store", s3_options(settings)),
+        open_store(settings.store or f"{data_folder}/intake/store", _s3_options(settings)),
         vault,
-        settings.temporary_folder or data_folder / "intake" / "temporary",
-        owner or default_owner(),
+        FolderStore(settings.temporary_folder or data_folder / "intake" / "temporary"),
+        owner or f"{socket.gethostname()}:{os.getpid()}",
     )

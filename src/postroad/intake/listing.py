@@ -19,6 +19,7 @@ from asyncssh import (
     FILEXFER_TYPE_UNKNOWN,
 )
 
+from postroad.intake.cleanup import folder_below
 from postroad.intake.errors import (
     FileForbidden,
     FileUnreadable,
@@ -28,7 +29,6 @@ from postroad.intake.errors import (
 )
 from postroad.intake.journal import Row
 from postroad.intake.keys import shown_name
-from postroad.intake.moving import folder_below
 from postroad.intake.rules import Rules
 from postroad.intake.source import Attributes, Source, answering, attributes_of
 

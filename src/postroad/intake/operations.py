@@ -16,8 +16,9 @@ from psycopg import Connection, sql
 from postroad import trace
 from postroad.alerts import clear_alert
 from postroad.intake import status
-from postroad.intake.alert_keys import file_alert, server_alert
+from postroad.intake.cleanup import move_folder_invalid
 from postroad.intake.credentials import Credentials
+from postroad.intake.engine import alert_key
 from postroad.intake.errors import (
     CredentialsInvalid,
     CredentialsNeeded,
@@ -25,7 +26,6 @@ from postroad.intake.errors import (
     ServerExists,
     translate,
 )
-from postroad.intake.moving import move_folder_invalid
 from postroad.vault import Vault
 
 __all__ = [
@@ -124,7 +124,7 @@ def change_server(
         ]
         if given.keys() & {"credentials", *_LOGIN, *_FOLDERS}:
             changes.append(sql.SQL("status = 'new', problem = null, failures = 0, retry_at = null"))
-            clear_alert(connection, server_alert(found["id"]))
+            clear_alert(connection, alert_key("server", found["id"]))
         changes.append(sql.SQL("updated_at = intake.now(), next_scan_at = intake.now()"))
         statement = sql.SQL("update intake.sftp_servers set {} where id = %s").format(
             sql.SQL(", ").join(changes)
@@ -137,7 +137,7 @@ def delete_server(connection: Connection[Any], name_or_id: str | int) -> None:
     """Remove a server with the journal of its files; what is in the store stays."""
     found = status.server(connection, name_or_id)
     connection.execute("delete from intake.sftp_servers where id = %s", (found["id"],))
-    clear_alert(connection, server_alert(found["id"]))
+    clear_alert(connection, alert_key("server", found["id"]))
 
 
 def pause_server(connection: Connection[Any], name_or_id: str | int) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def trust_host_key(
     if host_key is not None:
         host_key = _public_key(host_key)
     _run(connection, sql.SQL("select intake.trust_host_key(%s, %s)"), [found["id"], host_key])
-    clear_alert(connection, server_alert(found["id"]))
+    clear_alert(connection, alert_key("server", found["id"]))
     return status.server(connection, found["id"])
 
 
@@ -166,7 +166,7 @@ def retry(connection: Connection[Any], ids: Sequence[int]) -> list[int]:
     """Try files again now that failed, vanished, were superseded or skipped, or wait."""
     done = _files(connection, "retry", ids)
     for file_id in done:
-        clear_alert(connection, file_alert(file_id))
+        clear_alert(connection, alert_key("file", file_id))
     return done
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from postroad.bridge import RabbitOut, RabbitRoute
 from postroad.intake.journal import Journal
-from postroad.intake.notifying import AMQP_QUEUE
+from postroad.intake.notice import AMQP_QUEUE
 from postroad.settings.intake import IntakeSettings
 
 __all__ = ["open_outbox"]

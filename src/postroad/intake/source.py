@@ -21,6 +21,7 @@ from asyncssh.public_key import get_default_public_key_algs
 
 from postroad.intake.credentials import Credentials
 from postroad.intake.errors import (
+    FileChanged,
     FileForbidden,
     FileUnreadable,
     FileVanished,
@@ -30,8 +31,20 @@ from postroad.intake.errors import (
     SourceUnreachable,
 )
 from postroad.intake.gathering import gather_writes
+from postroad.intake.journal import Row
 
-__all__ = ["Attributes", "Endpoint", "Source", "answering", "attributes_of", "connect"]
+__all__ = [
+    "Attributes",
+    "Endpoint",
+    "Source",
+    "answering",
+    "attributes_of",
+    "check_version",
+    "connect",
+    "encoded",
+    "remote_path",
+    "same_version",
+]
 
 CIPHERS = (
     "aes128-gcm@openssh.com",
@@ -81,6 +94,18 @@ class Source:
         self.sftp = sftp
         self.host_key = host_key
         self.is_broken = False
+
+    @contextlib.asynccontextmanager
+    async def opened(self, path: bytes, shown: str) -> AsyncIterator[Any]:
+        """Open a file for reading; it is closed at the end unless the connection broke."""
+        async with answering(shown, self):
+            file = await self.sftp.open(path, "rb")
+        try:
+            yield file
+        finally:
+            if not self.is_broken:
+                async with answering(shown, self):
+                    await file.close()
 
     async def is_healthy(self, timeout_seconds: float = 5.0) -> bool:
         """Ask the server for something small."""
@@ -271,3 +296,29 @@ async def answering(what: str, source: Source) -> AsyncIterator[None]:
                 yield
     finally:
         giving_up.cancel()
+
+
+def encoded(path: str) -> bytes:
+    """Return a path of a server's row as the server names it."""
+    return path.encode("utf-8", "surrogateescape")
+
+
+def remote_path(server: Row, row: Row) -> bytes:
+    """Return the path of a file at its server."""
+    return encoded(server["directory"]) + b"/" + bytes(row["path"])
+
+
+async def check_version(source: Source, path: bytes, row: Row) -> None:
+    """Check that the file at the source is the version of the row. Raises FileChanged."""
+    async with answering(row["filename"], source):
+        found = attributes_of(await source.sftp.stat(path))
+    same_version(found, row)
+
+
+def same_version(found: Attributes, row: Row) -> None:
+    """Compare attributes with the version of the row. Raises FileChanged."""
+    if (found.size, found.mtime) != (row["filesize"], row["mtime"]):
+        raise FileChanged(
+            f"{row['filename']} has changed at the source: {found.size} bytes of mtime "
+            f"{found.mtime}, discovered with {row['filesize']} of {row['mtime']}"
+        )

@@ -22,13 +22,13 @@ from typing import Any
 from celery import Task, shared_task
 
 from postroad.intake.context import IntakeContext
-from postroad.intake.discovering import discover
+from postroad.intake.discovery import discover
 from postroad.intake.engine import Engine
 from postroad.intake.errors import SourceError
-from postroad.intake.notifying import notify
-from postroad.intake.reconciling import Work, abort_orphans, dispatch, reconcile
+from postroad.intake.notice import notify
 from postroad.intake.temporary import upload
-from postroad.intake.transferring import transfer
+from postroad.intake.transfer import transfer
+from postroad.intake.work import Work, abort_orphans, dispatch, reconcile
 
 __all__ = [
     "abort_orphaned_uploads",

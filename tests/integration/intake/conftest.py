@@ -9,7 +9,7 @@ import pytest
 
 from postroad.cli.components import SCHEMAS
 from postroad.intake.engine import Engine, open_engine
-from postroad.intake.notifying import create_queues
+from postroad.intake.notice import create_queues
 from postroad.settings.intake import IntakeSettings
 from postroad.testing import DatabaseClock, TestServer
 from postroad.vault import Vault, new_key

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from postroad.intake import readers
+from postroad.intake import upload as readers
 from postroad.intake.engine import Engine, open_engine
-from postroad.intake.reconciling import dispatch
-from postroad.intake.transferring import transfer
+from postroad.intake.transfer import transfer
+from postroad.intake.work import dispatch
 from postroad.settings.intake import IntakeSettings
 from postroad.vault import Vault
 

@@ -12,14 +12,14 @@ import psycopg
 from psycopg.rows import dict_row
 
 from postroad.intake import operations
-from postroad.intake.cleaning import clean_up
+from postroad.intake.cleanup import clean_up
 from postroad.intake.credentials import Credentials
-from postroad.intake.discovering import discover
+from postroad.intake.discovery import discover
 from postroad.intake.engine import Engine
-from postroad.intake.notifying import notify
-from postroad.intake.reconciling import dispatch, reconcile
+from postroad.intake.notice import notify
 from postroad.intake.temporary import upload
-from postroad.intake.transferring import transfer
+from postroad.intake.transfer import transfer
+from postroad.intake.work import dispatch, reconcile
 from postroad.vault import Vault
 from tests.fixtures.sshd import SshServer
 

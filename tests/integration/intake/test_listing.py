@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from postroad.intake.discovering import discover
+from postroad.intake.discovery import discover
 from postroad.intake.engine import Engine
 from postroad.intake.keys import path_of
 from tests.integration.intake.partner import Partner, run_once, sha256

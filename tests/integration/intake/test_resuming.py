@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from postroad.intake.discovering import discover
+from postroad.intake.discovery import discover
 from postroad.intake.engine import Engine
 from postroad.intake.errors import StoreUnavailable
-from postroad.intake.reconciling import abort_dead_uploads, abort_orphans, dispatch
 from postroad.intake.stores.folder import FolderStore
-from postroad.intake.transferring import transfer
+from postroad.intake.transfer import transfer
+from postroad.intake.work import abort_dead_uploads, abort_orphans, dispatch
 from postroad.settings.intake import IntakeSettings
 from postroad.testing import wait_until
 from postroad.vault import Vault, new_key
@@ -84,7 +84,7 @@ async def test_a_transfer_goes_on_from_its_last_stored_part(
     assert 0 < stored <= 15 * MIB
     monkeypatch.undo()
     fetched = 0
-    from postroad.intake import readers
+    from postroad.intake import upload as readers
 
     read = readers.RemoteReader.read
 
@@ -278,5 +278,5 @@ async def test_the_way_over_a_temporary_file_gives_the_same(
         row = partner.file(name)
         assert row["file_hash"] == sha256(data)
         assert await _read(engine, row["object_key"]) == data
-    assert [path.name for path in engine.temporary_folder.iterdir()] == []
+    assert [path.name for path in engine.temporary.folder.glob("*.dat")] == []
     assert len(partner.notices()) == len(contents)

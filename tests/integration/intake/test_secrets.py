@@ -9,11 +9,11 @@ import psycopg
 import pytest
 
 from postroad import logs
-from postroad.intake import Credentials, operations, probing, status
+from postroad.intake import Credentials, operations, probe, status
 from postroad.intake.api import create_api
 from postroad.intake.celery_worker import create_app
 from postroad.intake.context import IntakeContext
-from postroad.intake.discovering import discover
+from postroad.intake.discovery import discover
 from postroad.intake.engine import Engine
 from postroad.intake.errors import SourceError
 from postroad.settings.intake import IntakeSettings
@@ -108,7 +108,7 @@ async def test_rotating_the_key_seals_anew_and_the_old_key_can_go(
     with pytest.raises(SealBroken):
         Credentials.open(vault, after)
     engine.vault = Vault([fresh])
-    assert (await probing.try_server(engine, partner.server_id))["works"]
+    assert (await probe.try_server(engine, partner.server_id))["works"]
 
 
 async def test_a_lost_key_is_told_as_what_it_is(engine: Engine, partner: Partner) -> None:

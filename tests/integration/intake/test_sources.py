@@ -11,9 +11,9 @@ import psycopg
 import pytest
 from asyncssh.sftp import SFTPClientHandler
 
-from postroad.intake import Credentials, CredentialsInvalid, operations, probing
-from postroad.intake.cleaning import clean_up
-from postroad.intake.discovering import discover
+from postroad.intake import Credentials, CredentialsInvalid, operations, probe
+from postroad.intake.cleanup import clean_up
+from postroad.intake.discovery import discover
 from postroad.intake.engine import FAILURES_UNTIL_ALERT, Engine
 from postroad.intake.errors import (
     CredentialsNeeded,
@@ -24,10 +24,10 @@ from postroad.intake.errors import (
     SourceForbidden,
     SourceUnreachable,
 )
-from postroad.intake.notifying import notify
-from postroad.intake.reconciling import dispatch
+from postroad.intake.notice import notify
 from postroad.intake.source import Source
-from postroad.intake.transferring import transfer
+from postroad.intake.transfer import transfer
+from postroad.intake.work import dispatch
 from postroad.testing import wait_until_async
 from postroad.vault import Vault
 from tests.fixtures.processes import free_port
@@ -77,9 +77,9 @@ async def test_a_host_key_of_another_kind_is_a_changed_one_too(
         server = partner.server
         assert (server["status"], server["seen_host_key"]) == ("host_key_changed", sshd.host_key)
         assert any("host key" in title for title in _alerts(partner))
-        assert (await probing.try_server(engine, partner.server_id))["works"] is False
+        assert (await probe.try_server(engine, partner.server_id))["works"] is False
         operations.trust_host_key(partner.connection, partner.server_id)
-        assert (await probing.try_server(engine, partner.server_id))["works"] is True
+        assert (await probe.try_server(engine, partner.server_id))["works"] is True
     finally:
         sshd.change_host_key()
 
@@ -89,10 +89,10 @@ async def test_a_given_host_key_is_checked_from_the_first_login_on(
 ) -> None:
     other = (sshd.folder / "userkey.pub").read_text()
     partner.change(host_key=other)
-    assert (await probing.try_server(engine, partner.server_id))["works"] is False
+    assert (await probe.try_server(engine, partner.server_id))["works"] is False
     assert partner.server["status"] == "host_key_changed"
     partner.change(host_key=sshd.host_key)
-    assert (await probing.try_server(engine, partner.server_id))["works"] is True
+    assert (await probe.try_server(engine, partner.server_id))["works"] is True
 
 
 async def test_a_password_lets_in_and_a_wrong_one_is_said_to_be_refused(
@@ -160,7 +160,7 @@ async def test_a_password_is_not_sent_to_a_host_whose_key_is_not_pinned(
 async def test_stored_credentials_are_not_sent_to_another_host(
     engine: Engine, partner: Partner, change: dict[str, Any]
 ) -> None:
-    await probing.try_server(engine, partner.server_id)
+    await probe.try_server(engine, partner.server_id)
     before = partner.server
     with pytest.raises(CredentialsNeeded):
         operations.change_server(partner.connection, partner.vault, partner.server_id, change)
@@ -182,7 +182,7 @@ async def test_keys_with_passphrase_and_certificates_let_in(
         certificate=(sshd.folder / "certkey-cert.pub").read_text() if name == "certkey" else None,
     )
     operations.change_server(partner.connection, partner.vault, partner.server_id, {}, credentials)
-    answer = await probing.try_server(engine, partner.server_id)
+    answer = await probe.try_server(engine, partner.server_id)
     assert answer == {"works": True, "host_key": sshd.host_key, "is_empty": True}
 
 

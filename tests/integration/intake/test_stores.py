@@ -9,7 +9,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from postroad.intake import StoreFull, StoreRefused, StoreUnavailable, operations
-from postroad.intake.discovering import discover
+from postroad.intake.discovery import discover
 from postroad.intake.engine import Engine
 from postroad.intake.stores import Store, open_store
 from postroad.intake.stores.store import S3Options, part_size_for

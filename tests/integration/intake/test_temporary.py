@@ -5,15 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import random
-from pathlib import Path
 
 import pytest
 
-from postroad.intake import temporary
-from postroad.intake.discovering import discover
+from postroad.intake.discovery import discover
 from postroad.intake.engine import Engine
-from postroad.intake.reconciling import dispatch
-from postroad.intake.transferring import transfer
+from postroad.intake.stores.folder import FolderStore
+from postroad.intake.transfer import transfer
+from postroad.intake.work import dispatch
 from tests.integration.intake.partner import Partner, run_once, sha256, work_off
 
 MIB = 1024 * 1024
@@ -33,7 +32,7 @@ async def test_a_temporary_file_that_was_harmed_is_fetched_again(
     await discover(engine, partner.server_id)
     (ids,) = (await dispatch(engine, partner.server_id)).transfers
     await transfer(engine, ids)
-    (whole,) = engine.temporary_folder.iterdir()
+    (whole,) = engine.temporary.folder.glob("*.dat")
     if harm == "gone":
         whole.unlink()
     else:
@@ -53,17 +52,16 @@ async def test_a_temporary_file_that_vanishes_on_the_way_gets_no_hole(
     engine: Engine, partner: Partner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     partner.change(way="temporary_file")
-    data = random.Random(1).randbytes(3000)
+    data = random.Random(1).randbytes(11 * MIB)
     partner.write("a.bin", data)
-    monkeypatch.setattr(temporary, "CHUNK_BYTES", 1000)
-    append, calls = temporary._append, iter(range(100))
+    put, calls = FolderStore._put_part, iter(range(100))
 
-    def tidied(partial: Path, offset: int, piece: bytearray) -> None:
-        append(partial, offset, piece)
+    def deleted(store: FolderStore, upload_id: str, offset: int, piece: bytearray) -> None:
+        put(store, upload_id, offset, piece)
         if next(calls) == 0:
-            partial.unlink()
+            store._partial(upload_id).unlink()
 
-    monkeypatch.setattr(temporary, "_append", tidied)
+    monkeypatch.setattr(FolderStore, "_put_part", deleted)
     await run_once(engine, partner)
     row = partner.file("a.bin")
     assert (row["status"], row["attempts"]) == ("discovered", 1)
@@ -81,11 +79,11 @@ async def test_a_full_temporary_folder_is_no_failure_of_the_store(
     partner.change(way="temporary_file")
     partner.write("a.bin", b"1")
 
-    def full(partial: Path, offset: int, piece: bytearray) -> None:
+    def full(store: FolderStore, upload_id: str, offset: int, piece: bytearray) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(temporary, "_append", full)
+        patched.setattr(FolderStore, "_put_part", full)
         await run_once(engine, partner)
     row = partner.file("a.bin")
     assert (row["status"], row["attempts"], row["lease_token"]) == ("discovered", 0, None)
@@ -100,3 +98,38 @@ async def test_a_full_temporary_folder_is_no_failure_of_the_store(
     assert partner.rows("select is_raise from alerts.report where key = %s", alert["key"])[-1] == {
         "is_raise": False
     }
+
+
+async def test_a_download_into_the_temporary_folder_is_resumed(
+    engine: Engine, partner: Partner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partner.change(way="temporary_file")
+    data = random.Random(1).randbytes(16 * MIB)
+    partner.write("a.bin", data)
+    put, written = FolderStore._put_part, []
+
+    def failing(store: FolderStore, upload_id: str, offset: int, piece: bytearray) -> None:
+        if written:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        put(store, upload_id, offset, piece)
+        written.append(offset)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FolderStore, "_put_part", failing)
+        await run_once(engine, partner)
+    stored = partner.file("a.bin")["bytes_done"]
+    assert stored == 5 * MIB
+
+    def counted(store: FolderStore, upload_id: str, offset: int, piece: bytearray) -> None:
+        put(store, upload_id, offset, piece)
+        written.append(offset)
+
+    monkeypatch.setattr(FolderStore, "_put_part", counted)
+    partner.connection.execute("update intake.imported_files set next_try_at = intake.now()")
+    (ids,) = (await dispatch(engine, partner.server_id)).transfers
+    assert await transfer(engine, ids) == ids
+    assert len(written) == len(set(written)), "the part that was stored was not fetched again"
+    await work_off(engine, partner)
+    assert partner.file("a.bin")["file_hash"] == sha256(data)
+    assert partner.statuses == {"a.bin": "completed"}
+    assert not list(engine.temporary.folder.glob("*.dat"))

@@ -7,13 +7,13 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from postroad.intake import discovering, operations
-from postroad.intake.discovering import discover
+from postroad.intake import discovery, operations
+from postroad.intake.discovery import discover
 from postroad.intake.engine import Engine
 from postroad.intake.listing import Entry, Listing
-from postroad.intake.notifying import notify
-from postroad.intake.reconciling import dispatch
-from postroad.intake.transferring import transfer
+from postroad.intake.notice import notify
+from postroad.intake.transfer import transfer
+from postroad.intake.work import dispatch
 from postroad.testing import wait_until_async
 from tests.integration.intake.partner import Partner, run_once, sha256, work_off
 
@@ -202,7 +202,7 @@ async def test_two_discoverers_that_both_hold_the_scan_write_each_version_once(
     engine: Engine, partner: Partner
 ) -> None:
     # As after a lease that ended while its holder was only slow.
-    from postroad.intake import discovering
+    from postroad.intake import discovery
     from postroad.intake.listing import Listing
 
     for number in range(2500):
@@ -212,7 +212,7 @@ async def test_two_discoverers_that_both_hold_the_scan_write_each_version_once(
     async def look(scan: int) -> None:
         async with engine.lend(server) as source:
             async for page in Listing(source, server).pages():
-                await discovering._see(engine, partner.server_id, scan, page)
+                await discovery._see(engine, partner.server_id, scan, page)
                 await engine.journal.call("promote", partner.server_id)
 
     await asyncio.gather(look(101), look(102))
@@ -225,7 +225,7 @@ async def test_two_discoverers_that_both_hold_the_scan_write_each_version_once(
 async def test_a_scan_is_held_on_however_long_it_takes(
     engine: Engine, partner: Partner, monkeypatch: pytest.MonkeyPatch, suffix: str | None
 ) -> None:
-    monkeypatch.setattr(discovering, "SCAN_LEASE", timedelta(seconds=0.3))
+    monkeypatch.setattr(discovery, "SCAN_LEASE", timedelta(seconds=0.3))
     partner.change(done_suffix=suffix)
     partner.write("a.csv", b"1")
     until: list[datetime] = []

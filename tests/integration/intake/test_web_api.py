@@ -174,9 +174,9 @@ async def test_files_are_filtered_paged_retried_skipped_and_reimported(
 async def test_the_progress_of_a_transfer_can_be_watched(
     web: httpx.AsyncClient, engine: Engine, partner: Partner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from postroad.intake.discovering import discover
-    from postroad.intake.reconciling import dispatch
-    from postroad.intake.transferring import transfer
+    from postroad.intake.discovery import discover
+    from postroad.intake.transfer import transfer
+    from postroad.intake.work import dispatch
 
     partner.write("large.bin", os.urandom(20_000_000))
     await discover(engine, partner.server_id)

@@ -13,7 +13,7 @@ from postroad import __version__
 from postroad.intake.api import files, servers
 from postroad.intake.context import IntakeContext
 from postroad.intake.engine import Engine, open_engine
-from postroad.intake.notifying import create_queues
+from postroad.intake.notice import create_queues
 from postroad.postgres import open_pool
 from postroad.vault import Vault
 from postroad.web import BEARER, BodyLimit, TokenCheck, prepare, problem_responses

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
 
-from postroad.intake import operations, probing, status
+from postroad.intake import operations, probe, status
 from postroad.intake.api.shapes import (
     Entry,
     HostKeyIn,
@@ -89,7 +89,7 @@ def trust_host_key(request: Request, server_id: ServerId, body: HostKeyIn | None
 @router.post("/{server_id}/test", response_model=TestOut)
 async def test_server(request: Request, server_id: ServerId) -> Any:
     """Log in and look into the folder; nothing is imported."""
-    return await probing.try_server(request.app.state.tools.engine, server_id)
+    return await probe.try_server(request.app.state.tools.engine, server_id)
 
 
 @router.get("/{server_id}/browse", response_model=list[Entry])
@@ -99,4 +99,4 @@ async def browse_folder(
     path: Annotated[str | None, Query(max_length=4096, pattern=r"^[^\x00]+$")] = None,
 ) -> Any:
     """List a folder of the server, by default the watched one."""
-    return await probing.browse(request.app.state.tools.engine, server_id, path)
+    return await probe.browse(request.app.state.tools.engine, server_id, path)

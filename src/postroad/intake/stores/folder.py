@@ -92,6 +92,10 @@ class FolderStore:
         del key
         await self._in_thread(self._abort, upload_id)
 
+    async def remove(self, key: str) -> None:
+        """Remove an object; a missing one is no error."""
+        await self._in_thread((self.folder / key).unlink, missing_ok=True)
+
     async def size(self, key: str) -> int | None:
         """Look at the file."""
 

@@ -36,15 +36,17 @@ language sql stable set search_path from current as $$
   select * from intake.file_parts p where p.file_id = p_id order by p.number;
 $$;
 
--- The file lies whole in the temporary folder, the option for two steps.
+-- The file is complete in the temporary folder; its upload into the store begins without parts.
 create or replace function intake.downloaded(p_id bigint, p_token bigint, p_hash text) returns void
 language plpgsql set search_path from current as $$
 begin
   update intake.imported_files f
   set status = 'downloaded', file_hash = p_hash, lease_token = null, lease_owner = null, lease_until = null,
-      bytes_done = 0, attempts = 0, lost_workers = 0, error_message = null, next_try_at = intake.now(), updated_at = intake.now()
+      store = null, object_key = null, upload_id = null, part_size = null, bytes_done = 0, attempts = 0, lost_workers = 0,
+      error_message = null, next_try_at = intake.now(), updated_at = intake.now()
   where f.id = p_id and f.lease_token = p_token;
   if not found then perform intake._lease_lost(p_id); end if;
+  delete from intake.file_parts p where p.file_id = p_id;
   perform intake._note(array[p_id], 'downloaded', null);
 end $$;
 

@@ -1,14 +1,14 @@
-"""Discovery: one look at a server, written to the journal page by page.
+"""Discovery: one scan of a server, written to the journal page by page.
 
 ```
-begin_scan ── lease on the server's scan, held on by a heartbeat; a second discoverer leaves
-  page ──> see       known versions are passed over, others are sighted
-           promote   what is whole by the server's rules becomes a row: discovered
-end_scan ── next look in `scan_interval`; sightings of what is gone are forgotten
+begin_scan ── lease on the server's scan, kept by a heartbeat; a second discoverer gets none
+  page ──> see       known versions are ignored, others are recorded as sightings
+           promote   files that are complete by the server's rules become rows: discovered
+end_scan ── next scan after `scan_interval`; sightings of missing files are deleted
 ```
 
-A discoverer that dies leaves a lease that ends; what it wrote stays. Two that run at once write the
-same rows once, because a version is unique.
+The lease of a discoverer that dies expires; what it wrote stays. Two that run at the same time
+write each row once, because a version is unique.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from __future__ import annotations
 import logging
 from datetime import timedelta
 
-import psycopg
+from psycopg.types.json import Jsonb
 
 from postroad import trace
 from postroad.clock import SYSTEM_CLOCK
+from postroad.intake.claim import holder_of
 from postroad.intake.engine import Engine
 from postroad.intake.errors import SourceError
 from postroad.intake.journal import Row
 from postroad.intake.keys import shown_name
 from postroad.intake.listing import Entry, Listing
-from postroad.lease import AsyncHolder, Keeper
+from postroad.lease import AsyncHolder
 
 __all__ = ["discover"]
 
@@ -36,10 +37,10 @@ PAGES_PER_PROMOTION = 10
 
 
 async def discover(engine: Engine, server_id: int) -> Row | None:
-    """Look at one server once; returns the report, None when it is not to be looked at now.
+    """Scan one server once; returns the report, None when it is not to be scanned now.
 
-    A server that cannot be used is noted and raises its SourceError. Files begin their way here,
-    so what a look finds is on the trace that is followed, or on a new one.
+    Raises the SourceError of a server that cannot be used; it is recorded. The files found carry
+    the current trace, or a new one.
     """
     with trace.following(trace.current() or trace.new()):
         return await _discover(engine, server_id)
@@ -62,7 +63,7 @@ async def _discover(engine: Engine, server_id: int) -> Row | None:
                 pages += 1
                 if not holder.holds(server_id):
                     break
-                # A done-file may stand on a later page than what it speaks for.
+                # A done-file may be on a later page than its file.
                 if pages % PAGES_PER_PROMOTION == 0 and server["done_suffix"] is None:
                     report["discovered"] += await engine.journal.call("promote", server_id)
         report["discovered"] += await engine.journal.call("promote", server_id)
@@ -75,27 +76,25 @@ async def _discover(engine: Engine, server_id: int) -> Row | None:
         is_whole = not listing.problems
     except SourceError as failure:
         report["problems"] = [failure.message]
-        await engine.server_failed(server, failure)
         raise
     finally:
         report["seconds"] = round(SYSTEM_CLOCK.monotonic() - began, 3)
         await engine.journal.call(
-            "end_scan", server_id, scan, engine.settings.discover_interval, is_whole, _json(report)
+            "end_scan", server_id, scan, engine.settings.discover_interval, is_whole, Jsonb(report)
         )
     logger.info("server_scanned", extra={"server": server["name"], **report})
     return report
 
 
-def _hold(engine: Engine, server_id: int, scan: int, since: float) -> AsyncHolder[int, int]:
-    """Make the holder of the scan's lease, by the server's id."""
+def _hold(engine: Engine, server_id: int, scan: int, since: float) -> AsyncHolder[int, Row]:
+    """Return the holder of the scan's lease, by the server's id."""
 
-    async def extend(_: dict[int, int]) -> list[int]:
+    async def extend(_: dict[int, Row]) -> list[int]:
         is_held = await engine.journal.call("extend_scan", server_id, scan, SCAN_LEASE)
         return [] if is_held else [server_id]
 
-    keeper: Keeper[int, int] = Keeper(SCAN_LEASE)
-    holder = AsyncHolder(keeper, extend, lambda _: None, transient=(psycopg.Error, OSError))
-    holder.claim([(server_id, scan)], since)
+    holder = holder_of(SCAN_LEASE, extend)
+    holder.claim([(server_id, {})], since)
     return holder
 
 
@@ -110,9 +109,3 @@ async def _see(engine: Engine, server_id: int, scan: int, page: list[Entry]) -> 
         [entry.attributes.mtime for entry in page],
         [entry.done_for for entry in page],
     )
-
-
-def _json(report: Row) -> object:
-    from psycopg.types.json import Jsonb
-
-    return Jsonb(report)

@@ -8,9 +8,9 @@ uploaded_to_minio ──claim──> notifying ──finish──> completed   +
 
 from __future__ import annotations
 
-from postroad.intake.cleaning import clean_up
+from postroad.intake.claim import claim
+from postroad.intake.cleanup import clean_up
 from postroad.intake.engine import Engine
-from postroad.intake.holding import claim
 
 __all__ = ["AMQP_QUEUE", "create_queues", "notify"]
 
@@ -25,13 +25,13 @@ async def create_queues(engine: Engine) -> None:
 async def notify(engine: Engine, ids: list[int]) -> list[int]:
     """Complete files and post one notice for each; returns the ids that this call completed."""
     outbox = AMQP_QUEUE if engine.settings.amqp_url else None
-    fields = list(engine.settings.amqp_fields)
-    async with claim(engine, ids, "notify") as hold:
-        held = [row["id"] for row in hold.rows]
-        done: list[int] = []
-        if held:
-            done = await engine.journal.call("finish", held, hold.token, outbox, fields)
+    done: list[int] = []
+    async with claim(engine, ids, "notify") as held:
+        if held.rows:
+            files = [row["id"] for row in held.rows]
+            fields = list(engine.settings.amqp_fields)
+            done = await engine.journal.call("finish", files, held.token, outbox, fields)
             for file_id in done:
-                hold.let_go(file_id)
+                held.holder.release(file_id)
     await clean_up(engine)
     return done

@@ -1,0 +1,144 @@
+"""Files claimed for one step, and how the attempt at each of them ends.
+
+All files of a claim share one token. A file whose lease is lost is dropped at the next check; the
+journal refuses its token in any case.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from datetime import timedelta
+
+import psycopg
+
+from postroad.intake.engine import Engine, alert_key
+from postroad.intake.errors import (
+    FileChanged,
+    FileVanished,
+    KeyRefused,
+    LeaseLost,
+    ObjectDiffers,
+    RemoteFileError,
+    SourceError,
+    StoreError,
+    TemporaryFolderFull,
+    UploadLost,
+)
+from postroad.intake.journal import Row
+from postroad.lease import AsyncHolder, Keeper
+
+__all__ = ["Claim", "claim", "holder_of"]
+
+logger = logging.getLogger(__name__)
+
+# Retry interval while the temporary folder is full.
+TEMPORARY_FOLDER_PAUSE = timedelta(seconds=30)
+
+
+def holder_of(
+    lease: timedelta, extend: Callable[[dict[int, Row]], Awaitable[Iterable[int]]]
+) -> AsyncHolder[int, Row]:
+    """Return a holder of leases by id; it keeps trying while PostgreSQL is down."""
+    keeper: Keeper[int, Row] = Keeper(lease)
+    return AsyncHolder(keeper, extend, lambda _: None, transient=(psycopg.Error, OSError))
+
+
+class Claim:
+    """The files of one claim and their token."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.rows: list[Row] = []
+        self.token = 0
+        self.engine = engine
+        self.holder = holder_of(engine.settings.lease, self._extend)
+
+    def check(self, file_id: int) -> None:
+        """Raise LeaseLost when the file is no longer held."""
+        if not self.holder.holds(file_id):
+            raise LeaseLost(f"the lease of file {file_id} has expired")
+
+    async def give_back(self, note: str | None = None, pause: timedelta | None = None) -> None:
+        """Release the files that are still held, in their state; stored parts are kept."""
+        ids = sorted(self.holder.keys())
+        for file_id in ids:
+            self.holder.release(file_id)
+        if pause is not None:
+            await self.engine.journal.call("postpone", ids, self.token, pause)
+        if ids:
+            await self.engine.journal.call("release", ids, self.token, note)
+
+    async def attempt(self, row: Row, work: Callable[[], Awaitable[None]]) -> None:
+        """Run the work of one file and record a failure; the file is held on after a success.
+
+        Raises SourceError, StoreError and TemporaryFolderFull: they concern every file, and do not
+        count as an attempt of this one.
+        """
+        file_id = row["id"]
+        call = self.engine.journal.call
+        try:
+            await work()
+        except LeaseLost:
+            logger.info("lease_lost", extra={"file_id": file_id})
+        except FileVanished as failure:
+            await call("conclude", file_id, self.token, "vanished", failure.message)
+        except FileChanged as failure:
+            await call("conclude", file_id, self.token, "superseded", failure.message)
+        except (UploadLost, ObjectDiffers) as failure:
+            # The upload is restarted; a file to which this happens repeatedly fails in the end.
+            if row["upload_id"]:
+                await call("forget_upload", file_id, row["upload_id"])
+            await self._fail(file_id, failure.message)
+        except KeyRefused as failure:
+            # Another attempt would fail in the same way: an operator has to act.
+            problem = "; ".join(filter(None, (failure.message, failure.hint)))
+            await self._fail(file_id, problem, is_final=True)
+        except (SourceError, StoreError, TemporaryFolderFull):
+            raise
+        except RemoteFileError as failure:
+            await self._fail(file_id, failure.message)
+        except Exception as failure:
+            logger.exception("transfer_failed", extra={"file_id": file_id})
+            await self._fail(file_id, f"unexpected error: {type(failure).__name__}: {failure}")
+        else:
+            return
+        self.holder.release(file_id)
+
+    async def _fail(self, file_id: int, problem: str, *, is_final: bool = False) -> None:
+        status = await self.engine.journal.call(
+            "fail", file_id, self.token, problem, self.engine.settings.max_attempts, is_final
+        )
+        if status == "failed":
+            logger.error("file_failed", extra={"file_id": file_id, "reason": problem})
+            title = f"File {file_id} could not be imported"
+            await self.engine.alert(alert_key("file", file_id), "error", title, problem)
+
+    async def _extend(self, files: dict[int, Row]) -> set[int]:
+        lease = self.engine.settings.lease
+        held = await self.engine.journal.call("extend", sorted(files), self.token, lease)
+        return files.keys() - set(held)
+
+
+@contextlib.asynccontextmanager
+async def claim(engine: Engine, ids: list[int], step: str) -> AsyncIterator[Claim]:
+    """Claim files for a step and hold them while the block runs; the rest is given back.
+
+    A store or temporary folder that fails ends the block: it is recorded, and nothing is raised.
+    """
+    held = Claim(engine)
+    since = held.holder.now()
+    held.rows = await engine.journal.select("claim", ids, step, engine.owner, engine.settings.lease)
+    held.token = held.rows[0]["lease_token"] if held.rows else 0
+    held.holder.claim(((row["id"], row) for row in held.rows), since)
+    async with held.holder:
+        try:
+            yield held
+        except TemporaryFolderFull as failure:
+            await engine.temporary_folder_full(failure)
+            await held.give_back(failure.message, TEMPORARY_FOLDER_PAUSE)
+        except StoreError as failure:
+            await engine.store_failed(failure)
+            await held.give_back(failure.message)
+        finally:
+            await held.give_back()

@@ -1,0 +1,139 @@
+"""What happens to an imported file at its source: it is left, deleted, or moved to a folder.
+
+Only the imported version is touched. A file that has changed since is left, because it is another
+version and will be imported itself. A missing file is no error. The target folder is created; when
+the name is taken there, the id of the file is appended.
+
+Folders are compared by their real paths, which only the server knows: one folder can have several
+names, relative to the login folder, absolute, or over a link.
+"""
+
+from __future__ import annotations
+
+import logging
+import posixpath
+
+from postroad.intake.engine import Engine, alert_key
+from postroad.intake.errors import (
+    FileChanged,
+    FileVanished,
+    MoveFolderInvalid,
+    RemoteFileError,
+    SourceError,
+)
+from postroad.intake.journal import Row
+from postroad.intake.keys import shown_name
+from postroad.intake.source import Source, answering, check_version, encoded, remote_path
+from postroad.intake.temporary import remove_temporary
+
+__all__ = ["clean_up", "folder_below", "move_folder_invalid"]
+
+logger = logging.getLogger(__name__)
+
+BATCH_FILES = 200
+
+
+async def clean_up(engine: Engine) -> int:
+    """Do the due work at the sources; returns how many files were cleaned up."""
+    done = 0
+    rows = await engine.journal.select("due_cleanups", BATCH_FILES)
+    async for server, waiting in engine.by_server(rows):
+        for row in waiting:
+            await remove_temporary(engine, row)
+        if server["after_import"] == "leave":
+            for row in waiting:
+                await engine.journal.call("cleaned", row["id"])
+                done += 1
+            continue
+        try:
+            async with engine.lend(server) as source:
+                await folder_below(source, server)
+                for row in waiting:
+                    done += await _clean(engine, server, row, source)
+        except SourceError as failure:
+            logger.info("cleanup_postponed", extra={"reason": failure.message})
+    return done
+
+
+async def _clean(engine: Engine, server: Row, row: Row, source: Source) -> bool:
+    path = remote_path(server, row)
+    try:
+        await check_version(source, path, row)
+        async with answering(row["filename"], source):
+            if server["after_import"] == "delete":
+                await source.sftp.remove(path)
+                note = "deleted at the source"
+            else:
+                note = f"moved to {await _move(server, row, source, path)}"
+        await _remove_done_file(server, path, source)
+    except FileVanished:
+        note = "already gone from the source"
+    except FileChanged:
+        note = "left at the source: it is another version now"
+    except RemoteFileError as failure:
+        logger.warning("not_cleaned", extra={"file_id": row["id"], "reason": failure.message})
+        state = await engine.journal.call(
+            "not_cleaned", row["id"], failure.message, engine.settings.max_attempts
+        )
+        if state == "given_up":
+            title = f"File {row['id']} was imported and could not be removed at its source"
+            await engine.alert(alert_key("cleanup", row["id"]), "warning", title, failure.message)
+        return False
+    await engine.journal.call("cleaned", row["id"], note)
+    return True
+
+
+async def _move(server: Row, row: Row, source: Source, path: bytes) -> str:
+    target = _move_folder(server) + b"/" + bytes(row["path"])
+    await source.sftp.makedirs(target.rpartition(b"/")[0], exist_ok=True)
+    if await source.sftp.lexists(target):
+        target += b"." + str(row["id"]).encode()
+    await source.sftp.rename(path, target)
+    return target.decode("utf-8", "backslashreplace")
+
+
+async def _remove_done_file(server: Row, path: bytes, source: Source) -> None:
+    if server["done_suffix"]:
+        try:
+            async with answering("its done-file", source):
+                await source.sftp.remove(path + server["done_suffix"].encode())
+        except RemoteFileError as failure:
+            logger.info("done_file_left", extra={"reason": failure.message})
+
+
+def _move_folder(server: Row) -> bytes:
+    return posixpath.join(encoded(server["directory"]), encoded(server["move_to"]))
+
+
+def move_folder_invalid() -> MoveFolderInvalid:
+    """Return the error for a target folder that is the watched folder."""
+    return MoveFolderInvalid(
+        "imported files cannot be moved into the watched folder",
+        hint="name a folder below it or elsewhere; one below it is not scanned",
+    )
+
+
+async def folder_below(source: Source, server: Row) -> bytes | None:
+    """Return the target folder relative to the watched one; None when it is not below it.
+
+    Raises MoveFolderInvalid when it is the watched folder itself.
+    """
+    if server["after_import"] != "move":
+        return None
+    watched = await _real_path(source, encoded(server["directory"]))
+    below = posixpath.relpath(await _real_path(source, _move_folder(server)), watched)
+    if below == b".":
+        raise move_folder_invalid()
+    return None if below.split(b"/")[0] == b".." else below
+
+
+async def _real_path(source: Source, path: bytes) -> bytes:
+    """Return the real path; a folder that does not exist yet is taken to be in its parent's."""
+    try:
+        async with answering(shown_name(path), source):
+            return await source.sftp.realpath(path)
+    except RemoteFileError:
+        parent, name = posixpath.split(posixpath.normpath(path))
+        if not name:
+            return path
+        return posixpath.join(await _real_path(source, parent or b"."), name)

@@ -1,0 +1,206 @@
+"""The step transfer: files from their source into the store, or into a temporary file.
+
+```
+discovered ──claim──> downloading ──┬─ stream ────────> uploaded_to_minio
+                                    └─ temporary file ─> downloaded
+   ▲                      │
+   └── source or store down, worker lost, failed attempt ──> failed after the last one
+                          └── gone: vanished · changed: superseded
+```
+
+Size and mtime of a large file are checked before its first byte and after its last one: they must
+be those of the version that was discovered. A small file is checked once, after it was read. Small
+files are stored by one request each, several in flight on one connection, and recorded in batches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from typing import Any, cast
+
+from postroad.intake.claim import Claim, claim
+from postroad.intake.engine import Engine
+from postroad.intake.errors import (
+    FileChanged,
+    FileUnreadable,
+    FileVanished,
+    SourceError,
+    StoreFull,
+    StoreRefused,
+    StoreUnavailable,
+    TemporaryFolderFull,
+)
+from postroad.intake.journal import Row
+from postroad.intake.keys import object_key
+from postroad.intake.source import (
+    Source,
+    answering,
+    attributes_of,
+    check_version,
+    remote_path,
+    same_version,
+)
+from postroad.intake.temporary import temporary_name
+from postroad.intake.upload import RemoteReader, Upload, task_group
+
+__all__ = ["transfer"]
+
+RECORD_BATCH = 50
+# Every server returns this much in one response.
+ONE_READ_BYTES = 32 * 1024
+
+
+async def transfer(engine: Engine, ids: list[int]) -> list[int]:
+    """Fetch files; returns those that went on to the next step.
+
+    The failure of a single file is recorded with it. A source or store that is down is recorded,
+    and its files are given back; nothing is raised.
+    """
+    done: list[int] = []
+    async with claim(engine, ids, "transfer") as held:
+        async for server, rows in engine.by_server(held.rows):
+            try:
+                async with engine.lend(server) as source:
+                    await _fetch(held, server, rows, source, done)
+            except SourceError as failure:
+                await held.give_back(failure.message)
+    if done:
+        await engine.store_works()
+    return done
+
+
+async def _fetch(
+    held: Claim, server: Row, rows: list[Row], source: Source, done: list[int]
+) -> None:
+    engine = held.engine
+    is_streamed = server["way"] == "stream"
+    small: list[Row] = []
+    large: list[Row] = []
+    for row in rows:
+        is_begun = row["upload_id"] and row["store"] == engine.store.name
+        is_small = row["filesize"] <= engine.settings.small_bytes and not is_begun
+        (small if is_small and is_streamed else large).append(row)
+    if small:
+        await _store_small(held, server, small, source, done)
+    for row in large:
+
+        async def one(row: Row = row) -> None:
+            await (_stream if is_streamed else _download)(held, server, row, source)
+            done.append(row["id"])
+
+        await held.attempt(row, one)
+        held.holder.release(row["id"])
+
+
+async def _stream(held: Claim, server: Row, row: Row, source: Source) -> None:
+    store = held.engine.store
+    upload = Upload(
+        held, store, row, object_key(server["name"], bytes(row["path"]), row["version"])
+    )
+    digest = await _copy(upload, server, source)
+    held.check(row["id"])
+    await held.engine.journal.call(
+        "uploaded", [row["id"]], held.token, store.name, [upload.key], [digest]
+    )
+
+
+async def _download(held: Claim, server: Row, row: Row, source: Source) -> None:
+    engine = held.engine
+    try:
+        upload = Upload(held, engine.temporary, row, temporary_name(row))
+        digest = await _copy(upload, server, source)
+    except StoreFull:
+        raise TemporaryFolderFull(
+            f"the temporary folder {engine.temporary.folder} is full",
+            hint="free disk space, or set intake.temporary_folder to a larger disk",
+        ) from None
+    except (StoreRefused, StoreUnavailable) as failure:
+        # Of the temporary folder: the store itself has not failed.
+        raise FileUnreadable(failure.message) from None
+    await engine.journal.call("downloaded", row["id"], held.token, digest)
+    await engine.temporary_folder_works()
+
+
+async def _copy(upload: Upload, server: Row, source: Source) -> str:
+    row = upload.row
+    path = remote_path(server, row)
+    await check_version(source, path, row)
+    await upload.open()
+    sha256: str | None = None
+    try:
+        if not upload.is_complete:
+            async with source.opened(path, row["filename"]) as file:
+                sha256 = await upload.send(RemoteReader(source, file, row["filename"]))
+            await check_version(source, path, row)
+    except (FileChanged, FileVanished):
+        await upload.forget()
+        raise
+    return await upload.complete(sha256)
+
+
+async def _store_small(
+    held: Claim, server: Row, rows: list[Row], source: Source, done: list[int]
+) -> None:
+    engine = held.engine
+    waiting = list(reversed(rows))
+    # Stored and not recorded yet: id, key, sha256. Their leases are still held.
+    stored: list[tuple[int, str, str]] = []
+
+    async def record() -> None:
+        ids, keys, hashes = (list(column) for column in zip(*stored, strict=True))
+        stored.clear()
+        done.extend(
+            await engine.journal.call("uploaded", ids, held.token, engine.store.name, keys, hashes)
+        )
+        for file_id in ids:
+            held.holder.release(file_id)
+
+    async def carry() -> None:
+        while waiting:
+            row = waiting.pop()
+
+            async def one(row: Row = row) -> None:
+                held.check(row["id"])
+                async with answering(row["filename"], source):
+                    data, found = await _read(source, remote_path(server, row), row["filesize"])
+                same_version(attributes_of(found), row)
+                if len(data) != row["filesize"]:
+                    raise FileChanged(f"{row['filename']} is shorter than its reported size")
+                held.check(row["id"])
+                key = object_key(server["name"], bytes(row["path"]), row["version"])
+                digest = hashlib.sha256(data).hexdigest()
+                await engine.store.put(key, data, digest)
+                stored.append((row["id"], key, digest))
+
+            await held.attempt(row, one)
+            if len(stored) >= RECORD_BATCH:
+                await record()
+
+    try:
+        async with task_group() as tasks:
+            for _ in range(min(engine.settings.pipeline, len(rows))):
+                tasks.create_task(carry())
+    finally:
+        # What is in the store is recorded, whatever happened to the other files.
+        if stored:
+            await record()
+
+
+async def _read(source: Source, path: bytes, size: int) -> tuple[bytes | bytearray, Any]:
+    """Read a file, then its attributes by the same handle: those of the version that was read."""
+    file = await source.sftp.open(path, "rb", block_size=0)
+    if 0 < size <= ONE_READ_BYTES:
+        # Sent together: a server answers requests for one handle in order, so stat is the later.
+        piece, found, _ = await asyncio.gather(file.read(size, 0), file.stat(), file.close())
+        if len(piece) == size:
+            return cast("bytes", piece), found
+        file = await source.sftp.open(path, "rb", block_size=0)
+    data = bytearray()
+    while len(data) < size:
+        piece = await file.read(size - len(data), len(data))
+        if not piece:
+            break
+        data += cast("bytes", piece)
+    found, _ = await asyncio.gather(file.stat(), file.close())
+    return data, found

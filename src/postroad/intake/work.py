@@ -1,0 +1,89 @@
+"""Work that waits for tasks, and the way out of every intermediate state.
+
+Expired leases are released by the journal; files that wait for a step get a task; uploads that will
+never be completed are aborted at the store; the clean-up at the sources continues.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from postroad.intake.cleanup import clean_up
+from postroad.intake.engine import Engine
+from postroad.intake.errors import StoreError
+
+__all__ = ["Work", "abort_dead_uploads", "abort_orphans", "dispatch", "reconcile"]
+
+logger = logging.getLogger(__name__)
+
+BATCH_BYTES = 64 * 1024 * 1024
+BATCH_UPLOADS = 100
+
+
+@dataclass(slots=True)
+class Work:
+    """Batches of file ids that wait for a task, by step."""
+
+    transfers: list[list[int]] = field(default_factory=list)
+    uploads: list[list[int]] = field(default_factory=list)
+    notices: list[list[int]] = field(default_factory=list)
+
+
+async def dispatch(engine: Engine, *server_ids: int) -> Work:
+    """Assign the due transfers of servers."""
+    settings = engine.settings
+    limits = (settings.small_bytes, settings.batch_files, BATCH_BYTES)
+    work = Work()
+    for server_id in server_ids:
+        batches = await engine.journal.select("pick", server_id, engine.store.name, *limits)
+        work.transfers += [row["ids"] for row in batches]
+    return work
+
+
+async def reconcile(engine: Engine) -> Work:
+    """Resume files that no worker holds; returns the work that waits for tasks."""
+    waiting = await engine.journal.select("reconcile")
+    servers = await engine.journal.rows(
+        "select id from intake.sftp_servers where is_active order by id"
+    )
+    work = await dispatch(engine, *(row["id"] for row in servers))
+    work.uploads += [[one] for row in waiting if row["step"] == "upload" for one in row["ids"]]
+    work.notices += [row["ids"] for row in waiting if row["step"] == "notify"]
+    await clean_up(engine)
+    await abort_dead_uploads(engine)
+    return work
+
+
+async def abort_dead_uploads(engine: Engine) -> int:
+    """Abort uploads of files that ended without them; returns how many."""
+    count = 0
+    try:
+        for row in await engine.journal.select("dead_uploads", BATCH_UPLOADS):
+            for store in engine.stores:
+                if row["store"] == store.name:
+                    await store.abort(row["object_key"], row["upload_id"])
+                    count += 1
+            await engine.journal.call("forget_upload", row["id"], row["upload_id"])
+    except StoreError as failure:
+        logger.warning("uploads_not_aborted", extra={"reason": failure.message})
+    return count
+
+
+async def abort_orphans(engine: Engine) -> int:
+    """Abort old uploads that belong to no file; returns how many.
+
+    They come from a worker that died after it began an upload and before it recorded it.
+    """
+    oldest = datetime.now(UTC) - engine.settings.orphan_age
+    count = 0
+    for store in engine.stores:
+        old = [one for one in await store.open_uploads() if one.begun_at < oldest]
+        rows = await engine.journal.select("live_uploads", [one.upload_id for one in old])
+        live = {row["live_uploads"] for row in rows}
+        for one in old:
+            if one.upload_id not in live:
+                await store.abort(one.key, one.upload_id)
+                count += 1
+    return count
