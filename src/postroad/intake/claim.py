@@ -65,9 +65,9 @@ class Claim:
         for file_id in ids:
             self.holder.release(file_id)
         if pause is not None:
-            await self.engine.journal.call("postpone", ids, self.token, pause)
+            await self.engine.journal.run("postpone", ids, self.token, pause)
         if ids:
-            await self.engine.journal.call("release", ids, self.token, note)
+            await self.engine.journal.run("release", ids, self.token, note)
 
     async def attempt(self, row: Row, work: Callable[[], Awaitable[None]]) -> None:
         """Run the work of one file and record a failure; the file is held on after a success.
@@ -76,7 +76,7 @@ class Claim:
         count as an attempt of this one.
         """
         file_id = row["id"]
-        call = self.engine.journal.call
+        call = self.engine.journal.run
         try:
             await work()
         except LeaseLost:
@@ -106,7 +106,7 @@ class Claim:
         self.holder.release(file_id)
 
     async def _fail(self, file_id: int, problem: str, *, is_final: bool = False) -> None:
-        status = await self.engine.journal.call(
+        status = await self.engine.journal.run(
             "fail", file_id, self.token, problem, self.engine.settings.max_attempts, is_final
         )
         if status == "failed":
@@ -116,7 +116,7 @@ class Claim:
 
     async def _extend(self, files: dict[int, Row]) -> set[int]:
         lease = self.engine.settings.lease
-        held = await self.engine.journal.call("extend", sorted(files), self.token, lease)
+        held = await self.engine.journal.run("extend", sorted(files), self.token, lease)
         return files.keys() - set(held)
 
 

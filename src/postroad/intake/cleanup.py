@@ -42,7 +42,7 @@ async def clean_up(engine: Engine) -> int:
             await remove_temporary(engine, row)
         if server["after_import"] == "leave":
             for row in waiting:
-                await engine.journal.call("cleaned", row["id"])
+                await engine.journal.run("cleaned", row["id"])
                 done += 1
             continue
         try:
@@ -72,14 +72,14 @@ async def _clean(engine: Engine, server: Row, row: Row, source: Source) -> bool:
         note = "left at the source: it is another version now"
     except RemoteFileError as failure:
         logger.warning("not_cleaned", extra={"file_id": row["id"], "reason": failure.message})
-        state = await engine.journal.call(
+        state = await engine.journal.run(
             "not_cleaned", row["id"], failure.message, engine.settings.max_attempts
         )
         if state == "given_up":
             title = f"File {row['id']} was imported and could not be removed at its source"
             await engine.alert(alert_key("cleanup", row["id"]), "warning", title, failure.message)
         return False
-    await engine.journal.call("cleaned", row["id"], note)
+    await engine.journal.run("cleaned", row["id"], note)
     return True
 
 

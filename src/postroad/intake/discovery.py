@@ -48,7 +48,7 @@ async def discover(engine: Engine, server_id: int) -> Row | None:
 
 async def _discover(engine: Engine, server_id: int) -> Row | None:
     began = SYSTEM_CLOCK.monotonic()
-    scan = await engine.journal.call("begin_scan", server_id, SCAN_LEASE)
+    scan = await engine.journal.run("begin_scan", server_id, SCAN_LEASE)
     if scan is None:
         return None
     server = await engine.server(server_id)
@@ -65,8 +65,8 @@ async def _discover(engine: Engine, server_id: int) -> Row | None:
                     break
                 # A done-file may be on a later page than its file.
                 if pages % PAGES_PER_PROMOTION == 0 and server["done_suffix"] is None:
-                    report["discovered"] += await engine.journal.call("promote", server_id)
-        report["discovered"] += await engine.journal.call("promote", server_id)
+                    report["discovered"] += await engine.journal.run("promote", server_id)
+        report["discovered"] += await engine.journal.run("promote", server_id)
         report.update(
             files=listing.files,
             folders=listing.folders,
@@ -79,7 +79,7 @@ async def _discover(engine: Engine, server_id: int) -> Row | None:
         raise
     finally:
         report["seconds"] = round(SYSTEM_CLOCK.monotonic() - began, 3)
-        await engine.journal.call(
+        await engine.journal.run(
             "end_scan", server_id, scan, engine.settings.discover_interval, is_whole, Jsonb(report)
         )
     logger.info("server_scanned", extra={"server": server["name"], **report})
@@ -90,7 +90,7 @@ def _hold(engine: Engine, server_id: int, scan: int, since: float) -> AsyncHolde
     """Return the holder of the scan's lease, by the server's id."""
 
     async def extend(_: dict[int, Row]) -> list[int]:
-        is_held = await engine.journal.call("extend_scan", server_id, scan, SCAN_LEASE)
+        is_held = await engine.journal.run("extend_scan", server_id, scan, SCAN_LEASE)
         return [] if is_held else [server_id]
 
     holder = holder_of(SCAN_LEASE, extend)
@@ -99,7 +99,7 @@ def _hold(engine: Engine, server_id: int, scan: int, since: float) -> AsyncHolde
 
 
 async def _see(engine: Engine, server_id: int, scan: int, page: list[Entry]) -> None:
-    await engine.journal.call(
+    await engine.journal.run(
         "see",
         server_id,
         scan,

@@ -31,7 +31,7 @@ from postroad.intake.errors import (
 )
 from postroad.intake.journal import Journal, Row
 from postroad.intake.pool import SourcePool
-from postroad.intake.source import Endpoint, Source, connect
+from postroad.intake.source import Source, connect
 from postroad.intake.stores import Store, open_store
 from postroad.intake.stores.folder import FolderStore
 from postroad.intake.stores.store import S3Options
@@ -125,16 +125,9 @@ class Engine:
                 f"the credentials of {server['name']} cannot be used: {broken.message}",
                 hint="enter them again, or restore the vault's key",
             ) from broken
-        endpoint = Endpoint(
-            server["host"],
-            server["port"],
-            server["username"],
-            server["host_key"],
-            server["trusts_first_key"],
-        )
-        source = await connect(endpoint, credentials, timeout=self.settings.connect_timeout)
+        source = await connect(server, credentials, self.settings.connect_timeout)
         if server["host_key"] is None and source.host_key:
-            await self.journal.call("pin_host_key", server["id"], source.host_key)
+            await self.journal.run("pin_host_key", server["id"], source.host_key)
             logger.warning(
                 "host_key_pinned", extra={"server": server["name"], "host_key": source.host_key}
             )
@@ -144,7 +137,7 @@ class Engine:
     async def server_failed(self, server: Row, failure: SourceError) -> None:
         """Record that a server cannot be used; alert after repeated failures or a changed key."""
         shown = getattr(failure, "shown", None)
-        failures = await self.journal.call(
+        failures = await self.journal.run(
             "server_failed", server["id"], failure.status, failure.message, shown
         )
         logger.warning("server_failed", extra={"server": server["name"], "reason": failure.message})
@@ -166,12 +159,12 @@ class Engine:
 
     async def server_works(self, server_id: int) -> None:
         """Record that a server can be used."""
-        if await self.journal.call("server_works", server_id):
+        if await self.journal.run("server_works", server_id):
             await self._clear_alert(alert_key("server", server_id))
 
     async def store_failed(self, failure: StoreError) -> None:
         """Record that the store cannot be used; alert at the first failure in a row."""
-        failures = await self.journal.call("store_failed", self.store.name, failure.message)
+        failures = await self.journal.run("store_failed", self.store.name, failure.message)
         logger.warning("store_failed", extra={"store": self.store.name, "reason": failure.message})
         if failures == 1:
             await self.alert(
@@ -183,7 +176,7 @@ class Engine:
 
     async def store_works(self) -> None:
         """Record that the store can be used."""
-        if await self.journal.call("store_works", self.store.name):
+        if await self.journal.run("store_works", self.store.name):
             await self._clear_alert(alert_key("store", self.store.name))
 
     async def temporary_folder_full(self, failure: TemporaryFolderFull) -> None:
@@ -206,14 +199,14 @@ class Engine:
 
     async def alert(self, key: str, severity: Severity, title: str, text: str) -> None:
         """Raise an alert."""
-        await self.journal.using(
-            lambda connection: raise_alert_async(
+        async with self.journal.connection() as connection:
+            await raise_alert_async(
                 connection, key, room="intake", severity=severity, title=title, text=text
             )
-        )
 
     async def _clear_alert(self, key: str) -> None:
-        await self.journal.using(lambda connection: clear_alert_async(connection, key))
+        async with self.journal.connection() as connection:
+            await clear_alert_async(connection, key)
 
     async def close(self) -> None:
         """Close connections."""

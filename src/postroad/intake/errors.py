@@ -7,11 +7,9 @@ UploadLost, ObjectDiffers and KeyRefused, which concern a single object.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import ClassVar
 
 from postroad.errors import PostroadError
-from postroad.postgres.errors import raised_by
 
 
 class IntakeError(PostroadError, code="intake"):
@@ -130,7 +128,3 @@ class ObjectDiffers(StoreError, retryable=True):
 
 class KeyRefused(StoreError):
     """The store cannot use this key: a folder or a file is in the way."""
-
-
-# The error for one that the SQL of schema intake raised, else None.
-translate = partial(raised_by, IntakeError)

@@ -19,7 +19,7 @@ AMQP_QUEUE = "file_events_amqp"
 
 async def create_queues(engine: Engine) -> None:
     """Create the queue of notices, and the outbox if RabbitMQ is configured, unless they exist."""
-    await engine.journal.call("create_queues", engine.settings.amqp_url is not None)
+    await engine.journal.run("create_queues", engine.settings.amqp_url is not None)
 
 
 async def notify(engine: Engine, ids: list[int]) -> list[int]:
@@ -30,7 +30,7 @@ async def notify(engine: Engine, ids: list[int]) -> list[int]:
         if held.rows:
             files = [row["id"] for row in held.rows]
             fields = list(engine.settings.amqp_fields)
-            done = await engine.journal.call("finish", files, held.token, outbox, fields)
+            done = await engine.journal.run("finish", files, held.token, outbox, fields)
             for file_id in done:
                 held.holder.release(file_id)
     await clean_up(engine)

@@ -1,35 +1,36 @@
-"""What an operator may do: servers, their host keys, files, and keys of the vault.
+"""What an operator can do: servers, their host keys, files, and keys of the vault.
 
-Each takes a connection and works in the caller's transaction.
+Each function takes a connection and works in the caller's transaction.
 """
 
 from __future__ import annotations
 
+import json
 import posixpath
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 import asyncssh
 import psycopg
-from psycopg import Connection, sql
+from psycopg import Connection
+from psycopg.types.json import Jsonb
 
 from postroad import trace
-from postroad.alerts import clear_alert
 from postroad.intake import status
 from postroad.intake.cleanup import move_folder_invalid
 from postroad.intake.credentials import Credentials
-from postroad.intake.engine import alert_key
 from postroad.intake.errors import (
     CredentialsInvalid,
     CredentialsNeeded,
+    IntakeError,
     MoveFolderInvalid,
     ServerExists,
-    translate,
 )
+from postroad.postgres.errors import raised_by
 from postroad.vault import Vault
 
 __all__ = [
-    "CHANGEABLE",
     "change_server",
     "create_server",
     "delete_server",
@@ -42,36 +43,8 @@ __all__ = [
     "trust_host_key",
 ]
 
-# What a caller may say about a server; everything else is the intake's own.
-CHANGEABLE = (
-    "name",
-    "host",
-    "port",
-    "username",
-    "directory",
-    "is_active",
-    "host_key",
-    "trusts_first_key",
-    "scan_interval",
-    "include",
-    "exclude",
-    "ignore",
-    "is_case_sensitive",
-    "max_depth",
-    "follows_links",
-    "looks",
-    "minimum_age",
-    "done_suffix",
-    "after_import",
-    "move_to",
-    "way",
-    "max_connections",
-)
-
-# To whom the credentials are sent.
+# The settings that decide to whom the credentials are sent.
 _LOGIN = ("host", "port", "username", "host_key", "trusts_first_key")
-# What else makes a server that could not be used worth another try.
-_FOLDERS = ("directory", "after_import", "move_to")
 
 
 def create_server(
@@ -81,18 +54,9 @@ def create_server(
     values: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Add a server and return it; its name is its host unless given. Raises ServerExists."""
-    given = _checked(values)
-    _check_move(given)
-    given["credentials"] = credentials.seal(vault)
-    if not given.get("name"):
-        given["name"] = _free_name(connection, given["host"])
-    statement = sql.SQL("insert into intake.sftp_servers ({}) values ({}) returning id").format(
-        sql.SQL(", ").join(map(sql.Identifier, given)),
-        sql.SQL(", ").join(sql.Placeholder() * len(given)),
-    )
-    row = _run(connection, statement, list(given.values())).fetchone()
-    assert row is not None  # noqa: S101 - an insert returns its row
-    return status.server(connection, row[0])
+    given = _checked(values, values) | {"credentials": credentials.seal(vault)}
+    server_id = _call(connection, "select intake.create_server(%s)", _json(given))
+    return status.server(connection, server_id)
 
 
 def change_server(
@@ -102,106 +66,78 @@ def change_server(
     values: Mapping[str, Any],
     credentials: Credentials | None = None,
 ) -> dict[str, Any]:
-    """Change a server and return it; it is scanned again immediately.
+    """Change settings of a server and return it; it is scanned again immediately.
 
     A changed host, port, user name or host key needs the credentials again: stored ones must not be
     sent to a host for which they were not entered. Raises CredentialsNeeded.
     """
     found = status.server(connection, name_or_id)
-    given = _checked(values)
+    given = _checked(values, {**found, **values})
     changed = [name for name in _LOGIN if name in given and given[name] != found[name]]
     if changed and credentials is None:
         raise CredentialsNeeded(
             f"changing {', '.join(changed)} of {found['name']} needs its credentials again",
             hint="give the password or the private key with the change",
         )
-    _check_move({**found, **given})
     if credentials is not None:
         given["credentials"] = credentials.seal(vault)
-    if given:
-        changes: list[sql.Composable] = [
-            sql.SQL("{} = %s").format(sql.Identifier(name)) for name in given
-        ]
-        if given.keys() & {"credentials", *_LOGIN, *_FOLDERS}:
-            changes.append(sql.SQL("status = 'new', problem = null, failures = 0, retry_at = null"))
-            clear_alert(connection, alert_key("server", found["id"]))
-        changes.append(sql.SQL("updated_at = intake.now(), next_scan_at = intake.now()"))
-        statement = sql.SQL("update intake.sftp_servers set {} where id = %s").format(
-            sql.SQL(", ").join(changes)
-        )
-        _run(connection, statement, [*given.values(), found["id"]])
+    _call(connection, "select intake.change_server(%s, %s)", found["id"], _json(given))
     return status.server(connection, found["id"])
 
 
 def delete_server(connection: Connection[Any], name_or_id: str | int) -> None:
-    """Remove a server with the journal of its files; what is in the store stays."""
+    """Remove a server with the journal of its files; the objects in the store stay."""
     found = status.server(connection, name_or_id)
-    connection.execute("delete from intake.sftp_servers where id = %s", (found["id"],))
-    clear_alert(connection, alert_key("server", found["id"]))
+    _call(connection, "select intake.delete_server(%s)", found["id"])
 
 
 def pause_server(connection: Connection[Any], name_or_id: str | int) -> dict[str, Any]:
-    """Neither look at a server nor begin transfers or clean up there; running ones end."""
+    """Stop scans, new transfers and clean-ups of a server; running ones end."""
     return _set_active(connection, name_or_id, is_active=False)
 
 
 def resume_server(connection: Connection[Any], name_or_id: str | int) -> dict[str, Any]:
-    """Go on with a paused server, at once."""
+    """Resume a paused server; it is scanned immediately."""
     return _set_active(connection, name_or_id, is_active=True)
 
 
 def trust_host_key(
     connection: Connection[Any], name_or_id: str | int, host_key: str | None = None
 ) -> dict[str, Any]:
-    """Trust a key, by default the one that the server showed, and let the server go on."""
+    """Trust a key, by default the one that the server showed, and resume the server."""
     found = status.server(connection, name_or_id)
-    if host_key is not None:
-        host_key = _public_key(host_key)
-    _run(connection, sql.SQL("select intake.trust_host_key(%s, %s)"), [found["id"], host_key])
-    clear_alert(connection, alert_key("server", found["id"]))
+    key = None if host_key is None else _public_key(host_key)
+    _call(connection, "select intake.trust_host_key(%s, %s)", found["id"], key)
     return status.server(connection, found["id"])
 
 
 def retry(connection: Connection[Any], ids: Sequence[int]) -> list[int]:
-    """Try files again now that failed, vanished, were superseded or skipped, or wait."""
-    done = _files(connection, "retry", ids)
-    for file_id in done:
-        clear_alert(connection, alert_key("file", file_id))
-    return done
+    """Retry files now that failed, vanished, were superseded or skipped, or wait."""
+    return _files(connection, "select intake.retry(%s::bigint[])", ids)
 
 
 def skip(connection: Connection[Any], ids: Sequence[int]) -> list[int]:
     """Do not import files; running transfers of them stop."""
-    return _files(connection, "skip", ids)
+    return _files(connection, "select intake.skip(%s::bigint[])", ids)
 
 
 def reimport(connection: Connection[Any], ids: Sequence[int]) -> list[int]:
-    """Fetch completed files again and announce them anew."""
-    return _files(connection, "reimport", ids)
+    """Fetch completed files again and announce them again."""
+    return _files(connection, "select intake.reimport(%s::bigint[])", ids)
 
 
 def rotate_credentials(connection: Connection[Any], vault: Vault) -> int:
-    """Seal all credentials anew with the newest key; returns how many. Raises SealBroken."""
+    """Seal all credentials with the newest key; returns how many. Raises SealBroken."""
     rows = connection.execute(
         "select id, credentials from intake.sftp_servers order by id for update"
     ).fetchall()
-    for server_id, sealed in rows:
-        connection.execute(
-            "update intake.sftp_servers set credentials = %s where id = %s",
-            (vault.rotate(sealed), server_id),
-        )
+    sealed = [vault.rotate(row[1]) for row in rows]
+    _call(connection, "select intake.reseal(%s, %s)", [row[0] for row in rows], sealed)
     return len(rows)
 
 
-def _files(connection: Connection[Any], verb: str, ids: Sequence[int]) -> list[int]:
-    for file_id in ids:
-        status.file(connection, file_id)
-    statement = sql.SQL("select {}(%s::bigint[])" + trace.FOLLOWED).format(
-        sql.Identifier("intake", verb)
-    )
-    row = _run(connection, statement, [list(ids), trace.line()]).fetchone()
-    assert row is not None  # noqa: S101 - a function call always gives one row
-    done: list[int] = row[0]
+def _files(connection: Connection[Any], statement: str, ids: Sequence[int]) -> list[int]:
+    done: list[int] = _call(connection, statement + trace.FOLLOWED, list(ids), trace.line())
     return done
 
 
@@ -209,18 +145,13 @@ def _set_active(
     connection: Connection[Any], name_or_id: str | int, *, is_active: bool
 ) -> dict[str, Any]:
     found = status.server(connection, name_or_id)
-    connection.execute(
-        "update intake.sftp_servers set is_active = %s, next_scan_at = intake.now(),"
-        " updated_at = intake.now() where id = %s",
-        (is_active, found["id"]),
-    )
+    values = _json({"is_active": is_active})
+    _call(connection, "select intake.change_server(%s, %s)", found["id"], values)
     return status.server(connection, found["id"])
 
 
-def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
-    unknown = sorted(set(values) - set(CHANGEABLE))
-    if unknown:
-        raise TypeError(f"a server has no {', '.join(unknown)}")
+def _checked(values: Mapping[str, Any], server: Mapping[str, Any]) -> dict[str, Any]:
+    _check_move(server)
     given = dict(values)
     if given.get("host_key"):
         given["host_key"] = _public_key(given["host_key"])
@@ -256,13 +187,11 @@ def _public_key(text: str) -> str:
     return "\n".join(lines)
 
 
-def _free_name(connection: Connection[Any], host: str) -> str:
-    taken = {row[0] for row in connection.execute("select name from intake.sftp_servers")}
-    name, number = host, 1
-    while name in taken:
-        number += 1
-        name = f"{host}-{number}"
-    return name
+def _json(values: Mapping[str, Any]) -> Jsonb:
+    def default(value: timedelta) -> str:
+        return f"{value.total_seconds()} seconds"
+
+    return Jsonb(values, dumps=lambda found: json.dumps(found, default=default))
 
 
 _TAKEN = {
@@ -271,16 +200,12 @@ _TAKEN = {
 }
 
 
-def _run(
-    connection: Connection[Any], statement: sql.SQL | sql.Composed, parameters: Sequence[Any]
-) -> psycopg.Cursor[Any]:
+def _call(connection: Connection[Any], statement: str, *parameters: Any) -> Any:
     try:
-        return connection.execute(statement, parameters)
+        row = connection.execute(statement.encode(), parameters).fetchone()
     except psycopg.errors.UniqueViolation as failure:
         text = _TAKEN.get(failure.diag.constraint_name or "", "it exists already")
         raise ServerExists(text, hint="list them: postroad intake servers list") from failure
     except psycopg.Error as failure:
-        known = translate(failure)
-        if known is None:
-            raise
-        raise known from failure
+        raise (raised_by(IntakeError, failure) or failure) from failure
+    return row[0] if row else None

@@ -24,8 +24,8 @@ async def open_outbox(dsn: str, settings: IntakeSettings) -> RabbitOut | None:
         return None
     journal = Journal(dsn)
     try:
-        await journal.call("create_queues", True)
-        consumer = await journal.call("outbox_consumer", BRIDGE)
+        await journal.run("create_queues", True)
+        consumer = await journal.run("outbox_consumer", BRIDGE)
     finally:
         await journal.close()
     outbox = RabbitOut(

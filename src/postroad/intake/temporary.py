@@ -40,7 +40,7 @@ async def upload(engine: Engine, ids: list[int]) -> list[int]:
                 done.append(row["id"])
 
             if await engine.temporary.size(temporary_name(row)) is None:
-                await engine.journal.call("download_again", row["id"], held.token)
+                await engine.journal.run("download_again", row["id"], held.token)
             else:
                 await held.attempt(row, one)
             held.holder.release(row["id"])
@@ -70,7 +70,7 @@ async def _send(held: Claim, row: Row) -> None:
         # Of the temporary file, not of the one at the source: it is fetched again.
         await remove_temporary(engine, row)
         raise ObjectDiffers(failure.message) from None
-    await engine.journal.call(
+    await engine.journal.run(
         "uploaded", [row["id"]], held.token, engine.store.name, [key], [digest]
     )
 

@@ -100,7 +100,7 @@ async def _stream(held: Claim, server: Row, row: Row, source: Source) -> None:
     )
     digest = await _copy(upload, server, source)
     held.check(row["id"])
-    await held.engine.journal.call(
+    await held.engine.journal.run(
         "uploaded", [row["id"]], held.token, store.name, [upload.key], [digest]
     )
 
@@ -118,7 +118,7 @@ async def _download(held: Claim, server: Row, row: Row, source: Source) -> None:
     except (StoreRefused, StoreUnavailable) as failure:
         # Of the temporary folder: the store itself has not failed.
         raise FileUnreadable(failure.message) from None
-    await engine.journal.call("downloaded", row["id"], held.token, digest)
+    await engine.journal.run("downloaded", row["id"], held.token, digest)
     await engine.temporary_folder_works()
 
 
@@ -151,7 +151,7 @@ async def _store_small(
         ids, keys, hashes = (list(column) for column in zip(*stored, strict=True))
         stored.clear()
         done.extend(
-            await engine.journal.call("uploaded", ids, held.token, engine.store.name, keys, hashes)
+            await engine.journal.run("uploaded", ids, held.token, engine.store.name, keys, hashes)
         )
         for file_id in ids:
             held.holder.release(file_id)

@@ -142,7 +142,7 @@ class Upload:
         wanted = self.claim.engine.settings.part_bytes
         self.part_size = part_size_for(self.row["filesize"], wanted)
         self.row["upload_id"] = self.upload_id = await self.store.begin(self.key)
-        await journal.call(
+        await journal.run(
             "begin_upload",
             self._id,
             self.claim.token,
@@ -173,7 +173,7 @@ class Upload:
         """Drop the upload, in the journal and in the store."""
         if self.upload_id:
             await self.store.abort(self.key, self.upload_id)
-            await self.claim.engine.journal.call("forget_upload", self._id, self.upload_id)
+            await self.claim.engine.journal.run("forget_upload", self._id, self.upload_id)
         self.stored.clear()
         self.digests.clear()
         self.unrecorded.clear()
@@ -221,7 +221,7 @@ class Upload:
             lambda: hashlib.md5(data, usedforsecurity=False).hexdigest()
         ):
             etag = await self.store.put_part(self.key, self.upload_id, number, offset, data, digest)
-        await self.claim.engine.journal.call(
+        await self.claim.engine.journal.run(
             "store_part",
             self._id,
             self.claim.token,

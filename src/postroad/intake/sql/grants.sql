@@ -1,4 +1,4 @@
--- Nothing here is for everybody: the owner of the schema is whom intake runs as.
+-- No function is executable by public: the intake runs as the owner of the schema.
 do $grants$
 declare
   v_function regprocedure;

@@ -9,6 +9,7 @@ tables/store_state.sql
 internal/raise.sql
 internal/history.sql
 internal/backoff.sql
+internal/start_of.sql
 functions/scan.sql
 functions/see.sql
 functions/pick.sql
@@ -18,6 +19,7 @@ functions/finish.sql
 functions/fail.sql
 functions/reconcile.sql
 functions/servers.sql
+functions/server_settings.sql
 functions/operate.sql
 functions/queues.sql
 views/transfers.sql

@@ -1,38 +1,31 @@
--- A try of a file has failed.  Again later with growing pauses; failed after p_most tries, with the reason.
--- Answers the new status, null when the lease had ended.
+-- Records a failed attempt of a file.  It is retried with backoff; after p_most attempts its status is failed.
+-- Returns the new status, null when the lease had expired.
 create or replace function intake.fail(p_id bigint, p_token bigint, p_problem text, p_most integer, p_is_final boolean default false)
 returns text
-language plpgsql set search_path from current as $$
-declare
-  v_status text;
-begin
-  update intake.imported_files f
-  set attempts = f.attempts + 1, lost_workers = 0, error_message = p_problem,
-      status = case when p_is_final or f.attempts + 1 >= p_most then 'failed' else intake._start_of(f.status) end,
-      next_try_at = intake.now() + intake._backoff(f.attempts + 1), updated_at = intake.now(),
-      lease_token = null, lease_owner = null, lease_until = null
-  where f.id = p_id and f.lease_token = p_token
-  returning f.status into v_status;
-  if found then
-    perform intake._note(array[p_id], case v_status when 'failed' then 'failed' else 'tried' end, p_problem);
-  end if;
-  return v_status;
-end $$;
+language sql set search_path from current as $$
+  with tried as (
+    update intake.imported_files f
+    set attempts = f.attempts + 1, lost_workers = 0, error_message = p_problem,
+        status = case when p_is_final or f.attempts + 1 >= p_most then 'failed' else intake._start_of(f.status) end,
+        next_try_at = intake.now() + intake._backoff(f.attempts + 1), updated_at = intake.now(),
+        lease_token = null, lease_owner = null, lease_until = null
+    where f.id = p_id and f.lease_token = p_token
+    returning f.status)
+  select t.status from tried t, intake._record(array[p_id], case t.status when 'failed' then 'failed' else 'tried' end, p_problem);
+$$;
 
--- A version that will not be imported: vanished or superseded at the source.
+-- Ends a version that will not be imported: it has vanished or was superseded at the source.
 create or replace function intake.conclude(p_id bigint, p_token bigint, p_status text, p_note text) returns boolean
-language plpgsql set search_path from current as $$
-begin
-  update intake.imported_files f
-  set status = p_status, error_message = p_note, updated_at = intake.now(), attempts = 0,
-      lease_token = null, lease_owner = null, lease_until = null
-  where f.id = p_id and f.lease_token = p_token and p_status in ('vanished', 'superseded');
-  if not found then return false; end if;
-  perform intake._note(array[p_id], p_status, p_note);
-  return true;
-end $$;
+language sql set search_path from current as $$
+  with concluded as (
+    update intake.imported_files f
+    set status = p_status, error_message = p_note, updated_at = intake.now(), attempts = 0,
+        lease_token = null, lease_owner = null, lease_until = null
+    where f.id = p_id and f.lease_token = p_token and p_status in ('vanished', 'superseded') returning f.id)
+  select cardinality(intake._record(array_agg(c.id), p_status, p_note)) > 0 from concluded c;
+$$;
 
--- The upload of a file is gone from the store: ended by us, or lost there.
+-- Removes the upload of a file from the journal: it was aborted, or the store has lost it.
 create or replace function intake.forget_upload(p_id bigint, p_upload_id text) returns void
 language sql set search_path from current as $$
   with forgotten as (

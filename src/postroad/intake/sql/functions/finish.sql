@@ -23,7 +23,7 @@ begin
     returning f.id)
   select array_agg(d.id order by d.id) into v_ids from done d;
   if v_ids is null then return '{}'; end if;
-  perform intake._note(v_ids, 'completed', null);
+  perform intake._record(v_ids, 'completed');
   delete from intake.file_parts p where p.file_id = any (v_ids);
   perform intake._mark_unchanged(v_ids);
   select array_agg(jsonb_build_object(
@@ -48,7 +48,7 @@ begin
   return v_ids;
 end $$;
 
--- Marks those of the given files whose content is that of the last version of the same path.  Such a row takes over version and
+-- Detects files whose content is that of the last version of the same path.  Such a row takes over version and
 -- object of that version.  Earlier rows of the same kind are deleted, so a source that changes the mtime at each scan does not
 -- add a row per scan.  A file that was imported again by hand is announced again.
 create or replace function intake._mark_unchanged(p_ids bigint[]) returns void
@@ -70,7 +70,7 @@ begin
     returning f.id)
   select array_agg(u.id) into v_ids from unchanged u;
   if v_ids is null then return; end if;
-  perform intake._note(v_ids, 'unchanged', 'the content is that of the version before; no notice');
+  perform intake._record(v_ids, 'unchanged', 'the content is that of the version before; no notice');
   delete from intake.imported_files f using intake.imported_files u
   where u.id = any (v_ids) and f.same_as = u.same_as and f.id <> all (v_ids)
     and f.cleanup is distinct from 'pending' and f.lease_token is null;
@@ -82,7 +82,7 @@ language sql immutable set search_path from current as $$
   select coalesce(substring(p_store from '^s3://[^/]+/(.+)$') || '/', '') || p_object_key;
 $$;
 
--- What is left to do at the source, due now; held for p_lease by moving its next try.
+-- Returns the due clean-ups at the sources; each is held for p_lease by postponing its next attempt.
 create or replace function intake.due_cleanups(p_limit integer, p_lease interval default '60 seconds')
 returns setof intake.imported_files
 language sql set search_path from current as $$
@@ -96,26 +96,24 @@ language sql set search_path from current as $$
   returning f.*;
 $$;
 
--- A file at the source was removed, moved, or found gone or changed.
+-- Ends the clean-up of a file: it was removed, moved, or found missing or changed.
 create or replace function intake.cleaned(p_id bigint, p_note text default null) returns void
-language plpgsql set search_path from current as $$
-begin
-  update intake.imported_files f set cleanup = 'done', updated_at = intake.now() where f.id = p_id and f.cleanup = 'pending';
-  if found then perform intake._note(array[p_id], 'cleaned', p_note); end if;
-end $$;
+language sql set search_path from current as $$
+  with cleaned as (
+    update intake.imported_files f set cleanup = 'done', updated_at = intake.now()
+    where f.id = p_id and f.cleanup = 'pending' returning f.id)
+  select intake._record(array_agg(c.id), 'cleaned', p_note) from cleaned c;
+$$;
 
--- It could not be removed or moved: again later, given up after p_most tries.
+-- Records a failed clean-up.  It is retried with backoff and given up after p_most attempts.  Returns its state.
 create or replace function intake.not_cleaned(p_id bigint, p_problem text, p_most integer) returns text
-language plpgsql set search_path from current as $$
-declare
-  v_cleanup text;
-begin
-  update intake.imported_files f
-  set attempts = f.attempts + 1, error_message = p_problem,
-      cleanup = case when f.attempts + 1 >= p_most then 'given_up' else 'pending' end,
-      next_try_at = intake.now() + intake._backoff(f.attempts + 1), updated_at = intake.now()
-  where f.id = p_id and f.cleanup = 'pending'
-  returning f.cleanup into v_cleanup;
-  perform intake._note(array[p_id], 'not_cleaned', p_problem);
-  return v_cleanup;
-end $$;
+language sql set search_path from current as $$
+  with tried as (
+    update intake.imported_files f
+    set attempts = f.attempts + 1, error_message = p_problem,
+        cleanup = case when f.attempts + 1 >= p_most then 'given_up' else 'pending' end,
+        next_try_at = intake.now() + intake._backoff(f.attempts + 1), updated_at = intake.now()
+    where f.id = p_id and f.cleanup = 'pending'
+    returning f.cleanup)
+  select t.cleanup from tried t, intake._record(array[p_id], 'not_cleaned', p_problem);
+$$;

@@ -1,5 +1,5 @@
--- Takes files for one step: transfer, upload (from a temporary file) or notify.  All files of a call get one token,
--- the fence: every later step asks for it.  Files that are not ready for the step are left out.
+-- Claims files for one step: transfer, upload (from a temporary file) or notify.  All files of a call get one token,
+-- which every later step checks.  Files that are not ready for the step are left out.
 -- Locks: the files, in order of id.
 create or replace function intake.claim(p_ids bigint[], p_step text, p_owner text, p_lease interval)
 returns setof intake.imported_files
@@ -26,7 +26,7 @@ begin
     returning f.*;
 end $$;
 
--- Still at it: returns the ids that are held on.
+-- Extends leases; returns the ids that are still held.
 create or replace function intake.extend(p_ids bigint[], p_token bigint, p_lease interval) returns bigint[]
 language sql set search_path from current as $$
   with held as (
@@ -36,32 +36,21 @@ language sql set search_path from current as $$
   select coalesce(array_agg(h.id), '{}') from held h;
 $$;
 
--- Gives files back as they are, without a failure: the worker stops, or the source or store is away.
+-- Releases files in their state, without a failed attempt: the worker stops, or the source or store is down.
 create or replace function intake.release(p_ids bigint[], p_token bigint, p_note text default null) returns void
-language plpgsql set search_path from current as $$
-declare
-  v_ids bigint[];
-begin
-  with given as (
+language sql set search_path from current as $$
+  with released as (
     update intake.imported_files f
     set status = intake._start_of(f.status), lease_token = null, lease_owner = null, lease_until = null,
         error_message = coalesce(p_note, f.error_message), updated_at = intake.now()
     where f.id = any (p_ids) and f.lease_token = p_token
     returning f.id)
-  select array_agg(g.id) into v_ids from given g;
-  if p_note is not null then perform intake._note(v_ids, 'released', p_note); end if;
-end $$;
+  select intake._record(array_agg(r.id), 'released', p_note) from released r where p_note is not null;
+$$;
 
--- Lets files that are held wait for a while once they are given back: no other worker of this machine could do better.
+-- Delays the next attempt of held files: every worker of this machine would fail in the same way.
 create or replace function intake.postpone(p_ids bigint[], p_token bigint, p_pause interval) returns void
 language sql set search_path from current as $$
   update intake.imported_files f set next_try_at = intake.now() + p_pause
   where f.id = any (p_ids) and f.lease_token = p_token;
-$$;
-
--- Where a step begins anew.
-create or replace function intake._start_of(p_status text) returns text
-language sql immutable set search_path from current as $$
-  select case p_status when 'downloading' then 'discovered' when 'uploading_to_minio' then 'downloaded'
-                       when 'notifying' then 'uploaded_to_minio' else p_status end;
 $$;

@@ -1,9 +1,13 @@
--- By hand: failed, vanished, superseded or skipped files are tried again from where they stopped.
+-- Functions that an operator calls.  Each returns the ids of the files that it changed.  Errors: IN002 no such file.
+
+-- Retries failed, vanished, superseded or skipped files from where they stopped, files that wait for their next attempt, and
+-- clean-ups that were given up.
 create or replace function intake.retry(p_ids bigint[]) returns bigint[]
 language plpgsql set search_path from current as $$
 declare
   v_ids bigint[];
 begin
+  perform intake._require_files(p_ids);
   with tried as (
     update intake.imported_files f
     set status = 'discovered', attempts = 0, lost_workers = 0, next_try_at = intake.now(), error_message = null,
@@ -19,32 +23,26 @@ begin
       and f.next_try_at > intake.now() returning f.id)
   select array_agg(a.id order by a.id) into v_ids
   from (select id from tried union all select id from cleaned union all select id from waiting) a;
-  if v_ids is not null then perform intake._note(v_ids, 'retried', 'by hand'); end if;
-  return coalesce(v_ids, '{}');
+  perform alerts.clear('intake.file.' || f) from unnest(v_ids) f;
+  return intake._record(v_ids, 'retried', 'by hand');
 end $$;
 
--- By hand: not to be imported.  A transfer that runs loses its lease.
+-- Excludes files from the import.  A running transfer loses its lease.
 create or replace function intake.skip(p_ids bigint[]) returns bigint[]
-language plpgsql set search_path from current as $$
-declare
-  v_ids bigint[];
-begin
+language sql set search_path from current as $$
+  select intake._require_files(p_ids);
   with skipped as (
     update intake.imported_files f
     set status = 'skipped', lease_token = null, lease_owner = null, lease_until = null, updated_at = intake.now()
     where f.id = any (p_ids) and f.status not in ('completed', 'notifying', 'uploaded_to_minio', 'skipped')
     returning f.id)
-  select array_agg(s.id order by s.id) into v_ids from skipped s;
-  if v_ids is not null then perform intake._note(v_ids, 'skipped', 'by hand'); end if;
-  return coalesce(v_ids, '{}');
-end $$;
+  select intake._record(array_agg(s.id order by s.id), 'skipped', 'by hand') from skipped s;
+$$;
 
--- By hand: completed files are fetched again into the same object, and a notice is posted again.
+-- Fetches completed files again into the same object and posts a notice again.
 create or replace function intake.reimport(p_ids bigint[]) returns bigint[]
-language plpgsql set search_path from current as $$
-declare
-  v_ids bigint[];
-begin
+language sql set search_path from current as $$
+  select intake._require_files(p_ids);
   with again as (
     update intake.imported_files f
     set status = 'discovered', attempts = 0, lost_workers = 0, next_try_at = intake.now(), error_message = null, bytes_done = 0,
@@ -52,24 +50,5 @@ begin
         traceparent = coalesce(nullif(current_setting('postroad.traceparent', true), ''), f.traceparent)
     where f.id = any (p_ids) and f.status = 'completed' and f.cleanup is distinct from 'pending'
     returning f.id)
-  select array_agg(a.id order by a.id) into v_ids from again a;
-  if v_ids is not null then perform intake._note(v_ids, 'reimported', 'by hand'); end if;
-  return coalesce(v_ids, '{}');
-end $$;
-
--- By hand: the host's new key is trusted, and the server goes on.
-create or replace function intake.trust_host_key(p_server_id integer, p_host_key text default null) returns text
-language plpgsql set search_path from current as $$
-declare
-  v_server intake.sftp_servers := intake._server(p_server_id);
-begin
-  if coalesce(p_host_key, v_server.seen_host_key) is null then
-    raise exception 'server % has shown no other key', v_server.name
-      using errcode = 'IN005', hint = 'Give the key, or test the connection first.';
-  end if;
-  update intake.sftp_servers s
-  set host_key = coalesce(p_host_key, s.seen_host_key), seen_host_key = null, status = 'new', problem = null,
-      failures = 0, retry_at = null, next_scan_at = intake.now(), updated_at = intake.now()
-  where s.id = p_server_id;
-  return coalesce(p_host_key, v_server.seen_host_key);
-end $$;
+  select intake._record(array_agg(a.id order by a.id), 'reimported', 'by hand') from again a;
+$$;

@@ -1,7 +1,6 @@
--- Hands out work of one server: returns batches of file ids, each for one connection and one task.  A large file
--- is a batch of its own, small ones share one.  Files handed out are held for p_hold, so that nobody else gets
--- them meanwhile; a task that is lost gives them back by doing nothing.
--- Never more batches than the server has free connections; a server that fails gets one probe at a time.
+-- Assigns work of one server: returns batches of file ids, each for one connection and one task.  A large file is a batch of
+-- its own, small ones share one.  The files are held for p_hold; when the task is lost the lease expires.
+-- Never more batches than the server has free connections; a server or store that fails gets one batch at a time.
 -- Locks: the server's row, then the files.
 create or replace function intake.pick(
   p_server_id integer, p_store text, p_small_bytes bigint, p_batch_files integer, p_batch_bytes bigint,
@@ -24,7 +23,7 @@ begin
     - (select count(distinct f.lease_token) from intake.imported_files f
        where f.server_id = p_server_id and f.lease_until > intake.now() and f.status in ('discovered', 'downloading'));
   if v_free <= 0 then return; end if;
-  -- Small files are shared out among the free connections.
+  -- Small files are distributed over the free connections.
   select greatest(1, ceil(count(*)::numeric / v_free)) into v_share
   from (select from intake.imported_files f
         where f.server_id = p_server_id and f.status = 'discovered' and f.lease_token is null

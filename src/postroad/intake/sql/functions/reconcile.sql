@@ -1,11 +1,10 @@
--- Leases that have ended: the files begin their step anew, and the stored parts stay.  That a worker was lost is no try of
--- the file.  But 50 in a row without a byte of progress are counted as its fault, so that a file which kills its
--- workers ends as failed, and the administrator is told.
+-- Releases expired leases: the files repeat their step, and the stored parts stay.  A lost worker does not count as an attempt
+-- of the file.  But after 50 in a row without a byte of progress the file fails with an alert: it may be what kills the workers.
 create or replace function intake._release_expired_files(p_ids bigint[]) returns void
 language plpgsql set search_path from current as $$
 declare
-  v_ids  bigint[];
-  v_told bigint;
+  v_ids    bigint[];
+  v_alerts bigint;
 begin
   with freed as (
     update intake.imported_files f
@@ -20,11 +19,11 @@ begin
         lease_token = null, lease_owner = null, lease_until = null, updated_at = intake.now()
     where f.id = any (p_ids) and f.lease_until <= intake.now()
     returning f.id, f.status, f.error_message)
-  , told as (
+  , alerted as (
     select alerts.raise('intake.file.' || f.id, 'intake', 'error', format('File %s could not be imported', f.id), f.error_message)
     from freed f where f.status = 'failed')
-  select array_agg(f.id), (select count(*) from told) into v_ids, v_told from freed f;
-  if v_ids is not null then perform intake._note(v_ids, 'released', 'its lease ended'); end if;
+  select array_agg(f.id), (select count(*) from alerted) into v_ids, v_alerts from freed f;
+  perform intake._record(v_ids, 'released', 'its lease expired');
 end $$;
 
 create or replace function intake._release_expired(p_server_id integer) returns void
@@ -39,8 +38,8 @@ begin
   if cardinality(v_ids) > 0 then perform intake._release_expired_files(v_ids); end if;
 end $$;
 
--- The way out of every state between: leases that ended are given back.  Returns the steps that wait for a task.
--- Locks: the files, skipping those that somebody works on.
+-- The way out of every intermediate state: releases expired leases and returns the steps that wait for a task.
+-- Locks: the files that are not locked.
 create or replace function intake.reconcile(p_limit integer default 1000, p_hold interval default '60 seconds')
 returns table (step text, ids bigint[])
 language plpgsql set search_path from current as $$
@@ -64,7 +63,7 @@ begin
   end loop;
 end $$;
 
--- Uploads that nobody will complete any more: of files that ended otherwise.
+-- Returns uploads that will never be completed, of files that have ended.
 create or replace function intake.dead_uploads(p_limit integer default 100)
 returns table (id bigint, store text, object_key text, upload_id text)
 language sql stable set search_path from current as $$
@@ -73,7 +72,7 @@ language sql stable set search_path from current as $$
   order by f.id limit p_limit;
 $$;
 
--- The upload ids that belong to somebody.
+-- Returns the upload ids that belong to a file.
 create or replace function intake.live_uploads(p_upload_ids text[]) returns setof text
 language sql stable set search_path from current as $$
   select f.upload_id from intake.imported_files f where f.upload_id = any (p_upload_ids);

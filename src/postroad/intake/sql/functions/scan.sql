@@ -1,4 +1,4 @@
--- Takes the scan of a server and returns its number; null when somebody else scans it, or it may not be scanned.
+-- Claims the scan of a server and returns its number; null when another scan runs, or the server may not be scanned.
 -- Locks: the server's row.  Errors: IN001 no such server.
 create or replace function intake.begin_scan(p_server_id integer, p_lease interval default '60 seconds') returns bigint
 language plpgsql set search_path from current as $$
@@ -17,7 +17,7 @@ begin
   return v_number;
 end $$;
 
--- Still at it.  False: somebody else has the scan by now.
+-- Extends the lease of a scan.  Returns false when another scan has begun.
 create or replace function intake.extend_scan(p_server_id integer, p_scan bigint, p_lease interval default '60 seconds')
 returns boolean
 language plpgsql set search_path from current as $$
@@ -27,7 +27,7 @@ begin
   return found;
 end $$;
 
--- The scan has ended.  p_is_whole: everything was listed, so what was not seen is gone and its sighting forgotten.
+-- Ends a scan.  p_is_whole: everything was listed, so sightings that were not seen are deleted.
 create or replace function intake.end_scan(
   p_server_id integer, p_scan bigint, p_interval interval, p_is_whole boolean, p_report jsonb) returns void
 language plpgsql set search_path from current as $$
@@ -41,7 +41,7 @@ begin
   end if;
 end $$;
 
--- The servers whose next look is due.
+-- Returns the servers whose next scan is due.
 create or replace function intake.due_servers() returns setof integer
 language sql stable set search_path from current as $$
   select s.id from intake.sftp_servers s

@@ -1,6 +1,6 @@
--- One page of a listing, set-based: what is known is passed over, the rest is looked at.
--- A version that was superseded or vanished and is there again is taken up again.
--- p_done_for: for a done-file the path of the file it speaks for, otherwise null.
+-- Records one page of a listing: known versions are ignored, the others become sightings.
+-- A version that was superseded or had vanished and has reappeared is imported.
+-- p_done_for: for a done-file the path of the file that it declares complete, otherwise null.
 -- Returns how many files of the page are not imported yet.
 create or replace function intake.see(
   p_server_id integer, p_scan bigint, p_paths bytea[], p_filenames text[], p_sizes bigint[], p_mtimes bigint[],
@@ -23,7 +23,7 @@ begin
     where f.server_id = p_server_id and f.path_digest = p.digest and f.filesize = p.filesize and f.mtime = p.mtime
       and f.status in ('vanished', 'superseded') and f.upload_id is null and p.done_for is null
     returning f.id)
-  , looked as (
+  , sighted as (
     insert into intake.sightings as g
       (server_id, path_digest, path, filename, filesize, mtime, looks, done_for, unchanged_since, scan)
     select p_server_id, p.digest, p.path, p.filename, p.filesize, p.mtime, 1, p.done_for, intake.now(), p_scan
@@ -31,7 +31,7 @@ begin
     where not exists (
       select from intake.imported_files f
       where f.server_id = p_server_id and f.path_digest = p.digest and f.filesize = p.filesize and f.mtime = p.mtime)
-    -- In one order, so that two discoverers cannot wait for each other in a circle.
+    -- In one order, so that two discoverers cannot deadlock.
     order by p.digest
     on conflict (server_id, path_digest) do update
     set looks = case when g.filesize = excluded.filesize and g.mtime = excluded.mtime
@@ -40,9 +40,9 @@ begin
                                then g.unchanged_since else excluded.unchanged_since end,
         filesize = excluded.filesize, mtime = excluded.mtime, scan = excluded.scan, done_for = excluded.done_for
     returning 1)
-  select count(*)::integer, (select array_agg(a.id) from again a) into v_count, v_again from looked;
+  select count(*)::integer, (select array_agg(a.id) from again a) into v_count, v_again from sighted;
   if v_again is not null then
-    perform intake._note(v_again, 'discovered', 'there again at the source');
+    perform intake._record(v_again, 'discovered', 'reappeared at the source');
     delete from intake.file_parts p where p.file_id = any (v_again);
   end if;
   return v_count + coalesce(cardinality(v_again), 0);
@@ -79,6 +79,6 @@ begin
   delete from intake.imported_files f using intake.imported_files n
   where n.id = any (v_ids) and f.server_id = n.server_id and f.path_digest = n.path_digest
     and f.status = 'superseded' and f.upload_id is null and f.version < n.version - 1;
-  perform intake._note(v_ids, 'discovered', null);
+  perform intake._record(v_ids, 'discovered');
   return cardinality(v_ids);
 end $$;

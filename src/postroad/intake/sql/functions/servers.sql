@@ -1,5 +1,5 @@
--- A server could not be used: its files wait, with growing pauses, and lose no try.
--- host_key_changed stops it until a person decides.  Returns how often it has failed in a row.
+-- Records that a server could not be used: its files wait with backoff and lose no attempt.
+-- host_key_changed stops it until an operator decides.  Returns the number of failures in a row.
 create or replace function intake.server_failed(
   p_server_id integer, p_status text, p_problem text, p_seen_host_key text default null) returns integer
 language plpgsql set search_path from current as $$
@@ -15,7 +15,7 @@ begin
   return coalesce(v_failures, 0);
 end $$;
 
--- A server works.  Returns whether it had failed before.
+-- Records that a server works.  Returns whether it had failed before.
 create or replace function intake.server_works(p_server_id integer) returns boolean
 language plpgsql set search_path from current as $$
 declare
@@ -29,7 +29,7 @@ begin
   return v_had_failed and found;
 end $$;
 
--- Pins a key on first use.  False: somebody pinned one meanwhile.
+-- Pins a key on first use.  Returns false when one is pinned.
 create or replace function intake.pin_host_key(p_server_id integer, p_host_key text) returns boolean
 language plpgsql set search_path from current as $$
 begin
@@ -38,7 +38,7 @@ begin
   return found;
 end $$;
 
--- A store could not be used.  Returns how often in a row.
+-- Records that a store could not be used.  Returns the number of failures in a row.
 create or replace function intake.store_failed(p_store text, p_problem text) returns integer
 language sql set search_path from current as $$
   insert into intake.store_state as t (store, failures, problem, retry_at)
@@ -49,7 +49,7 @@ language sql set search_path from current as $$
   returning failures;
 $$;
 
--- A store works.  Returns whether it had failed before.
+-- Records that a store works.  Returns whether it had failed before.
 create or replace function intake.store_works(p_store text) returns boolean
 language plpgsql set search_path from current as $$
 begin

@@ -1,5 +1,5 @@
--- The upload has begun at the store.  A former upload's parts are forgotten.
--- Errors: IN003 lease ended.
+-- Records the beginning of an upload.  Parts of an earlier upload are deleted.
+-- Errors: IN003 lease expired.
 create or replace function intake.begin_upload(
   p_id bigint, p_token bigint, p_store text, p_object_key text, p_upload_id text, p_part_size bigint) returns void
 language plpgsql set search_path from current as $$
@@ -12,7 +12,7 @@ begin
   delete from intake.file_parts p where p.file_id = p_id;
 end $$;
 
--- The store has a part.  Holds the lease on.
+-- Records a part that the store has, and extends the lease.  Errors: IN003 lease expired.
 create or replace function intake.store_part(
   p_id bigint, p_token bigint, p_number integer, p_size bigint, p_etag text, p_sha256 bytea, p_lease interval)
 returns void
@@ -20,7 +20,7 @@ language plpgsql set search_path from current as $$
 begin
   perform from intake.imported_files f where f.id = p_id and f.lease_token = p_token for update;
   if not found then perform intake._lease_lost(p_id); end if;
-  -- The same part again, after an answer that was lost, changes nothing.
+  -- Repeated after a lost answer, the call changes nothing.
   insert into intake.file_parts (file_id, number, size, etag, sha256)
   values (p_id, p_number, p_size, p_etag, p_sha256)
   on conflict do nothing;
@@ -30,7 +30,7 @@ begin
   where f.id = p_id;
 end $$;
 
--- The parts that the store has, in order.
+-- Returns the parts that the store has, in order.
 create or replace function intake.parts(p_id bigint) returns setof intake.file_parts
 language sql stable set search_path from current as $$
   select * from intake.file_parts p where p.file_id = p_id order by p.number;
@@ -47,16 +47,13 @@ begin
   where f.id = p_id and f.lease_token = p_token;
   if not found then perform intake._lease_lost(p_id); end if;
   delete from intake.file_parts p where p.file_id = p_id;
-  perform intake._note(array[p_id], 'downloaded', null);
+  perform intake._record(array[p_id], 'downloaded');
 end $$;
 
--- Objects are whole in the store and checked; many at once.  Returns the ids that were still held.
+-- Records objects that are complete in the store and checked.  Returns the ids that were still held.
 create or replace function intake.uploaded(
   p_ids bigint[], p_token bigint, p_store text, p_keys text[], p_hashes text[]) returns bigint[]
-language plpgsql set search_path from current as $$
-declare
-  v_ids bigint[];
-begin
+language sql set search_path from current as $$
   with done as (
     update intake.imported_files f
     set status = 'uploaded_to_minio', store = p_store, object_key = u.object_key, file_hash = u.hash,
@@ -66,18 +63,16 @@ begin
     from unnest(p_ids, p_keys, p_hashes) u(id, object_key, hash)
     where f.id = u.id and f.lease_token = p_token and f.status in ('downloading', 'uploading_to_minio')
     returning f.id)
-  select coalesce(array_agg(d.id), '{}') into v_ids from done d;
-  perform intake._note(v_ids, 'uploaded_to_minio', null);
-  return v_ids;
-end $$;
+  select intake._record(array_agg(d.id), 'uploaded_to_minio') from done d;
+$$;
 
--- The temporary file is gone: the download begins anew.
+-- The temporary file is gone: the download starts again.
 create or replace function intake.download_again(p_id bigint, p_token bigint) returns void
-language plpgsql set search_path from current as $$
-begin
-  update intake.imported_files f
-  set status = 'discovered', file_hash = null, error_message = 'the temporary file is gone',
-      lease_token = null, lease_owner = null, lease_until = null, updated_at = intake.now()
-  where f.id = p_id and f.lease_token = p_token;
-  if found then perform intake._note(array[p_id], 'discovered', 'the temporary file is gone'); end if;
-end $$;
+language sql set search_path from current as $$
+  with again as (
+    update intake.imported_files f
+    set status = 'discovered', file_hash = null, error_message = 'the temporary file is gone',
+        lease_token = null, lease_owner = null, lease_until = null, updated_at = intake.now()
+    where f.id = p_id and f.lease_token = p_token returning f.id)
+  select intake._record(array_agg(a.id), 'discovered', 'the temporary file is gone') from again a;
+$$;

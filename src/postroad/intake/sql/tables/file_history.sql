@@ -1,4 +1,4 @@
--- What happened to a file, in order.
+-- The events of a file, in order.
 create table intake.file_history (
   id      bigint generated always as identity primary key,
   file_id bigint not null references intake.imported_files (id) on delete cascade,

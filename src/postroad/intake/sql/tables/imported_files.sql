@@ -3,12 +3,12 @@ create sequence intake.lease_token;
 create table intake.imported_files (
   id          bigint generated always as identity primary key,
   server_id   integer not null references intake.sftp_servers (id) on delete cascade,
-  -- The path below the server's directory, fit for people; path is what the server really said.
+  -- The path below the server's directory for display; path is the bytes that the server reports.
   filename    text not null,
   path        bytea not null,
   path_digest bytea not null generated always as (sha256(path)) stored,
   filesize    bigint not null constraint filesize_is_not_negative check (filesize >= 0),
-  -- Seconds since 1970 as the server tells them, however odd.
+  -- Seconds since 1970 as the server reports them.
   mtime       bigint not null,
   version     integer not null,
   file_hash   text constraint file_hash_is_sha256 check (file_hash ~ '^[0-9a-f]{64}$'),
@@ -27,16 +27,16 @@ create table intake.imported_files (
   object_key  text,
   upload_id   text,
   part_size   bigint,
-  -- What is left to do at the source after the end: pending, done, given_up.
+  -- The state of the clean-up at the source: pending, done, given_up.
   cleanup     text constraint cleanup_is_known check (cleanup in ('pending', 'done', 'given_up')),
   created_at  timestamptz not null default clock_timestamp(),
   updated_at  timestamptz not null default clock_timestamp(),
   completed_at timestamptz,
-  -- The trace of the look that found it, or of the request that let it be tried again.
+  -- The trace of the scan that found it, or of the request that retried it.
   traceparent text default nullif(current_setting('postroad.traceparent', true), ''),
-  -- Workers that died with it in a row without getting a byte further.  No try of the file: they die of many things.
+  -- Workers that died in a row while they held it, without a byte of progress.
   lost_workers integer not null default 0,
-  -- The version with the same content, when only the mtime has changed since: this row has no notice and no object of its own.
+  -- The version with the same content, when only the mtime has changed: this row has no notice and no object of its own.
   same_as     bigint references intake.imported_files (id) on delete cascade,
   constraint version_is_imported_once unique (server_id, path_digest, filesize, mtime),
   constraint lease_needs_owner check ((lease_token is null) = (lease_until is null)

@@ -14,7 +14,7 @@ create table intake.sftp_servers (
   host_key    text,
   -- Whether a password is sent to a host whose key is not pinned yet.
   trusts_first_key boolean not null default false,
-  -- What is looked at.
+  -- Which files are imported.
   scan_interval interval constraint scan_interval_is_positive check (scan_interval > '0'),
   include     text[] not null default '{*}',
   exclude     text[] not null default '{}',
@@ -22,18 +22,19 @@ create table intake.sftp_servers (
   is_case_sensitive boolean not null default true,
   max_depth   integer not null default 0 constraint depth_is_between_0_and_100 check (max_depth between 0 and 100),
   follows_links boolean not null default false,
-  -- When a file counts as whole: equal looks at size and mtime, time unchanged, a done-file beside it.
+  -- When a file is complete: `looks` scans with equal size and mtime (`stable_checks` in the API), time unchanged, a done-file.
   looks       integer not null default 2 constraint looks_are_between_1_and_10 check (looks between 1 and 10),
   minimum_age interval not null default '0' constraint minimum_age_is_not_negative check (minimum_age >= '0'),
   done_suffix text constraint done_suffix_is_given check (done_suffix <> '' and done_suffix not like '%/%'),
-  -- What happens to it at the source afterwards.
+  -- What happens to the file at the source after the import.
   after_import text not null default 'leave'
               constraint after_import_is_known check (after_import in ('leave', 'delete', 'move')),
   move_to     text constraint move_needs_a_folder check (after_import <> 'move' or move_to <> ''),
+  -- How files are transferred (`transfer_mode` in the API).
   way         text not null default 'stream' constraint way_is_known check (way in ('stream', 'temporary_file')),
   max_connections integer not null default 4
               constraint connections_are_between_1_and_64 check (max_connections between 1 and 64),
-  -- How it stands.  stopped waits for a person: the host key changed.
+  -- The status; host_key_changed waits for an operator.
   status      text not null default 'new' constraint server_status_is_known check (status in
               ('new', 'ok', 'unreachable', 'login_refused', 'forbidden', 'error', 'host_key_changed')),
   problem     text,

@@ -1,4 +1,4 @@
--- What discovery has seen and does not hold for whole yet.  Rows go when the file is imported or gone.
+-- Files that discovery has found and that are not complete yet.  A row is deleted when its file is imported or missing.
 create sequence intake.scan_number;
 create table intake.sightings (
   server_id   integer not null references intake.sftp_servers (id) on delete cascade,
@@ -7,6 +7,7 @@ create table intake.sightings (
   filename    text not null,
   filesize    bigint not null,
   mtime       bigint not null,
+  -- Scans with equal size and mtime.
   looks       integer not null,
   -- Digest of the path of the file that this one declares done; null for an ordinary file.
   done_for    bytea,

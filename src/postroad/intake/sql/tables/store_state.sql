@@ -1,4 +1,4 @@
--- How each store stands: while it fails nobody begins a transfer to it, but for one probe at a time.
+-- The status of each store: while it fails, one transfer at a time is tried.
 create table intake.store_state (
   store    text primary key,
   failures integer not null default 0,

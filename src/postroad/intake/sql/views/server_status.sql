@@ -1,4 +1,4 @@
--- How each server stands, and its files by status.
+-- The status of each server, and its files by status.
 create or replace view intake.server_status as
 select s.id, s.name, s.host, s.port, s.username, s.directory, s.is_active, s.status, s.problem, s.failures,
        s.retry_at, s.last_scan_at, s.last_scan, s.next_scan_at,

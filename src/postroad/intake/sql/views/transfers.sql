@@ -1,4 +1,4 @@
--- What moves now: progress of running transfers.
+-- The running transfers with their progress.
 create or replace view intake.transfers as
 select f.id, s.name as server, f.filename, f.status, f.bytes_done, f.filesize, f.lease_owner as worker,
        f.updated_at, f.attempts

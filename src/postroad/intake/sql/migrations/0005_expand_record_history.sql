@@ -1,0 +1,2 @@
+-- breaks older: no
+drop function if exists intake._note(bigint[], text, text);
