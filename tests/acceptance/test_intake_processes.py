@@ -135,7 +135,7 @@ def test_the_same_tasks_run_on_rabbitmq_by_changing_one_url(
     folder = sshd.new_folder()
     (folder / "a.csv").write_bytes(b"1")
     try:
-        _add(crew, sshd, folder, "--looks", "1", "--way", "temporary_file")
+        _add(crew, sshd, folder, "--stable-checks", "1", "--way", "temporary_file")
         crew.start("worker", "worker", "--concurrency", "1", "--beat")
         wait_until(lambda: _is_done(database, 1), what="imported", timeout_seconds=120)
     except BaseException:

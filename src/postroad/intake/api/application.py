@@ -1,40 +1,29 @@
-"""The application: routes below /intake/v1, the token, the pool and the engine they use."""
+"""The application: routes below /intake/v1, behind the token."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 from fastapi import APIRouter, Depends, FastAPI
-from psycopg_pool import ConnectionPool
 
 from postroad import __version__
 from postroad.intake.api import files, servers
+from postroad.intake.api.tools import Tools
 from postroad.intake.context import IntakeContext
-from postroad.intake.engine import Engine, open_engine
+from postroad.intake.engine import open_engine
 from postroad.intake.notice import create_queues
 from postroad.postgres import open_pool
-from postroad.vault import Vault
 from postroad.web import BEARER, BodyLimit, TokenCheck, prepare, problem_responses
 
 __all__ = ["create_api"]
 
 PREFIX = "/intake/v1"
-BODY_BYTES_MOST = 256 * 1024
-
-
-@dataclass(slots=True)
-class Tools:
-    """What routes work with."""
-
-    pool: ConnectionPool
-    engine: Engine
-    vault: Vault
+MAX_BODY_BYTES = 256 * 1024
 
 
 def create_api(context: IntakeContext, token: str) -> FastAPI:
-    """Make the application; callers must carry the token."""
+    """Make the application; callers must send the token."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -63,6 +52,6 @@ def create_api(context: IntakeContext, token: str) -> FastAPI:
     router.include_router(servers.router)
     router.include_router(files.router)
     app.include_router(router)
-    app.add_middleware(BodyLimit, limit_bytes=BODY_BYTES_MOST)
+    app.add_middleware(BodyLimit, limit_bytes=MAX_BODY_BYTES)
     app.add_middleware(TokenCheck, token=token, prefix=PREFIX)
     return prepare(app)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request
 
 from postroad.intake import operations, status
 from postroad.intake.api.shapes import FileOut, FilesIn, HistoryOut, TransferOut
+from postroad.intake.api.tools import ask
 from postroad.web import Page, decode_cursor, page_of
 
 __all__ = ["router"]
@@ -15,20 +16,12 @@ __all__ = ["router"]
 router = APIRouter(tags=["files"])
 
 FileId = Annotated[int, Path(ge=1, lt=2**63)]
-Status = Literal[
-    "discovered",
-    "downloading",
-    "downloaded",
-    "uploading_to_minio",
-    "uploaded_to_minio",
-    "notifying",
-    "completed",
-    "failed",
-    "vanished",
-    "superseded",
-    "skipped",
-]
 Text = Annotated[str, Query(max_length=1000, pattern=r"^[^\x00]*$")]
+Verb = Literal["retry", "skip", "reimport"]
+if TYPE_CHECKING:
+    Status = str
+else:
+    Status = Literal[status.FILE_STATUSES]
 
 
 @router.get("/files", response_model=Page[FileOut])
@@ -40,58 +33,46 @@ def list_files(
     cursor: Text | None = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Any:
-    """Return files, the latest first; `cursor` of an answer asks for the next page."""
+    """Return files, the latest first; `cursor` of an answer requests the next page."""
     before = decode_cursor(cursor, int)[0] if cursor else None
-    with request.app.state.tools.pool.connection() as connection:
-        rows = status.files(
-            connection, status=status_, server=server, name=name, before=before, limit=limit + 1
-        )
+    wanted: dict[str, Any] = {"status": status_, "server": server, "name": name, "before": before}
+    rows = ask(request, status.files, **wanted, limit=limit + 1)
     return page_of(rows, limit, lambda row: (row["id"],))
 
 
 @router.get("/files/{file_id}", response_model=FileOut)
 def read_file(request: Request, file_id: FileId) -> Any:
     """Return one file."""
-    with request.app.state.tools.pool.connection() as connection:
-        return status.file(connection, file_id)
+    return ask(request, status.file, file_id)
 
 
 @router.get("/files/{file_id}/history", response_model=list[HistoryOut])
 def read_history(request: Request, file_id: FileId) -> Any:
-    """Return what happened to a file."""
-    with request.app.state.tools.pool.connection() as connection:
-        status.file(connection, file_id)
-        return status.history(connection, file_id)
+    """Return the events of a file."""
+    ask(request, status.file, file_id)
+    return ask(request, status.history, file_id)
 
 
 @router.post("/files/{file_id}/{verb}", response_model=FileOut)
-def change_file(
-    request: Request, file_id: FileId, verb: Literal["retry", "skip", "reimport"]
-) -> Any:
-    """Try a file again, leave it out, or fetch it anew; a file that cannot is returned as it is."""
-    with request.app.state.tools.pool.connection() as connection:
-        getattr(operations, verb)(connection, [file_id])
-        return status.file(connection, file_id)
+def change_file(request: Request, file_id: FileId, verb: Verb) -> Any:
+    """Retry, skip or reimport a file; one in another state is returned unchanged."""
+    ask(request, getattr(operations, verb), [file_id])
+    return ask(request, status.file, file_id)
 
 
 @router.post("/files/{verb}", response_model=list[int])
-def change_files(
-    request: Request, verb: Literal["retry", "skip", "reimport"], body: FilesIn
-) -> Any:
-    """The same for several files; returns the ids of those that were changed."""
-    with request.app.state.tools.pool.connection() as connection:
-        return getattr(operations, verb)(connection, body.ids)
+def change_files(request: Request, verb: Verb, body: FilesIn) -> Any:
+    """Retry, skip or reimport several files; returns the ids of those that were changed."""
+    return ask(request, getattr(operations, verb), body.ids)
 
 
 @router.get("/transfers", response_model=list[TransferOut])
 def list_transfers(request: Request) -> Any:
-    """Return what moves now, with the bytes done."""
-    with request.app.state.tools.pool.connection() as connection:
-        return status.transfers(connection)
+    """Return the running transfers with the bytes done."""
+    return ask(request, status.transfers)
 
 
 @router.get("/counts", response_model=dict[str, int])
 def count_files(request: Request) -> Any:
-    """Return how many files have each status."""
-    with request.app.state.tools.pool.connection() as connection:
-        return status.counts(connection)
+    """Return the number of files by status."""
+    return ask(request, status.counts)

@@ -15,6 +15,7 @@ from postroad.intake.api.shapes import (
     ServerOut,
     TestOut,
 )
+from postroad.intake.api.tools import ask, tools
 
 __all__ = ["router"]
 
@@ -26,70 +27,58 @@ ServerId = Annotated[int, Path(ge=1, lt=2**31)]
 @router.get("", response_model=list[ServerOut])
 def list_servers(request: Request) -> Any:
     """Return every server, by name."""
-    with request.app.state.tools.pool.connection() as connection:
-        return status.servers(connection)
+    return ask(request, status.servers)
 
 
 @router.post("", response_model=ServerOut, status_code=201)
 def create_server(request: Request, body: ServerIn) -> Any:
-    """Add a server; the next look of the schedule finds its files."""
-    tools = request.app.state.tools
-    with tools.pool.connection() as connection:
-        return operations.create_server(
-            connection, tools.vault, body.credentials.opened(), body.values()
-        )
+    """Add a server; the next scheduled scan finds its files."""
+    vault, credentials = tools(request).vault, body.credentials.opened()
+    return ask(request, operations.create_server, vault, credentials, body.values())
 
 
 @router.get("/{server_id}", response_model=ServerOut)
 def read_server(request: Request, server_id: ServerId) -> Any:
     """Return one server."""
-    with request.app.state.tools.pool.connection() as connection:
-        return status.server(connection, server_id)
+    return ask(request, status.server, server_id)
 
 
 @router.patch("/{server_id}", response_model=ServerOut)
 def change_server(request: Request, server_id: ServerId, body: ServerChange) -> Any:
-    """Change what is given; a changed login is tried at once."""
-    tools = request.app.state.tools
+    """Change the given settings; the server is scanned immediately."""
+    vault = tools(request).vault
     credentials = body.credentials.opened() if body.credentials else None
-    with tools.pool.connection() as connection:
-        return operations.change_server(
-            connection, tools.vault, server_id, body.values(), credentials
-        )
+    return ask(request, operations.change_server, vault, server_id, body.values(), credentials)
 
 
 @router.delete("/{server_id}", status_code=204)
 def delete_server(request: Request, server_id: ServerId) -> None:
-    """Remove a server with the journal of its files; what is in the store stays."""
-    with request.app.state.tools.pool.connection() as connection:
-        operations.delete_server(connection, server_id)
+    """Remove a server with the journal of its files; the objects in the store stay."""
+    ask(request, operations.delete_server, server_id)
 
 
 @router.post("/{server_id}/pause", response_model=ServerOut)
 def pause_server(request: Request, server_id: ServerId) -> Any:
-    """Neither look at the server nor begin transfers from it."""
-    with request.app.state.tools.pool.connection() as connection:
-        return operations.pause_server(connection, server_id)
+    """Stop scans and new transfers of the server."""
+    return ask(request, operations.pause_server, server_id)
 
 
 @router.post("/{server_id}/resume", response_model=ServerOut)
 def resume_server(request: Request, server_id: ServerId) -> Any:
-    """Go on with a paused server."""
-    with request.app.state.tools.pool.connection() as connection:
-        return operations.resume_server(connection, server_id)
+    """Resume a paused server."""
+    return ask(request, operations.resume_server, server_id)
 
 
 @router.post("/{server_id}/trust", response_model=ServerOut)
 def trust_host_key(request: Request, server_id: ServerId, body: HostKeyIn | None = None) -> Any:
-    """Trust the host key that the server showed, or a given one, and go on."""
-    with request.app.state.tools.pool.connection() as connection:
-        return operations.trust_host_key(connection, server_id, body.host_key if body else None)
+    """Trust the host key that the server showed, or a given one, and resume the server."""
+    return ask(request, operations.trust_host_key, server_id, body.host_key if body else None)
 
 
 @router.post("/{server_id}/test", response_model=TestOut)
 async def test_server(request: Request, server_id: ServerId) -> Any:
-    """Log in and look into the folder; nothing is imported."""
-    return await probe.try_server(request.app.state.tools.engine, server_id)
+    """Log in and list the folder; nothing is imported."""
+    return await probe.try_server(tools(request).engine, server_id)
 
 
 @router.get("/{server_id}/browse", response_model=list[Entry])
@@ -99,4 +88,4 @@ async def browse_folder(
     path: Annotated[str | None, Query(max_length=4096, pattern=r"^[^\x00]+$")] = None,
 ) -> Any:
     """List a folder of the server, by default the watched one."""
-    return await probe.browse(request.app.state.tools.engine, server_id, path)
+    return await probe.browse(tools(request).engine, server_id, path)
