@@ -61,7 +61,7 @@ def create_app(context: IntakeContext) -> Celery:
     app = Celery("postroad.intake", broker=broker_url(settings, context.dsn))
     app.conf.update(
         task_default_queue=QUEUE,
-        # Apart, so that transfers of hours never keep the looks at other servers waiting.
+        # Separate queues: transfers that take hours must not delay the scans of other servers.
         task_routes={
             task.name: {"queue": TRANSFER_QUEUE}
             for task in (tasks.download_file, tasks.upload_to_minio)
@@ -107,7 +107,7 @@ def _schedule(settings: IntakeSettings, tasks: Any) -> dict[str, Any]:
         task.name.rpartition(".")[2]: {
             "task": task.name,
             "schedule": interval,
-            # A beat that nobody heard is not made up for: the next one does its work.
+            # A missed beat is not repeated: the next one does its work.
             "options": {"expires": max(interval.total_seconds(), 10)},
         }
         for task, interval in every.items()

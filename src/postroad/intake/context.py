@@ -1,8 +1,8 @@
-"""What a Celery process knows of the intake, and how its tasks run coroutines.
+"""The context of the intake's Celery tasks: settings, keys, and an event loop for coroutines.
 
-A worker process has one event loop per thread that lives as long as the thread, so that connections
-outlast a task. Between tasks the loop rests; a connection that has been idle is checked before use.
-Everything is made after the fork, by the first task.
+A worker process has one event loop per thread for the lifetime of the thread, so that connections
+are kept between tasks; an idle one is checked before use. Everything is created after the fork, by
+the first task.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class IntakeContext:
-    """Settings and keys; `run` does a step with this thread's own engine."""
+    """Settings and keys; `run` runs a step with the engine of this thread."""
 
     dsn: str = field(repr=False)
     settings: IntakeSettings = field(repr=False)
@@ -36,7 +36,7 @@ class IntakeContext:
     _local: threading.local = field(default_factory=threading.local, repr=False)
 
     def run(self, step: Callable[[Engine], Awaitable[T]]) -> T:
-        """Run a step to its end on this thread's loop."""
+        """Run a step to its end on the loop of this thread."""
         runner, engine = self._opened()
 
         async def steps() -> T:
@@ -45,7 +45,7 @@ class IntakeContext:
         return runner.run(steps())
 
     def close(self) -> None:
-        """Close this thread's connections and its loop."""
+        """Close the connections and the loop of this thread."""
         if getattr(self._local, "pid", None) == os.getpid():
             runner, engine = self._local.runner, self._local.engine
             runner.run(engine.close())

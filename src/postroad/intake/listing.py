@@ -1,9 +1,9 @@
-"""Walks a folder of an SFTP server page by page; never holds a whole folder.
+"""Lists a folder of an SFTP server page by page; never holds a whole folder in memory.
 
-Links are passed over unless the server's row says that they are followed; then each folder is
-entered once, by its real path, so that a loop of links ends. A folder that may not be read is
-reported and passed over; only the watched folder itself must be readable. The folder into which
-imported files are moved is not entered: what is there has been imported.
+Links are ignored unless the server's settings follow them; then each folder is entered once, by its
+real path, so that a loop of links ends. A folder that may not be read is reported and skipped; only
+the watched folder itself must be readable. The folder into which imported files are moved is not
+entered.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from postroad.intake.source import Attributes, Source, answering, attributes_of
 __all__ = ["Entry", "Listing"]
 
 PAGE_FILES = 1000
-# What OpenSSH gives in one answer.
+# OpenSSH returns this many in one response.
 PIECE_ENTRIES = 100
-PROBLEMS_MOST = 20
+MAX_PROBLEMS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One file that is wanted, or a done-file and what it speaks for."""
+    """One wanted file, or a done-file and the path of the file that it declares complete."""
 
     path: bytes
     attributes: Attributes
@@ -51,7 +51,7 @@ class Entry:
 
 @dataclass(slots=True)
 class Listing:
-    """One walk; afterwards its counts and problems make the report."""
+    """One scan; its counts and problems make the report."""
 
     source: Source
     server: Row
@@ -61,10 +61,7 @@ class Listing:
     problems: list[str] = field(default_factory=list)
 
     async def pages(self) -> AsyncIterator[list[Entry]]:
-        """Give the wanted files in pages. Raises SourceForbidden for the watched folder.
-
-        Raises MoveFolderInvalid before the first page.
-        """
+        """Yield the wanted files in pages. Raises SourceForbidden, MoveFolderInvalid."""
         rules = Rules.of(self.server)
         root = self.server["directory"].encode("utf-8", "surrogateescape")
         moved = await folder_below(self.source, self.server)
@@ -102,7 +99,7 @@ class Listing:
     async def _entries(
         self, where: bytes, shown: str
     ) -> AsyncIterator[tuple[bytes, asyncssh.SFTPAttrs]]:
-        """Give what is in a folder, which may be long; but each piece must come in time."""
+        """Yield the entries of a folder; the timeout is for each response, not for the whole."""
         entries = self.source.sftp.scandir(where)
         is_more = True
         while is_more:
@@ -140,13 +137,12 @@ class Listing:
             async with answering(shown_name(path), self.source):
                 found = await self.source.sftp.stat(root + b"/" + path)
         except (FileVanished, FileForbidden, FileUnreadable) as failure:
-            # A link to nowhere, into a loop, or to where one may not look.
             self._problem(f"the link {shown_name(path)} leads nowhere: {failure.message}")
             return kind, attributes
         return found.type, found
 
     def _problem(self, text: str) -> None:
-        if len(self.problems) < PROBLEMS_MOST:
+        if len(self.problems) < MAX_PROBLEMS:
             self.problems.append(text)
 
 
@@ -155,8 +151,8 @@ def _bytes(name: bytes | str) -> bytes:
 
 
 def _watched_folder(server: Row, failure: RemoteFileError) -> SourceForbidden:
-    why = "is not there" if isinstance(failure, FileVanished) else "may not be read"
+    why = "does not exist" if isinstance(failure, FileVanished) else "may not be read"
     return SourceForbidden(
         f"the folder {server['directory']} of {server['name']} {why}",
-        hint="look at it: postroad intake servers browse NAME",
+        hint="list it: postroad intake servers browse NAME",
     )

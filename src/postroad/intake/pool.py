@@ -1,8 +1,8 @@
 """Connections to SFTP servers, kept between tasks: a pool per server, checked before each use.
 
-A connection belongs to the event loop that made it, so a pool belongs to one worker process, whose
-loop lives as long as the process. A connection that failed in any way is dropped, never lent again;
-one that has been idle is asked before it is lent; one whose server was changed is dropped.
+A connection belongs to the event loop that created it, so a pool belongs to one event loop. A
+connection that failed in any way is closed, and so is one whose server was changed; an idle one is
+checked before it is lent.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from postroad.intake.source import Source
 
 __all__ = ["SourcePool"]
 
-IDLE_SECONDS_UNCHECKED = 2.0
-IDLE_SECONDS_MOST = 120.0
+UNCHECKED_IDLE_SECONDS = 2.0
+MAX_IDLE_SECONDS = 120.0
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class _Idle:
 
 @dataclass(slots=True)
 class SourcePool:
-    """Lends connections by server; the number in use is bounded by who asks."""
+    """Lends connections by server; the journal limits how many are in use."""
 
     clock: Clock = SYSTEM_CLOCK
     _idle: dict[int, list[_Idle]] = field(default_factory=dict)
@@ -39,12 +39,12 @@ class SourcePool:
     async def lend(
         self, server_id: int, fingerprint: str, connect: Callable[[], Awaitable[Source]]
     ) -> AsyncIterator[Source]:
-        """Give a working connection: an idle one that answers, or a new one."""
+        """Lend a working connection: an idle one that answers, or a new one."""
         source = await self._take(server_id, fingerprint) or await connect()
         try:
             yield source
         except RemoteFileError:
-            # The file's fault; the connection answered.
+            # An error of the file: the connection has answered.
             self._keep(server_id, fingerprint, source)
             raise
         except BaseException:
@@ -56,7 +56,7 @@ class SourcePool:
             self._keep(server_id, fingerprint, source)
 
     async def close(self) -> None:
-        """Close what is idle."""
+        """Close the idle connections."""
         for idle in list(self._idle.values()):
             for one in idle:
                 await one.source.close()
@@ -67,8 +67,8 @@ class SourcePool:
         while idle:
             one = idle.pop()
             rest = self.clock.monotonic() - one.since
-            fits = one.fingerprint == fingerprint and rest < IDLE_SECONDS_MOST
-            if fits and rest < IDLE_SECONDS_UNCHECKED:
+            fits = one.fingerprint == fingerprint and rest < MAX_IDLE_SECONDS
+            if fits and rest < UNCHECKED_IDLE_SECONDS:
                 fits = not one.source.connection.is_closed()
             elif fits:
                 fits = await one.source.is_healthy()

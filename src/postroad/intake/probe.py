@@ -1,4 +1,4 @@
-"""An operator's look at a server: whether a login works, and what is in a folder."""
+"""Checks of a server for an operator: whether a login works, and what is in a folder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _KINDS = {
 
 
 async def try_server(engine: Engine, server_id: int) -> dict[str, Any]:
-    """Log in and list the watched folder; the result says what works and what does not."""
+    """Log in and list the watched folder; returns whether it works, or the problem."""
     server = await engine.server(server_id)
     try:
         source = await engine.connect(server)

@@ -1,4 +1,4 @@
-"""A connection to an SFTP server, and what can go wrong with it in our own words.
+"""A connection to an SFTP server, and its failures as errors of the intake.
 
 aes128-gcm comes first: it is half again as fast as the library's own first choice. The host key is
 checked against the pinned one before any credential is sent. Without a pinned key the first one
@@ -30,12 +30,11 @@ from postroad.intake.errors import (
     LoginRefused,
     SourceUnreachable,
 )
-from postroad.intake.gathering import gather_writes
 from postroad.intake.journal import Row
+from postroad.intake.ssh_writes import batch_writes
 
 __all__ = [
     "Attributes",
-    "Endpoint",
     "Source",
     "answering",
     "attributes_of",
@@ -53,32 +52,20 @@ CIPHERS = (
     "aes128-ctr",
     "aes256-ctr",
 )
-CONNECT_TIMEOUT_DEFAULT = timedelta(seconds=10)
 ANSWER_TIMEOUT_DEFAULT = timedelta(seconds=60)
 KEEPALIVE_SECONDS = 15
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where and as whom to log in."""
-
-    host: str
-    port: int
-    username: str
-    host_key: str | None
-    trusts_first_key: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Attributes:
-    """Size and mtime of a file as its server tells them: with its path, a version."""
+    """Size and mtime of a file as its server reports them: with its path, a version."""
 
     size: int
     mtime: int
 
 
 def attributes_of(found: asyncssh.SFTPAttrs) -> Attributes:
-    """Read attributes; a server that tells no mtime gets zero."""
+    """Return the attributes; an mtime that is not reported is zero."""
     return Attributes(found.size or 0, int(found.mtime or 0))
 
 
@@ -108,7 +95,7 @@ class Source:
                     await file.close()
 
     async def is_healthy(self, timeout_seconds: float = 5.0) -> bool:
-        """Ask the server for something small."""
+        """Send a small request to the server."""
         if self.is_broken or self.connection.is_closed():
             return False
         try:
@@ -119,7 +106,7 @@ class Source:
         return True
 
     async def close(self) -> None:
-        """Leave, without waiting long for a peer that may be gone."""
+        """Close the connection without waiting long for a peer that may be gone."""
         with contextlib.suppress(Exception):
             self.sftp.exit()
         self.connection.abort()
@@ -150,40 +137,35 @@ def _exported(key: asyncssh.SSHKey) -> str:
     return f"{algorithm} {data}"
 
 
-async def connect(
-    endpoint: Endpoint,
-    credentials: Credentials,
-    *,
-    timeout: timedelta = CONNECT_TIMEOUT_DEFAULT,
-) -> Source:
-    """Log in and open an SFTP session.
+async def connect(server: Row, credentials: Credentials, timeout: timedelta) -> Source:
+    """Log in to a server by its row and open an SFTP session.
 
     Raises SourceUnreachable, LoginRefused, HostKeyUnpinned, HostKeyChanged, CredentialsInvalid.
     """
     pinned = [
         asyncssh.import_public_key(line)
-        for line in (endpoint.host_key or "").splitlines()
+        for line in (server["host_key"] or "").splitlines()
         if line.strip()
     ]
     client = _Client(
-        pinned, trusts_first_key=endpoint.trusts_first_key or credentials.password is None
+        pinned, trusts_first_key=server["trusts_first_key"] or credentials.password is None
     )
     seconds = timeout.total_seconds()
     options: dict[str, Any] = {}
     if pinned:
-        # A server with several keys must be asked for the pinned one first, not for the one it
-        # prefers. One that has none of that kind any more shall show what it has instead.
+        # The pinned key comes first: a server with several keys would show the one it prefers. A
+        # server that no longer has a key of that kind shows another one.
         algorithms = [name for key in pinned for name in key.sig_algorithms]
         algorithms += get_default_public_key_algs()
         options["server_host_key_algs"] = [name.decode() for name in dict.fromkeys(algorithms)]
-    where = f"{endpoint.host}:{endpoint.port}"
+    where = f"{server['host']}:{server['port']}"
     connection: asyncssh.SSHClientConnection | None = None
     try:
         async with asyncio.timeout(seconds * 2):
             connection = await asyncssh.connect(
-                endpoint.host,
-                endpoint.port,
-                username=endpoint.username,
+                server["host"],
+                server["port"],
+                username=server["username"],
                 password=credentials.password,
                 client_keys=credentials.client_keys() or None,
                 client_factory=lambda: client,
@@ -199,12 +181,12 @@ async def connect(
                 keepalive_interval=KEEPALIVE_SECONDS,
                 **options,
             )
-            gather_writes(connection)
+            batch_writes(connection)
             sftp = await connection.start_sftp_client()
-    except BaseException as failure:  # noqa: BLE001 - raised again, named where we know it
+    except BaseException as failure:  # noqa: BLE001 - raised again
         if connection is not None:
             connection.abort()
-        raise _login_failure(failure, where, endpoint.username, client) from None
+        raise _login_failure(failure, where, server["username"], client) from None
     return Source(connection, sftp, _exported(client.shown) if client.shown else "")
 
 
@@ -261,7 +243,7 @@ _CONNECTION_LOST = (
 
 @contextlib.contextmanager
 def _source_errors(what: str, source: Source) -> Iterator[None]:
-    """Turn what a request to the server raises into our own errors; `what` names the file."""
+    """Raise the errors of a request to the server as errors of the intake; `what` is the file."""
     try:
         yield
     except asyncssh.SFTPNoSuchFile:
@@ -283,10 +265,10 @@ def _source_errors(what: str, source: Source) -> Iterator[None]:
 
 @contextlib.asynccontextmanager
 async def answering(what: str, source: Source) -> AsyncIterator[None]:
-    """Ask a server for something that must be answered in time; raises our own errors.
+    """Limit the time of requests to a server, and raise errors of the intake.
 
-    When time is up the connection is given up, too: of what was opened the driver asks the server
-    to close it, and would wait for that answer for ever.
+    After the timeout the connection is aborted, too: the library would ask the server to close its
+    handles, and wait for that answer forever.
     """
     seconds = source.answer_timeout.total_seconds()
     giving_up = asyncio.get_running_loop().call_later(seconds, source.connection.abort)

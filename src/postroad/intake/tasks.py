@@ -5,12 +5,11 @@ beat ──> discover_all_servers ──> discover_files_on_server ──> downl
                                                                  │             │ streamed
                                               temporary file: upload_to_minio  │
                                                                  └──────> notify_and_cleanup
-beat ──> reconcile_stuck_files ──> whatever waits for a task
+beat ──> reconcile_stuck_files ──> tasks for all files that wait
 ```
 
-Arguments are ids and nothing else. A task is a wake-up: the journal decides what is done, so a task
-that comes twice does nothing the second time, and one that is lost is made up for by
-`reconcile_stuck_files`.
+Arguments are ids only. The journal decides what a task does, so a task that is delivered twice does
+nothing the second time, and a lost one is replaced by `reconcile_stuck_files`.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-# Late: a worker that is killed gives its task back.
+# Late, so that the task of a killed worker is redelivered.
 _OPTIONS: dict[str, Any] = {
     "bind": True,
     "acks_late": True,
@@ -74,7 +73,7 @@ def _submit(work: Work) -> None:
 
 @_task
 def discover_all_servers(self: Task) -> int:
-    """Let every server be looked at whose time has come; returns how many."""
+    """Start a scan of every server that is due; returns how many."""
 
     async def due(engine: Engine) -> list[int]:
         return [row["due_servers"] for row in await engine.journal.select("due_servers")]
@@ -87,19 +86,19 @@ def discover_all_servers(self: Task) -> int:
 
 @_task
 def discover_files_on_server(self: Task, server_id: int) -> dict[str, Any] | None:
-    """Look at one server, and let what is new be fetched; returns the report.
+    """Scan one server and start the transfers of new files; returns the report.
 
-    A server that cannot be used is noted, and looked at again after a growing pause.
+    A server that cannot be used is recorded and scanned again with backoff.
     """
 
-    async def look(engine: Engine) -> tuple[dict[str, Any] | None, Work]:
+    async def scan(engine: Engine) -> tuple[dict[str, Any] | None, Work]:
         try:
             report = await discover(engine, server_id)
         except SourceError as failure:
             return {"problems": [failure.message]}, Work()
         return report, await dispatch(engine, server_id)
 
-    report, work = _context(self).run(look)
+    report, work = _context(self).run(scan)
     _submit(work)
     return report
 
@@ -137,13 +136,13 @@ def upload_to_minio(self: Task, *file_ids: int) -> list[int]:
 
 @_task
 def notify_and_cleanup(self: Task, *file_ids: int) -> list[int]:
-    """Complete files, tell of each once, then do what is to be done at the source."""
+    """Complete files, post one notice for each, then clean up at the source."""
     return _context(self).run(lambda engine: notify(engine, list(file_ids)))
 
 
 @_task
 def reconcile_stuck_files(self: Task) -> int:
-    """Take up again what nobody works on; returns how many tasks that made."""
+    """Resume files that no worker holds; returns how many tasks that made."""
     work = _context(self).run(reconcile)
     _submit(work)
     return len(work.transfers) + len(work.uploads) + len(work.notices)

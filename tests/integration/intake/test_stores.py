@@ -50,7 +50,6 @@ async def test_an_object_of_parts_appears_when_it_is_completed(store: Store) -> 
 
     from postroad.intake.stores import Part
 
-    await store.check()
     data = os.urandom(11 * MIB)
     upload_id = await store.begin("acme/large")
     parts = []
@@ -75,7 +74,7 @@ async def test_a_wrong_secret_and_a_missing_bucket_are_refused(s3: S3Server) -> 
         await wrong.put("a", b"1", sha256(b"1"))
     missing = open_store("s3://no-such-bucket", _options(s3))
     with pytest.raises(StoreRefused):
-        await missing.check()
+        await missing.begin("a")
     await wrong.close()
     await missing.close()
 

@@ -1,8 +1,8 @@
-"""Where imported files go: a folder, or any store that speaks S3.
+"""Stores of imported files: a folder, or any S3-compatible store.
 
-A store takes a small file in one call and a large one in parts. A part is durable when `put_part`
-returns; parts survive the death of whoever sent them, so that a transfer goes on from the last one.
-An object appears under its key at once and whole, or not at all.
+A store takes a small file by one request and a large one in parts. A part is durable when
+`put_part` returns, so a transfer can be resumed after the last one. An object appears under its key
+completely or not at all.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Any store that speaks S3, by multipart uploads whose id and parts are kept in the journal.
+"""Any S3-compatible store, by multipart uploads whose id and parts are kept in the journal.
 
-Checksums of the client library are sent only where the protocol asks for them, because other stores
-than the first refuse them. A part that is sent twice with the same bytes is harmless; a store that
-refuses to take a part again is asked which parts it has.
+Checksums of the client library are sent only where the protocol requires them, because some stores
+reject them. Sending a part twice with the same bytes is harmless; some stores reject a part that
+they have, so the parts are listed before an upload is resumed.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from postroad.intake.errors import (
     StoreUnavailable,
     UploadLost,
 )
-from postroad.intake.stores.s3_signer import Signer
-from postroad.intake.stores.s3_wire import PartWire, Wire
+from postroad.intake.stores.s3_put import SignedPut
 from postroad.intake.stores.store import OpenUpload, Part, S3Options
 
 if TYPE_CHECKING:
@@ -85,29 +84,26 @@ class S3Store:
                 retries={"mode": "standard", "total_max_attempts": 2},
             ),
         )
-        self._wire: Wire | None = None
-        self._part_wire: PartWire | None = None
+        self._fast: SignedPut | None = None
         if options.endpoint and options.access_key and options.secret_key:
-            signer = Signer(
-                options.endpoint.rstrip("/"),
-                options.access_key,
-                options.secret_key,
-                options.region,
-            )
-            self._wire = Wire(signer, options.uploads)
-            self._part_wire = PartWire(signer)
+            endpoint, keys = options.endpoint.rstrip("/"), (options.access_key, options.secret_key)
+            self._fast = SignedPut(endpoint, *keys, options.region, options.uploads)
 
     async def put(self, key: str, data: bytes | bytearray, sha256: str) -> None:
-        """Store a small object in one call."""
-        if self._wire is not None:
-            path = f"/{self.bucket}/{self._prefix}{key}"
-            if await self._wire.put(path, data, sha256) is not None:
-                return
-        await self._call(
-            lambda: self._client.put_object(
-                Bucket=self.bucket, Key=self._prefix + key, Body=bytes(data)
+        """Store a small object by one request."""
+        if await self._put_fast(key, data, sha256) is None:
+            await self._call(
+                lambda: self._client.put_object(
+                    Bucket=self.bucket, Key=self._prefix + key, Body=bytes(data)
+                )
             )
-        )
+
+    async def _put_fast(
+        self, key: str, data: bytes | bytearray, sha256: str, **query: str
+    ) -> str | None:
+        if self._fast is None:
+            return None
+        return await self._fast.put(f"/{self.bucket}/{self._prefix}{key}", data, sha256, **query)
 
     async def begin(self, key: str) -> str:
         """Begin a multipart upload."""
@@ -121,24 +117,19 @@ class S3Store:
     ) -> str:
         """Upload one part."""
         del offset
-
-        def put() -> str:
-            if self._part_wire is not None:
-                path = f"/{self.bucket}/{self._prefix}{key}"
-                query = {"partNumber": str(number), "uploadId": upload_id}
-                etag = self._part_wire.put(path, query, data, sha256.hex())
-                if etag:
-                    return etag
-            answer = self._client.upload_part(
+        query = {"partNumber": str(number), "uploadId": upload_id}
+        if etag := await self._put_fast(key, data, sha256.hex(), **query):
+            return etag
+        answer = await self._call(
+            lambda: self._client.upload_part(
                 Bucket=self.bucket,
                 Key=self._prefix + key,
                 UploadId=upload_id,
                 PartNumber=number,
                 Body=bytes(data),
             )
-            return answer["ETag"]
-
-        return await self._call(put)
+        )
+        return answer["ETag"]
 
     async def parts(self, key: str, upload_id: str) -> list[Part]:
         """Ask the store which parts it has."""
@@ -215,17 +206,11 @@ class S3Store:
 
         return await self._call(ask)
 
-    async def check(self) -> None:
-        """Ask for the bucket."""
-        await self._call(lambda: self._client.head_bucket(Bucket=self.bucket))
-
     async def close(self) -> None:
         """End the threads."""
-        if self._wire is not None:
-            self._wire.close()
+        if self._fast is not None:
+            self._fast.close()
         self._threads.shutdown(wait=True, cancel_futures=True)
-        if self._part_wire is not None:
-            self._part_wire.close()
         self._client.close()
 
     async def _call(self, call: Callable[[], T]) -> T:

@@ -1,4 +1,4 @@
-"""What every store can do, and how one is opened by its address."""
+"""The interface of stores, and how one is opened by its address."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from postroad.errors import ConfigurationError
 __all__ = ["OpenUpload", "Part", "S3Options", "Store", "open_store"]
 
 MIB = 1024 * 1024
-PART_BYTES_LEAST = 5 * MIB
-PARTS_MOST = 10_000
+MIN_PART_BYTES = 5 * MIB
+MAX_PARTS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Store(Protocol):
         ...
 
     async def abort(self, key: str, upload_id: str) -> None:
-        """Drop an upload; one that is gone is fine."""
+        """Drop an upload; a missing one is no error."""
         ...
 
     async def size(self, key: str) -> int | None:
@@ -79,18 +79,14 @@ class Store(Protocol):
         """List uploads that were begun and not ended."""
         ...
 
-    async def check(self) -> None:
-        """Raise what is wrong with the store, if anything is."""
-        ...
-
     async def close(self) -> None:
-        """Let go of connections and threads."""
+        """Close connections and end threads."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class S3Options:
-    """How an S3-compatible store is spoken to."""
+    """Options of an S3-compatible store."""
 
     endpoint: str | None = None
     access_key: str | None = None
@@ -118,8 +114,8 @@ def open_store(address: str, options: S3Options) -> Store:
 
 
 def part_size_for(filesize: int, part_bytes: int) -> int:
-    """Return the part size of a file: the wished one, grown where 10,000 parts would not do."""
-    least = max(part_bytes, PART_BYTES_LEAST)
-    while filesize > least * PARTS_MOST:
-        least *= 2
-    return least
+    """Return the part size of a file: the configured one, or larger for at most 10,000 parts."""
+    size = max(part_bytes, MIN_PART_BYTES)
+    while filesize > size * MAX_PARTS:
+        size *= 2
+    return size
