@@ -66,6 +66,8 @@ async def _discover(engine: Engine, server_id: int) -> Row | None:
                 # A done-file may be on a later page than its file.
                 if pages % PAGES_PER_PROMOTION == 0 and server["done_suffix"] is None:
                     report["discovered"] += await engine.journal.run("promote", server_id)
+            else:
+                is_whole = not listing.problems
         report["discovered"] += await engine.journal.run("promote", server_id)
         report.update(
             files=listing.files,
@@ -73,7 +75,6 @@ async def _discover(engine: Engine, server_id: int) -> Row | None:
             links_passed_over=listing.links_passed_over,
             problems=listing.problems,
         )
-        is_whole = not listing.problems
     except SourceError as failure:
         report["problems"] = [failure.message]
         raise
@@ -99,13 +100,7 @@ def _hold(engine: Engine, server_id: int, scan: int, since: float) -> AsyncHolde
 
 
 async def _see(engine: Engine, server_id: int, scan: int, page: list[Entry]) -> None:
+    rows = [(one.path, shown_name(one.path), one.size, one.mtime, one.done_for) for one in page]
     await engine.journal.run(
-        "see",
-        server_id,
-        scan,
-        [entry.path for entry in page],
-        [shown_name(entry.path) for entry in page],
-        [entry.attributes.size for entry in page],
-        [entry.attributes.mtime for entry in page],
-        [entry.done_for for entry in page],
+        "see", server_id, scan, *(list(one) for one in zip(*rows, strict=True))
     )

@@ -14,6 +14,7 @@ from postroad.intake.listing import Entry, Listing
 from postroad.intake.notice import notify
 from postroad.intake.transfer import transfer
 from postroad.intake.work import dispatch
+from postroad.lease import AsyncHolder
 from postroad.testing import wait_until_async
 from tests.integration.intake.partner import Partner, run_once, sha256, work_off
 
@@ -244,3 +245,22 @@ async def test_a_scan_is_held_on_however_long_it_takes(
     monkeypatch.setattr(Listing, "pages", slowly)
     assert await discover(engine, partner.server_id)
     assert len(partner.files) == (suffix is None)
+
+
+async def test_a_scan_that_lost_its_lease_forgets_no_sighting(
+    engine: Engine, partner: Partner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partner.change(looks=2)
+    for name in ("a.csv", "b.csv"):
+        partner.write(name, b"1")
+    await discover(engine, partner.server_id)
+
+    async def one_file(listing: Listing) -> AsyncIterator[list[Entry]]:
+        async for page in PAGES(listing):
+            yield page[:1]
+
+    monkeypatch.setattr(Listing, "pages", one_file)
+    monkeypatch.setattr(AsyncHolder, "holds", lambda holder, key: False)
+    await discover(engine, partner.server_id)
+    assert len(partner.files) == 1
+    assert len(partner.rows("select filename from intake.sightings")) == 1
