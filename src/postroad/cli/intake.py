@@ -181,7 +181,7 @@ async def _serve(
     http: HttpSettings | None = None,
 ) -> None:
     from postroad.intake.api import create_api
-    from postroad.intake.outbox import open_outbox
+    from postroad.intake.notice import open_outbox
     from postroad.web import WebServer
 
     stopping = asyncio.Event()

@@ -78,7 +78,9 @@ def _facts_of_a_server(command: Command) -> Command:
             type=click.IntRange(1, 10),
             help="Identical listings required before a file is imported. --looks is deprecated.",
         ),
-        click.option("--minimum-age", type=parse_duration, help="Time unchanged before the import."),
+        click.option(
+            "--minimum-age", type=parse_duration, help="Time unchanged before the import."
+        ),
         click.option("--done-suffix", help="Ending of the done-file, such as .done."),
         click.option("--after-import", type=click.Choice(["leave", "delete", "move"])),
         click.option(

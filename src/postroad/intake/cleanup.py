@@ -24,7 +24,7 @@ from postroad.intake.errors import (
 from postroad.intake.journal import Row
 from postroad.intake.keys import shown_name
 from postroad.intake.source import Source, answering, check_version, encoded, remote_path
-from postroad.intake.temporary import remove_temporary
+from postroad.intake.temporary import temporary_name
 
 __all__ = ["clean_up", "folder_below", "move_folder_invalid"]
 
@@ -39,7 +39,7 @@ async def clean_up(engine: Engine) -> int:
     rows = await engine.journal.select("due_cleanups", BATCH_FILES)
     async for server, waiting in engine.by_server(rows):
         for row in waiting:
-            await remove_temporary(engine, row)
+            await engine.temporary.remove(temporary_name(row))
         if server["after_import"] == "leave":
             for row in waiting:
                 await engine.journal.run("cleaned", row["id"])

@@ -34,7 +34,6 @@ from postroad.intake.pool import SourcePool
 from postroad.intake.source import Source, connect
 from postroad.intake.stores import Store, open_store
 from postroad.intake.stores.folder import FolderStore
-from postroad.intake.stores.store import S3Options
 from postroad.settings.intake import IntakeSettings
 from postroad.vault import SealBroken, Vault
 
@@ -51,18 +50,6 @@ def alert_key(
 ) -> str:
     """Return the key of the alert about a server, a file, a store or a machine's folder."""
     return f"intake.{kind}.{name}"
-
-
-def _s3_options(settings: IntakeSettings) -> S3Options:
-    access, secret = settings.s3_access_key, settings.s3_secret_key
-    return S3Options(
-        endpoint=settings.s3_endpoint,
-        access_key=access.get_secret_value() if access else None,
-        secret_key=secret.get_secret_value() if secret else None,
-        region=settings.s3_region,
-        checksums=settings.s3_checksums,
-        uploads=settings.uploads,
-    )
 
 
 @dataclass(slots=True)
@@ -141,21 +128,15 @@ class Engine:
             "server_failed", server["id"], failure.status, failure.message, shown
         )
         logger.warning("server_failed", extra={"server": server["name"], "reason": failure.message})
-        if isinstance(failure, HostKeyChanged):
-            if failures:
-                await self.alert(
-                    alert_key("server", server["id"]),
-                    "critical",
-                    f"SFTP server {server['name']} shows another host key and was stopped",
-                    f"{failure.message}. Shown: {shown}. {failure.hint}",
-                )
-        elif failures == FAILURES_UNTIL_ALERT:
+        key, name = alert_key("server", server["id"]), f"SFTP server {server['name']}"
+        if isinstance(failure, HostKeyChanged) and failures:
+            text = f"{failure.message}. Shown: {shown}. {failure.hint}"
             await self.alert(
-                alert_key("server", server["id"]),
-                "error",
-                f"SFTP server {server['name']} cannot be used",
-                f"{failure.message}. {failure.hint or ''}",
+                key, "critical", f"{name} shows another host key and was stopped", text
             )
+        elif failures == FAILURES_UNTIL_ALERT:
+            text = f"{failure.message}. {failure.hint or ''}"
+            await self.alert(key, "error", f"{name} cannot be used", text)
 
     async def server_works(self, server_id: int) -> None:
         """Record that a server can be used."""
@@ -167,12 +148,11 @@ class Engine:
         failures = await self.journal.run("store_failed", self.store.name, failure.message)
         logger.warning("store_failed", extra={"store": self.store.name, "reason": failure.message})
         if failures == 1:
-            await self.alert(
+            key, title = (
                 alert_key("store", self.store.name),
-                "error",
                 "The store of the intake cannot be used",
-                failure.message,
             )
+            await self.alert(key, "error", title, failure.message)
 
     async def store_works(self) -> None:
         """Record that the store can be used."""
@@ -184,12 +164,9 @@ class Engine:
         self.may_have_alerted_full = True
         logger.warning("temporary_folder_full", extra={"reason": failure.message})
         machine = socket.gethostname()
-        await self.alert(
-            alert_key("temporary", machine),
-            "error",
-            f"The temporary folder of the intake on {machine} is full",
-            f"{failure.message}; {failure.hint}",
-        )
+        title = f"The temporary folder of the intake on {machine} is full"
+        text = f"{failure.message}; {failure.hint}"
+        await self.alert(alert_key("temporary", machine), "error", title, text)
 
     async def temporary_folder_works(self) -> None:
         """Clear the alert, if one may have been raised."""
@@ -224,7 +201,7 @@ def open_engine(
     return Engine(
         settings,
         Journal(dsn),
-        open_store(settings.store or f"{data_folder}/intake/store", _s3_options(settings)),
+        open_store(settings.store or f"{data_folder}/intake/store", settings),
         vault,
         FolderStore(settings.temporary_folder or data_folder / "intake" / "temporary"),
         owner or f"{socket.gethostname()}:{os.getpid()}",

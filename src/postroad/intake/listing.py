@@ -30,9 +30,9 @@ from postroad.intake.errors import (
 from postroad.intake.journal import Row
 from postroad.intake.keys import shown_name
 from postroad.intake.rules import Rules
-from postroad.intake.source import Attributes, Source, answering, attributes_of
+from postroad.intake.source import Source, answering, size_and_mtime
 
-__all__ = ["Entry", "Listing"]
+__all__ = ["Entry", "Listing", "entries_of"]
 
 PAGE_FILES = 1000
 # OpenSSH returns this many in one response.
@@ -45,7 +45,8 @@ class Entry:
     """One wanted file, or a done-file and the path of the file that it declares complete."""
 
     path: bytes
-    attributes: Attributes
+    size: int
+    mtime: int
     done_for: bytes | None = None
 
 
@@ -62,7 +63,7 @@ class Listing:
 
     async def pages(self) -> AsyncIterator[list[Entry]]:
         """Yield the wanted files in pages. Raises SourceForbidden, MoveFolderInvalid."""
-        rules = Rules.of(self.server)
+        rules = Rules(self.server)
         root = self.server["directory"].encode("utf-8", "surrogateescape")
         moved = await folder_below(self.source, self.server)
         waiting: list[tuple[bytes, int]] = [(b"", 0)]
@@ -75,7 +76,7 @@ class Listing:
                 if self.server["follows_links"] and not await self._enter(where, entered):
                     continue
                 self.folders += 1
-                async for name, found in self._entries(where, shown_name(below or root)):
+                async for name, found in entries_of(self.source, where, shown_name(below or root)):
                     path = below + b"/" + name if below else name
                     kind, attributes = await self._resolved(root, path, found)
                     if kind == FILEXFER_TYPE_DIRECTORY:
@@ -84,7 +85,7 @@ class Listing:
                     elif kind == FILEXFER_TYPE_REGULAR:
                         done_for = rules.done_for(path)
                         if done_for is not None or rules.is_wanted(path):
-                            page.append(Entry(path, attributes_of(attributes), done_for))
+                            page.append(Entry(path, *size_and_mtime(attributes), done_for))
                             self.files += done_for is None
                     if len(page) >= PAGE_FILES:
                         yield page
@@ -95,26 +96,6 @@ class Listing:
                 self._problem(failure.message)
         if page:
             yield page
-
-    async def _entries(
-        self, where: bytes, shown: str
-    ) -> AsyncIterator[tuple[bytes, asyncssh.SFTPAttrs]]:
-        """Yield the entries of a folder; the timeout is for each response, not for the whole."""
-        entries = self.source.sftp.scandir(where)
-        is_more = True
-        while is_more:
-            piece: list[asyncssh.SFTPName] = []
-            async with answering(shown, self.source):
-                async for found in entries:
-                    piece.append(found)
-                    if len(piece) == PIECE_ENTRIES:
-                        break
-                else:
-                    is_more = False
-            for found in piece:
-                name = _bytes(found.filename)
-                if name not in (b".", b".."):
-                    yield name, found.attrs
 
     async def _enter(self, where: bytes, entered: set[bytes]) -> bool:
         async with answering(shown_name(where), self.source):
@@ -144,6 +125,27 @@ class Listing:
     def _problem(self, text: str) -> None:
         if len(self.problems) < MAX_PROBLEMS:
             self.problems.append(text)
+
+
+async def entries_of(
+    source: Source, folder: bytes, shown: str
+) -> AsyncIterator[tuple[bytes, asyncssh.SFTPAttrs]]:
+    """Yield the entries of a folder; the timeout is for each response, not for the whole."""
+    entries = source.sftp.scandir(folder)
+    is_more = True
+    while is_more:
+        piece: list[asyncssh.SFTPName] = []
+        async with answering(shown, source):
+            async for found in entries:
+                piece.append(found)
+                if len(piece) == PIECE_ENTRIES:
+                    break
+            else:
+                is_more = False
+        for found in piece:
+            name = _bytes(found.filename)
+            if name not in (b".", b".."):
+                yield name, found.attrs
 
 
 def _bytes(name: bytes | str) -> bytes:

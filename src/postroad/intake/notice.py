@@ -8,13 +8,21 @@ uploaded_to_minio ──claim──> notifying ──finish──> completed   +
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from postroad.intake.claim import claim
 from postroad.intake.cleanup import clean_up
 from postroad.intake.engine import Engine
+from postroad.intake.journal import Journal
+from postroad.settings.intake import IntakeSettings
 
-__all__ = ["AMQP_QUEUE", "create_queues", "notify"]
+if TYPE_CHECKING:
+    from postroad.bridge import RabbitOut
+
+__all__ = ["create_queues", "notify", "open_outbox"]
 
 AMQP_QUEUE = "file_events_amqp"
+BRIDGE = "intake_amqp"
 
 
 async def create_queues(engine: Engine) -> None:
@@ -35,3 +43,38 @@ async def notify(engine: Engine, ids: list[int]) -> list[int]:
                 held.holder.release(file_id)
     await clean_up(engine)
     return done
+
+
+async def open_outbox(dsn: str, settings: IntakeSettings) -> RabbitOut | None:
+    """Return the publishing service, not started; None when RabbitMQ is not configured.
+
+    A bridge takes the notices from their queue and waits for the broker's confirm, so they wait
+    while RabbitMQ is down, and before the bridge first runs. A crash between confirm and commit
+    publishes a notice again, under the same `message_id`.
+    """
+    from postroad.bridge import RabbitOut, RabbitRoute
+
+    if settings.amqp_url is None:
+        return None
+    journal = Journal(dsn)
+    try:
+        await journal.run("create_queues", True)
+        consumer = await journal.run("outbox_consumer", BRIDGE)
+    finally:
+        await journal.close()
+    outbox = RabbitOut(
+        BRIDGE,
+        source=dsn,
+        url=settings.amqp_url.get_secret_value(),
+        queue=AMQP_QUEUE,
+        consumer=None if consumer == f"to_{BRIDGE}" else consumer,
+        route=RabbitRoute(
+            queue=settings.amqp_queue,
+            kind="quorum",
+            exchange=settings.amqp_exchange,
+            exchange_kind="topic",
+            routing_key=settings.amqp_routing_key,
+        ),
+    )
+    await outbox.install()
+    return outbox

@@ -81,8 +81,7 @@ def change_server(
         )
     if credentials is not None:
         given["credentials"] = credentials.seal(vault)
-    _call(connection, "select intake.change_server(%s, %s)", found["id"], _json(given))
-    return status.server(connection, found["id"])
+    return _change(connection, found["id"], given)
 
 
 def delete_server(connection: Connection[Any], name_or_id: str | int) -> None:
@@ -93,12 +92,12 @@ def delete_server(connection: Connection[Any], name_or_id: str | int) -> None:
 
 def pause_server(connection: Connection[Any], name_or_id: str | int) -> dict[str, Any]:
     """Stop scans, new transfers and clean-ups of a server; running ones end."""
-    return _set_active(connection, name_or_id, is_active=False)
+    return _change(connection, status.server(connection, name_or_id)["id"], {"is_active": False})
 
 
 def resume_server(connection: Connection[Any], name_or_id: str | int) -> dict[str, Any]:
     """Resume a paused server; it is scanned immediately."""
-    return _set_active(connection, name_or_id, is_active=True)
+    return _change(connection, status.server(connection, name_or_id)["id"], {"is_active": True})
 
 
 def trust_host_key(
@@ -141,13 +140,9 @@ def _files(connection: Connection[Any], statement: str, ids: Sequence[int]) -> l
     return done
 
 
-def _set_active(
-    connection: Connection[Any], name_or_id: str | int, *, is_active: bool
-) -> dict[str, Any]:
-    found = status.server(connection, name_or_id)
-    values = _json({"is_active": is_active})
-    _call(connection, "select intake.change_server(%s, %s)", found["id"], values)
-    return status.server(connection, found["id"])
+def _change(connection: Connection[Any], server_id: int, values: dict[str, Any]) -> dict[str, Any]:
+    _call(connection, "select intake.change_server(%s, %s)", server_id, _json(values))
+    return status.server(connection, server_id)
 
 
 def _checked(values: Mapping[str, Any], server: Mapping[str, Any]) -> dict[str, Any]:

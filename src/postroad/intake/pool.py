@@ -22,18 +22,12 @@ MAX_IDLE_SECONDS = 120.0
 
 
 @dataclass(slots=True)
-class _Idle:
-    source: Source
-    fingerprint: str
-    since: float
-
-
-@dataclass(slots=True)
 class SourcePool:
     """Lends connections by server; the journal limits how many are in use."""
 
     clock: Clock = SYSTEM_CLOCK
-    _idle: dict[int, list[_Idle]] = field(default_factory=dict)
+    # By server: connection, fingerprint of its server's row, since when it is idle.
+    _idle: dict[int, list[tuple[Source, str, float]]] = field(default_factory=dict)
 
     @contextlib.asynccontextmanager
     async def lend(
@@ -58,26 +52,22 @@ class SourcePool:
     async def close(self) -> None:
         """Close the idle connections."""
         for idle in list(self._idle.values()):
-            for one in idle:
-                await one.source.close()
+            for source, _, _ in idle:
+                await source.close()
         self._idle.clear()
 
     async def _take(self, server_id: int, fingerprint: str) -> Source | None:
         idle = self._idle.get(server_id, [])
         while idle:
-            one = idle.pop()
-            rest = self.clock.monotonic() - one.since
-            fits = one.fingerprint == fingerprint and rest < MAX_IDLE_SECONDS
-            if fits and rest < UNCHECKED_IDLE_SECONDS:
-                fits = not one.source.connection.is_closed()
-            elif fits:
-                fits = await one.source.is_healthy()
-            if fits:
-                return one.source
-            await one.source.close()
+            source, of, since = idle.pop()
+            rest = self.clock.monotonic() - since
+            if of == fingerprint and rest < MAX_IDLE_SECONDS:
+                is_recent = rest < UNCHECKED_IDLE_SECONDS and not source.connection.is_closed()
+                if is_recent or await source.is_healthy():
+                    return source
+            await source.close()
         return None
 
     def _keep(self, server_id: int, fingerprint: str, source: Source) -> None:
-        self._idle.setdefault(server_id, []).append(
-            _Idle(source, fingerprint, self.clock.monotonic())
-        )
+        idle = self._idle.setdefault(server_id, [])
+        idle.append((source, fingerprint, self.clock.monotonic()))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import stat
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any
 
 from asyncssh import FILEXFER_TYPE_DIRECTORY, FILEXFER_TYPE_REGULAR, FILEXFER_TYPE_SYMLINK
 
 from postroad.intake.engine import Engine
 from postroad.intake.errors import IntakeError, SourceError
 from postroad.intake.keys import shown_name
-from postroad.intake.source import Source, answering, attributes_of, encoded
+from postroad.intake.listing import entries_of
+from postroad.intake.source import Source, encoded, size_and_mtime
 
 __all__ = ["browse", "try_server"]
 
@@ -51,23 +52,20 @@ async def browse(engine: Engine, server_id: int, path: str | None = None) -> lis
 
 async def _entries(source: Source, folder: bytes, limit: int) -> list[dict[str, Any]]:
     found = []
-    async with answering(shown_name(folder), source):
-        async for entry in source.sftp.scandir(folder):
-            if entry.filename in (b".", b".."):
-                continue
-            facts = attributes_of(entry.attrs)
-            mode = entry.attrs.permissions
-            found.append(
-                {
-                    "name": shown_name(cast("bytes", entry.filename)),
-                    "kind": _KINDS.get(entry.attrs.type, "other"),
-                    "size": facts.size,
-                    "modified_at": _moment(facts.mtime),
-                    "mode": stat.filemode(mode) if mode is not None else None,
-                }
-            )
-            if len(found) >= limit:
-                break
+    async for name, attributes in entries_of(source, folder, shown_name(folder)):
+        size, mtime = size_and_mtime(attributes)
+        mode = attributes.permissions
+        found.append(
+            {
+                "name": shown_name(name),
+                "kind": _KINDS.get(attributes.type, "other"),
+                "size": size,
+                "modified_at": _moment(mtime),
+                "mode": stat.filemode(mode) if mode is not None else None,
+            }
+        )
+        if len(found) >= limit:
+            break
     return sorted(found, key=lambda one: str(one["name"]))
 
 

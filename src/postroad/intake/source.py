@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -34,15 +33,14 @@ from postroad.intake.journal import Row
 from postroad.intake.ssh_writes import batch_writes
 
 __all__ = [
-    "Attributes",
     "Source",
     "answering",
-    "attributes_of",
     "check_version",
     "connect",
     "encoded",
     "remote_path",
     "same_version",
+    "size_and_mtime",
 ]
 
 CIPHERS = (
@@ -56,17 +54,9 @@ ANSWER_TIMEOUT_DEFAULT = timedelta(seconds=60)
 KEEPALIVE_SECONDS = 15
 
 
-@dataclass(frozen=True, slots=True)
-class Attributes:
-    """Size and mtime of a file as its server reports them: with its path, a version."""
-
-    size: int
-    mtime: int
-
-
-def attributes_of(found: asyncssh.SFTPAttrs) -> Attributes:
-    """Return the attributes; an mtime that is not reported is zero."""
-    return Attributes(found.size or 0, int(found.mtime or 0))
+def size_and_mtime(found: asyncssh.SFTPAttrs) -> tuple[int, int]:
+    """Return what makes a version, with the path; an mtime that is not reported is zero."""
+    return found.size or 0, int(found.mtime or 0)
 
 
 class Source:
@@ -93,6 +83,17 @@ class Source:
             if not self.is_broken:
                 async with answering(shown, self):
                     await file.close()
+
+    async def read_range(self, file: Any, shown: str, offset: int, size: int) -> bytearray:
+        """Read a range of an open file by many requests in flight; shorter at its end."""
+        buffer = bytearray(size)
+        count = 0
+        async with answering(shown, self):
+            async for place, data in await file.read_parallel(size, offset):
+                start = place - offset
+                buffer[start : start + len(data)] = data
+                count += len(data)
+        return buffer if count == size else buffer[:count]
 
     async def is_healthy(self, timeout_seconds: float = 5.0) -> bool:
         """Send a small request to the server."""
@@ -293,14 +294,14 @@ def remote_path(server: Row, row: Row) -> bytes:
 async def check_version(source: Source, path: bytes, row: Row) -> None:
     """Check that the file at the source is the version of the row. Raises FileChanged."""
     async with answering(row["filename"], source):
-        found = attributes_of(await source.sftp.stat(path))
-    same_version(found, row)
+        same_version(await source.sftp.stat(path), row)
 
 
-def same_version(found: Attributes, row: Row) -> None:
+def same_version(found: asyncssh.SFTPAttrs, row: Row) -> None:
     """Compare attributes with the version of the row. Raises FileChanged."""
-    if (found.size, found.mtime) != (row["filesize"], row["mtime"]):
+    size, mtime = size_and_mtime(found)
+    if (size, mtime) != (row["filesize"], row["mtime"]):
         raise FileChanged(
-            f"{row['filename']} has changed at the source: {found.size} bytes of mtime "
-            f"{found.mtime}, discovered with {row['filesize']} of {row['mtime']}"
+            f"{row['filename']} has changed at the source: {size} bytes of mtime {mtime}, "
+            f"discovered with {row['filesize']} of {row['mtime']}"
         )

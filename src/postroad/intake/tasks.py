@@ -14,8 +14,8 @@ nothing the second time, and a lost one is replaced by `reconcile_stuck_files`.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
+import functools
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from celery import Task, shared_task
@@ -39,8 +39,6 @@ __all__ = [
     "upload_to_minio",
 ]
 
-logger = logging.getLogger(__name__)
-
 # Late, so that the task of a killed worker is redelivered.
 _OPTIONS: dict[str, Any] = {
     "bind": True,
@@ -50,105 +48,86 @@ _OPTIONS: dict[str, Any] = {
 }
 
 
-def _task(function: Callable[..., Any]) -> Any:
-    """Make a function a task; Celery's own decorator has no types."""
-    return shared_task(**_OPTIONS)(function)
+def _task(step: Callable[..., Awaitable[tuple[Any, Work]]]) -> Any:
+    """Make a task of a step that returns its result and the work that waits for further tasks."""
 
+    @functools.wraps(step)
+    def run(self: Task, *ids: int) -> Any:
+        context = getattr(self.app, "intake", None)
+        if not isinstance(context, IntakeContext):
+            raise TypeError("this Celery application has no intake: make it with create_app()")
+        result, work = context.run(lambda engine: step(engine, *ids))
+        for task, batches in (
+            (discover_files_on_server, work.scans),
+            (download_file, work.transfers),
+            (upload_to_minio, work.uploads),
+            (notify_and_cleanup, work.notices),
+        ):
+            for batch in batches:
+                task.apply_async(args=batch)
+        return result
 
-def _context(task: Task) -> IntakeContext:
-    context = getattr(task.app, "intake", None)
-    if not isinstance(context, IntakeContext):
-        raise TypeError("this Celery application has no intake: make it with create_app()")
-    return context
-
-
-def _submit(work: Work) -> None:
-    for ids in work.transfers:
-        download_file.apply_async(args=ids)
-    for ids in work.uploads:
-        upload_to_minio.apply_async(args=ids)
-    for ids in work.notices:
-        notify_and_cleanup.apply_async(args=ids)
+    return shared_task(**_OPTIONS)(run)
 
 
 @_task
-def discover_all_servers(self: Task) -> int:
+async def discover_all_servers(engine: Engine) -> tuple[int, Work]:
     """Start a scan of every server that is due; returns how many."""
-
-    async def due(engine: Engine) -> list[int]:
-        return [row["due_servers"] for row in await engine.journal.select("due_servers")]
-
-    servers = _context(self).run(due)
-    for server_id in servers:
-        discover_files_on_server.apply_async(args=[server_id])
-    return len(servers)
+    due = [[row["due_servers"]] for row in await engine.journal.select("due_servers")]
+    return len(due), Work(scans=due)
 
 
 @_task
-def discover_files_on_server(self: Task, server_id: int) -> dict[str, Any] | None:
+async def discover_files_on_server(
+    engine: Engine, server_id: int
+) -> tuple[dict[str, Any] | None, Work]:
     """Scan one server and start the transfers of new files; returns the report.
 
     A server that cannot be used is recorded and scanned again with backoff.
     """
-
-    async def scan(engine: Engine) -> tuple[dict[str, Any] | None, Work]:
-        try:
-            report = await discover(engine, server_id)
-        except SourceError as failure:
-            return {"problems": [failure.message]}, Work()
-        return report, await dispatch(engine, server_id)
-
-    report, work = _context(self).run(scan)
-    _submit(work)
-    return report
+    try:
+        report = await discover(engine, server_id)
+    except SourceError as failure:
+        return {"problems": [failure.message]}, Work()
+    return report, await dispatch(engine, server_id)
 
 
 @_task
-def download_file(self: Task, *file_ids: int) -> list[int]:
+async def download_file(engine: Engine, *file_ids: int) -> tuple[list[int], Work]:
     """Fetch files of one server, into the store or into temporary files."""
-
-    async def fetch(engine: Engine) -> tuple[list[int], Work]:
-        done = await transfer(engine, list(file_ids))
-        rows = await engine.journal.rows(
-            "select f.id, f.server_id, f.status from intake.imported_files f where f.id = any (%s)",
-            list(file_ids),
-        )
-        work = Work()
-        for server_id in {row["server_id"] for row in rows}:
-            work.transfers += (await dispatch(engine, server_id)).transfers
-        stored = [row["id"] for row in rows if row["status"] == "uploaded_to_minio"]
-        work.notices += [stored] if stored else []
-        work.uploads += [[row["id"]] for row in rows if row["status"] == "downloaded"]
-        return done, work
-
-    done, work = _context(self).run(fetch)
-    _submit(work)
-    return done
+    done = await transfer(engine, list(file_ids))
+    rows = await engine.journal.rows(
+        "select f.id, f.server_id, f.status from intake.imported_files f where f.id = any (%s)",
+        list(file_ids),
+    )
+    work = await dispatch(engine, *{row["server_id"] for row in rows})
+    stored = [row["id"] for row in rows if row["status"] == "uploaded_to_minio"]
+    work.notices += [stored] if stored else []
+    work.uploads += [[row["id"]] for row in rows if row["status"] == "downloaded"]
+    return done, work
 
 
 @_task
-def upload_to_minio(self: Task, *file_ids: int) -> list[int]:
+async def upload_to_minio(engine: Engine, *file_ids: int) -> tuple[list[int], Work]:
     """Send temporary files to the store."""
-    done = _context(self).run(lambda engine: upload(engine, list(file_ids)))
-    _submit(Work(notices=[done] if done else []))
-    return done
+    done = await upload(engine, list(file_ids))
+    return done, Work(notices=[done] if done else [])
 
 
 @_task
-def notify_and_cleanup(self: Task, *file_ids: int) -> list[int]:
+async def notify_and_cleanup(engine: Engine, *file_ids: int) -> tuple[list[int], Work]:
     """Complete files, post one notice for each, then clean up at the source."""
-    return _context(self).run(lambda engine: notify(engine, list(file_ids)))
+    return await notify(engine, list(file_ids)), Work()
 
 
 @_task
-def reconcile_stuck_files(self: Task) -> int:
+async def reconcile_stuck_files(engine: Engine) -> tuple[int, Work]:
     """Resume files that no worker holds; returns how many tasks that made."""
-    work = _context(self).run(reconcile)
-    _submit(work)
-    return len(work.transfers) + len(work.uploads) + len(work.notices)
+    work = await reconcile(engine)
+    return len(work.transfers) + len(work.uploads) + len(work.notices), work
 
 
 @_task
-def abort_orphaned_uploads(self: Task) -> int:
+async def abort_orphaned_uploads(engine: Engine) -> tuple[int, Work]:
     """Abort old uploads at the store that belong to no file; returns how many."""
-    return _context(self).run(abort_orphans)
+    return await abort_orphans(engine), Work()

@@ -11,22 +11,17 @@ import hashlib
 
 from postroad.intake.claim import Claim, claim
 from postroad.intake.engine import Engine
-from postroad.intake.errors import FileChanged, FileVanished, ObjectDiffers
+from postroad.intake.errors import FileChanged, FileVanished, ObjectDiffers, StoreError
 from postroad.intake.journal import Row
 from postroad.intake.keys import object_key
-from postroad.intake.upload import LocalReader, Upload
+from postroad.intake.upload import Upload
 
-__all__ = ["remove_temporary", "temporary_name", "upload"]
+__all__ = ["temporary_name", "upload"]
 
 
 def temporary_name(row: Row) -> str:
     """Return the name of a file in the temporary folder."""
     return f"{row['id']}.dat"
-
-
-async def remove_temporary(engine: Engine, row: Row) -> None:
-    """Remove the temporary file of a file, if there is one."""
-    await engine.temporary.remove(temporary_name(row))
 
 
 async def upload(engine: Engine, ids: list[int]) -> list[int]:
@@ -52,23 +47,29 @@ async def upload(engine: Engine, ids: list[int]) -> list[int]:
 async def _send(held: Claim, row: Row) -> None:
     engine = held.engine
     server = await engine.server(row["server_id"])
-    key = object_key(server["name"], bytes(row["path"]), row["version"])
-    reader = LocalReader(engine.temporary.folder / temporary_name(row))
+    key, name = object_key(server["name"], bytes(row["path"]), row["version"]), temporary_name(row)
+
+    async def read(offset: int, size: int) -> bytes:
+        try:
+            return await engine.temporary.read_range(name, offset, size)
+        except StoreError as failure:
+            raise FileVanished(failure.message) from None
+
     try:
         if row["filesize"] <= engine.settings.small_bytes and not row["upload_id"]:
-            data = await reader.read(0, row["filesize"])
+            data = await read(0, row["filesize"])
             digest = _same(hashlib.sha256(data).hexdigest(), row)
             await engine.store.put(key, data, digest)
         else:
             sending = Upload(held, engine.store, row, key)
             await sending.open()
-            sha256 = None if sending.is_complete else await sending.send(reader)
+            sha256 = None if sending.is_complete else await sending.send(read)
             if sha256 is not None:
                 _same(sha256, row)
             digest, key = _same(await sending.complete(sha256), row), sending.key
     except (FileChanged, FileVanished) as failure:
         # Of the temporary file, not of the one at the source: it is fetched again.
-        await remove_temporary(engine, row)
+        await engine.temporary.remove(name)
         raise ObjectDiffers(failure.message) from None
     await engine.journal.run(
         "uploaded", [row["id"]], held.token, engine.store.name, [key], [digest]

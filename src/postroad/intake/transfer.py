@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from functools import partial
 from typing import Any, cast
 
 from postroad.intake.claim import Claim, claim
@@ -36,13 +37,12 @@ from postroad.intake.keys import object_key
 from postroad.intake.source import (
     Source,
     answering,
-    attributes_of,
     check_version,
     remote_path,
     same_version,
 )
 from postroad.intake.temporary import temporary_name
-from postroad.intake.upload import RemoteReader, Upload, task_group
+from postroad.intake.upload import Upload, task_group
 
 __all__ = ["transfer"]
 
@@ -131,7 +131,7 @@ async def _copy(upload: Upload, server: Row, source: Source) -> str:
     try:
         if not upload.is_complete:
             async with source.opened(path, row["filename"]) as file:
-                sha256 = await upload.send(RemoteReader(source, file, row["filename"]))
+                sha256 = await upload.send(partial(source.read_range, file, row["filename"]))
             await check_version(source, path, row)
     except (FileChanged, FileVanished):
         await upload.forget()
@@ -164,7 +164,7 @@ async def _store_small(
                 held.check(row["id"])
                 async with answering(row["filename"], source):
                     data, found = await _read(source, remote_path(server, row), row["filesize"])
-                same_version(attributes_of(found), row)
+                same_version(found, row)
                 if len(data) != row["filesize"]:
                     raise FileChanged(f"{row['filename']} is shorter than its reported size")
                 held.check(row["id"])

@@ -1,4 +1,4 @@
-"""The resumable upload of one file, in parts, and the readers from which it takes its bytes.
+"""The resumable upload of one file, in parts.
 
 ```
 begin ──> part ──> part ──> … ──> complete ──> check size ──> (resumed: read back, hash)
@@ -16,73 +16,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Protocol
 
 from postroad.intake.claim import Claim
-from postroad.intake.errors import FileChanged, FileVanished, ObjectDiffers, UploadLost
+from postroad.intake.errors import FileChanged, ObjectDiffers, UploadLost
 from postroad.intake.journal import Row
-from postroad.intake.source import Source, answering
-from postroad.intake.stores.store import Part, Store, part_size_for
+from postroad.intake.stores import Store
+from postroad.intake.stores.part import Part, part_size_for
 
-__all__ = ["LocalReader", "RemoteReader", "Upload", "task_group"]
+__all__ = ["Upload", "task_group"]
 
 MAX_READS = 2
 
-
-class Reader(Protocol):
-    """Reads ranges of a file, several at a time."""
-
-    async def read(self, offset: int, size: int) -> bytearray:
-        """Return exactly that range. Raises FileChanged when the file is shorter."""
-        ...
-
-
-@dataclass(slots=True)
-class RemoteReader:
-    """Reads ranges of an open remote file by many requests in flight."""
-
-    source: Source
-    file: Any
-    shown: str
-
-    async def read(self, offset: int, size: int) -> bytearray:
-        """Return exactly that range."""
-        buffer = bytearray(size)
-        count = 0
-        async with answering(self.shown, self.source):
-            async for place, data in await self.file.read_parallel(size, offset):
-                start = place - offset
-                buffer[start : start + len(data)] = data
-                count += len(data)
-        if count != size:
-            raise FileChanged(f"{self.shown} is shorter than it was when it was discovered")
-        return buffer
-
-
-@dataclass(slots=True)
-class LocalReader:
-    """Reads ranges of a local file."""
-
-    path: Path
-
-    async def read(self, offset: int, size: int) -> bytearray:
-        """Return exactly that range."""
-        return await asyncio.to_thread(self._read, offset, size)
-
-    def _read(self, offset: int, size: int) -> bytearray:
-        buffer = bytearray(size)
-        try:
-            with self.path.open("rb", buffering=0) as file:
-                count = os.preadv(file.fileno(), [buffer], offset)
-        except FileNotFoundError:
-            raise FileVanished(f"the temporary file {self.path.name} is gone") from None
-        if count != size:
-            raise FileChanged(f"the temporary file {self.path.name} is shorter than its file")
-        return buffer
+# Reads a range of a file, by offset and size.
+Read = Callable[[int, int], Awaitable[bytes | bytearray]]
 
 
 @contextlib.asynccontextmanager
@@ -179,7 +127,7 @@ class Upload:
         self.unrecorded.clear()
         self.is_resumed = False
 
-    async def send(self, reader: Reader) -> str | None:
+    async def send(self, read: Read) -> str | None:
         """Send the missing parts; returns the sha256 of the file if it was read from its start."""
         filesize = self.row["filesize"]
         count = -(-filesize // self.part_size)
@@ -195,8 +143,12 @@ class Upload:
                 offset = (number - 1) * self.part_size
                 size = min(self.part_size, filesize - offset)
                 async with reads:
-                    data = await reader.read(offset, size)
-                digest = await asyncio.to_thread(lambda: hashlib.sha256(data).digest())
+                    data = await read(offset, size)
+                if len(data) != size:
+                    raise FileChanged(
+                        f"{self.row['filename']} is shorter than when it was discovered"
+                    )
+                digest = await asyncio.to_thread(_digest, data)
                 await previous.wait()
                 if running is not None:
                     await asyncio.to_thread(running.update, data)
@@ -214,7 +166,7 @@ class Upload:
                 before = after
         return running.hexdigest() if running is not None else None
 
-    async def _put(self, number: int, offset: int, data: bytearray, digest: bytes) -> None:
+    async def _put(self, number: int, offset: int, data: bytes | bytearray, digest: bytes) -> None:
         self.claim.check(self._id)
         etag = self.unrecorded.get(number)
         if etag is None or etag.strip('"') != await asyncio.to_thread(
@@ -245,25 +197,15 @@ class Upload:
 
     async def _read_back(self) -> str:
         whole = hashlib.sha256()
-        part = hashlib.sha256()
-        number, left = 1, self.part_size
-        async for piece in self.store.read(self.key):
+        number = 0
+        async for part in self.store.read(self.key, self.part_size):
+            number += 1
             self.claim.check(self._id)
-            view = memoryview(piece)
-            await asyncio.to_thread(whole.update, view)
-            while view:
-                part.update(view[:left])
-                taken = min(left, len(view))
-                view, left = view[taken:], left - taken
-                if left == 0:
-                    self._same(number, part.digest())
-                    part, number, left = hashlib.sha256(), number + 1, self.part_size
-        if left != self.part_size:
-            self._same(number, part.digest())
+            if self.digests.get(number) != await asyncio.to_thread(_digest, part):
+                raise ObjectDiffers(f"part {number} of {self.key} differs from what was sent")
+            await asyncio.to_thread(whole.update, part)
         return whole.hexdigest()
 
-    def _same(self, number: int, digest: bytes) -> None:
-        if self.digests.get(number) != digest:
-            raise ObjectDiffers(
-                f"part {number} of the object {self.key} differs from what was sent"
-            )
+
+def _digest(data: bytes | bytearray) -> bytes:
+    return hashlib.sha256(data).digest()

@@ -24,8 +24,9 @@ BATCH_UPLOADS = 100
 
 @dataclass(slots=True)
 class Work:
-    """Batches of file ids that wait for a task, by step."""
+    """Batches of ids that wait for a task: of servers to scan, of files by step."""
 
+    scans: list[list[int]] = field(default_factory=list)
     transfers: list[list[int]] = field(default_factory=list)
     uploads: list[list[int]] = field(default_factory=list)
     notices: list[list[int]] = field(default_factory=list)

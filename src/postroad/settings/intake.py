@@ -53,7 +53,7 @@ class IntakeSettings(Section):
     batch_files: int = Field(default=200, ge=1, le=10_000)
     """The most small files in one task. Default 200."""
     temporary_folder: Path | None = None
-    """Where servers with the way `temporary_file` keep files. Default: in the data folder."""
+    """Folder for the transfer mode `temporary_file`. Default: in the data folder."""
     orphan_age: Duration = timedelta(days=1)
     """Age after which an upload in the store that belongs to no file is aborted. Default 1d."""
     amqp_url: Secret | None = None

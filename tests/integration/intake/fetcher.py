@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from postroad.intake import upload as readers
 from postroad.intake.engine import Engine, open_engine
+from postroad.intake.source import Source
 from postroad.intake.transfer import transfer
 from postroad.intake.work import dispatch
 from postroad.settings.intake import IntakeSettings
@@ -18,16 +18,16 @@ from postroad.vault import Vault
 
 def _tell_bytes() -> None:
     fetched = 0
-    read = readers.RemoteReader.read
+    read = Source.read_range
 
-    async def telling(reader: Any, offset: int, size: int) -> bytearray:
+    async def telling(source: Any, file: Any, shown: str, offset: int, size: int) -> bytearray:
         nonlocal fetched
         # Before the bytes are asked for, so that none are forgotten when this process is killed.
         fetched += size
         print(fetched, flush=True)  # noqa: T201
-        return await read(reader, offset, size)
+        return await read(source, file, shown, offset, size)
 
-    readers.RemoteReader.read = telling  # type: ignore[method-assign]
+    Source.read_range = telling  # type: ignore[method-assign]
 
 
 async def _fetch(engine: Engine, server: int) -> None:

@@ -14,7 +14,7 @@ from pydantic import SecretStr
 
 from postroad.bridge import RabbitOut, RabbitRoute
 from postroad.intake.engine import Engine
-from postroad.intake.outbox import BRIDGE, open_outbox
+from postroad.intake.notice import BRIDGE, open_outbox
 from postroad.settings.intake import IntakeSettings
 from tests.fixtures.rabbitmq import RabbitServer
 

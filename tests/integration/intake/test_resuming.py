@@ -84,16 +84,16 @@ async def test_a_transfer_goes_on_from_its_last_stored_part(
     assert 0 < stored <= 15 * MIB
     monkeypatch.undo()
     fetched = 0
-    from postroad.intake import upload as readers
+    from postroad.intake.source import Source
 
-    read = readers.RemoteReader.read
+    read = Source.read_range
 
-    async def counted(reader: Any, offset: int, size: int) -> bytearray:
+    async def counted(source: Any, file: Any, shown: str, offset: int, size: int) -> bytearray:
         nonlocal fetched
         fetched += size
-        return await read(reader, offset, size)
+        return await read(source, file, shown, offset, size)
 
-    monkeypatch.setattr(readers.RemoteReader, "read", counted)
+    monkeypatch.setattr(Source, "read_range", counted)
     await engine.store_works()
     await work_off(engine, partner)
     row = partner.file("large.bin")

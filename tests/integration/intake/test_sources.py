@@ -279,7 +279,7 @@ async def test_a_folder_that_is_not_there_is_said_to_be_missing(
     with pytest.raises(SourceForbidden):
         await discover(engine, partner.server_id)
     assert partner.server["status"] == "forbidden"
-    assert "is not there" in partner.server["problem"]
+    assert "does not exist" in partner.server["problem"]
 
 
 async def test_a_forbidden_file_fails_after_the_last_try_with_its_reason_and_can_be_retried(

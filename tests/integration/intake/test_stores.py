@@ -12,7 +12,7 @@ from postroad.intake import StoreFull, StoreRefused, StoreUnavailable, operation
 from postroad.intake.discovery import discover
 from postroad.intake.engine import Engine
 from postroad.intake.stores import Store, open_store
-from postroad.intake.stores.store import S3Options, part_size_for
+from postroad.intake.stores.part import part_size_for
 from postroad.settings.intake import IntakeSettings
 from tests.fixtures.processes import free_port
 from tests.fixtures.s3 import ACCESS_KEY, SECRET_KEY, S3Server
@@ -21,17 +21,18 @@ from tests.integration.intake.partner import Partner, run_once, sha256, work_off
 MIB = 1024 * 1024
 
 
-def _options(server: S3Server, secret: str = SECRET_KEY) -> S3Options:
-    return S3Options(server.endpoint, ACCESS_KEY, secret)
+def _settings(endpoint: str, secret: str = SECRET_KEY) -> IntakeSettings:
+    keys = {"s3_access_key": ACCESS_KEY, "s3_secret_key": secret}
+    return IntakeSettings.model_validate({"s3_endpoint": endpoint, **keys})
 
 
 @pytest.fixture(params=["folder", "rclone", "moto"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
     if request.param == "folder":
-        opened = open_store(f"file://{tmp_path}/store", S3Options())
+        opened = open_store(f"file://{tmp_path}/store", IntakeSettings())
     else:
         server = request.getfixturevalue("s3" if request.param == "rclone" else "moto")
-        opened = open_store(f"s3://{server.new_bucket()}/some/prefix", _options(server))
+        opened = open_store(f"s3://{server.new_bucket()}/some/prefix", _settings(server.endpoint))
     yield opened
     await opened.close()
 
@@ -69,10 +70,10 @@ async def test_an_object_of_parts_appears_when_it_is_completed(store: Store) -> 
 
 
 async def test_a_wrong_secret_and_a_missing_bucket_are_refused(s3: S3Server) -> None:
-    wrong = open_store(f"s3://{s3.new_bucket()}", _options(s3, "wrong-secret"))
+    wrong = open_store(f"s3://{s3.new_bucket()}", _settings(s3.endpoint, "wrong-secret"))
     with pytest.raises(StoreRefused):
         await wrong.put("a", b"1", sha256(b"1"))
-    missing = open_store("s3://no-such-bucket", _options(s3))
+    missing = open_store("s3://no-such-bucket", _settings(s3.endpoint))
     with pytest.raises(StoreRefused):
         await missing.begin("a")
     await wrong.close()
@@ -112,9 +113,7 @@ async def test_a_file_in_the_place_of_a_folder_fails_alone(
 
 
 async def test_a_store_that_does_not_answer_is_unavailable() -> None:
-    away = open_store(
-        "s3://bucket", S3Options(f"http://127.0.0.1:{free_port()}", ACCESS_KEY, SECRET_KEY)
-    )
+    away = open_store("s3://bucket", _settings(f"http://127.0.0.1:{free_port()}"))
     with pytest.raises(StoreUnavailable):
         await away.put("a", b"1", sha256(b"1"))
     await away.close()
@@ -137,7 +136,7 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
 async def test_a_full_disk_at_the_store_is_told_and_waited_for(
     engine: Engine, partner: Partner, tiny_disk: Path
 ) -> None:
-    engine.store = open_store(f"file://{tiny_disk}/store", S3Options())
+    engine.store = open_store(f"file://{tiny_disk}/store", IntakeSettings())
     filler = tiny_disk / "filler"
     filler.write_bytes(b"x" * 6 * MIB)
     partner.write("small.csv", b"x" * 900_000)
@@ -175,7 +174,7 @@ async def test_a_full_disk_behind_an_s3_server_is_told_as_full(
     server = OnTinyDisk("tiny", tmp_path / "server")
     server.start()
     try:
-        store = open_store(f"s3://{server.new_bucket()}", _options(server))
+        store = open_store(f"s3://{server.new_bucket()}", _settings(server.endpoint))
         data = os.urandom(12 * MIB)
         with pytest.raises((StoreFull, StoreUnavailable)) as failed:
             await store.put("large", data, sha256(data))
@@ -202,17 +201,16 @@ def test_secrets_of_the_settings_are_not_shown() -> None:
 async def test_a_key_that_an_s3_store_refuses_says_why_and_what_to_do(
     engine: Engine, partner: Partner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = open_store("s3://bucket", S3Options("http://127.0.0.1:9", ACCESS_KEY, SECRET_KEY))
+    store = open_store("s3://bucket", _settings("http://127.0.0.1:9"))
     answer = {"Error": {"Code": "XMinioParentIsObject", "Message": "in the way"}}
 
     async def put(key: str, data: bytes, digest: str) -> None:
-        with store._errors():  # type: ignore[attr-defined]
-            raise ClientError(answer, "PutObject")  # type: ignore[arg-type]
+        raise store._named(ClientError(answer, "PutObject"))  # type: ignore[union-attr,arg-type]
 
     monkeypatch.setattr(engine.store, "put", put)
     partner.write("a.csv", b"1")
     await run_once(engine, partner)
     row = partner.file("a.csv")
     assert row["status"] == "failed"
-    assert "in the way; remove what is in its way" in row["error_message"]
+    assert "in the way; remove what is in its place" in row["error_message"]
     await store.close()

@@ -15,7 +15,7 @@ def _rules(**given: Any) -> Rules:
         "is_case_sensitive": True,
         "done_suffix": None,
     }
-    return Rules.of({**server, **given})
+    return Rules({**server, **given})
 
 
 @pytest.mark.parametrize(

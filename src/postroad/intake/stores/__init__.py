@@ -3,10 +3,47 @@
 A store takes a small file by one request and a large one in parts. A part is durable when
 `put_part` returns, so a transfer can be resumed after the last one. An object appears under its key
 completely or not at all.
+
+```
+put                                             a small object
+begin ──> put_part, … ──> complete              a large one
+parts, open_uploads, abort                      recovery
+size, read                                      check it and read it back
+```
+
+Every call can raise StoreUnavailable, StoreFull or StoreRefused; one of an upload, UploadLost.
 """
 
 from __future__ import annotations
 
-from postroad.intake.stores.store import Part, Store, open_store
+from pathlib import Path
+from typing import TYPE_CHECKING, Union
+from urllib.parse import urlsplit
+
+from postroad.errors import ConfigurationError
+from postroad.intake.stores.folder import FolderStore
+from postroad.intake.stores.part import Part
+from postroad.settings.intake import IntakeSettings
+
+if TYPE_CHECKING:
+    from postroad.intake.stores.s3 import S3Store
 
 __all__ = ["Part", "Store", "open_store"]
+
+# S3Store is imported when it is used: boto3 takes long.
+Store = Union[FolderStore, "S3Store"]
+
+
+def open_store(address: str, settings: IntakeSettings) -> Store:
+    """Open the store of an address: `s3://bucket/prefix` or a folder (`file:///path`, `/path`)."""
+    found = urlsplit(address)
+    if found.scheme == "s3" and found.netloc:
+        from postroad.intake.stores.s3 import S3Store
+
+        return S3Store(found.netloc, found.path.strip("/"), settings)
+    if found.scheme in ("", "file") and found.path.startswith("/"):
+        return FolderStore(Path(found.path))
+    raise ConfigurationError(
+        f"a store is a folder or s3://bucket, not {found.scheme or address}",
+        hint="for example POSTROAD_INTAKE__STORE=s3://incoming or /srv/incoming",
+    )

@@ -32,7 +32,7 @@ from postroad.intake.errors import (
     StoreUnavailable,
     UploadLost,
 )
-from postroad.intake.stores.store import OpenUpload, Part
+from postroad.intake.stores.part import OpenUpload, Part
 
 __all__ = ["FolderStore"]
 
@@ -103,7 +103,13 @@ class FolderStore:
 
     @_threaded
     def put_part(
-        self, key: str, upload_id: str, number: int, offset: int, data: bytearray, sha256: bytes
+        self,
+        key: str,
+        upload_id: str,
+        number: int,
+        offset: int,
+        data: bytes | bytearray,
+        sha256: bytes,
     ) -> str:
         """Write a part at its offset and sync it."""
         del key, number
@@ -151,17 +157,18 @@ class FolderStore:
         except (FileNotFoundError, NotADirectoryError):
             return None
 
-    async def read(self, key: str) -> AsyncIterator[bytes]:
-        """Read the file piece by piece."""
+    async def read(self, key: str, piece_bytes: int = READ_BYTES) -> AsyncIterator[bytes]:
+        """Read the file in pieces of a size."""
         offset = 0
-        while piece := await self._read(key, offset):
+        while piece := await self.read_range(key, offset, piece_bytes):
             yield piece
             offset += len(piece)
 
     @_threaded
-    def _read(self, key: str, offset: int) -> bytes:
+    def read_range(self, key: str, offset: int, size: int) -> bytes:
+        """Read a range; shorter at the end of the file."""
         with (self.folder / key).open("rb") as file:
-            return os.pread(file.fileno(), READ_BYTES, offset)
+            return os.pread(file.fileno(), size, offset)
 
     @_threaded
     def open_uploads(self) -> list[OpenUpload]:

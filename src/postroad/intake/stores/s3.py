@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+import functools
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import boto3
 from botocore.config import Config
@@ -25,11 +26,9 @@ from postroad.intake.errors import (
     StoreUnavailable,
     UploadLost,
 )
+from postroad.intake.stores.part import OpenUpload, Part
 from postroad.intake.stores.s3_put import SignedPut
-from postroad.intake.stores.store import OpenUpload, Part, S3Options
-
-if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
+from postroad.settings.intake import IntakeSettings
 
 __all__ = ["S3Store"]
 
@@ -62,41 +61,44 @@ MISSING = 404
 class S3Store:
     """Objects of one bucket, below a prefix."""
 
-    def __init__(self, bucket: str, prefix: str, options: S3Options) -> None:
+    def __init__(self, bucket: str, prefix: str, settings: IntakeSettings) -> None:
         self.bucket = bucket
         self.name = f"s3://{bucket}/{prefix}".rstrip("/")
         self._prefix = f"{prefix}/" if prefix else ""
-        self._threads = ThreadPoolExecutor(options.uploads, thread_name_prefix="store")
-        self._client: S3Client = boto3.session.Session().client(
+        self._threads = ThreadPoolExecutor(settings.uploads, thread_name_prefix="store")
+        endpoint = settings.s3_endpoint
+        given = (settings.s3_access_key, settings.s3_secret_key)
+        access_key, secret_key = (key.get_secret_value() if key else None for key in given)
+        checksums: Any = settings.s3_checksums
+        # Untyped: requests are named by text in `_request`.
+        self._client: Any = boto3.session.Session().client(
             "s3",
-            endpoint_url=options.endpoint,
-            aws_access_key_id=options.access_key,
-            aws_secret_access_key=options.secret_key,
-            region_name=options.region,
+            endpoint_url=endpoint,
+            aws_access_key_id=access_key,
+            aws_secret_access_key=secret_key,
+            region_name=settings.s3_region,
             config=Config(
                 signature_version="s3v4",
-                request_checksum_calculation=options.checksums,  # type: ignore[arg-type]
-                response_checksum_validation=options.checksums,  # type: ignore[arg-type]
-                s3={"addressing_style": "path" if options.endpoint else "auto"},
-                max_pool_connections=options.uploads + 2,
+                request_checksum_calculation=checksums,
+                response_checksum_validation=checksums,
+                s3={"addressing_style": "path" if endpoint else "auto"},
+                max_pool_connections=settings.uploads + 2,
                 connect_timeout=CONNECT_TIMEOUT_SECONDS,
                 read_timeout=READ_TIMEOUT_SECONDS,
                 retries={"mode": "standard", "total_max_attempts": 2},
             ),
         )
         self._fast: SignedPut | None = None
-        if options.endpoint and options.access_key and options.secret_key:
-            endpoint, keys = options.endpoint.rstrip("/"), (options.access_key, options.secret_key)
-            self._fast = SignedPut(endpoint, *keys, options.region, options.uploads)
+        if endpoint and access_key and secret_key:
+            keys = (access_key, secret_key)
+            self._fast = SignedPut(
+                endpoint.rstrip("/"), *keys, settings.s3_region, settings.uploads
+            )
 
     async def put(self, key: str, data: bytes | bytearray, sha256: str) -> None:
         """Store a small object by one request."""
         if await self._put_fast(key, data, sha256) is None:
-            await self._call(
-                lambda: self._client.put_object(
-                    Bucket=self.bucket, Key=self._prefix + key, Body=bytes(data)
-                )
-            )
+            await self._request("put_object", key, Body=bytes(data))
 
     async def _put_fast(
         self, key: str, data: bytes | bytearray, sha256: str, **query: str
@@ -107,120 +109,94 @@ class S3Store:
 
     async def begin(self, key: str) -> str:
         """Begin a multipart upload."""
-        answer = await self._call(
-            lambda: self._client.create_multipart_upload(Bucket=self.bucket, Key=self._prefix + key)
-        )
-        return answer["UploadId"]
+        return str((await self._request("create_multipart_upload", key))["UploadId"])
 
     async def put_part(
-        self, key: str, upload_id: str, number: int, offset: int, data: bytearray, sha256: bytes
+        self,
+        key: str,
+        upload_id: str,
+        number: int,
+        offset: int,
+        data: bytes | bytearray,
+        sha256: bytes,
     ) -> str:
         """Upload one part."""
         del offset
         query = {"partNumber": str(number), "uploadId": upload_id}
         if etag := await self._put_fast(key, data, sha256.hex(), **query):
             return etag
-        answer = await self._call(
-            lambda: self._client.upload_part(
-                Bucket=self.bucket,
-                Key=self._prefix + key,
-                UploadId=upload_id,
-                PartNumber=number,
-                Body=bytes(data),
-            )
+        answer = await self._request(
+            "upload_part", key, UploadId=upload_id, PartNumber=number, Body=bytes(data)
         )
-        return answer["ETag"]
+        return str(answer["ETag"])
 
     async def parts(self, key: str, upload_id: str) -> list[Part]:
-        """Ask the store which parts it has."""
-
-        def ask() -> list[Part]:
-            pages = self._client.get_paginator("list_parts").paginate(
-                Bucket=self.bucket, Key=self._prefix + key, UploadId=upload_id
-            )
-            return [
-                Part(part["PartNumber"], part["Size"], part["ETag"])
-                for page in pages
-                for part in page.get("Parts", [])
-            ]
-
-        return await self._call(ask)
+        """List the parts that the store has."""
+        found = await self._list("list_parts", "Parts", Key=self._prefix + key, UploadId=upload_id)
+        return [Part(part["PartNumber"], part["Size"], part["ETag"]) for part in found]
 
     async def complete(self, key: str, upload_id: str, parts: Sequence[Part]) -> None:
-        """Make the object."""
-        listed: Any = [{"PartNumber": part.number, "ETag": part.etag} for part in parts]
-        await self._call(
-            lambda: self._client.complete_multipart_upload(
-                Bucket=self.bucket,
-                Key=self._prefix + key,
-                UploadId=upload_id,
-                MultipartUpload={"Parts": listed},
-            )
+        """Make the object of its parts."""
+        listed = {"Parts": [{"PartNumber": part.number, "ETag": part.etag} for part in parts]}
+        await self._request(
+            "complete_multipart_upload", key, UploadId=upload_id, MultipartUpload=listed
         )
 
     async def abort(self, key: str, upload_id: str) -> None:
         """Abort the multipart upload."""
         with contextlib.suppress(UploadLost):
-            await self._call(
-                lambda: self._client.abort_multipart_upload(
-                    Bucket=self.bucket, Key=self._prefix + key, UploadId=upload_id
-                )
-            )
+            await self._request("abort_multipart_upload", key, UploadId=upload_id)
 
     async def size(self, key: str) -> int | None:
-        """Ask for the object's head."""
+        """Return the size of an object, None when there is none."""
 
-        def ask() -> int | None:
+        def head() -> int | None:
             try:
-                head = self._client.head_object(Bucket=self.bucket, Key=self._prefix + key)
+                found = self._client.head_object(Bucket=self.bucket, Key=self._prefix + key)
             except ClientError as failure:
                 if failure.response.get("ResponseMetadata", {}).get("HTTPStatusCode") == MISSING:
                     return None
                 raise
-            return head["ContentLength"]
+            return int(found["ContentLength"])
 
-        return await self._call(ask)
+        return await self._call(head)
 
-    async def read(self, key: str) -> AsyncIterator[bytes]:
-        """Get the object piece by piece."""
-        answer = await self._call(
-            lambda: self._client.get_object(Bucket=self.bucket, Key=self._prefix + key)
-        )
-        body = answer["Body"]
+    async def read(self, key: str, piece_bytes: int = READ_BYTES) -> AsyncIterator[bytes]:
+        """Read the object in pieces of a size."""
+        body = (await self._request("get_object", key))["Body"]
         with contextlib.closing(body):
-            while piece := await self._call(lambda: body.read(READ_BYTES)):
+            while piece := await self._call(lambda: bytes(body.read(piece_bytes))):
                 yield piece
 
     async def open_uploads(self) -> list[OpenUpload]:
-        """List multipart uploads below the prefix."""
-
-        def ask() -> list[OpenUpload]:
-            pages = self._client.get_paginator("list_multipart_uploads").paginate(
-                Bucket=self.bucket, Prefix=self._prefix
-            )
-            return [
-                OpenUpload(one["Key"].removeprefix(self._prefix), one["UploadId"], one["Initiated"])
-                for page in pages
-                for one in page.get("Uploads", [])
-            ]
-
-        return await self._call(ask)
+        """List the multipart uploads below the prefix."""
+        found = await self._list("list_multipart_uploads", "Uploads", Prefix=self._prefix)
+        return [
+            OpenUpload(one["Key"].removeprefix(self._prefix), one["UploadId"], one["Initiated"])
+            for one in found
+        ]
 
     async def close(self) -> None:
-        """End the threads."""
+        """Close connections and end threads."""
         if self._fast is not None:
             self._fast.close()
         self._threads.shutdown(wait=True, cancel_futures=True)
         self._client.close()
 
-    async def _call(self, call: Callable[[], T]) -> T:
-        with self._errors():
-            return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+    async def _request(self, method: str, key: str, **more: Any) -> Any:
+        call = functools.partial(getattr(self._client, method), **more)
+        return await self._call(lambda: call(Bucket=self.bucket, Key=self._prefix + key))
 
-    @contextlib.contextmanager
-    def _errors(self) -> Iterator[None]:
+    async def _list(self, method: str, name: str, **more: Any) -> list[Any]:
+        def read() -> list[Any]:
+            pages = self._client.get_paginator(method).paginate(Bucket=self.bucket, **more)
+            return [one for page in pages for one in page.get(name, [])]
+
+        return await self._call(read)
+
+    async def _call(self, call: Callable[[], T]) -> T:
         try:
-            yield
+            return await asyncio.get_running_loop().run_in_executor(self._threads, call)
         except ClientError as failure:
             raise self._named(failure) from None
         except (BotoCoreError, OSError) as failure:
@@ -236,7 +212,7 @@ class S3Store:
         if code in KEY_REFUSED:
             return KeyRefused(
                 f"the store {self.name} cannot keep this key: {text}",
-                hint="remove what is in its way in the store, or rename the file; then retry it",
+                hint="remove what is in its place in the store, or rename the file; then retry it",
             )
         if code == "BadDigest":
             return ObjectDiffers(f"the store {self.name} received other bytes: {text}")
@@ -244,7 +220,7 @@ class S3Store:
             return StoreFull(f"the store {self.name} is full: {text}")
         if code in REFUSED or (code in {"403", "404"} and status < SERVER_FAULT):
             return StoreRefused(
-                f"the store {self.name} refuses: {text}",
+                f"the store {self.name} rejects the request: {text}",
                 hint="check bucket, access key and secret key",
             )
         return StoreUnavailable(f"the store {self.name} fails: {text}")
