@@ -27,8 +27,6 @@ from postroad.broker import register
 from postroad.intake.context import IntakeContext
 from postroad.settings.intake import IntakeSettings
 
-__all__ = ["QUEUE", "TRANSFER_QUEUE", "broker_url", "create_app", "run_workers"]
-
 logger = logging.getLogger(__name__)
 
 QUEUE = "intake"

@@ -26,10 +26,8 @@ from postroad.intake.errors import (
     TemporaryFolderFull,
     UploadLost,
 )
-from postroad.intake.journal import Row
 from postroad.lease import AsyncHolder, Keeper
-
-__all__ = ["Claim", "claim", "holder_of"]
+from postroad.postgres.journal import Row
 
 logger = logging.getLogger(__name__)
 

@@ -21,12 +21,10 @@ from postroad.intake.errors import (
     RemoteFileError,
     SourceError,
 )
-from postroad.intake.journal import Row
 from postroad.intake.keys import shown_name
 from postroad.intake.source import Source, answering, check_version, encoded, remote_path
 from postroad.intake.temporary import temporary_name
-
-__all__ = ["clean_up", "folder_below", "move_folder_invalid"]
+from postroad.postgres.journal import Row
 
 logger = logging.getLogger(__name__)
 

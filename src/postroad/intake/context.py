@@ -20,8 +20,6 @@ from postroad.intake.notice import create_queues
 from postroad.settings.intake import IntakeSettings
 from postroad.vault import Vault
 
-__all__ = ["IntakeContext"]
-
 T = TypeVar("T")
 
 

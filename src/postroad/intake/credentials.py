@@ -15,8 +15,6 @@ import asyncssh
 from postroad.intake.errors import CredentialsInvalid
 from postroad.vault import Vault
 
-__all__ = ["Credentials"]
-
 
 @dataclass(frozen=True, slots=True)
 class Credentials:

@@ -23,12 +23,10 @@ from postroad.clock import SYSTEM_CLOCK
 from postroad.intake.claim import holder_of
 from postroad.intake.engine import Engine
 from postroad.intake.errors import SourceError
-from postroad.intake.journal import Row
 from postroad.intake.keys import shown_name
 from postroad.intake.listing import Entry, Listing
 from postroad.lease import AsyncHolder
-
-__all__ = ["discover"]
+from postroad.postgres.journal import Row
 
 logger = logging.getLogger(__name__)
 

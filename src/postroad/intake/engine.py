@@ -29,15 +29,14 @@ from postroad.intake.errors import (
     StoreError,
     TemporaryFolderFull,
 )
-from postroad.intake.journal import Journal, Row
+from postroad.intake.journal import Journal
 from postroad.intake.pool import SourcePool
 from postroad.intake.source import Source, connect
 from postroad.intake.stores import Store, open_store
 from postroad.intake.stores.folder import FolderStore
+from postroad.postgres.journal import Row
 from postroad.settings.intake import IntakeSettings
 from postroad.vault import SealBroken, Vault
-
-__all__ = ["Engine", "alert_key", "open_engine"]
 
 logger = logging.getLogger(__name__)
 

@@ -14,8 +14,6 @@ from postroad.intake.errors import IntakeError
 from postroad.postgres import journal
 from postroad.postgres.journal import Row
 
-__all__ = ["Journal", "Row"]
-
 PATIENCE = timedelta(seconds=60)
 
 

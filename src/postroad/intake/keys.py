@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import hashlib
 
-__all__ = ["object_key", "shown_name"]
-
 # Names in file systems end at 255 bytes, keys of S3 at 1024; the rest is left for a version.
 MAX_PART_BYTES = 200
 MAX_KEY_BYTES = 900

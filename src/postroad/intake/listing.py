@@ -12,27 +12,13 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 import asyncssh
-from asyncssh import (
-    FILEXFER_TYPE_DIRECTORY,
-    FILEXFER_TYPE_REGULAR,
-    FILEXFER_TYPE_SYMLINK,
-    FILEXFER_TYPE_UNKNOWN,
-)
 
 from postroad.intake.cleanup import folder_below
-from postroad.intake.errors import (
-    FileForbidden,
-    FileUnreadable,
-    FileVanished,
-    RemoteFileError,
-    SourceForbidden,
-)
-from postroad.intake.journal import Row
+from postroad.intake.errors import FileVanished, RemoteFileError, SourceForbidden
 from postroad.intake.keys import shown_name
 from postroad.intake.rules import Rules
 from postroad.intake.source import Source, answering, size_and_mtime
-
-__all__ = ["Entry", "Listing", "entries_of"]
+from postroad.postgres.journal import Row
 
 PAGE_FILES = 1000
 # OpenSSH returns this many in one response.
@@ -79,10 +65,10 @@ class Listing:
                 async for name, found in entries_of(self.source, where, shown_name(below or root)):
                     path = below + b"/" + name if below else name
                     kind, attributes = await self._resolved(root, path, found)
-                    if kind == FILEXFER_TYPE_DIRECTORY:
+                    if kind == asyncssh.FILEXFER_TYPE_DIRECTORY:
                         if depth < self.server["max_depth"] and path != moved:
                             waiting.append((path, depth + 1))
-                    elif kind == FILEXFER_TYPE_REGULAR:
+                    elif kind == asyncssh.FILEXFER_TYPE_REGULAR:
                         done_for = rules.done_for(path)
                         if done_for is not None or rules.is_wanted(path):
                             page.append(Entry(path, *size_and_mtime(attributes), done_for))
@@ -109,15 +95,15 @@ class Listing:
         self, root: bytes, path: bytes, attributes: asyncssh.SFTPAttrs
     ) -> tuple[int, asyncssh.SFTPAttrs]:
         kind = attributes.type
-        if kind == FILEXFER_TYPE_SYMLINK and not self.server["follows_links"]:
+        if kind == asyncssh.FILEXFER_TYPE_SYMLINK and not self.server["follows_links"]:
             self.links_passed_over += 1
             return kind, attributes
-        if kind not in (FILEXFER_TYPE_SYMLINK, FILEXFER_TYPE_UNKNOWN):
+        if kind not in (asyncssh.FILEXFER_TYPE_SYMLINK, asyncssh.FILEXFER_TYPE_UNKNOWN):
             return kind, attributes
         try:
             async with answering(shown_name(path), self.source):
                 found = await self.source.sftp.stat(root + b"/" + path)
-        except (FileVanished, FileForbidden, FileUnreadable) as failure:
+        except RemoteFileError as failure:
             self._problem(f"the link {shown_name(path)} leads nowhere: {failure.message}")
             return kind, attributes
         return found.type, found

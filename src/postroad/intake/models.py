@@ -14,8 +14,6 @@ from sqlalchemy import BigInteger, ForeignKey, Identity, LargeBinary, MetaData, 
 from sqlalchemy.dialects.postgresql import ARRAY, INTERVAL, JSONB, TIMESTAMP
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
-__all__ = ["FileHistory", "FilePart", "ImportedFile", "IntakeBase", "SftpServer"]
-
 
 class IntakeBase(DeclarativeBase):
     """What the entities have in common: schema intake, times with zones."""

@@ -19,8 +19,6 @@ from postroad.settings.intake import IntakeSettings
 if TYPE_CHECKING:
     from postroad.bridge import RabbitOut
 
-__all__ = ["create_queues", "notify", "open_outbox"]
-
 AMQP_QUEUE = "file_events_amqp"
 BRIDGE = "intake_amqp"
 

@@ -27,21 +27,9 @@ from postroad.intake.errors import (
     MoveFolderInvalid,
     ServerExists,
 )
+from postroad.intake.source import exported
 from postroad.postgres.errors import raised_by
 from postroad.vault import Vault
-
-__all__ = [
-    "change_server",
-    "create_server",
-    "delete_server",
-    "pause_server",
-    "reimport",
-    "resume_server",
-    "retry",
-    "rotate_credentials",
-    "skip",
-    "trust_host_key",
-]
 
 # The settings that decide to whom the credentials are sent.
 _LOGIN = ("host", "port", "username", "host_key", "trusts_first_key")
@@ -178,7 +166,7 @@ def _public_key(text: str) -> str:
             raise CredentialsInvalid(
                 "the host key cannot be read", hint="give it as in known_hosts: ssh-ed25519 AAAA…"
             ) from None
-        lines.append(" ".join(key.export_public_key().decode().split()[:2]))
+        lines.append(exported(key))
     return "\n".join(lines)
 
 

@@ -15,8 +15,6 @@ from postroad.clock import SYSTEM_CLOCK, Clock
 from postroad.intake.errors import RemoteFileError
 from postroad.intake.source import Source
 
-__all__ = ["SourcePool"]
-
 UNCHECKED_IDLE_SECONDS = 2.0
 MAX_IDLE_SECONDS = 120.0
 

@@ -6,7 +6,7 @@ import stat
 from datetime import UTC, datetime
 from typing import Any
 
-from asyncssh import FILEXFER_TYPE_DIRECTORY, FILEXFER_TYPE_REGULAR, FILEXFER_TYPE_SYMLINK
+import asyncssh
 
 from postroad.intake.engine import Engine
 from postroad.intake.errors import IntakeError, SourceError
@@ -14,13 +14,11 @@ from postroad.intake.keys import shown_name
 from postroad.intake.listing import entries_of
 from postroad.intake.source import Source, encoded, size_and_mtime
 
-__all__ = ["browse", "try_server"]
-
 MAX_ENTRIES = 1000
 _KINDS = {
-    FILEXFER_TYPE_DIRECTORY: "folder",
-    FILEXFER_TYPE_REGULAR: "file",
-    FILEXFER_TYPE_SYMLINK: "link",
+    asyncssh.FILEXFER_TYPE_DIRECTORY: "folder",
+    asyncssh.FILEXFER_TYPE_REGULAR: "file",
+    asyncssh.FILEXFER_TYPE_SYMLINK: "link",
 }
 
 

@@ -10,8 +10,6 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["Rules"]
-
 # Patterns with and without a slash, as one expression each.
 Patterns = tuple[re.Pattern[str], re.Pattern[str]]
 

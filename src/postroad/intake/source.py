@@ -29,19 +29,8 @@ from postroad.intake.errors import (
     LoginRefused,
     SourceUnreachable,
 )
-from postroad.intake.journal import Row
 from postroad.intake.ssh_writes import batch_writes
-
-__all__ = [
-    "Source",
-    "answering",
-    "check_version",
-    "connect",
-    "encoded",
-    "remote_path",
-    "same_version",
-    "size_and_mtime",
-]
+from postroad.postgres.journal import Row
 
 CIPHERS = (
     "aes128-gcm@openssh.com",
@@ -133,9 +122,9 @@ class _Client(asyncssh.SSHClient):
         return key in self.pinned if self.pinned else self.trusts_first_key
 
 
-def _exported(key: asyncssh.SSHKey) -> str:
-    algorithm, data = key.export_public_key().decode().split()[:2]
-    return f"{algorithm} {data}"
+def exported(key: asyncssh.SSHKey) -> str:
+    """Return a public key as text, without its comment."""
+    return " ".join(key.export_public_key().decode().split()[:2])
 
 
 async def connect(server: Row, credentials: Credentials, timeout: timedelta) -> Source:
@@ -188,7 +177,7 @@ async def connect(server: Row, credentials: Credentials, timeout: timedelta) -> 
         if connection is not None:
             connection.abort()
         raise _login_failure(failure, where, server["username"], client) from None
-    return Source(connection, sftp, _exported(client.shown) if client.shown else "")
+    return Source(connection, sftp, exported(client.shown) if client.shown else "")
 
 
 def _login_failure(
@@ -197,7 +186,7 @@ def _login_failure(
     if isinstance(failure, asyncssh.HostKeyNotVerifiable) or (
         isinstance(failure, asyncssh.KeyExchangeFailed) and client.pinned
     ):
-        shown = _exported(client.shown) if client.shown else None
+        shown = exported(client.shown) if client.shown else None
         if not client.pinned:
             return HostKeyUnpinned(
                 f"the host key of {where} is not known, so the password was not sent",

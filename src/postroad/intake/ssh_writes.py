@@ -13,8 +13,6 @@ from typing import Any, cast
 
 import asyncssh
 
-__all__ = ["batch_writes"]
-
 
 def batch_writes(connection: asyncssh.SSHClientConnection) -> None:
     """Batch the writes of a connection."""

@@ -12,11 +12,9 @@ import hashlib
 from postroad.intake.claim import Claim, claim
 from postroad.intake.engine import Engine
 from postroad.intake.errors import FileChanged, FileVanished, ObjectDiffers, StoreError
-from postroad.intake.journal import Row
 from postroad.intake.keys import object_key
 from postroad.intake.upload import Upload
-
-__all__ = ["temporary_name", "upload"]
+from postroad.postgres.journal import Row
 
 
 def temporary_name(row: Row) -> str:

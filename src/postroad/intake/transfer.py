@@ -32,7 +32,6 @@ from postroad.intake.errors import (
     StoreUnavailable,
     TemporaryFolderFull,
 )
-from postroad.intake.journal import Row
 from postroad.intake.keys import object_key
 from postroad.intake.source import (
     Source,
@@ -43,8 +42,7 @@ from postroad.intake.source import (
 )
 from postroad.intake.temporary import temporary_name
 from postroad.intake.upload import Upload, task_group
-
-__all__ = ["transfer"]
+from postroad.postgres.journal import Row
 
 RECORD_BATCH = 50
 # Every server returns this much in one response.

@@ -21,11 +21,9 @@ from dataclasses import dataclass, field
 
 from postroad.intake.claim import Claim
 from postroad.intake.errors import FileChanged, ObjectDiffers, UploadLost
-from postroad.intake.journal import Row
 from postroad.intake.stores import Store
 from postroad.intake.stores.part import Part, part_size_for
-
-__all__ = ["Upload", "task_group"]
+from postroad.postgres.journal import Row
 
 MAX_READS = 2
 

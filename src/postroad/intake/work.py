@@ -14,8 +14,6 @@ from postroad.intake.cleanup import clean_up
 from postroad.intake.engine import Engine
 from postroad.intake.errors import StoreError
 
-__all__ = ["Work", "abort_dead_uploads", "abort_orphans", "dispatch", "reconcile"]
-
 logger = logging.getLogger(__name__)
 
 BATCH_BYTES = 64 * 1024 * 1024

@@ -16,8 +16,6 @@ from postroad.intake.notice import create_queues
 from postroad.postgres import open_pool
 from postroad.web import BEARER, BodyLimit, TokenCheck, prepare, problem_responses
 
-__all__ = ["create_api"]
-
 PREFIX = "/intake/v1"
 MAX_BODY_BYTES = 256 * 1024
 

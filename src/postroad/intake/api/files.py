@@ -11,8 +11,6 @@ from postroad.intake.api.shapes import FileOut, FilesIn, HistoryOut, TransferOut
 from postroad.intake.api.tools import ask
 from postroad.web import Page, decode_cursor, page_of
 
-__all__ = ["router"]
-
 router = APIRouter(tags=["files"])
 
 FileId = Annotated[int, Path(ge=1, lt=2**63)]

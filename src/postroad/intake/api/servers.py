@@ -17,8 +17,6 @@ from postroad.intake.api.shapes import (
 )
 from postroad.intake.api.tools import ask, tools
 
-__all__ = ["router"]
-
 router = APIRouter(prefix="/servers", tags=["servers"])
 
 ServerId = Annotated[int, Path(ge=1, lt=2**31)]

@@ -10,19 +10,6 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SecretStr, crea
 from postroad.intake.credentials import Credentials
 from postroad.intake.models import FileHistory, ImportedFile, IntakeBase, SftpServer
 
-__all__ = [
-    "Entry",
-    "FileOut",
-    "FilesIn",
-    "HistoryOut",
-    "HostKeyIn",
-    "ServerChange",
-    "ServerIn",
-    "ServerOut",
-    "TestOut",
-    "TransferOut",
-]
-
 Text = Annotated[str, Field(max_length=4096, pattern=r"^[^\x00]*$")]
 GivenText = Annotated[Text, Field(min_length=1)]
 Patterns = Annotated[list[Text], Field(max_length=100)]

@@ -13,8 +13,6 @@ from psycopg_pool import ConnectionPool
 from postroad.intake.engine import Engine
 from postroad.vault import Vault
 
-__all__ = ["Tools", "ask", "tools"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

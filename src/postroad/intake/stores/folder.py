@@ -34,8 +34,6 @@ from postroad.intake.errors import (
 )
 from postroad.intake.stores.part import OpenUpload, Part
 
-__all__ = ["FolderStore"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-__all__ = ["OpenUpload", "Part", "part_size_for"]
-
 MIB = 1024 * 1024
 MIN_PART_BYTES = 5 * MIB
 MAX_PARTS = 10_000

@@ -30,8 +30,6 @@ from postroad.intake.stores.part import OpenUpload, Part
 from postroad.intake.stores.s3_put import SignedPut
 from postroad.settings.intake import IntakeSettings
 
-__all__ = ["S3Store"]
-
 T = TypeVar("T")
 
 READ_BYTES = 4 * 1024 * 1024

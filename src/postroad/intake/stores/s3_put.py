@@ -18,8 +18,6 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from urllib.parse import quote, urlencode, urlsplit
 
-__all__ = ["SignedPut"]
-
 TIMEOUT_SECONDS = 120.0
 MAX_ANSWER_BYTES = 1024 * 1024
 # A large body is written in chunks: the transport copies what the socket does not accept.
