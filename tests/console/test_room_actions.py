@@ -49,7 +49,7 @@ def test_a_parked_event_is_tried_again_and_another_one_cancelled(
     # The row as it was and as it became, side by side.
     expect(page.locator(".diff ins").first).to_be_visible()
     lab.run("lists", 'alter table "DummyItem" alter "Name" type varchar(50)')
-    press(page, "retry-event")
+    press(page, "retry")
     press(page, "confirm")
     expect(page.locator(".q-notification").first).to_be_visible()
     lab.settle()
@@ -61,7 +61,7 @@ def test_a_parked_event_is_tried_again_and_another_one_cancelled(
     lab.settle()
     assert second is not None
     show_event(page, console, second)
-    press(page, "cancel-event")
+    press(page, "cancel")
     press(page, "confirm")
     expect(page.locator(".q-notification").first).to_be_visible()
     lab.settle()

@@ -158,13 +158,17 @@ class Application:
         *,
         is_dry_run: bool = False,
         dsn: str | None = None,
+        autocommit: bool = False,
     ) -> T:
         """Run an operation on a connection of its own; committed, or rolled back in a dry run."""
         database = self.settings.database
 
         async def run(dsn: str) -> T:
             async with await connect_async(
-                dsn, connect_timeout=database.connect_timeout, is_pooled=database.is_pooled
+                dsn,
+                connect_timeout=database.connect_timeout,
+                is_pooled=database.is_pooled,
+                autocommit=autocommit,
             ) as connection:
                 result = await do(connection)
                 if is_dry_run:

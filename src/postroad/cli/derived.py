@@ -70,7 +70,7 @@ def list_command(resource: Resource, run: Runner, name: str = "") -> click.Comma
     def command(application: Application, /, as_json: bool, **given: Any) -> None:
         if row_name := given.pop("row_name", None):
             row = run(application, lambda connection: resource.one(connection, row_name))
-            print_row(row, as_json=as_json)
+            print_row(resource, row, as_json=as_json)
             return
         paging = {name: given.pop(name) for name in ("is_descending", "after", "limit")}
         paging["sort"] = given.pop("sort", None)
@@ -170,8 +170,8 @@ def print_rows(resource: Resource, rows: Sequence[Row], *, as_json: bool) -> Non
         print_table(heads, [[row[name] for name in names] for row in rows])
 
 
-def print_row(row: Row, *, as_json: bool) -> None:
-    """Print one row: its fields, and a table for each field that is a list of rows."""
+def print_row(resource: Resource, row: Row, *, as_json: bool) -> None:
+    """Print one row: its fields, and a table for each list of rows that belongs to it."""
     if as_json:
         print_json(row)
         return
@@ -183,7 +183,9 @@ def print_row(row: Row, *, as_json: bool) -> None:
     fields = [(name.replace("_", " "), v) for name, v in row.items() if name not in tables]
     print_table(("field", "value"), fields)
     for name, rows in tables.items():
-        print_table(list(rows[0]), [list(one.values()) for one in rows], title=f"\n{name}")
+        names = [one.name for one in resource.parts.get(name, ())] or list(rows[0])
+        body = [[one[name] for name in names] for one in rows]
+        print_table([name.replace("_", " ") for name in names], body, title=f"\n{name}")
 
 
 def resource_group(
@@ -198,7 +200,7 @@ def resource_group(
     @pass_application
     def show(application: Application, /, row_name: str, as_json: bool) -> None:
         row = run(application, lambda connection: resource.one(connection, row_name))
-        print_row(row, as_json=as_json)
+        print_row(resource, row, as_json=as_json)
 
     @click.pass_context
     def alone(ctx: click.Context, as_json: bool) -> None:
@@ -238,7 +240,9 @@ def _given(one: Parameter, value: Any) -> Any:
 def _filter_option(one: Filter) -> click.Option:
     kind = click.Choice(list(one.choices)) if one.choices else None
     flag = f"--{one.name.replace('_', '-')}"
-    return click.Option([flag], type=kind, help=one.help or f"Only with this {one.name}.")
+    return click.Option(
+        [flag], type=kind, is_flag=one.is_flag, help=one.help or f"Only with this {one.name}."
+    )
 
 
 def _parameter(one: Parameter, *, is_optional: bool) -> click.Parameter:

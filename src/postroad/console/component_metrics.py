@@ -88,13 +88,13 @@ async def _intake(context: Context) -> list[Metric]:
 
 
 async def _coordination(context: Context) -> list[Metric]:
-    from postroad.coordination import status
+    from postroad.coordination.resources import READERS
 
     connections = context.components.coordination.get("coordinator")
     if connections is None:
         return []
     readers = await context.cache.get(
-        "coordination.readers", lambda: connections.run(status.readers), AGE_SECONDS
+        "coordination.readers", lambda: connections.run(READERS.page, limit=1000), AGE_SECONDS
     )
     behind = GaugeMetricFamily(
         "postroad_coordination_behind_events", "Events that a reader lacks.", labels=["reader"]
@@ -102,9 +102,9 @@ async def _coordination(context: Context) -> list[Metric]:
     parked = GaugeMetricFamily(
         "postroad_coordination_parked_events", "Events parked at a reader.", labels=["reader"]
     )
-    for one in readers:
-        behind.add_metric([one.reader], one.behind)
-        parked.add_metric([one.reader], one.parked)
+    for one in readers.rows:
+        behind.add_metric([one["reader"]], one["behind"])
+        parked.add_metric([one["reader"]], one["parked"])
     return [behind, parked]
 
 

@@ -1,8 +1,8 @@
-"""What an operator may do, at the Coordinator's database unless it says otherwise."""
+"""What an operator may do, at the Coordinator's database, in the caller's transaction."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from psycopg import AsyncConnection
 
@@ -20,33 +20,65 @@ SKIP = "select coordination.skip(%s, %s)" + trace.FOLLOWED
 
 
 async def cancel(
-    connection: AsyncConnection[Any], event_id: int, reason: str = "cancelled by an operator"
+    connection: AsyncConnection[Any],
+    event_id: int,
+    *,
+    reason: Annotated[str, "Why."] = "cancelled by an operator",
 ) -> None:
-    """Cancel an event that is not committed anywhere: readers drop it, the Writer restores.
+    """Cancel an event that no reader has committed: readers drop it, the Writer restores.
 
-    In the caller's transaction. Raises EventNotFound, EventCommitted.
+    Raises EventNotFound, EventCommitted.
+
+    Example: postroad coordination cancel 42 --reason "wrong prices"
     """
     with translated():
         await connection.execute(CANCEL, (event_id, reason, trace.line()))
     await _wake(connection)
 
 
-async def retry(connection: AsyncConnection[Any], event_id: int, reader: str | None = None) -> None:
-    """Try a parked event again, or a rollback that the Writer refused. Raises EventNotFound."""
+async def retry(
+    connection: AsyncConnection[Any],
+    event_id: int,
+    *,
+    reader: Annotated[str | None, "Only at this reader."] = None,
+) -> None:
+    """Try a parked event again, or a rollback that the Writer refused. Raises EventNotFound.
+
+    Example: postroad coordination retry 42 --reader lists
+    """
     with translated():
         await connection.execute(RETRY, (event_id, reader, trace.line()))
     await _wake(connection)
 
 
-async def skip(connection: AsyncConnection[Any], event_id: int, reader: str) -> None:
-    """Drop a parked event at one reader, for good. Raises EventNotFound if it is not parked."""
+async def skip(
+    connection: AsyncConnection[Any],
+    event_id: int,
+    *,
+    reader: Annotated[str, "The reader where it is parked."],
+) -> None:
+    """Drop a parked event at one reader, which then lacks what the event changed.
+
+    Later changes of the same rows, or a snapshot, bring it up to date. Raises EventNotFound if it
+    is not parked.
+
+    Example: postroad coordination skip 42 --reader lists
+    """
     with translated():
         await connection.execute(SKIP, (event_id, reader, trace.line()))
     await _wake(connection)
 
 
-async def set_voter(connection: AsyncConnection[Any], reader: str, *, is_voter: bool) -> None:
-    """Give a reader its say, or take it while it is away. Raises ReaderNotFound."""
+async def set_voter(
+    connection: AsyncConnection[Any],
+    reader: str,
+    *,
+    is_voter: Annotated[bool, "Whether events wait for its vote."],
+) -> None:
+    """Let a reader vote, or not while it is away for long. Raises ReaderNotFound.
+
+    Example: postroad coordination voter lists --no-voter
+    """
     with translated():
         await connection.execute("select coordination.set_voter(%s, %s)", (reader, is_voter))
     await _wake(connection)

@@ -102,7 +102,7 @@ def _parameters(resource: Resource) -> list[inspect.Parameter]:
     found.append(parameter("sort", names | None, None, "The column to sort by."))
     found.append(parameter("order", Literal["asc", "desc"] | None, None, "asc or desc."))
     for one in resource.filters:
-        kind: Any = Literal[tuple(one.choices)] if one.choices else str
+        kind: Any = Literal[tuple(one.choices)] if one.choices else bool if one.is_flag else str
         found.append(parameter(one.name, kind | None, None, one.help or one.title))
     return found
 

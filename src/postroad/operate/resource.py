@@ -8,7 +8,7 @@ others. The query is built from names that a component declares; callers give va
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from typing import Any, Literal, LiteralString, TypeAlias
 
@@ -90,8 +90,10 @@ class Filter:
     choices: Sequence[str] | Mapping[str, Sequence[str]] = ()
     offered: LiteralString | None = None
     is_search: bool = False
-    # In place of the comparison: an SQL condition over the row `r` with one parameter.
+    # In place of the comparison: an SQL condition over the row `r` with one parameter, or without
+    # one for a flag.
     condition: LiteralString | None = None
+    is_flag: bool = False
     default: str = ""
 
 
@@ -127,6 +129,8 @@ class Resource:
     is_descending: bool = True
     example: str = ""
     detail: Callable[[AsyncConnection[Any], str], Awaitable[Row | None]] | None = None
+    # The columns of the lists of rows that the detail adds, by their names.
+    parts: Mapping[str, tuple[Column, ...]] = field(default_factory=dict)
     missing: type[PostroadError] = RowNotFound
 
     @property
@@ -259,7 +263,7 @@ class Resource:
     def _conditions(self, filters: Mapping[str, Any]) -> tuple[list[sql.Composable], list[Any]]:
         known = {one.name: one for one in self.filters}
         given = {one.name: one.default for one in self.filters if one.default}
-        given |= {name: value for name, value in filters.items() if value not in (None, "")}
+        given |= {name: v for name, v in filters.items() if v not in (None, "", False)}
         conditions: list[sql.Composable] = []
         values: list[Any] = []
         for name, value in given.items():
@@ -274,7 +278,7 @@ class Resource:
 
     def _condition(self, one: Filter, value: Any) -> tuple[sql.Composable, list[Any]]:
         if one.condition is not None:
-            return sql.SQL(one.condition), [value]
+            return sql.SQL(one.condition), [] if one.is_flag else [value]
         columns = one.columns or (one.name,)
         if one.is_search:
             texts = sql.SQL(", ").join(map(_name, columns))

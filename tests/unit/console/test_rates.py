@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +13,6 @@ from postroad.console.catalogue import texts
 from postroad.console.history import History, posted_per_second
 from postroad.console.pages.road import road_of
 from postroad.console.rates import Rates
-from postroad.coordination.status import ReaderStatus
 from postroad.operate import Page
 from tests.unit.console.test_cache import HandClock
 
@@ -81,7 +79,6 @@ class Watcher:
 
     def see(self, *, arrived: int, gone: int) -> None:
         """Let so much have arrived in every room, and so much have left it."""
-        now = datetime.now(UTC)
         self.found = {
             "exchange.databases": Page(
                 [{"id": "sales", "queued": arrived - gone, "leased": 0, "in_doubt": 0, "parked": 0,
@@ -93,10 +90,11 @@ class Watcher:
                  "completed": gone, "failed": 0}
             ],
             "intake.counts": {"failed": 0, "completed": gone},
-            "coordination.readers": [
-                ReaderStatus("lists", True, gone, arrived - gone, None, 0, now, now)
-            ],
-            "coordination.newest": [SimpleNamespace(position=arrived)],
+            "coordination.readers": Page(
+                [{"reader": "lists", "finished_to": gone, "behind": arrived - gone, "parked": 0}],
+                None,
+            ),
+            "coordination.newest": Page([{"position": arrived}], None),
         }  # fmt: skip
 
 

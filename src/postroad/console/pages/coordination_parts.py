@@ -7,51 +7,41 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from postroad.console.connections import Connections
-from postroad.console.markup import (
-    Markup,
-    element,
-)
 from postroad.console.view import View
-from postroad.coordination import status
-from postroad.coordination.status import ReaderStatus
+from postroad.coordination.resources import EVENTS, READERS
+from postroad.operate import Row
 
-__all__ = ["coordinator", "newest_position", "readers", "state_badge"]
+__all__ = ["coordinator", "newest_position", "readers"]
 
 LAG_POINTS = 300
-TONES = {"Committed": "good", "Canceled": "bad", "Canceling": "bad"}
 
 
 def coordinator(view: View) -> Connections | None:
-    """Return the way to the Coordinator's database; None where the room is not there."""
+    """Return connections to the Coordinator's database; None where it is not configured."""
     return view.context.components.coordination.get("coordinator")
 
 
-async def readers(view: View) -> Sequence[ReaderStatus]:
+async def readers(view: View) -> Sequence[Row]:
     """Return how far the readers are, shared by all pages; remembered for the chart."""
     connections = coordinator(view)
     if connections is None:
         return ()
-    found = await view.cached("coordination.readers", lambda: connections.run(status.readers))
+    page = await view.cached(
+        "coordination.readers", lambda: connections.run(READERS.page, limit=1000)
+    )
     history: dict[str, deque[tuple[datetime, float]]] = view.context.more.setdefault("lag", {})
     now = datetime.now(UTC)
-    for one in found:
-        points = history.setdefault(one.reader, deque(maxlen=LAG_POINTS))
+    for one in page.rows:
+        points = history.setdefault(one["reader"], deque(maxlen=LAG_POINTS))
         if not points or (now - points[-1][0]).total_seconds() > 1:
-            points.append((now, float(one.behind)))
-    return found
+            points.append((now, float(one["behind"])))
+    return page.rows
 
 
 async def newest_position(view: View) -> int:
-    """Return the place of the newest event, shared by all pages; 0 where there is none."""
+    """Return the position of the newest event, shared by all pages; 0 where there is none."""
     connections = coordinator(view)
     if connections is None:
         return 0
-    found = await view.cached(
-        "coordination.newest", lambda: connections.run(status.events, limit=1)
-    )
-    return found[0].position if found else 0
-
-
-def state_badge(view: View, state: str) -> Markup:
-    """Show the state of an event as a coloured word."""
-    return element("span", view.t.state(state.lower()), class_=f"badge {TONES.get(state, 'wait')}")
+    page = await view.cached("coordination.newest", lambda: connections.run(EVENTS.page, limit=1))
+    return page.rows[0]["position"] if page.rows else 0

@@ -138,19 +138,19 @@ async def _coordination(view: View, road: Map, rates: Rates) -> None:
     )
     written = rates.of("coordination", await newest_position(view))
     for one in found:
-        speed = rates.of(f"reader.{one.reader}", one.finished_to)
+        speed = rates.of(f"reader.{one['reader']}", one["finished_to"])
         road.nodes.append(
             Node(
-                f"r-{one.reader}",
+                f"r-{one['reader']}",
                 PLACES,
-                t("overview.replica", name=one.reader),
-                f"{t('coordination.behind')}: {one.behind}",
+                t("overview.replica", name=one["reader"]),
+                f"{t('coordination.behind')}: {one['behind']}",
                 "store",
                 address("coordination"),
-                is_bad=one.parked > 0,
+                is_bad=one["parked"] > 0,
             )
         )
-        road.edges.append(Edge("coordination", f"r-{one.reader}", speed))
+        road.edges.append(Edge("coordination", f"r-{one['reader']}", speed))
     road.edges.append(Edge("writer", "coordination", written))
 
 

@@ -36,7 +36,15 @@ from postroad.console.view import View
 from postroad.operate import Action, Column, Filter, Page, Resource, Row
 from postroad.operate.resource import NUMBERS
 
-__all__ = ["action_buttons", "cell", "detail_facts", "read_row", "resource_table", "show_resource"]
+__all__ = [
+    "action_buttons",
+    "cell",
+    "detail_facts",
+    "part_table",
+    "read_row",
+    "resource_table",
+    "show_resource",
+]
 
 PAGE_ROWS = 50
 MAX_CODE_LENGTH = 24
@@ -87,6 +95,15 @@ def cell(view: View, column: Column, value: Any) -> Markup | str:
 
 def _moment(value: datetime | str) -> datetime:
     return datetime.fromisoformat(value) if isinstance(value, str) else value
+
+
+def part_table(
+    view: View, columns: Sequence[Column], rows: Sequence[Row], none: str = ""
+) -> Markup:
+    """Show rows that belong to a detail."""
+    heads = [Head(title_of(view, one), ALIGNED.get(one.kind, "")) for one in columns]
+    body = [[cell(view, one, row[one.name]) for one in columns] for row in rows]
+    return table(heads, body, label="", empty=none)
 
 
 def resource_table(
@@ -335,7 +352,12 @@ async def action_buttons(
                 is_danger=action.is_danger,
             )
 
-        test = "-".join([action.verb, *(str(value).lower() for value in more.values())])
+        chosen = [
+            str(more[one.name]).lower()
+            for one in action.parameters
+            if one.choices and one.name in more
+        ]
+        test = "-".join([action.verb, *chosen])
         return action_button(view, title, ask, test=test, is_danger=action.is_danger)
 
     with ui.element("div").classes("row"):

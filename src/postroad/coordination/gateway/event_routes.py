@@ -137,7 +137,7 @@ def add_event_routes(
     async def cancel_event(event_id: EventId, body: Reason | None = None) -> Accepted:
         """Cancel an event that is not committed anywhere."""
         reason = (body or Reason()).reason
-        await act(event_id, lambda each: operations.cancel(each, event_id, reason))
+        await act(event_id, lambda each: operations.cancel(each, event_id, reason=reason))
         return Accepted(event_id=event_id, accepted="cancel")
 
     path = "/events/{event_id}/retry"
@@ -154,7 +154,7 @@ def add_event_routes(
     async def skip_event(event_id: EventId, body: Skip) -> Accepted:
         """Drop a parked event at one reader."""
         async with coordinator.connection() as connection:
-            await operations.skip(connection, event_id, body.reader)
+            await operations.skip(connection, event_id, reader=body.reader)
         return Accepted(event_id=event_id, accepted="skip")
 
     @route("/readers", "The readers and how far they are")
