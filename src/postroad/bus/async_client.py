@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool
@@ -10,14 +10,12 @@ from psycopg_pool import AsyncConnectionPool
 from postroad.bus import calls
 from postroad.bus.async_runner import AsyncRunner
 from postroad.bus.async_subscription import AsyncSubscription
-from postroad.bus.call import AnyCall, awaiting
+from postroad.bus.call import awaiting
 from postroad.bus.calls import LEASE_DEFAULT
 from postroad.bus.hstore import Hstore
 from postroad.bus.parameters import Duration, length
 from postroad.bus.polling import POLL_INTERVAL_DEFAULT
 from postroad.bus.request import REQUEST_TIMEOUT_DEFAULT, Reply
-
-T = TypeVar("T")
 
 
 class AsyncBus:
@@ -40,6 +38,7 @@ class AsyncBus:
         listen: bool = True,
     ) -> None:
         self._runner = AsyncRunner(source, notify=notify, listen=listen)
+        self._run = self._runner.run
 
     def using(self, connection: AsyncConnection[Any]) -> Self:
         """Return a bus that works in the caller's transaction; it shares this bus's cache."""
@@ -56,9 +55,6 @@ class AsyncBus:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-    async def _run(self, call: AnyCall[T]) -> T:
-        return await self._runner.run(call)
 
     # Signatures and promises are those of the functions in `calls`.
     create_queue = awaiting(calls.create_queue)

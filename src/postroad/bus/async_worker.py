@@ -77,7 +77,12 @@ class AsyncWorker(HandlerRegistry, Service):
             if hub is None and self._settings.listen:
                 hub = ListenHub(self._dsn)
                 services.append(hub)
-            wakeup = self._make_wakeup(bus, hub)
+            wakeup = AsyncWakeup(
+                lambda queues: bus.positions(*queues),
+                self._queues,
+                hub=hub,
+                poll_interval=self._settings.poll_interval,
+            )
             services.insert(0, wakeup)
             if self._settings.maintenance_interval is not None:
                 services.append(
@@ -87,7 +92,12 @@ class AsyncWorker(HandlerRegistry, Service):
                         is_pooled=not self._settings.listen,
                     )
                 )
-            self._loops = self._make_loops(bus, payloads, wakeup)
+            self._loops = self._loops_for(
+                lambda handler: AsyncLeaseLoop(bus, handler, wakeup, self._settings),
+                lambda handler: AsyncTransactionLoop(
+                    self._dsn, handler, payloads[handler.queue], wakeup, self._settings
+                ),
+            )
             await self.supervise(*services, *self._loops)
             try:
                 for loop in self._loops:
@@ -114,29 +124,6 @@ class AsyncWorker(HandlerRegistry, Service):
             else:
                 return {queue: of_queue(queue, known[queue]) for queue in self._queues}
         return None
-
-    def _make_wakeup(self, bus: AsyncBus, hub: ListenHub | None) -> AsyncWakeup:
-        return AsyncWakeup(
-            lambda queues: bus.positions(*queues),
-            self._queues,
-            hub=hub,
-            poll_interval=self._settings.poll_interval,
-        )
-
-    def _make_loops(
-        self, bus: AsyncBus, payloads: dict[str, Payload], wakeup: AsyncWakeup
-    ) -> list[AsyncTransactionLoop | AsyncLeaseLoop]:
-        loops: list[AsyncTransactionLoop | AsyncLeaseLoop] = []
-        for handler in self._handlers:
-            if handler.mode == "lease":
-                loops.append(AsyncLeaseLoop(bus, handler, wakeup, self._settings))
-                continue
-            payload = payloads[handler.queue]
-            loops.extend(
-                AsyncTransactionLoop(self._dsn, handler, payload, wakeup, self._settings)
-                for _ in range(handler.concurrency)
-            )
-        return loops
 
     async def _drain(self) -> None:
         """Stop taking, let handlers finish within the grace time, then give back the rest."""

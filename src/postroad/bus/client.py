@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from psycopg import Connection
 from psycopg_pool import ConnectionPool
 
 from postroad.bus import calls
-from postroad.bus.call import AnyCall, blocking
+from postroad.bus.call import blocking
 from postroad.bus.calls import LEASE_DEFAULT
 from postroad.bus.hstore import Hstore
 from postroad.bus.parameters import Duration, length
@@ -17,8 +17,6 @@ from postroad.bus.polling import POLL_INTERVAL_DEFAULT
 from postroad.bus.request import REQUEST_TIMEOUT_DEFAULT, Reply
 from postroad.bus.runner import Runner
 from postroad.bus.subscription import Subscription
-
-T = TypeVar("T")
 
 
 class Bus:
@@ -41,6 +39,7 @@ class Bus:
         listen: bool = True,
     ) -> None:
         self._runner = Runner(source, notify=notify, listen=listen)
+        self._run = self._runner.run
 
     def using(self, connection: Connection[Any]) -> Self:
         """Return a bus that works in the caller's transaction; it shares this bus's cache."""
@@ -57,9 +56,6 @@ class Bus:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _run(self, call: AnyCall[T]) -> T:
-        return self._runner.run(call)
 
     # Signatures and promises are those of the functions in `calls`.
     create_queue = blocking(calls.create_queue)

@@ -131,30 +131,22 @@ async def fetch_async(cursor: AsyncCursor[Any]) -> list[Any]:
 
 def open_pool(dsn: str, *, is_pooled: bool = False) -> ConnectionPool:
     """Open a pool whose connections give each call its own transaction."""
-    return ConnectionPool(
-        dsn,
-        kwargs=parameters(dsn, is_pooled=is_pooled),
-        min_size=1,
-        max_size=POOL_MAX_SIZE_DEFAULT,
-        timeout=POOL_TIMEOUT_SECONDS,
-        check=_check,
-        open=True,
-        name="postroad bus",
-    )
+    return ConnectionPool(dsn, check=_check, open=True, **_pool_options(dsn, is_pooled))
 
 
 def make_async_pool(dsn: str, *, is_pooled: bool = False) -> AsyncConnectionPool:
     """Make a pool whose connections give each call its own transaction; its user opens it."""
-    return AsyncConnectionPool(
-        dsn,
-        kwargs=parameters(dsn, is_pooled=is_pooled),
-        min_size=1,
-        max_size=POOL_MAX_SIZE_DEFAULT,
-        timeout=POOL_TIMEOUT_SECONDS,
-        check=_check_async,
-        open=False,
-        name="postroad bus",
-    )
+    return AsyncConnectionPool(dsn, check=_check_async, open=False, **_pool_options(dsn, is_pooled))
+
+
+def _pool_options(dsn: str, is_pooled: bool) -> dict[str, Any]:
+    return {
+        "kwargs": parameters(dsn, is_pooled=is_pooled),
+        "min_size": 1,
+        "max_size": POOL_MAX_SIZE_DEFAULT,
+        "timeout": POOL_TIMEOUT_SECONDS,
+        "name": "postroad bus",
+    }
 
 
 def adapt(cursor: Cursor[Any] | AsyncCursor[Any]) -> None:

@@ -68,7 +68,12 @@ class Worker(HandlerRegistry, ThreadService):
             payloads = self._prepare(bus)
             if payloads is None:
                 return
-            wakeup = self._make_wakeup(bus)
+            wakeup = Wakeup(
+                lambda queues: bus.positions(*queues),
+                self._queues,
+                dsn=self._dsn if self._settings.listen else None,
+                poll_interval=self._settings.poll_interval,
+            )
             services: list[ThreadService] = [wakeup]
             if self._settings.maintenance_interval is not None:
                 services.append(
@@ -78,7 +83,12 @@ class Worker(HandlerRegistry, ThreadService):
                         is_pooled=not self._settings.listen,
                     )
                 )
-            self._loops = self._make_loops(bus, payloads, wakeup)
+            self._loops = self._loops_for(
+                lambda handler: LeaseLoop(bus, handler, wakeup, self._settings),
+                lambda handler: TransactionLoop(
+                    self._dsn, handler, payloads[handler.queue], wakeup, self._settings
+                ),
+            )
             self.supervise(*services, *self._loops)
             try:
                 for loop in self._loops:
@@ -105,29 +115,6 @@ class Worker(HandlerRegistry, ThreadService):
             else:
                 return {queue: of_queue(queue, known[queue]) for queue in self._queues}
         return None
-
-    def _make_wakeup(self, bus: Bus) -> Wakeup:
-        return Wakeup(
-            lambda queues: bus.positions(*queues),
-            self._queues,
-            dsn=self._dsn if self._settings.listen else None,
-            poll_interval=self._settings.poll_interval,
-        )
-
-    def _make_loops(
-        self, bus: Bus, payloads: dict[str, Payload], wakeup: Wakeup
-    ) -> list[TransactionLoop | LeaseLoop]:
-        loops: list[TransactionLoop | LeaseLoop] = []
-        for handler in self._handlers:
-            if handler.mode == "lease":
-                loops.append(LeaseLoop(bus, handler, wakeup, self._settings))
-                continue
-            payload = payloads[handler.queue]
-            loops.extend(
-                TransactionLoop(self._dsn, handler, payload, wakeup, self._settings)
-                for _ in range(handler.concurrency)
-            )
-        return loops
 
     def _drain(self) -> None:
         """Stop taking, let handlers finish within the grace time, then give back the rest."""

@@ -35,6 +35,7 @@ from postroad.bus.polling import POLL_INTERVAL_DEFAULT
 from postroad.bus.status import Consumer
 
 F = TypeVar("F", bound=Callable[..., Any])
+L = TypeVar("L")
 Mode: TypeAlias = Literal["transaction", "lease"]
 
 # Per mode. A transaction takes fewer while its handler is slow; in lease mode they wait leased.
@@ -85,42 +86,11 @@ class Handler:
         return {"queue": self.queue, "consumer": self.consumer}
 
 
-class Lost:
-    """An event that creates its lock on the first wait: most messages never need one."""
-
-    __slots__ = ("_event", "_is_set")
-    _making = threading.Lock()
-
-    def __init__(self) -> None:
-        self._is_set = False
-        self._event: threading.Event | None = None
-
-    def is_set(self) -> bool:
-        """Return whether the lease was lost."""
-        return self._is_set
-
-    def set(self) -> None:
-        """Mark the lease as lost and wake all waiters."""
-        with self._making:
-            self._is_set = True
-            if self._event is not None:
-                self._event.set()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait at most `timeout` seconds until the lease is lost; return whether it was."""
-        with self._making:
-            if self._event is None:
-                self._event = threading.Event()
-                if self._is_set:
-                    self._event.set()
-        return self._event.wait(timeout)
-
-
 @dataclass(frozen=True, slots=True)
 class HeldMessage(LeasedMessage):
     """A leased message that is being handled; `lost` is set when its lease is lost."""
 
-    lost: Lost = field(default_factory=Lost, compare=False)
+    lost: threading.Event = field(default_factory=threading.Event, compare=False)
 
 
 _LEASED_FIELDS = tuple(column.name for column in fields(LeasedMessage))
@@ -142,6 +112,20 @@ class HandlerRegistry:
     @property
     def _queues(self) -> list[str]:
         return sorted({handler.queue for handler in self._handlers})
+
+    def _loops_for(
+        self,
+        make_lease_loop: Callable[[Handler], L],
+        make_transaction_loop: Callable[[Handler], L],
+    ) -> list[L]:
+        """Make one loop per handler in lease mode, else one per unit of concurrency."""
+        loops = []
+        for handler in self._handlers:
+            if handler.mode == "lease":
+                loops.append(make_lease_loop(handler))
+            else:
+                loops += [make_transaction_loop(handler) for _ in range(handler.concurrency)]
+        return loops
 
     def _check_consumers(self, consumers: Iterable[Consumer]) -> None:
         """Raise ConsumerNotFound if the consumer of a handler does not exist."""

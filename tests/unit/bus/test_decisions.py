@@ -23,7 +23,7 @@ from postroad.bus.batch import Batch, BatchSize, check_open
 from postroad.bus.message import unread
 from postroad.bus.polling import PollSchedule
 from postroad.bus.reconnect import Backoff
-from postroad.bus.worker import MAX_CONFLICTS, Handler, Lost, hold, is_conflict, judge
+from postroad.bus.worker import MAX_CONFLICTS, Handler, hold, is_conflict, judge
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -170,14 +170,3 @@ def test_headers_are_read_when_somebody_looks() -> None:
     leased = LeasedMessage(1, NOW, "q.1@x", None, None, (), '"a"=>"1"', {}, "x", 7, 2, NOW)  # type: ignore[arg-type]
     assert unread(hold(leased), "headers") == '"a"=>"1"'
     assert hold(leased).headers == {"a": "1"}
-
-
-def test_a_lost_lease_is_told_to_whoever_waits_before_or_after() -> None:
-    lost = Lost()
-    assert not lost.wait(0)
-    lost.set()
-    assert lost.is_set()
-    assert lost.wait(0)
-    late = Lost()
-    late.set()
-    assert late.wait(0)
