@@ -86,7 +86,7 @@ begin
       select s.id into v_generation from stored s;
 
     else
-      -- This transaction began before the queue got that lane and still runs the functions of then.
+      -- This transaction began before the queue got that lane and still runs the old functions.
       p_parcel.number := v_number;
       return mbus._put_anew('sample', v_lane, p_parcel);
     end case;
@@ -133,7 +133,7 @@ declare
   v_tally      bigint;
   v_setting    text;
 begin
-  -- The checks are called only to refuse, and the queue is attended only when nobody else does it.
+  -- The checks are called only to raise, and the queue is attended only when no maintenance runs.
   if amt is null or amt < 0 then
     perform mbus._check_amount(amt);
   end if;
@@ -207,7 +207,7 @@ declare
   v_tally      bigint;
   v_setting    text;
 begin
-  -- The checks are called only to refuse, and the queue is attended only when nobody else does it.
+  -- The checks are called only to raise, and the queue is attended only when no maintenance runs.
   if amt is null or amt < 0 then
     perform mbus._check_amount(amt);
   end if;
@@ -312,7 +312,7 @@ declare
   v_tally      bigint;
   v_setting    text;
 begin
-  -- The checks are called only to refuse, and the queue is attended only when nobody else does it.
+  -- The checks are called only to raise, and the queue is attended only when no maintenance runs.
   if amt is null or amt < 0 then
     perform mbus._check_amount(amt);
   end if;
@@ -408,7 +408,7 @@ declare
   v_tally      bigint;
   v_setting    text;
 begin
-  -- The checks are called only to refuse, and the queue is attended only when nobody else does it.
+  -- The checks are called only to raise, and the queue is attended only when no maintenance runs.
   if amt is null or amt < 0 then
     perform mbus._check_amount(amt);
   end if;
@@ -638,7 +638,7 @@ begin
       select i.id, v_now, i.data, i.headers, i.properties, $5
       from unnest(v_ids, $1, v_headers, v_properties) i(id, data, headers, properties)
       where pg_sequence_last_value('mbus."qs$sample$head"') <= v_generation and (true);
-      -- The slot is locked now, whether or not anything was stored: what the head says stays true.
+      -- The slot is locked now, whether or not anything was stored: the head cannot pass it.
       if pg_sequence_last_value('mbus."qs$sample$head"') <= v_generation then
         insert into mbus."qc$sample$default$0" (id) select i.id from unnest(v_ids) i(id);
         insert into mbus."qc$sample$done$0" (id) select i.id from generate_series(1, v_count) p(place) cross join lateral (select v_ids[p.place] as id) i where v_hits_8001[p.place];
@@ -650,7 +650,7 @@ begin
       select i.id, v_now, i.data, i.headers, i.properties, $5
       from unnest(v_ids, $1, v_headers, v_properties) i(id, data, headers, properties)
       where pg_sequence_last_value('mbus."qs$sample$head"') <= v_generation and (true);
-      -- The slot is locked now, whether or not anything was stored: what the head says stays true.
+      -- The slot is locked now, whether or not anything was stored: the head cannot pass it.
       if pg_sequence_last_value('mbus."qs$sample$head"') <= v_generation then
         insert into mbus."qc$sample$default$1" (id) select i.id from unnest(v_ids) i(id);
         insert into mbus."qc$sample$done$1" (id) select i.id from generate_series(1, v_count) p(place) cross join lateral (select v_ids[p.place] as id) i where v_hits_8001[p.place];

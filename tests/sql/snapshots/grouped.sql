@@ -66,7 +66,7 @@ begin
       where pg_sequence_last_value('mbus."qs$sample$head"') <= v_generation;
 
     else
-      -- This transaction began before the queue got that lane and still runs the functions of then.
+      -- This transaction began before the queue got that lane and still runs the old functions.
       p_parcel.number := v_number;
       return mbus._put_anew('sample', v_lane, p_parcel);
     end case;
@@ -117,7 +117,7 @@ declare
   v_seen       text[];
   v_retries    mbus.parcel[];
 begin
-  -- The checks are called only to refuse, and the queue is attended only when nobody else does it.
+  -- The checks are called only to raise, and the queue is attended only when no maintenance runs.
   if amt is null or amt < 0 then
     perform mbus._check_amount(amt);
   end if;
@@ -324,7 +324,7 @@ declare
   v_seen       text[];
   v_retries    mbus.parcel[];
 begin
-  -- The checks are called only to refuse, and the queue is attended only when nobody else does it.
+  -- The checks are called only to raise, and the queue is attended only when no maintenance runs.
   if amt is null or amt < 0 then
     perform mbus._check_amount(amt);
   end if;
@@ -572,7 +572,7 @@ declare
   v_id         bigint;
 begin
   if $2 is null and $4 is null and $5 is null and $6 is null then
-    -- The common case without a detour; see mbus._put_sample for why the insert looks at the head.
+    -- The common case; see mbus._put_sample for why the insert checks the head.
     v_id := nextval('mbus."qs$sample$position"');
     loop
       v_generation := pg_sequence_last_value('mbus."qs$sample$tail"');

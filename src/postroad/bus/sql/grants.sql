@@ -1,12 +1,12 @@
--- Nothing here is for everybody.  mbus_<db>_caller may use the dispatchers, and every role of the bus is a member
--- of it; mbus_<db>_user may look as well, mbus_<db>_admin do everything that is public.  What somebody may post
+-- PUBLIC gets no rights.  mbus_<db>_caller may use the dispatchers, and every role of the bus is a member
+-- of it; mbus_<db>_user may read as well, mbus_<db>_admin do everything that is public.  What a user may post
 -- to or consume from is decided queue by queue.
 -- Without the right to make roles there are none, and only the owner uses the bus.
 do $grants$
 declare
   v_function regprocedure;
   v_view     text;
-  -- What the views call: functions of a view run with the rights of the one who looks.
+  -- What the views call: functions of a view run with the rights of its user.
   v_for_views constant text[] := '{_ready,_set_aside,_leased,_rates,_slot_exists,_log_name,_cell}';
   v_for_caller constant text[] := '{post,consume,take,get_iid,ack,ackn,nack,extend,extendn,reject,give_back,is_restored,notify,positions,maintain,now,
     create_temporary_queue,create_temporary_consumer,consume_temporary,consume_temporary_jsonb,consume_temporary_text,

@@ -107,7 +107,7 @@ language sql stable security definer set search_path from current as $$
 $$;
 
 -- Why messages died: the errors of the latest dead messages of each consumer, counted.  Of one consumer 10,000 are read, of
--- many together about 100,000; is_complete tells whether these are all dead messages of the consumer.
+-- many together about 100,000; is_complete: these are all dead messages of the consumer.
 create or replace function mbus.dead_reasons(qname text default null)
 returns table (queue text, consumer text, error text, messages bigint, first_at timestamptz, last_at timestamptz,
                is_complete boolean)

@@ -95,7 +95,7 @@ begin
   update mbus.blocked set recipients = array_remove(recipients, v_consumer.id)
   where queue_id = v_queue.id and v_consumer.id = any (recipients);
   perform mbus._generate(v_queue);
-  if v_queue.has_waiters then    -- nobody waits for a consumer that is no more, and what it was to do for sagas is lost
+  if v_queue.has_waiters then    -- messages no longer wait for this consumer, and its steps of sagas are lost
     perform mbus._saga_lost(v_queue.id, v_consumer.id, array(
       select s.do_number from mbus.saga_step s where s.do_queue_id = v_queue.id and not s.is_settled
       union select s.undo_number from mbus.saga_step s where s.undo_queue_id = v_queue.id and not s.is_settled));

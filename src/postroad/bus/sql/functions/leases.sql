@@ -1,5 +1,5 @@
 -- Answers of a holder.  The token is the fence: it is new with each lease, and a lease that has ended
--- answers MB015, whether or not somebody else has the message by now.
+-- answers MB015, whether or not another worker has the message by now.
 
 create or replace function mbus._check_ttl(p_ttl interval) returns interval
 language plpgsql immutable set search_path from current as $$
@@ -44,7 +44,7 @@ begin
   perform mbus._taken(v_lease.queue_id, v_lease.consumer_id, v_lease.number);
 end $$;
 
--- Done, for many at once.  Returns the iids whose lease had ended; the others are consumed.
+-- Done, for many leases.  Returns the iids whose lease had ended; the others are consumed.
 create or replace function mbus.ackn(iids text[], tokens bigint[]) returns text[]
 language plpgsql security definer set search_path from current as $$
 declare
@@ -95,7 +95,7 @@ language sql immutable set search_path from current as $$
 $$;
 
 -- Not done: ready again, delayed, or dead.  Answers 'ready', 'delayed' or 'dmq'.
--- delay null: the consumer's backoff.  park: to the dmq at once.
+-- delay null: the consumer's backoff.  park: to the dmq without further attempts.
 create or replace function mbus.nack(
   iid text, token bigint, delay interval default null, error text default null, park boolean default false)
 returns text
@@ -117,7 +117,7 @@ begin
   end if;
 end $$;
 
--- Still at it: the lease lasts until now + ttl.
+-- Extends a lease until now + ttl.
 create or replace function mbus.extend(iid text, token bigint, ttl interval default '30 seconds') returns timestamptz
 language plpgsql security definer set search_path from current as $$
 declare
@@ -128,7 +128,7 @@ begin
   return v_until;
 end $$;
 
--- Still at it, for many at once.  Returns the iids whose lease had ended.
+-- Extends many leases.  Returns the iids whose lease had ended.
 create or replace function mbus.extendn(iids text[], tokens bigint[], ttl interval default '30 seconds') returns text[]
 language plpgsql security definer set search_path from current as $$
 declare

@@ -2,7 +2,7 @@
 -- messages, raises the hints, rotates and reclaims slots.  Returns one row per queue where it did
 -- something, of those that the caller has a right on.  With a name only that queue.
 --
--- Nobody has to call it for the bus to be correct.  Any session may, about twice a second, in a
+-- The bus is correct without it.  Any session may call it, about twice a second, in a
 -- transaction of its own; two at once share the work.  Locks: the queue's advisory lock and whatever
 -- is truncated, all without waiting.
 create or replace function mbus.maintain(qname text default null)
@@ -67,7 +67,7 @@ begin
     if greatest(ended, released, expired) >= 1000 then
       v_fresh := v_fresh || jsonb_build_object('since', v_from);
     end if;
-    -- The newer mark if nobody is left of those who posted then, else the one of the last run.
+    -- The newer mark if all transactions that posted then have ended, else the one of the last run.
     v_mark := case when v_is_first then mbus._settled_mark(v_queue.position, v_fresh, v_marks -> v_queue.id::text) end;
     settled := coalesce(mbus._settle(v_queue, (v_mark ->> 'bound')::bigint, (v_mark ->> 'tail')::bigint), 0);
     v_marks := v_marks || jsonb_build_object(v_queue.id,
@@ -83,7 +83,7 @@ begin
       return next;
     end if;
   end loop;
-  -- Ordering knows no queues: one session at a time works off what others left undecided.
+  -- Ordering is not per queue: one session at a time processes what others left undecided.
   if pg_try_advisory_xact_lock(mbus._lock_class(), 0) then
     perform mbus._resolve(1000);
     perform mbus._saga_check(100);

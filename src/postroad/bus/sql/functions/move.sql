@@ -1,6 +1,6 @@
 -- Takes up to amt messages of one consumer in a state (or the one with the iid) and posts them to another queue, in
 -- one transaction; returns how many.  They get iids of the new queue and keep the old one in header moved_from; a delay that
--- they were posted with goes on, that of a retry does not.
+-- they were posted with stays in effect, that of a retry does not.
 -- Call it again until it returns 0.
 -- Locks: the rows; those that another transaction holds are waited for.
 -- Errors: MB001, MB002, MB011 payloads differ, MB012 state, same queue or step of a saga, MB014 isolation.

@@ -2,9 +2,9 @@
 --
 -- ncons is the number of slots of its ring; each is made when traffic first needs it.  1 is taken as 2 and more than 256 as
 -- 256, with a notice: no reader waits for a slot, so more would be of no use.  On an existing
--- queue the functions are made anew and the messages stay.  It keeps its ncons, with a notice when another is
+-- queue the functions are rebuilt and the messages stay.  It keeps its ncons, with a notice when another is
 -- given; its payload must be the same.  A plain queue can be closed by this, a closed one is not opened:
--- that would let everybody in by a call with defaults.  See mbus.alter_queue.
+-- a call with defaults would open it to all users.  See mbus.alter_queue.
 -- Errors: MB003 other payload, MB005, MB006, MB007 names, MB011 payload, MB012 ncons, MB013 roles.
 create or replace function mbus.create_queue(
   qname text, ncons integer default 8, is_roles_security_model boolean default false, payload regtype default 'hstore')
@@ -88,7 +88,7 @@ begin
   perform mbus._secure_queue(v_queue.id, $2);
 end $$;
 
--- Makes the functions of a queue anew, for everybody or for its roles.
+-- Rebuilds the functions of a queue, for all users or for its roles.
 create or replace function mbus._secure_queue(p_queue_id integer, p_is_roles_security_model boolean) returns void
 language plpgsql set search_path from current as $$
 declare
@@ -110,7 +110,7 @@ language sql set search_path from current as $$
   from mbus._functions(p_queue) n join pg_proc p on p.proname = n.name and p.pronamespace = 'mbus'::regnamespace
 $$;
 
--- Drops a queue with its messages, consumers, functions, views and roles.  A new one of the same name goes on with the numbers.
+-- Drops a queue with its messages, consumers, functions, views and roles.  A new one of the same name continues the numbers.
 -- Errors: MB001, MB012 sagas that have not ended.
 create or replace function mbus.drop_queue(qname text) returns void
 language plpgsql security definer set search_path from current set client_min_messages = warning as $$
@@ -128,7 +128,7 @@ begin
     perform mbus._lost(v_queue.id, null, array(select distinct w.number from mbus.wait w where w.queue_id = v_queue.id));
   end if;
   perform mbus._drop_tables(v_queue);
-  -- A new queue of this name goes on with the numbers.  Altering the sequence waits for all who have drawn from it.
+  -- A new queue of this name continues the numbers.  Altering the sequence waits for all transactions that have used it.
   execute format('alter sequence %s no cycle', v_queue.position);
   insert into mbus.dropped_queue as d (name, position) values (qname, pg_sequence_last_value(v_queue.position))
   on conflict (name) do update set position = excluded.position;

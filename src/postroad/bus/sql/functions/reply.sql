@@ -1,6 +1,6 @@
 -- Answers, in the answerer's transaction.  request is the headers of the message that is answered.  Returns the
 -- iid of the answer, or null when it was dropped: the one who asked is gone, or its time is over.
--- Whoever knows the name of a temporary queue may answer to it; a request cannot make its handler post elsewhere.
+-- Every user who knows the name of a temporary queue may answer to it; a request cannot make its handler post elsewhere.
 -- Errors: MB012 when the message asks for no answer.
 
 create or replace function mbus.reply(

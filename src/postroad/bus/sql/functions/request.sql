@@ -1,6 +1,6 @@
 -- Request and reply.  A request is a message with headers reply_to (a temporary queue), correlation (its own iid)
--- and reply_by (when it expires); whoever puts a message with reply_to on a queue gets the other two added.
--- An answer goes to that queue with the same correlation, if somebody still waits for it.
+-- and reply_by (when it expires); a post adds the other two to a message with reply_to.
+-- An answer goes to that queue with the same correlation, if the requester still waits for it.
 
 -- The queue that answers to this session's requests come to; made with the first one.
 create or replace function mbus.reply_queue() returns text
@@ -50,8 +50,8 @@ begin
   return mbus.post(qname, data, mbus._ask(headers, timeout, reply_to), properties, null, mbus.now() + timeout);
 end $$;
 
--- Takes up to amt answers to this session's requests, in the caller's transaction; with wait, looks until there is one
--- or the time is over.  The requests must be committed by then: before that nobody can answer.
+-- Takes up to amt answers to this session's requests, in the caller's transaction; with wait, polls until there is one
+-- or the time is over.  The requests must be committed by then: before that they cannot be answered.
 -- Errors: MB012 argument, MB014 isolation.
 create or replace function mbus.replies(amt integer default 100, wait interval default '0') returns setof mbus.reply_model
 language plpgsql security definer set search_path from current rows 100 as $$

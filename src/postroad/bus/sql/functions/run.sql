@@ -1,5 +1,5 @@
 -- Takes the first ready message of a consumer that passes a selector given for this once, in the caller's
--- transaction, or nothing.  It looks at the first 1,000 ready messages; a selector used often belongs to a consumer
+-- transaction, or nothing.  It reads the first 1,000 ready messages; a selector used often belongs to a consumer
 -- of its own.  Of a group only the first message can be taken.
 -- The selector runs with the caller's rights, over rows that the caller may take anyway.
 -- Errors: MB001, MB002, MB008 selector, MB013 role, MB014 isolation, MB019 payload.
@@ -12,7 +12,7 @@ declare
   v_hit    record;
 begin
   perform mbus._check_dispatch(qname, coalesce(cname, 'null'), 'consume_' || qname || '_by_' || coalesce(cname, 'null'));
-  foreach v_amount in array '{50,1000}'::integer[] loop    -- a short look first, because copying rows costs
+  foreach v_amount in array '{50,1000}'::integer[] loop    -- few first, because copying rows costs
     v_shown := array(select s from mbus._show(qname, cname, v_amount) s);
     for v_hit in select * from mbus._select(v_shown, selector) loop
       if mbus._claim(qname, cname, v_hit.iid, v_hit.group_name) then

@@ -57,7 +57,7 @@ begin
   from mbus._queue(coalesce(on_completed, 'sagas')) c cross join mbus._queue(coalesce(on_compensated, 'sagas')) u
   where g.id = v_saga.id returning g.* into v_saga;
   perform mbus._saga_post_all(v_saga, steps, coalesce(create_saga.data, '{}'));
-  -- Sessions that run functions made before this one do not tell of what they handle.
+  -- Sessions that run older functions do not note what they handle.
   if v_is_new then
     update mbus.saga g set check_at = least(g.check_at, mbus.now() + interval '2 seconds') where g.id = v_saga.id;
   end if;
@@ -117,13 +117,13 @@ begin
   select * into v_saga from mbus.saga g where g.id = p_id for no key update;
   if not found then
     raise exception 'there is no saga %', coalesce(p_id::text, 'null')
-      using errcode = 'MB023', hint = 'Look at the view mbus.saga_status.';
+      using errcode = 'MB023', hint = 'See the view mbus.saga_status.';
   end if;
   return v_saga;
 end $$;
 
 -- Rolls a saga back.  True when this call began it, false when it is being or was rolled back already.
--- What is in somebody's hands is left there: if it commits, it is compensated.
+-- Messages that other transactions hold are left alone: if these commit, they are compensated.
 -- Errors: MB013 role, MB022 past the pivot, MB023 no such saga, MB024 completed.
 create or replace function mbus.cancel_saga(id bigint, reason text default null) returns boolean
 language plpgsql security definer set search_path from current set enable_seqscan = off as $$
@@ -202,9 +202,9 @@ begin
   return v_count;
 end $$;
 
--- For a stuck saga whose step cannot be tried again, because its message is lost or will never succeed: somebody did by
--- hand what it asks for.  A failed step past the pivot counts as done, a parked compensation as compensated; the dead
--- message goes, and the saga goes on.  True when it was stuck at this step.
+-- For a stuck saga whose step cannot be tried again, because its message is lost or will never succeed: its work was
+-- done manually.  A failed step past the pivot counts as done, a parked compensation as compensated; the dead
+-- message is deleted, and the saga continues.  True when it was stuck at this step.
 -- Errors: MB023 no such saga.
 create or replace function mbus.settle_saga_step(id bigint, step text) returns boolean
 language plpgsql security definer set search_path from current set enable_seqscan = off as $$

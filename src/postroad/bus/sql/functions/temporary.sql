@@ -1,6 +1,6 @@
 -- Temporary queues and temporary consumers: rows of a session, gone when it is.  See internal/temporary.sql.
 
--- Makes a queue that only this session takes from, and that anybody who knows its name may post to.
+-- Makes a queue that only this session takes from, and that every user who knows its name may post to.
 -- It is there for others when the caller's transaction commits, and gone when the session ends.
 -- Errors: MB011 payload.
 create or replace function mbus.create_temporary_queue(payload regtype default 'hstore') returns text
@@ -36,11 +36,11 @@ begin
   insert into mbus.follower (queue_id, temporary_name, selector) values (v_queue.id, v_name, selector);
   return v_name;
 exception when lock_not_available then
-  raise exception 'queue "%" is busy: somebody is changing its shape', qname
+  raise exception 'queue "%" is busy: its shape is being changed', qname
     using errcode = 'MB017', hint = 'Try again.';
 end $$;
 
--- Takes up to amt messages of a temporary queue in the caller's transaction, in order of posting.  With wait, looks
+-- Takes up to amt messages of a temporary queue in the caller's transaction, in order of posting.  With wait, polls
 -- until there is one or the time is over; a transaction that waits long keeps dead rows from being removed.
 -- For each payload its own function, because the row types differ.
 -- Errors: MB001 gone, MB012 argument, MB013 another session's, MB014 isolation, MB019 other payload.
@@ -77,7 +77,7 @@ language sql security definer set search_path from current rows 100 as $$
 $$;
 
 -- Removes what sessions that are gone have left, and returns how many queues that were.  Maintenance does
--- the same unasked.
+-- so too.
 create or replace function mbus.clear_tempq() returns bigint
 language plpgsql security definer set search_path from current as $$
 begin

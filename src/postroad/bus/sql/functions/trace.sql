@@ -1,6 +1,6 @@
 -- W3C trace context for what SQL posts.  The setting postroad.traceparent holds the line of the request or message that is
--- being handled, for one transaction: set_config('postroad.traceparent', …, true).  The post of a queue does not look at it;
--- who wants a message to carry the trace says so: mbus.post_orders(data, mbus.trace_headers()).
+-- being handled, for one transaction: set_config('postroad.traceparent', …, true).  The post of a queue does not read it;
+-- a message carries the trace with these headers: mbus.post_orders(data, mbus.trace_headers()).
 
 -- Headers with the trace that is followed, on a span of their own; null when there is none, so that a post without a trace
 -- goes its short way.  p_otherwise: the line to take when nothing is followed, one that was stored earlier.

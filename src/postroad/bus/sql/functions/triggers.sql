@@ -25,7 +25,7 @@ begin
   end if;
   if mbus._leads_to(v_destination.id, v_source.id) then
     raise exception 'a trigger from "%" to "%" would make a loop', src_queue_name, dst_queue_name
-      using errcode = 'MB020', hint = 'Messages would be copied without end. Look at the view mbus.followers.';
+      using errcode = 'MB020', hint = 'Messages would be copied without end. See the view mbus.followers.';
   end if;
   perform mbus._check_selector(v_source, selector);
   insert into mbus.follower (queue_id, destination_id, selector) values (v_source.id, v_destination.id, create_trigger.selector);
@@ -46,7 +46,7 @@ begin
   where f.queue_id = v_source.id and f.destination_id = (mbus._queue(dst_queue_name)).id;
   if not found then
     raise exception 'there is no trigger from "%" to "%"', src_queue_name, dst_queue_name
-      using errcode = 'MB031', hint = 'Look at the view mbus.followers.';
+      using errcode = 'MB031', hint = 'See the view mbus.followers.';
   end if;
   perform mbus._refollow(v_source);
 end $$;
@@ -64,7 +64,7 @@ language sql stable set search_path from current as $$
   select exists (select from reached where id = p_to)
 $$;
 
--- Makes the functions of a queue anew after a follower has gone; without followers they are the plain ones again.
+-- Rebuilds the functions of a queue after a follower was removed; without followers they are the plain ones again.
 create or replace function mbus._refollow(p_queue mbus.queue) returns void
 language plpgsql set search_path from current as $$
 begin

@@ -32,7 +32,7 @@ begin
     v_view, '_view_' || qname, cname);
 end $$;
 
--- The view calls no function of the bus: it would run with the rights of the one who looks.
+-- The view calls no function of the bus: it would run with the rights of the view's user.
 create or replace function mbus._build_view(p_queue mbus.queue, p_consumer mbus.consumer, p_view text) returns void
 language plpgsql set search_path from current as $$
 begin

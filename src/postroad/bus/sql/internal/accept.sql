@@ -146,7 +146,7 @@ exception when invalid_text_representation then
     using errcode = 'MB012', hint = 'It is the text of an array of database names, such as {erp,warehouse}.';
 end $$;
 
--- The same for many messages at once.  They come in crowds from the same place, so each list is read once.
+-- The same for many messages at once.  Many have the same list, so each list is parsed once.
 create or replace function mbus._seen_all(p_headers hstore[]) returns hstore[]
 language plpgsql stable set search_path from current as $$
 declare
@@ -219,7 +219,7 @@ end $$;
 
 -- The first message of another priority, of a group, or that others wait for, and the first follower, change the queue's
 -- functions.  p_feature: high, low, groups, waiters or followers.
--- A transaction that has used the queue before may go on with the functions of then.  Those leave messages of
+-- A transaction that has used the queue before may still run the old functions.  Those leave messages of
 -- groups alone, so that no order is broken; the next transaction takes them.
 create or replace function mbus._add_feature(p_queue_id integer, p_feature text) returns void
 language plpgsql set search_path from current as $$

@@ -1,5 +1,5 @@
 -- Looking a message up by its number.  Off the hot path, so the statements are dynamic and go through
--- the queue's tables one by one; each look is an index probe.
+-- the queue's tables one by one; each search is an index probe.
 
 -- True when a live message is ready, delayed or leased; p_number null: any message.
 create or replace function mbus._has(p_queue_id integer, p_number bigint) returns boolean
@@ -33,7 +33,7 @@ end $$;
 -- each copy; its recipients are the consumers whose copy it was.  Expired messages are left to mbus._expire, which also
 -- handles the messages that wait for them.
 --   p_is_idle  leave it where it is leased or dead
--- Waits for transactions that hold it.  A copy that moves while we look is caught by the
+-- Waits for transactions that hold it.  A copy that moves during the search is caught by the
 -- next round: one consumer has one copy at most, for all of them a round must find nothing.
 create or replace function mbus._take_number(
   p_queue_id integer, p_consumer_id integer, p_number bigint, p_is_idle boolean default false)

@@ -8,7 +8,7 @@ begin
   select * into v_queue from mbus.queue where name = p_name;
   if not found then
     raise exception 'queue "%" does not exist', p_name
-      using errcode = 'MB001', hint = 'Create it with mbus.create_queue, or look at the view mbus.queues.';
+      using errcode = 'MB001', hint = 'Create it with mbus.create_queue, or see the view mbus.queues.';
   end if;
   return v_queue;
 end $$;
@@ -21,7 +21,7 @@ begin
   select * into v_consumer from mbus.consumer where queue_id = p_queue.id and name = p_name;
   if not found then
     raise exception 'queue "%" has no consumer "%"', p_queue.name, p_name
-      using errcode = 'MB002', hint = 'Create it with mbus.create_consumer, or look at the view mbus.consumers.';
+      using errcode = 'MB002', hint = 'Create it with mbus.create_consumer, or see the view mbus.consumers.';
   end if;
   return v_consumer;
 end $$;

@@ -1,4 +1,4 @@
--- Looking at messages without taking them, and setting one's hand on some of them: what dyn_consume and run_on_<q>
+-- Reading messages without taking them, and locking some of them: what dyn_consume and run_on_<q>
 -- are made of.  Their callers' own expressions and statements never run in here, where the rights are the owner's.
 
 -- The queue, if the session's user may take from it as this consumer.
@@ -27,7 +27,7 @@ language sql volatile set search_path from current as $$
   order by array_position('{high,normal,low}', t.lane), g
 $$;
 
--- The first ready messages of a consumer, in order, as parcels.  Some may be in other transactions' hands.
+-- The first ready messages of a consumer, in order, as parcels.  Some may be locked by other transactions.
 create or replace function mbus._look(p_queue mbus.queue, p_consumer text, p_amount integer) returns setof mbus.parcel
 language plpgsql rows 100 set search_path from current set enable_seqscan = off set jit = off as $$
 declare
@@ -60,8 +60,8 @@ begin
   end loop;
 end $$;
 
--- Locks a ready message for the rest of the transaction, so that nobody else takes it.  False when another has
--- it in hand, when it is gone, or when its group does not let it.
+-- Locks a ready message for the rest of the transaction, so that no other takes it.  False when another has
+-- locked it, when it is gone, or when its group does not allow it.
 -- Locks: the group's advisory lock, then the row, both without waiting.
 create or replace function mbus._claim_number(p_queue mbus.queue, p_consumer_id integer, p_number bigint, p_group text)
 returns boolean
@@ -126,7 +126,7 @@ language sql stable set search_path from current as $$
                 array[array[current_database()::text]::text, current_database()::text, p_queue.name])
 $$;
 
--- The same lock for a caller who knows the iid.
+-- The same lock by iid.
 create or replace function mbus._claim(p_queue text, p_consumer text, p_iid text, p_group text) returns boolean
 language plpgsql security definer set search_path from current as $$
 declare

@@ -38,8 +38,8 @@ language sql set search_path from current as $$
   select mbus._tally(p_consumer_id, 'died', 1)
 $$;
 
--- What becomes of a message that one consumer could not handle: ready again, delayed, or dead.
--- p_delay null: the consumer's backoff, doubled with each attempt, of which half is left to chance.
+-- Returns a message that one consumer could not handle: ready again, delayed, or dead.
+-- p_delay null: the consumer's backoff, doubled with each attempt, of which half is random.
 create or replace function mbus._give_back(
   p_consumer_id integer, p_parcel mbus.parcel, p_delay interval, p_error text, p_is_parked boolean)
 returns text

@@ -1,8 +1,8 @@
 -- Moving on what time has made ready: delays that are over, leases that have ended, messages that
--- have expired.  Each takes only rows that nobody holds, so any number of sessions may do it at once.
+-- have expired.  Each takes only unlocked rows, so any number of sessions may do it concurrently.
 -- The time is a sub-select, because a volatile function cannot be the condition of an index scan.
 --
--- p_since bounds the look into the past: what came due earlier was moved by earlier runs and has left
+-- p_since bounds the search in the past: what came due earlier was moved by earlier runs and has left
 -- dead index entries, which a held snapshot keeps; walking over them each time would cost more and more.
 
 -- The same bound for leases.  Where all ages are asked for it is the end of the first lease that is there.
@@ -13,7 +13,7 @@ language sql stable set search_path from current set enable_seqscan = off set ji
      where l.token >= (select pg_sequence_last_value('mbus.lease_floor'))), mbus.now()) end
 $$;
 
--- Puts delayed messages that are due on the ring; for one consumer its retries and what is for everybody.  Retries of a group stay: they are taken from here.
+-- Puts delayed messages that are due on the ring; for one consumer its retries and messages for all consumers.  Retries of a group stay: they are taken from here.
 create or replace function mbus._release(p_queue mbus.queue, p_consumer_id integer, p_since timestamptz, p_limit integer) returns bigint
 language plpgsql set search_path from current as $$
 declare

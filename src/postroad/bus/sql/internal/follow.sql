@@ -1,7 +1,7 @@
--- Copies of what is posted: for triggers, which the queue's own function mbus._follow_<q> knows, and for
--- temporary consumers, which come and go and are therefore looked up.
+-- Copies of posted messages: for triggers, which are statements of the queue's own function mbus._follow_<q>, and for
+-- temporary consumers, which change often and are therefore looked up.
 
--- A message that asks for an answer is told its own iid and its deadline, for whoever answers.
+-- Adds the iid and the deadline to the headers of a request, for its answer.
 create or replace function mbus._correlate(p_headers hstore, p_iid text, p_expires timestamptz) returns hstore
 language sql immutable set search_path from current as $$
   select case when p_headers ? 'correlation' then p_headers else p_headers || hstore('correlation', p_iid) end

@@ -183,8 +183,8 @@ begin
     'branches', mbus._branches(v_kind || '_cell', p_queue, p_consumer, v_values)));
 end $$;
 
--- True when a selector may look at the headers, by name or because it has the whole row.  Those that do are shown all
--- that a consumer gets, and pay for it; most look at the data only.
+-- True when a selector may read the headers, by name or because it has the whole row.  Only these get the headers as
+-- delivered, which costs time; most read the data only.
 create or replace function mbus._reads_headers(p_selector text) returns boolean
 language sql immutable set search_path from current as $$ select p_selector ~* '\mheaders\M|\mt\M(?!\s*\.)|\.\s*\*' $$;
 
@@ -210,7 +210,7 @@ language sql stable set search_path from current as $$
               'headers', case when mbus._reads_headers(c.selector)
                               then mbus._fill('headers_delivered', p_values || '{"added": "v_now", "headers": "v_headers[m.place]"}')
                               else 'null::hstore' end)), '' order by c.id))
-  -- Where each consumer has a selector, what nobody wants is not stored.
+  -- Where each consumer has a selector, messages without a recipient are not stored.
   from mbus.consumer c where c.queue_id = p_queue.id and c.selector is not null
 $$;
 

@@ -17,7 +17,7 @@ language sql set search_path from current as $$
 $$;
 
 -- Sets the figures of a queue back to where they hide no message; maintenance raises them again.
--- While a dump runs no slot is truncated, so every message lies in one of the newest slots.
+-- While a dump runs no slot is truncated, so every message is in one of the newest slots.
 create or replace function mbus._reset_hints(p_queue mbus.queue) returns void
 language sql set search_path from current as $$
   select setval('mbus.lease_floor', 0);

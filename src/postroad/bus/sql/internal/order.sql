@@ -2,15 +2,15 @@
 --
 -- A blocked message is released by the transaction that deals with its last predecessor.  Two such
 -- transactions at once do not see each other, so each tries to lock the blocked message, and the one that
--- cannot leaves a nudge; maintenance, which sees both committed, decides.  Nobody waits for anybody.
+-- cannot leaves a nudge; maintenance, which sees both committed, decides.  No transaction waits for another.
 
 -- What is known of a consumer's copy of a message:
 --   there  it waits for the consumer, and is locked by us until the end of our transaction
---   held   another transaction has it in hand, so whether it is done is not known yet
+--   held   another transaction has locked it, so whether it is done is not known yet
 --   gone   it is done
--- All places are looked at by one statement, with one snapshot: a message is in one of them at any moment, but it
--- moves, and looks one after the other could all miss it.
--- Locks: key share on the row, so that nobody deals with it before our own notes can be seen.
+-- All places are searched by one statement, with one snapshot: a message is in one of them at any moment, but it
+-- moves, and successive searches could all miss it.
+-- Locks: key share on the row, so that no transaction handles it before our own notes are visible.
 create or replace function mbus._state(p_queue mbus.queue, p_consumer_id integer, p_number bigint) returns text
 language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
 declare
@@ -33,7 +33,7 @@ begin
   return case when v_found then 'there' else 'held' end;
 end $$;
 
--- In which table a message is that is not on the ring.  Stable: it looks with the snapshot of its caller.
+-- In which table a message is that is not on the ring.  Stable: it uses the snapshot of its caller.
 create or replace function mbus._place_aside(p_queue_id integer, p_consumer_id integer, p_number bigint) returns text
 language plpgsql stable set search_path from current set enable_seqscan = off as $$
 begin
@@ -139,7 +139,7 @@ begin
   if v_holders <> '{}' then
     insert into mbus.nudge (blocked_id, holders) values (v_blocked, v_holders);
   end if;
-  -- Sessions that run the functions made before this one do not look for those who wait.
+  -- Sessions that run older functions do not check for waiting messages.
   if v_is_new then
     insert into mbus.nudge (blocked_id, not_before) values (v_blocked, mbus.now() + interval '2 seconds');
   end if;
@@ -147,7 +147,7 @@ begin
 end $$;
 
 -- Notes what is still to be done of one predecessor.
---   p_open  transactions that may have posted or reserved it and cannot be looked into
+--   p_open  transactions that may have posted or reserved it and are not visible
 -- Returns those of them on whose end it depends whether the predecessor is done; then it counts as reserved until
 -- mbus._await_again.
 create or replace function mbus._await(p_blocked bigint, p_queue mbus.queue, p_number bigint, p_open text[]) returns text[]
@@ -222,7 +222,7 @@ begin
   perform mbus._let_go(p_queue_id, p_consumer_id, p_numbers);
 end $$;
 
--- Nobody waits for these messages any more.  Beyond 100 successors the rest is left to maintenance, so that a consumer
+-- Releases the messages that wait for these.  Beyond 100 successors the rest is left to maintenance, so that a consumer
 -- does not pay for thousands of them.
 create or replace function mbus._let_go(p_queue_id integer, p_consumer_id integer, p_numbers bigint[]) returns void
 language plpgsql set search_path from current set enable_seqscan = off as $$
@@ -247,7 +247,7 @@ begin
   perform mbus._unblock(v_blocked);
 end $$;
 
--- One message is dealt with, off the hot path: looks first whether anybody could wait for it.
+-- One message is dealt with, off the hot path: checks first whether messages could wait for it.
 create or replace function mbus._taken(p_queue_id integer, p_consumer_id integer, p_number bigint) returns void
 language plpgsql set search_path from current as $$
 begin
@@ -296,7 +296,7 @@ declare
   v_row     mbus.blocked;
   v_blocked bigint[];
 begin
-  -- Off the ring first: what is not released could not be told from what is.
+  -- Off the ring first: afterwards released messages could not be distinguished.
   for v_row in
     select b.* from mbus.blocked b
     where b.released_by = pg_current_xact_id()
@@ -325,7 +325,7 @@ begin
   perform mbus._saga_posted(p_queue.id, p_number);
 end $$;
 
--- A message that this transaction took is posted again, here or on another queue: messages that waited for it go on waiting.
+-- A message that this transaction took is posted again, here or on another queue: messages that waited for it continue to wait.
 create or replace function mbus._posted_back(
   p_taken_queue_id integer, p_taken_number bigint, p_taken_by integer[], p_queue mbus.queue, p_number bigint,
   p_recipients integer[]) returns void
@@ -341,7 +341,7 @@ begin
 end $$;
 
 -- Messages are gone without having been dealt with: those that wait for them are released or die, as
--- their header consume_after_lost says.
+-- set by their header consume_after_lost.
 create or replace function mbus._lost(p_queue_id integer, p_consumer_id integer, p_numbers bigint[]) returns void
 language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
@@ -380,7 +380,7 @@ begin
   end loop;
 end $$;
 
--- Works off nudges, and forgets what is over.  Only committed work is seen here.
+-- Processes nudges, and deletes released messages.  Only committed work is seen here.
 create or replace function mbus._resolve(p_limit integer) returns bigint
 language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
 declare
@@ -423,7 +423,7 @@ begin
   return v_count;
 end $$;
 
--- Marks predecessors that are done.  While one of them is in somebody's hands there is a next look.
+-- Marks predecessors that are done.  While another transaction holds one of them, it is checked again.
 create or replace function mbus._look_again(p_blocked bigint[]) returns void
 language plpgsql set search_path from current set enable_seqscan = off as $$
 declare

@@ -50,7 +50,7 @@ begin
 end $$;
 
 -- For a session that still runs a put from before the queue got a lane.  Locking a table that is new to the
--- transaction makes the session take notice of what has changed, so the next call is the put of today.
+-- transaction makes the session detect the change, so the next call runs the new put.
 create or replace function mbus._put_anew(p_queue text, p_lane integer, p_parcel mbus.parcel) returns bigint
 language plpgsql set search_path from current as $$
 declare

@@ -17,7 +17,7 @@ exception when datetime_field_overflow or invalid_datetime_format then
     using errcode = 'MB012', hint = 'Give the headers of a message that was posted with mbus.request.';
 end $$;
 
--- Sends those for which somebody still waits.
+-- Sends the answers whose requesters still wait.
 create or replace function mbus._reply(p_requests hstore[], p_data anyarray, p_headers hstore, p_properties hstore) returns text[]
 language plpgsql volatile set search_path from current as $$
 declare

@@ -5,7 +5,7 @@ create or replace function mbus._restless(p_name text, p_tick bigint, p_since ti
 language plpgsql volatile set search_path from current as $$
 declare
   -- Reading a sequence locks it until the end of the transaction, and the server has room for some
-  -- thousands of locks: of very many queues each run looks at a part.
+  -- thousands of locks: of very many queues each run checks a part.
   v_parts  constant bigint := 1 + (select count(*) from mbus.queue) / 1000;
   v_leases constant timestamptz := mbus._leases_since(p_since);
   v_queues mbus.queue[];
@@ -26,7 +26,7 @@ begin
   select coalesce(array_agg(c.q), '{}') into v_queues from chosen c where pg_try_advisory_xact_lock(mbus._lock_class(), (c.q).id);
   return v_queues;
 exception when internal_error or undefined_table then
-  return '{}';    -- a queue was dropped while we looked at its sequences; the next run sees the others
+  return '{}';    -- a queue was dropped while its sequences were read; the next run handles the others
 end $$;
 
 -- True when no message is ready up to the given id.

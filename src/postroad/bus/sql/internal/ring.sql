@@ -13,7 +13,7 @@ language sql volatile set search_path from current as $$
 $$;
 
 -- A mark: the newest generation, then the last id, then who may have drawn it or an earlier one.  The
--- order matters, see mbus._settle: whoever comes after a look draws larger ids, and reads the tail later.
+-- order matters, see mbus._settle: transactions that begin after the read draw larger ids, and read the tail later.
 create or replace function mbus._mark(p_queue mbus.queue) returns jsonb
 language plpgsql volatile set search_path from current as $$
 declare
@@ -23,7 +23,7 @@ begin
   return jsonb_build_object('tail', v_tail, 'bound', v_bound, 'open', mbus._holders(p_queue.position));
 end $$;
 
--- The first of the two marks that is settled: everybody who was open then has ended.
+-- The first of the two marks that is settled: all transactions that were open then have ended.
 create or replace function mbus._settled_mark(p_sequence regclass, p_newer jsonb, p_older jsonb) returns jsonb
 language sql volatile set search_path from current as $$
   select mark
@@ -32,12 +32,12 @@ language sql volatile set search_path from current as $$
   order by place limit 1
 $$;
 
--- A mark for what waits beside the ring.  Whoever sets a message aside may commit long after it came due, and
--- a run that looks back to the last one only would pass it by.
+-- A mark for what waits beside the ring.  A transaction that sets a message aside may commit long after it came due, and
+-- a run that checks the time since the last one only would miss it.
 --   since  no open transaction has set anything aside before
 --   made   when this mark was made
 --   open   who had set something aside by then without having ended
--- Once these have ended, everybody who is open has begun to write after the mark was made.
+-- Once these have ended, all open transactions have begun to write after the mark was made.
 create or replace function mbus._mark_aside(p_mark jsonb, p_now timestamptz) returns jsonb
 language plpgsql volatile set search_path from current as $$
 declare
@@ -51,7 +51,7 @@ begin
   return jsonb_build_object('since', coalesce((p_mark ->> 'made')::timestamptz, '-infinity'), 'made', p_now, 'open', v_open);
 end $$;
 
--- Raises the floor of the tokens as _settle raises a hint: to the lowest lease that is seen once nobody is left who had drawn a
+-- Raises the floor of the tokens as _settle raises a hint: to the lowest lease that is visible once no transaction is left that had drawn a
 -- token when the last one was read.  Returns the mark for the next run.  To be called before the transaction ends a
 -- lease: it may roll back, and the floor does not.
 --   p_mark  the mark of the last run of this session
@@ -98,7 +98,7 @@ create or replace function mbus._slot_bytes() returns bigint
 language sql immutable parallel safe return 8388608;
 
 -- The hint of a table that is sealed and empty: takes pass it by without touching it, so it can be
--- locked and truncated while they go on.
+-- locked and truncated under load.
 create or replace function mbus._drained() returns bigint
 language sql immutable parallel safe return 4611686018427387904;
 
@@ -153,7 +153,7 @@ begin
     perform mbus._create_slot(p_queue, (v_tail + 1) % p_queue.slots);
     return 0;
   end if;
-  -- Whoever sees the new tail must not see the hints of the slot's last life.
+  -- Sessions that see the new tail must not see the hints of the slot's last life.
   perform setval(format('mbus.%I', t.ready_table || '$hint')::regclass, 0)
   from mbus._tables(p_queue) t where t.slot = (v_tail + 1) % p_queue.slots;
   perform setval(format('mbus.%I', 'qs$' || p_queue.name || '$tail')::regclass, v_tail + 1);
@@ -182,8 +182,8 @@ begin
   return v_count;
 end $$;
 
--- Locks: access exclusive on the slot's tables, never waited for.  Under it nobody has an open post or
--- take there, so "no visible row" is "no row", because the look has a snapshot of its own (READ COMMITTED).
+-- Locks: access exclusive on the slot's tables, never waited for.  Under it no transaction has an open post or
+-- take there, so "no visible row" is "no row", because the check has a snapshot of its own (READ COMMITTED).
 create or replace function mbus._truncate(p_queue mbus.queue, p_slot bigint) returns boolean
 language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
 declare

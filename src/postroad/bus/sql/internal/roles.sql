@@ -17,7 +17,7 @@ language sql stable set search_path from current as $$
 $$;
 
 -- Makes a role when it is missing.  Without the right to make roles, or where the name of the database
--- leaves no room for theirs, a plain queue goes without; a queue that relies on them is refused.
+-- is too long for theirs, a plain queue has none; a queue that relies on them is refused.
 create or replace function mbus._create_role(p_role text, p_is_required boolean) returns void
 language plpgsql set search_path from current as $$
 declare
@@ -57,7 +57,7 @@ exception when insufficient_privilege or dependent_objects_still_exist then
   raise warning 'role "%" was left behind: %', p_role, sqlerrm;
 end $$;
 
--- Lets the given roles, and nobody else but the owner, execute a function.
+-- Lets only the owner and the given roles execute a function.
 create or replace function mbus._allow(p_function regprocedure, p_roles text[]) returns void
 language plpgsql set search_path from current as $$
 declare

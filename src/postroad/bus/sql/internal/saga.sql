@@ -1,7 +1,7 @@
--- Moving a saga on.  Every function here is called with the saga's row locked, and waits for nobody: what is in
--- somebody's hands is left for the next look, which comes with that transaction's own commit or by maintenance.
+-- Advancing a saga.  Every function here is called with the saga's row locked and waits for no other lock: messages that
+-- other transactions hold are left for the next check, at the commit of that transaction or by maintenance.
 
--- Takes a message away that is set aside, unless somebody has it or what it waits for in hand.
+-- Takes a message away that is set aside, unless another transaction has locked it or a message that it waits for.
 -- True when it is not (or no longer) there.
 create or replace function mbus._saga_drop(p_queue_id integer, p_number bigint) returns boolean
 language plpgsql set search_path from current set enable_seqscan = off as $$
@@ -75,7 +75,7 @@ begin
     return case when mbus._saga_drop(p_queue_id, p_number) then 'removed' else 'held' end;
   end if;
   perform from mbus._take_number(p_queue_id, p_consumer_id, p_number);
-  -- Copies of other consumers, as far as nobody works on them.
+  -- Copies of other consumers, as far as no transaction holds them.
   perform mbus._take_number(p_queue_id, c.id, p_number) from mbus.consumer c
   where c.queue_id = p_queue_id and c.id <> p_consumer_id and mbus._saga_find(p_queue_id, c.id, p_number) = 'there';
   return 'removed';
@@ -90,7 +90,7 @@ begin
   perform mbus._saga_advance(p_saga, false);
 end $$;
 
--- Does what can be done now.  p_is_check: look also for messages whose handling nobody noted.
+-- Does what can be done now.  p_is_check: check also for handled messages without a note.
 create or replace function mbus._saga_advance(p_saga mbus.saga, p_is_check boolean) returns void
 language plpgsql set search_path from current as $$
 begin
@@ -103,7 +103,7 @@ begin
   end if;
 end $$;
 
--- Forwards: all steps done completes the saga, unless somebody has the bung in hand.
+-- Forwards: all steps done completes the saga, unless another transaction holds the bung.
 create or replace function mbus._saga_forward(p_saga mbus.saga, p_is_check boolean) returns void
 language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
@@ -146,14 +146,14 @@ declare
 begin
   update mbus.saga_step s set is_settled = true where s.saga_id = p_saga.id;
   for v_step in select * from mbus.saga_step s where s.saga_id = p_saga.id and s.undo_number is not null order by s.position loop
-    -- Nobody but the saga has a hand on it while its gate is closed.
+    -- Only the saga uses it while its gate is closed.
     delete from mbus.blocked b where b.queue_id = v_step.undo_queue_id and b.number = v_step.undo_number and b.released_by is null;
     perform mbus._done(v_step.undo_queue_id, null, array[v_step.undo_number]);
   end loop;
   perform mbus._saga_finish(p_saga, 'completed');
 end $$;
 
--- Ends the saga with its closing message: kept for whoever asked for it, taken away otherwise.
+-- Ends the saga with its closing message: kept in a queue that was named for it, deleted otherwise.
 create or replace function mbus._saga_finish(p_saga mbus.saga, p_state text) returns void
 language plpgsql set search_path from current set enable_seqscan = off as $$
 begin
@@ -174,7 +174,7 @@ begin
   perform mbus._done(p_saga.queue_id, null, array[p_saga.bung_number]);
 end $$;
 
--- Raises MB012 for a message that a saga counts on: without it the saga could neither go on nor back.
+-- Raises MB012 for a message that a saga counts on: without it the saga could neither complete nor roll back.
 create or replace function mbus._check_no_step(p_queue mbus.queue, p_number bigint) returns void
 language plpgsql stable set search_path from current set enable_seqscan = off as $$
 declare

@@ -1,5 +1,5 @@
 -- The rollback of a saga: forward messages are taken away, compensations of done steps released, last steps first.
--- Called with the saga's row locked; waits for nobody.
+-- Called with the saga's row locked; waits for no other lock.
 
 create or replace function mbus._saga_back(p_saga mbus.saga, p_is_check boolean) returns void
 language plpgsql set search_path from current set enable_seqscan = off as $$
@@ -58,7 +58,7 @@ language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
   v_fate text;
 begin
-  -- Whoever waits for this one must be away first: taking it away would let them go.
+  -- Steps that wait for this one are withdrawn first: removing it would release them.
   if exists (select from mbus.saga_step s where s.saga_id = p_step.saga_id and p_step.name = any (s.after)
                and s.state = 'waiting' and not s.is_settled) then
     return p_step;
@@ -99,7 +99,7 @@ begin
   return p_step;
 end $$;
 
--- Called by maintenance: deadlines, and whatever was in somebody's hands.
+-- Called by maintenance: deadlines, and messages that other transactions held.
 create or replace function mbus._saga_check(p_limit integer) returns bigint
 language plpgsql set search_path from current set enable_seqscan = off as $$
 declare

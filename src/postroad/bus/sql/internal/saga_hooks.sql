@@ -2,7 +2,7 @@
 -- its notes off when it commits: a handler that runs for minutes holds up neither the other steps nor a cancel.
 --
 -- Locks: the step's row, from the moment its message is dealt with to the end of that transaction.  That is the
--- barrier: who cannot lock the row knows that the step is in somebody's hands.
+-- barrier: when the row cannot be locked, another transaction works on the step.
 
 -- Called by mbus._done: messages were consumed, acked or taken.
 create or replace function mbus._saga_done(p_queue_id integer, p_consumer_id integer, p_numbers bigint[]) returns void
@@ -88,7 +88,7 @@ begin
   select l.saga_id, 'died', l.name, l.undo_error from lost l where l.state = 'parked';
 end $$;
 
--- Called by mbus._give_back: an attempt failed.  Whoever gets the message next may do what the last one did not.
+-- Called by mbus._give_back: an attempt failed.  The next attempt may succeed.
 create or replace function mbus._saga_tried(
   p_queue_id integer, p_consumer_id integer, p_number bigint, p_attempts integer, p_error text) returns void
 language sql set search_path from current set enable_seqscan = off as $$
@@ -142,7 +142,7 @@ language plpgsql set search_path from current as $$
 begin
   if mbus._is_past_pivot(p_saga) then
     raise exception 'saga % is past its pivot "%"', p_saga.id, p_saga.pivot
-      using errcode = 'MB022', hint = 'It can only go on. Repeat the step until it succeeds.';
+      using errcode = 'MB022', hint = 'It can only be completed. Repeat the step until it succeeds.';
   end if;
 end $$;
 
@@ -151,7 +151,7 @@ language sql stable set search_path from current as $$
   select exists (select from mbus.saga_step s where s.saga_id = p_saga.id and s.name = p_saga.pivot and s.state = 'done')
 $$;
 
--- Works off what this transaction noted.  At its commit, or earlier when it asks for it.
+-- Processes the notes of this transaction, at its commit or earlier on request.
 -- Locks: the rows of the sagas, in the order of their ids.
 create or replace function mbus._saga_work() returns void
 language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
@@ -192,9 +192,9 @@ drop trigger if exists saga_is_worked_off on mbus.saga_note;
 create constraint trigger saga_is_worked_off after insert on mbus.saga_note
 deferrable initially deferred for each row execute function mbus._saga_work_now();
 
--- A handler that takes the bung says that its step has failed.  With one step in its hands it is clear which; of
+-- A handler that takes the bung reports that its step has failed.  With one handled step it is clear which; of
 -- several (a batch) all count as done, because to compensate in vain is the smaller evil.  Messages that it took
--- away by iid, as the bung tells, never ran.
+-- away by iid, as listed in the bung, never ran.
 create or replace function mbus._saga_blame(p_saga_id bigint, p_done text[], p_taken text[]) returns text
 language plpgsql set search_path from current set enable_seqscan = off as $$
 begin

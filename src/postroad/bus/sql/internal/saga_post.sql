@@ -1,4 +1,4 @@
--- The messages of a saga.  They are put directly, under numbers drawn beforehand, because each tells its own iid
+-- The messages of a saga.  They are put directly, under numbers drawn beforehand, because each carries its own iid
 -- as idempotency_key, and so that a transaction may start thousands of sagas without a lock per message.
 
 -- The service queue, made when the first saga is.
@@ -16,7 +16,7 @@ begin
     raise exception 'queue "sagas" carries %', v_queue.payload
       using errcode = 'MB003', hint = 'Sagas keep their bungs in a queue of this name, which carries hstore. Rename yours.';
   end if;
-  -- Also the bung of a saga without compensations tells when it is taken.
+  -- Taking the bung must be noticed also in a saga without compensations.
   if not v_queue.has_waiters then
     perform mbus._add_feature(v_queue.id, 'waiters');
     select * into v_queue from mbus.queue where name = 'sagas';
@@ -68,7 +68,7 @@ begin
            array[p_saga.id::text, mbus._iid('sagas', p_saga.bung_number), v_iid])
     || case when p_step is null then ''::hstore else hstore('step', p_step) end
     || case when cardinality(p_after) > 0 then hstore('consume_after', p_after::text) else ''::hstore end
-    -- Behind a gate it is for the saga to say what a lost predecessor means.
+    -- Behind a gate the saga decides what a lost predecessor means.
     || case when p_is_gated then hstore('consume_after_lost', 'release') else ''::hstore end);
   if p_queue.mode = 'fanout' then
     execute format('select mbus.%I($1, $2)', '_match_' || p_queue.name) into v_parcel.recipients using v_parcel, p_number;

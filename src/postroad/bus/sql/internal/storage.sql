@@ -24,7 +24,7 @@ begin
   execute format('create index %I on mbus.%I (expires) where expires is not null', p_name || '_ex', p_name);
 end $$;
 
--- Rows that bear another number than their place (put back, delayed, posted under a reserved iid) are
+-- Rows with another number than their id (put back, delayed, posted under a reserved iid) are
 -- found by it; the others cost this index nothing.
 create or replace function mbus._create_reading_side(p_name text) returns void
 language plpgsql set search_path from current as $$

@@ -10,7 +10,7 @@ declare
   v_setting constant text := 'mbus.' || p_kind || '_' || p_consumer_id;
   v_now     constant timestamptz := mbus.now();
   v_second  constant bigint := extract(epoch from v_now);
-  -- Anybody can change a setting; a session that comes from a pooler may have one that is not a number.
+  -- Any user can change a setting; a session that comes from a pooler may have one that is not a number.
   v_text    constant text := current_setting(v_setting, true);
   v_kept    bigint := case when v_text ~ '^[0-9]{1,18}$' then v_text::bigint else 0 end + p_count;
 begin

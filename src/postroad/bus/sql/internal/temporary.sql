@@ -1,6 +1,6 @@
 -- Temporary queues: whose they are, and whether they are still there.
 --
--- A session that makes a temporary queue holds, until it ends, an advisory lock on its pid.  Everybody can
+-- A session that makes a temporary queue holds, until it ends, an advisory lock on its pid.  Every session can
 -- see that lock, which is not so for pg_stat_activity, and the server releases it however the session ends.
 
 create or replace function mbus._session_class() returns integer
@@ -18,7 +18,7 @@ language plpgsql set search_path from current as $$
 declare
   v_session uuid := mbus._session();
 begin
-  -- Each time, because somebody may have called pg_advisory_unlock_all; a lock held already costs nothing.
+  -- Each time, because the user may have called pg_advisory_unlock_all; a lock held already costs nothing.
   perform pg_advisory_lock(mbus._session_class(), pg_backend_pid());
   if v_session is null then
     v_session := gen_random_uuid();
@@ -71,7 +71,7 @@ begin
     using errcode = 'MB001', hint = 'It is gone with the session that made it with mbus.create_temporary_queue.';
 end $$;
 
--- The queue, if it is this session's own: MB001 unknown, MB013 somebody else's.
+-- The queue, if it is this session's own: MB001 unknown, MB013 of another session.
 create or replace function mbus._own_temporary_queue(p_name text) returns mbus.temporary_queue
 language plpgsql volatile set search_path from current as $$
 declare

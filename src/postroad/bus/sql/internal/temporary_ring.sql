@@ -23,7 +23,7 @@ begin
         return found;
       end $function$ $file$, v_slot);
 
-    -- Only the owner takes from a queue, so rows need no lock; an empty table is looked at and not written
+    -- Only the owner takes from a queue, so rows need no lock; an empty table is read and not written
     -- to, because a writer would keep it from being sealed off.
     execute format($file$
       create or replace function mbus._tempq_take_%1$s(p_name text, p_amount integer) returns setof mbus.parcel
@@ -74,8 +74,8 @@ language sql volatile set search_path from current as $$
   where life > 0 order by life
 $$;
 
--- Takes up to so many messages of a temporary queue, in order of posting.  Each table is looked at with a snapshot of its
--- own, so what is committed between two looks may come after its successor, once, where the ring turns.
+-- Takes up to so many messages of a temporary queue, in order of posting.  Each table is read with a snapshot of its
+-- own, so a message committed between two reads may come after its successor, once, when the ring rotates.
 create or replace function mbus._temporary_take(p_name text, p_amount integer) returns setof mbus.parcel
 language plpgsql rows 100 set search_path from current as $$
 declare
@@ -95,7 +95,7 @@ begin
   end loop;
 end $$;
 
--- The same, waiting for the first one.  Each look has a snapshot of its own.  The pauses are real time,
+-- The same, waiting for the first one.  Each attempt has a snapshot of its own.  The pauses are real time,
 -- and can be cancelled like any statement.
 create or replace function mbus._await_temporary(p_name text, p_amount integer, p_wait interval) returns setof mbus.parcel
 language plpgsql rows 100 set search_path from current as $$

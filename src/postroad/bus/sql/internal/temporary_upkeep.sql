@@ -8,7 +8,7 @@ language sql immutable parallel safe return 2097152;
 
 -- To be called before anything is written in the transaction: sequences do not roll back, so a table that is empty only
 -- because of our own deletes must not be given up.
--- Locks: an advisory lock of its own, tried; then what the steps say.
+-- Locks: an advisory lock of its own, tried; then those of the steps.
 create or replace function mbus._maintain_temporary() returns bigint
 language plpgsql set search_path from current as $$
 declare
@@ -76,7 +76,7 @@ begin
     perform mbus._compact_tempq();
     return;
   end if;
-  -- Alive first: whoever sees the new tail must be able to write there, and to look there.
+  -- In use first: sessions that see the new tail must be able to write and to read there.
   perform setval(format('mbus.tempq_life_%s', v_free)::regclass, v_tail / 4 + 1);
   perform setval('mbus.tempq_tail', (v_tail / 4 + 1) * 4 + v_free);
   perform setval('mbus.tempq_opened', v_now);
@@ -109,9 +109,9 @@ begin
                     for update skip locked))', p_slot);
 end $$;
 
--- Ends the life of a sealed table that is empty, so that nobody looks into it any more.
--- Locks: share on the table, tried.  Under it nobody writes there, so what is not visible is not there; who
--- waits to insert finds the life ended and goes to the tail.
+-- Ends the life of a sealed table that is empty, so that sessions no longer read it.
+-- Locks: share on the table, tried.  Under it no session writes there, so rows that are not visible do not exist; a session
+-- that waits to insert finds the life ended and writes to the tail.
 create or replace function mbus._seal_off_tempq(p_slot integer) returns void
 language plpgsql set search_path from current as $$
 declare
@@ -129,7 +129,7 @@ exception when lock_not_available then
   return;
 end $$;
 
--- Locks: access exclusive on the table, tried.  Only those who began to look before its life ended hold it.
+-- Locks: access exclusive on the table, tried.  Only sessions that began to read before its life ended hold it.
 create or replace function mbus._truncate_tempq(p_slot integer) returns void
 language plpgsql set search_path from current as $$
 begin

@@ -34,9 +34,9 @@ create table mbus.wait (
 create index wait_by_predecessor_idx on mbus.wait (queue_id, number);
 create index wait_by_blocked_idx on mbus.wait (blocked_id);
 
--- Notes for maintenance: look at this blocked message again, or at all that wait for this predecessor.
+-- Notes for maintenance: check this blocked message again, or all that wait for this predecessor.
 -- Written where a transaction could not know whether it was the last one; append-only.
---   holders  open transactions, one of which may have posted or reserved a predecessor; look when they have ended
+--   holders  open transactions, one of which may have posted or reserved a predecessor; checked when they have ended
 create table mbus.nudge (
   id          bigint generated always as identity primary key,
   blocked_id  bigint,
@@ -48,7 +48,7 @@ create table mbus.nudge (
   holders     text[]
 );
 
--- Numbers given out by get_iid that nobody has posted yet: not done, although no message is there.
+-- Numbers reserved by get_iid and not posted yet: not done, although no message exists.
 create table mbus.reserved (
   queue_id    integer not null,
   number      bigint not null,

@@ -1,4 +1,4 @@
--- The last number of a queue that is gone.  A queue that is made anew under its name goes on from there, because an iid is
+-- The last number of a queue that is gone.  A new queue of the same name continues from there, because an iid is
 -- never given twice: others keep it as the key of what they have done.
 create table mbus.dropped_queue (
   name     text primary key,

@@ -1,10 +1,10 @@
--- Messages in the hands of a worker for longer than a transaction.  The token is drawn anew for each
+-- Messages held by a worker for longer than a transaction.  The token is new with each
 -- lease, so a holder whose lease has ended has no key to the row any more: that is the fence.
 -- No foreign keys here, nor in delayed, blocked, reserved and dedup: each insert would lock the row of its queue, and
 -- several sessions at once would make a MultiXact of it.  mbus._delete_messages does what a cascade would.
 create sequence mbus.lease_token;
 -- No lease has a smaller token, and none will get one.  Searches start here, because dead rows of leases that are over stay as
--- long as somebody holds an old snapshot.  Raised by maintenance.
+-- long as a session holds an old snapshot.  Raised by maintenance.
 create sequence mbus.lease_floor minvalue 0 start 0;
 select setval('mbus.lease_floor', 0);
 create table mbus.leased (

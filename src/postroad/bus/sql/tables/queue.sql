@@ -11,7 +11,7 @@ create table mbus.queue (
   mode       text not null default 'direct' constraint mode_is_known check (mode in ('direct', 'fanout')),
   lanes      text[] not null default '{normal}',
   has_groups boolean not null default false,
-  -- Somebody gets copies of what is posted here, see follower; stays on when temporary consumers go.
+  -- Posted messages are copied to followers, see follower; stays true when temporary consumers end.
   has_followers boolean not null default false,
   -- Messages of other queues, or of this one, wait for messages of this queue.
   has_waiters boolean not null default false,

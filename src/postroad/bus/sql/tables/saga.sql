@@ -1,9 +1,9 @@
 -- A saga: steps that are all done in the end, or each done one of them compensated.
---   queue_id, bung_number    the bung, in the service queue `sagas`; whoever takes it starts the rollback
+--   queue_id, bung_number    the bung, in the service queue `sagas`; taking it starts the rollback
 --   gate_number              a number of that queue that is never posted: what waits for it is released by the
 --                            saga alone
 --   completed_*, compensated_*  the closing messages of both directions
---   check_at                 when maintenance has to look at it: deadline, or something is in somebody's hands
+--   check_at                 when maintenance has to check it: deadline, or a message is held by another transaction
 create table mbus.saga (
   id          bigint generated always as identity primary key,
   name        text not null,
@@ -66,7 +66,7 @@ create unique index saga_step_by_do_idx on mbus.saga_step (do_queue_id, do_numbe
 create unique index saga_step_by_undo_idx on mbus.saga_step (undo_queue_id, undo_number) where undo_number is not null;
 
 -- What a transaction did to sagas.  Written when it happens, worked off and deleted by the same transaction when
--- it commits, so that nobody holds a saga while a handler works; other sessions never see a row here.
+-- it commits, so that a saga is not locked while a handler works; other sessions never see a row here.
 create table mbus.saga_note (
   id         bigint generated always as identity primary key,
   written_by xid8 not null default pg_current_xact_id(),

@@ -1,6 +1,6 @@
 -- Temporary queues are rows, never tables: they come and go by the thousand and the catalogue does not
 -- notice.  Each belongs to the session that made it and is gone when that session is.
---   session  drawn by the session for itself; who knows it, and has the pid, is the owner
+--   session  drawn by the session; the session with this value and the pid is the owner
 --   payload  null: a queue for answers, which takes any payload
 create table mbus.temporary_queue (
   name       text primary key constraint temporary_name_is_known check (name ~ '^temp\.[0-9a-f]{16}$'),
@@ -11,13 +11,13 @@ create table mbus.temporary_queue (
 );
 create index temporary_queue_by_pid_idx on mbus.temporary_queue (pid);
 
--- What an answer looks like; exactly one of the data columns is used, the one named by payload.
+-- An answer; exactly one of the data columns is used, the one named by payload.
 create type mbus.reply_model as (
   correlation text, iid text, added timestamptz, expires timestamptz, headers hstore, properties hstore,
   payload text, data_hstore hstore, data_jsonb jsonb, data_text text, data_bytea bytea);
 
 -- Messages of all temporary queues, in a ring of three tables which are filled in turn and truncated, so
--- that dead rows stay few even while somebody holds an old snapshot.  Every look is by (destination, id).
+-- that dead rows stay few even while a session holds an old snapshot.  Every search is by (destination, id).
 create table mbus.tempq_0 (
   id bigint not null, destination text not null, added timestamptz not null, delayed_until timestamptz,
   expires timestamptz, headers hstore, properties hstore,
@@ -36,7 +36,7 @@ create index tempq_2_by_destination_idx on mbus.tempq_2 (destination, id);
 --   position  the last id drawn
 --   tail      the life of the table that is written to, times four, plus its number
 --   opened    when that began, in seconds since 1970
---   life_N    which life table N lives, counted from 1; 0 while nothing is in it, so nobody looks
+--   life_N    number of the current use of table N, counted from 1; 0 while it is not in use
 create sequence mbus.tempq_position;
 create sequence mbus.tempq_tail minvalue 0 start 4;
 create sequence mbus.tempq_opened minvalue 0 start 0;

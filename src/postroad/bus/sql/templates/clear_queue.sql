@@ -1,5 +1,5 @@
--- Deletes expired messages and returns how many; maintenance does the same unasked.  A message that
--- is alive is never touched.
+-- Deletes expired messages and returns how many; maintenance does so too.  Other messages
+-- are never touched.
 create or replace function mbus.clear_queue_{queue}() returns bigint
 language plpgsql security definer set search_path from current as $function$
 begin

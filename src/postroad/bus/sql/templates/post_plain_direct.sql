@@ -1,4 +1,4 @@
-    -- The common case without a detour; see mbus._put_{queue} for why the insert looks at the head.
+    -- The common case; see mbus._put_{queue} for why the insert checks the head.
     v_id := nextval('mbus.{position}');
     loop
       v_generation := pg_sequence_last_value('mbus.{tail}');

@@ -1,1 +1,1 @@
-    null;    -- whoever follows gets copies, so every message goes the long way
+    null;    -- followers get copies, so every message takes the general path

@@ -2,7 +2,7 @@
 --
 -- Locks: row exclusive on one slot, until the end of the transaction; while it is held the slot is
 -- not truncated.  Between reading the tail and getting that lock the slot may have been recycled, so
--- the insert itself looks at the head, under the lock, and inserts nothing into a slot that is gone.
+-- the insert itself checks the head, under the lock, and inserts nothing into a slot that is gone.
 create or replace function mbus._put_{queue}(p_parcel mbus.parcel) returns bigint
 language plpgsql security definer set search_path from current as $function$
 declare
@@ -22,7 +22,7 @@ begin
     case v_generation % {slots} + {slots} * v_lane
 {branches}
     else
-      -- This transaction began before the queue got that lane and still runs the functions of then.
+      -- This transaction began before the queue got that lane and still runs the old functions.
       p_parcel.number := v_number;
       return mbus._put_anew('{queue}', v_lane, p_parcel);
     end case;

@@ -18,7 +18,7 @@ declare
   v_tally      bigint;
   v_setting    text;
 begin
-  -- The checks are called only to refuse, and the queue is attended only when nobody else does it.
+  -- The checks are called only to raise, and the queue is attended only when no maintenance runs.
   if amt is null or amt < 0 then
     perform mbus._check_amount(amt);
   end if;

@@ -1,8 +1,8 @@
 -- As mbus._take of a queue without groups, but of each group only the first message is taken, and none
--- while another of that group is in the hands of this consumer.
+-- while this consumer holds another message of that group.
 --
 -- Locks: an advisory lock per group (consumer id, hash of the group), without waiting, then the rows.
--- The groups are locked in one statement and the rows looked at in the next, whose snapshot therefore
+-- The groups are locked in one statement and the rows read in the next, whose snapshot therefore
 -- sees all that the last holder of the group has done.
 create or replace function mbus.{function}(amt integer) returns setof mbus.{returns}
 language plpgsql security definer rows 100
@@ -22,7 +22,7 @@ declare
   v_seen       text[];
   v_retries    mbus.parcel[];
 begin
-  -- The checks are called only to refuse, and the queue is attended only when nobody else does it.
+  -- The checks are called only to raise, and the queue is attended only when no maintenance runs.
   if amt is null or amt < 0 then
     perform mbus._check_amount(amt);
   end if;
