@@ -5,9 +5,10 @@
 
 create or replace function mbus.reply(
   request hstore, data text, headers hstore default null, properties hstore default null) returns text
-language sql security definer set search_path from current as $$
-  select (mbus._reply(array[request], array[data], headers, properties))[1]
-$$;
+language plpgsql security definer set search_path from current as $$
+begin
+  return (mbus._reply(array[request], array[data], headers, properties))[1];
+end $$;
 
 create or replace function mbus.reply(
   request hstore, data anyelement, headers hstore default null, properties hstore default null) returns text
@@ -20,27 +21,31 @@ end $$;
 -- A function per payload, so that a client need not name the type.
 create or replace function mbus.replyn_text(
   requests hstore[], data text[], headers hstore default null, properties hstore default null) returns text[]
-language sql security definer set search_path from current as $$
-  select mbus._reply(requests, data, headers, properties)
-$$;
+language plpgsql security definer set search_path from current as $$
+begin
+  return mbus._reply(requests, data, headers, properties);
+end $$;
 
 -- As mbus.replyn_text, for requests to queues that carry hstore.
 create or replace function mbus.replyn_hstore(
   requests hstore[], data hstore[], headers hstore default null, properties hstore default null) returns text[]
-language sql security definer set search_path from current as $$
-  select mbus._reply(requests, data, headers, properties)
-$$;
+language plpgsql security definer set search_path from current as $$
+begin
+  return mbus._reply(requests, data, headers, properties);
+end $$;
 
 -- As mbus.replyn_text, for requests to queues that carry jsonb.
 create or replace function mbus.replyn_jsonb(
   requests hstore[], data jsonb[], headers hstore default null, properties hstore default null) returns text[]
-language sql security definer set search_path from current as $$
-  select mbus._reply(requests, data, headers, properties)
-$$;
+language plpgsql security definer set search_path from current as $$
+begin
+  return mbus._reply(requests, data, headers, properties);
+end $$;
 
 -- As mbus.replyn_text, for requests to queues that carry bytea.
 create or replace function mbus.replyn_bytea(
   requests hstore[], data bytea[], headers hstore default null, properties hstore default null) returns text[]
-language sql security definer set search_path from current as $$
-  select mbus._reply(requests, data, headers, properties)
-$$;
+language plpgsql security definer set search_path from current as $$
+begin
+  return mbus._reply(requests, data, headers, properties);
+end $$;

@@ -46,35 +46,43 @@ end $$;
 -- Errors: MB001 gone, MB012 argument, MB013 another session's, MB014 isolation, MB019 other payload.
 create or replace function mbus.consume_temporary(qname text, amt integer default 1, wait interval default '0')
 returns setof mbus.qt_model
-language sql security definer set search_path from current rows 100 as $$
+language plpgsql security definer set search_path from current rows 100 as $$
+begin
+  return query
   select p.number, p.added, mbus._iid(qname, p.number), (p.trail ->> 'delayed_until')::timestamptz, p.expires,
          null::integer[], mbus._deliver_temporary(qname, p), p.properties, p.data_hstore
-  from mbus._consume_temporary(qname, 'hstore', amt, wait) p
-$$;
+  from mbus._consume_temporary(qname, 'hstore', amt, wait) p;
+end $$;
 
 create or replace function mbus.consume_temporary_jsonb(qname text, amt integer default 1, wait interval default '0')
 returns setof mbus.qt_model_jsonb
-language sql security definer set search_path from current rows 100 as $$
+language plpgsql security definer set search_path from current rows 100 as $$
+begin
+  return query
   select p.number, p.added, mbus._iid(qname, p.number), (p.trail ->> 'delayed_until')::timestamptz, p.expires,
          null::integer[], mbus._deliver_temporary(qname, p), p.properties, p.data_jsonb
-  from mbus._consume_temporary(qname, 'jsonb', amt, wait) p
-$$;
+  from mbus._consume_temporary(qname, 'jsonb', amt, wait) p;
+end $$;
 
 create or replace function mbus.consume_temporary_text(qname text, amt integer default 1, wait interval default '0')
 returns setof mbus.qt_model_text
-language sql security definer set search_path from current rows 100 as $$
+language plpgsql security definer set search_path from current rows 100 as $$
+begin
+  return query
   select p.number, p.added, mbus._iid(qname, p.number), (p.trail ->> 'delayed_until')::timestamptz, p.expires,
          null::integer[], mbus._deliver_temporary(qname, p), p.properties, p.data_text
-  from mbus._consume_temporary(qname, 'text', amt, wait) p
-$$;
+  from mbus._consume_temporary(qname, 'text', amt, wait) p;
+end $$;
 
 create or replace function mbus.consume_temporary_bytea(qname text, amt integer default 1, wait interval default '0')
 returns setof mbus.qt_model_bytea
-language sql security definer set search_path from current rows 100 as $$
+language plpgsql security definer set search_path from current rows 100 as $$
+begin
+  return query
   select p.number, p.added, mbus._iid(qname, p.number), (p.trail ->> 'delayed_until')::timestamptz, p.expires,
          null::integer[], mbus._deliver_temporary(qname, p), p.properties, p.data_bytea
-  from mbus._consume_temporary(qname, 'bytea', amt, wait) p
-$$;
+  from mbus._consume_temporary(qname, 'bytea', amt, wait) p;
+end $$;
 
 -- Removes what sessions that are gone have left, and returns how many queues that were.  Maintenance does
 -- so too.
