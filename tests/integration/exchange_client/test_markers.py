@@ -33,7 +33,7 @@ class Instance:
         self.session = session_of(self.connection)
 
     def do(self, steps: Any) -> Any:
-        return carry_out(steps, None, self.session)
+        return carry_out(steps, session=self.session)
 
     def work(self, process: str) -> None:
         """Do what a block does, up to COMMIT."""

@@ -28,7 +28,7 @@ from postroad.exchange.client import standalone
 from tests.integration.exchange_client.erps import connect, execute
 
 # In threads of their own or without effect, so not places.
-_NO_PLACES = {"renew", "fetch", "kind_of", "lease_seconds", "patience", "pause"}
+_NO_PLACES = {"renew", "fetch", "load", "kind_of", "lease_seconds", "patience", "pause"}
 
 
 class Place:
@@ -82,7 +82,7 @@ def live(order: dict[str, Any]) -> dict[str, Any]:
     exchange = Watched(
         standalone.Exchange(order["url"], order["token"], timeout=5, patience=10), "http", place
     )
-    process = standalone.Process(exchange, order["database"], session, {}, True, True)
+    process = standalone.Process(exchange, order["database"], session, {}, True)
     try:
         with process as work:
             for file in work.files:

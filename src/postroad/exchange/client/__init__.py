@@ -1,46 +1,12 @@
-"""The exchange's clients: `Exchange` for programs that block, `AsyncExchange` for the others.
+"""The exchange's clients: `Exchange` for blocking programs, `AsyncExchange` for asynchronous ones.
 
 `standalone.py` is the whole of the first, in one file that needs the standard library only, so that
 it can be copied into an ERP; `AsyncExchange` carries out the same steps.
 """
 
+from postroad.exchange.client import standalone
 from postroad.exchange.client.async_client import AsyncExchange, AsyncProcess
-from postroad.exchange.client.standalone import (
-    ChecksumMismatch,
-    ConnectionBusy,
-    ConnectionUnsupported,
-    DatabaseRestored,
-    Exchange,
-    ExchangeClientError,
-    File,
-    NotAnswered,
-    OutcomeUnknown,
-    Process,
-    ProcessCancelled,
-    Refused,
-    Reply,
-    Settled,
-    TransactionEnded,
-    Work,
-)
+from postroad.exchange.client.standalone import *  # noqa: F403 - its public names are the client's
 
-__all__ = [
-    "AsyncExchange",
-    "AsyncProcess",
-    "ChecksumMismatch",
-    "ConnectionBusy",
-    "ConnectionUnsupported",
-    "DatabaseRestored",
-    "Exchange",
-    "ExchangeClientError",
-    "File",
-    "NotAnswered",
-    "OutcomeUnknown",
-    "Process",
-    "ProcessCancelled",
-    "Refused",
-    "Reply",
-    "Settled",
-    "TransactionEnded",
-    "Work",
-]
+__all__ = ["AsyncExchange", "AsyncProcess"]
+__all__ += standalone.__all__

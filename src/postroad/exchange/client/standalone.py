@@ -7,29 +7,29 @@
             work.reply(file.sender, {"status": "taken"}, reply_to=file)
 
 `connection` is a connection of psycopg (PostgreSQL), sqlite3 or firebird-driver without an open
-transaction. What the block does with it is one transaction, which ends with the block:
+transaction. The block is one transaction, which ends with the block:
 
     begin ── block ── prepare ──> marker, COMMIT ──> confirm ── acknowledge the marker
                 │         │              │
-                │         │              └─ COMMIT failed: ask the marker what became of it
+                │         │              └─ COMMIT failed: read the outcome from the marker
                 │         └─ CANCELLED or no answer: roll back, abort
                 └─ the block raised, or its transaction failed or was rolled back in it: roll back,
-                   tell it, raise
+                   report the failure, raise
 
-The block neither commits nor rolls back. An SQL error that it catches it undoes by a savepoint of
-its own: without one the whole transaction is spoilt, and the block fails with TransactionEnded.
-A block that commits all the same is noticed. What it has committed is not to be done twice: it is
-confirmed if the block came to its end, else its files are put aside, for a person to look at; the
-program is told by TransactionEnded in either case.
+The block neither commits nor rolls back. After an SQL error that it catches, it rolls back to a
+savepoint of its own: otherwise the whole transaction has failed, and the block raises
+TransactionEnded. A block that commits all the same is detected. Committed work must not be done
+twice: it is confirmed if the block ran to its end, otherwise its files are parked for an
+administrator. TransactionEnded is raised in either case.
 
 The marker is a row with the process's id in the ERP's own database (table `exchange_marker`),
-written in the block's transaction. Whoever comes later, this instance or another, settles a
-process whose outcome the exchange has not heard: it tries to insert the same key as ABORTED. If
-that succeeds, the first transaction can never commit any more; if the key is there, it says what
-happened; if it is there and cannot be seen, somebody is still at it. Nothing is ever guessed.
+written in the block's transaction. It settles a process whose outcome the exchange does not have:
+any instance tries to insert the same key as ABORTED. If the insert succeeds, the first transaction
+can no longer commit; if the key exists, its row is the outcome; if the key exists and its row is
+not visible, the first transaction is still open. Nothing is ever guessed.
 
-Every call may be repeated: it carries ids that are made once. Lost answers are asked for again
-until `patience` runs out. Contents are compared with their sha256 on both sides.
+Every call is idempotent: its ids are created once. A call without an answer is repeated until
+`patience` has passed. Contents are compared by their sha256 on both sides.
 """
 
 from __future__ import annotations
@@ -49,14 +49,9 @@ import urllib.error
 import urllib.parse
 import urllib.request
 import uuid
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
-from typing import (
-    Any,
-    Callable,
-    Generator,
-    Iterable,
-    Tuple,
-)
+from typing import Any, Callable, Generator, Iterable, Tuple
 
 __all__ = [
     "ChecksumMismatch",
@@ -68,6 +63,7 @@ __all__ = [
     "File",
     "NotAnswered",
     "OutcomeUnknown",
+    "Process",
     "ProcessCancelled",
     "Refused",
     "Reply",
@@ -80,25 +76,25 @@ logger = logging.getLogger("postroad.exchange.client")
 
 TIMEOUT_SECONDS_DEFAULT = 30.0
 PATIENCE_SECONDS_DEFAULT = 60.0
-PAUSE_SECONDS_FIRST = 0.1
-PAUSE_SECONDS_LONGEST = 5.0
-INLINE_BYTES_MOST = 256 * 1024
+FIRST_PAUSE_SECONDS = 0.1
+MAX_PAUSE_SECONDS = 5.0
+MAX_INLINE_BYTES = 256 * 1024
+MEDIA_TYPE_DEFAULT = "application/octet-stream"
 MARKERS_KEPT_DAYS = 30
 CLEAN_UP_ONE_IN = 200
-SETTLE_ROUNDS_MOST = 20
+MAX_SETTLE_ROUNDS = 20
 
 COMMITTED, ABORTED, INFLIGHT = "COMMITTED", "ABORTED", "INFLIGHT"
-# What became of a block's transaction, besides: it is open, some of it was committed, or nobody
-# knows.
+# Further states of a block's transaction: open, partly committed, or unknown.
 OPEN, PARTLY, UNKNOWN = "OPEN", "PARTLY", "UNKNOWN"
 
 
 class ExchangeClientError(Exception):
-    """Something between this program, its database and the exchange."""
+    """The family of the client's errors."""
 
 
 class NotAnswered(ExchangeClientError):
-    """No answer that can be understood, for as long as there was patience. Try again later."""
+    """No valid answer until `patience` had passed. Try again later."""
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -106,7 +102,7 @@ class NotAnswered(ExchangeClientError):
 
 
 class Refused(ExchangeClientError):
-    """The exchange refuses the call; trying again will not help."""
+    """The exchange refuses the call; a retry does not help."""
 
     def __init__(self, message: str, status: int, problem: dict[str, Any]) -> None:
         super().__init__(message)
@@ -115,28 +111,28 @@ class Refused(ExchangeClientError):
 
 
 class ProcessCancelled(ExchangeClientError):
-    """The process ended while the block was at work; its transaction was rolled back."""
+    """The process ended during the block; its transaction was rolled back."""
 
 
 class OutcomeUnknown(ExchangeClientError):
-    """The connection broke in COMMIT. The next process on this database settles it by itself."""
+    """The connection broke in COMMIT. The next process on this database settles it."""
 
 
 class Settled(ExchangeClientError):
-    """The transaction was committed, and the exchange has settled the process otherwise."""
+    """The transaction was committed, and the exchange has another outcome for the process."""
 
 
 class TransactionEnded(ExchangeClientError):
     """The block's transaction failed inside the block, or was ended there.
 
-    An SQL error that the block caught has spoilt the transaction unless it was undone by a
-    savepoint. Nor may the block commit or roll back itself. What failed or was rolled back does not
-    count; what the block has committed itself does, and is not handed out again.
+    An SQL error that the block caught makes the transaction fail unless it was rolled back to a
+    savepoint. The block may neither commit nor roll back. A failed or rolled back block is handed
+    out again; a block that has committed is not.
     """
 
 
 class DatabaseRestored(ExchangeClientError):
-    """The database is older than what it has committed: it was restored from a backup."""
+    """The database is older than its last commit: it was restored from a backup."""
 
     def __init__(self, message: str, last: Any, got: Any) -> None:
         super().__init__(message)
@@ -145,7 +141,7 @@ class DatabaseRestored(ExchangeClientError):
 
 
 class ChecksumMismatch(ExchangeClientError):
-    """Content arrived that is not what was sent."""
+    """The received content differs from what was sent."""
 
 
 class ConnectionBusy(ExchangeClientError):
@@ -153,10 +149,10 @@ class ConnectionBusy(ExchangeClientError):
 
 
 class ConnectionUnsupported(ExchangeClientError):
-    """The connection is of no driver that the client knows."""
+    """The connection is of a driver that the client does not support."""
 
 
-# What is carried: files that come, replies that go.
+# Files and replies.
 
 
 def stored_json(body: Any) -> bytes:
@@ -171,7 +167,7 @@ def sha256_of(content: bytes) -> str:
 
 
 class File:
-    """A message that was handed out. Large ones are fetched when they are first looked at."""
+    """A message that was handed out. The content of a large one is fetched when first used."""
 
     def __init__(self, facts: dict[str, Any], fetch: Callable[[str], bytes]) -> None:
         self.facts = facts
@@ -184,7 +180,6 @@ class File:
         self.media_type = facts.get("media_type")
         self._fetch = fetch
         self._content: bytes | None = None
-        self._result: dict[str, Any] | None = None
 
     def __repr__(self) -> str:
         return f"<File {self.name}>"
@@ -200,7 +195,7 @@ class File:
             else:
                 content = self._fetch(self.facts["href"])
             if self.sha256 and sha256_of(content) != self.sha256:
-                raise ChecksumMismatch(f"{self.name} is not what was stored")
+                raise ChecksumMismatch(f"{self.name} differs from what was stored")
             self._content = content
         return self._content
 
@@ -216,63 +211,63 @@ class File:
         return body if self.facts.get("is_group") else [{"id": self.id, "body": body}]
 
 
+@dataclass
 class Reply:
-    """What goes back, kept until the block is over."""
+    """A reply, kept until the block ends."""
 
-    def __init__(
-        self,
-        name: str,
-        recipient: str,
-        content: bytes,
-        body: Any,
-        media_type: str | None,
-        reply_to: str | None,
-    ) -> None:
-        self.name = name
-        self.recipient = recipient
-        self.content = content
-        self.body = body
-        self.media_type = media_type
-        self.reply_to = reply_to
-        self.sha256 = sha256_of(content)
+    name: str
+    recipient: str
+    content: bytes
+    body: Any
+    media_type: str | None
+    reply_to: str | None
+    sha256: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.sha256 = sha256_of(self.content)
 
     @property
     def is_large(self) -> bool:
-        """Whether it is uploaded by itself before it is named."""
-        return len(self.content) > INLINE_BYTES_MOST
+        """Whether it is uploaded before `prepare` names it."""
+        return len(self.content) > MAX_INLINE_BYTES
 
     def as_document(self) -> dict[str, Any]:
-        """Return how the call `prepare` names it."""
-        document: dict[str, Any] = {"name": self.name, "recipient": self.recipient}
+        """Return its part of the call `prepare`."""
+        # The digest checks content that is sent along, and names content that was uploaded.
+        document = {"name": self.name, "recipient": self.recipient, "sha256": self.sha256}
         if self.reply_to is not None:
             document["reply_to"] = self.reply_to
-        # Of one that goes along it is a check, of one uploaded before it is the name.
-        document["sha256"] = self.sha256
-        if self.is_large:
-            return document
-        if self.media_type is None:
-            document["body"] = self.body
-        else:
-            document["content_base64"] = base64.b64encode(self.content).decode("ascii")
-            document["media_type"] = self.media_type
+        if not self.is_large:
+            document.update(_content(self.body, self.content, self.media_type))
         return document
 
 
-class Work:
-    """What one process is about. False when there is nothing to do; then `status` says why.
+def _content(body: Any, content: bytes | None, media_type: str | None) -> dict[str, Any]:
+    """Return the content of a message or a reply as a call carries it."""
+    if media_type is None or content is None:
+        return {"body": body}
+    encoded = base64.b64encode(content).decode("ascii")
+    return {"content_base64": encoded, "media_type": media_type}
 
-    `status` is STARTED, IDLE (nothing waits), BUSY (another instance is at it) or INFLIGHT (a
-    former transaction on this database has not ended yet).
+
+class Work:
+    """The files of one process and the replies to them. False when there is nothing to do.
+
+    `status` is STARTED, IDLE (nothing waits), BUSY (another instance has a process) or INFLIGHT (an
+    earlier transaction on this database has not ended yet).
     """
 
-    def __init__(self, status: str, answer: dict[str, Any], files: list[File]) -> None:
+    def __init__(
+        self, answer: dict[str, Any], fetch: Callable[[str], bytes], has_marker: bool
+    ) -> None:
         process = answer.get("process") or {}
-        self.status = status
+        self.status = str(answer["status"])
         self.answer = answer
         self.id = str(process.get("id", ""))
         self.database = str(process.get("database", ""))
-        self.files = files
+        self.files = [File(facts, fetch) for facts in process.get("files", ())]
         self.replies: list[Reply] = []
+        self.has_marker = has_marker
         self.is_confirmed = False
         self.is_cancelled = False
         # The name of the block's transaction in the ERP's database.
@@ -284,12 +279,12 @@ class Work:
 
     @property
     def retry_after(self) -> float:
-        """After how many seconds it makes sense to ask again."""
+        """Seconds after which to ask again."""
         return float(self.answer.get("retry_after") or 0.0)
 
     @property
     def lease_seconds(self) -> float:
-        """How long the exchange waits for a sign of life."""
+        """Seconds after which the exchange cancels a process that is not renewed."""
         process = self.answer["process"]
         return max(_moment(process["expires_at"]) - _moment(process["started_at"]), 0.3)
 
@@ -303,14 +298,14 @@ class Work:
         name: str | None = None,
         reply_to: File | str | None = None,
     ) -> Reply:
-        """Send something back, seen by its recipient if and only if the block commits.
+        """Add a reply, visible to its recipient if and only if the block commits.
 
         `body` is JSON; `content` is bytes of a `media_type`. Nothing is sent before the block ends.
         """
         if content is None:
             media_type, content = None, stored_json(body)
         else:
-            media_type = media_type or "application/octet-stream"
+            media_type = media_type or MEDIA_TYPE_DEFAULT
         answered = reply_to.id if isinstance(reply_to, File) else reply_to
         name = name or f"{self.id[:18]}-{len(self.replies) + 1}"
         reply = Reply(name, recipient, content, body, media_type, answered)
@@ -325,7 +320,7 @@ class Work:
         self._results[file.name] = result
 
     def reject(self, file: File, error: str) -> None:
-        """Say that a file cannot be processed as it is: it is put aside with the reason."""
+        """Report that a file cannot be processed: it is parked with the reason."""
         self._results[file.name] = {"status": "INCORRECT", "error": error}
 
     def as_document(self) -> dict[str, Any]:
@@ -338,66 +333,50 @@ _MOMENT = re.compile(r"(\d+-\d+-\d+)[T ](\d+:\d+:\d+)(\.\d+)?(Z|[+-]\d\d:?\d\d)?
 
 
 def _moment(text: str) -> float:
-    """Read an ISO moment; that of Python 3.8 knows no Z and no five digits of a second."""
+    """Parse an ISO timestamp; Python 3.8 accepts neither Z nor five digits of a second."""
     found = _MOMENT.match(text)
     if found is None:
-        raise NotAnswered(f"not a moment: {text!r}")
+        raise NotAnswered(f"invalid timestamp: {text!r}")
     zone = (found.group(4) or "Z").replace("Z", "+00:00")
     whole = datetime.strptime(f"{found.group(1)}T{found.group(2)}{zone}", "%Y-%m-%dT%H:%M:%S%z")
     return whole.timestamp() + float(found.group(3) or 0.0)
 
 
-# The ERP's database: one class per engine, with the same few verbs.
+# The ERP's database: one class per engine, with the same operations.
+
+TABLE = (
+    "create table exchange_marker (process_id varchar(64) not null primary key,"
+    " database_id varchar(64) not null, outcome varchar(10) not null, marker_seq bigint,"
+    " written_at varchar(32) not null, is_acked smallint default 0 not null)"
+)
+INDEX = "create index exchange_marker_seq on exchange_marker (database_id, marker_seq)"
+HIGHEST = "select max(marker_seq) from exchange_marker where database_id = ?"
+INSERT = (
+    "insert into exchange_marker"
+    " (process_id, database_id, outcome, marker_seq, written_at, is_acked) values "
+)
 
 
 class _Session:
-    """The verbs over a DB-API connection; `?` stands for a parameter."""
+    """A DB-API connection; `?` stands for a parameter.
 
-    table = (
-        "create table exchange_marker (process_id varchar(64) not null primary key,"
-        " database_id varchar(64) not null, outcome varchar(10) not null, marker_seq bigint,"
-        " written_at varchar(32) not null, is_acked smallint default 0 not null)"
-    )
+    Each engine adds these operations:
 
-    index = "create index exchange_marker_seq on exchange_marker (database_id, marker_seq)"
+    is_idle()            whether no transaction is open
+    has_table()          whether the marker table exists
+    kind_of(error)       what the error of an insert means: exists, ended, locked or other
+    begin(purpose)       begin a transaction to `work`, `read` only, or `probe` with a short wait
+    guard(block, …)      tag the transaction, so that its outcome can be found later; repeatable
+    is_same(block)       whether the transaction is the tagged one; raises if it has failed
+    open_flag()          expression with one parameter, the block: 0 in its transaction, else null
+    was_committed(block) in a later transaction: whether the tagged one committed; None: unknown
+    """
 
     def __init__(self, connection: Any) -> None:
         self.connection = connection
 
-    def is_idle(self) -> bool:
-        """Tell whether no transaction is open."""
-        raise NotImplementedError
-
-    def has_table(self) -> bool:
-        """Tell whether the table of markers is there."""
-        raise NotImplementedError
-
-    def kind_of(self, error: Exception) -> str:
-        """Return what an error of an insert means: `exists`, `ended`, `locked` or `other`."""
-        raise NotImplementedError
-
-    def begin(self, purpose: str = "work") -> None:
-        """Begin a transaction to `work`, to `read` only, or to `probe` without waiting long."""
-        raise NotImplementedError
-
-    def guard(self, block: str, has_marker: bool) -> None:
-        """Mark the transaction, so that a later call can find out what became of it. Repeatable."""
-        raise NotImplementedError
-
-    def is_same(self, block: str) -> bool:
-        """Return whether the transaction is the one that was marked. Raises if it has failed."""
-        raise NotImplementedError
-
-    def open_flag(self) -> str:
-        """Return an expression with one parameter, the block: 0 in its transaction, else null."""
-        raise NotImplementedError
-
-    def was_committed(self, block: str) -> bool | None:
-        """Tell in a later transaction whether the marked one was committed; None: nobody knows."""
-        raise NotImplementedError
-
     def unguard(self, block: str) -> None:
-        """Take away what marked the transaction."""
+        """Remove the tag of the transaction."""
 
     def execute(self, statement: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         """Run a statement and return its rows."""
@@ -410,7 +389,7 @@ class _Session:
 
     @staticmethod
     def _releases(execute: Callable[[str], Any]) -> bool:
-        """Whether the savepoint is there: it ends with its transaction, and no other has it."""
+        """Whether the savepoint exists: it ends with its transaction."""
         try:
             execute("release savepoint exchange_block")
         except Exception as error:  # noqa: BLE001 - each driver has its own
@@ -419,7 +398,7 @@ class _Session:
         return True
 
     def cursor(self) -> Any:
-        """Open a cursor whose rows are tuples, whatever the program has its rows made into."""
+        """Open a cursor whose rows are tuples, whatever row factory the program uses."""
         return self.connection.cursor()
 
     def commit(self) -> None:
@@ -433,7 +412,7 @@ class _Session:
 
 class _Sqlite(_Session):
     def is_idle(self) -> bool:
-        # With autocommit=False (Python 3.12) a transaction is always open and begins by itself.
+        # With autocommit=False (Python 3.12) the driver keeps a transaction open all the time.
         return self._is_implicit or not self.connection.in_transaction
 
     @property
@@ -441,8 +420,7 @@ class _Sqlite(_Session):
         return getattr(self.connection, "autocommit", None) is False
 
     def has_table(self) -> bool:
-        found = self.execute("select 1 from sqlite_master where name = 'exchange_marker'")
-        return bool(found)
+        return bool(self.execute("select 1 from sqlite_master where name = 'exchange_marker'"))
 
     def kind_of(self, error: Exception) -> str:
         if "NOT NULL" in str(error) or "exchange_block" in str(error):
@@ -458,12 +436,12 @@ class _Sqlite(_Session):
 
     def begin(self, purpose: str = "work") -> None:
         if not self._is_implicit:
-            # What will write says so at once: one that turns from reading to writing may be
-            # refused. The connection's own time-out bounds the waiting, in a probe too.
+            # A transaction that will write takes its lock first: upgrading a read lock later may
+            # be refused. The connection's own timeout bounds the wait, in a probe too.
             self.execute("begin" if purpose == "read" else "begin immediate")
 
     def guard(self, block: str, has_marker: bool) -> None:  # noqa: ARG002
-        # A temporary table is the connection's own, and yet goes with its transactions.
+        # A temporary table belongs to the connection and is still transactional.
         self.execute("create temp table if not exists exchange_block (id text)")
         self.execute("insert into exchange_block values (?)", (block,))
         self.execute("savepoint exchange_block")
@@ -484,28 +462,41 @@ class _Sqlite(_Session):
 
 
 # One setting ends with its transaction, the other stays if and only if that commits. Neither is a
-# query: the block may still choose its isolation level.
+# query: the block may still set its isolation level.
 GUARD_POSTGRES = "set local postroad.block_open = '{0}'; set postroad.block_committed = '{0}'"
-IS_SAME_POSTGRES = "select current_setting('postroad.block_open', true)"
-OPEN_FLAG_POSTGRES = "case current_setting('postroad.block_open', true) when ? then 0 end"
+HAS_TABLE_POSTGRES = "select 1 where to_regclass('exchange_marker') is not null"
+IS_SAME_POSTGRES = "select 1 where current_setting('postroad.block_open', true) = ?"
+WAS_COMMITTED_POSTGRES = "select 1 where current_setting('postroad.block_committed', true) = ?"
 KINDS_POSTGRES = {
     "23505": "exists",
     "23502": "ended",
     **dict.fromkeys(("55P03", "57014", "40001", "40P01"), "locked"),
 }
-WAS_COMMITTED_POSTGRES = "select current_setting('postroad.block_committed', true)"
 
 
-class _Postgres(_Session):
+class _PostgresFacts:
+    """What blocking and asynchronous sessions of PostgreSQL share."""
+
+    connection: Any
+
     def is_idle(self) -> bool:
         return int(self.connection.info.transaction_status) == 0
 
-    def has_table(self) -> bool:
-        (found,) = self.execute("select to_regclass('exchange_marker') is not null")
-        return bool(found[0])
-
     def kind_of(self, error: Exception) -> str:
         return KINDS_POSTGRES.get(getattr(error, "sqlstate", None) or "", "other")
+
+    def open_flag(self) -> str:
+        return "case current_setting('postroad.block_open', true) when ? then 0 end"
+
+    def check_commit(self, status: str | None) -> None:
+        # COMMIT rolls back a transaction that has failed.
+        if status != "COMMIT":
+            raise TransactionEnded("the database rolled back instead of committing")
+
+
+class _Postgres(_PostgresFacts, _Session):
+    def has_table(self) -> bool:
+        return bool(self.execute(HAS_TABLE_POSTGRES))
 
     def begin(self, purpose: str = "work") -> None:
         if self.connection.autocommit:
@@ -518,16 +509,12 @@ class _Postgres(_Session):
             cursor.execute(GUARD_POSTGRES.format(block), prepare=False)
 
     def is_same(self, block: str) -> bool:
-        return bool(self.execute(IS_SAME_POSTGRES)[0][0] == block)
-
-    def open_flag(self) -> str:
-        return OPEN_FLAG_POSTGRES
+        return bool(self.execute(IS_SAME_POSTGRES, (block,)))
 
     def was_committed(self, block: str) -> bool | None:
-        return bool(self.execute(WAS_COMMITTED_POSTGRES)[0][0] == block)
+        return bool(self.execute(WAS_COMMITTED_POSTGRES, (block,)))
 
     def execute(self, statement: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-        # Whatever row factory the connection has, rows are needed in the order of their columns.
         return super().execute(statement.replace("?", "%s"), parameters)
 
     def cursor(self) -> Any:
@@ -537,9 +524,7 @@ class _Postgres(_Session):
     def commit(self) -> None:
         with self.cursor() as cursor:
             cursor.execute("commit")
-            if cursor.statusmessage != "COMMIT":
-                # PostgreSQL does so with a transaction in which something has failed.
-                raise TransactionEnded("the database rolled back where COMMIT was asked for")
+            self.check_commit(cursor.statusmessage)
 
     def rollback(self) -> None:
         if self.connection.autocommit:
@@ -562,13 +547,11 @@ class _Firebird(_Session):
         return not self.connection.main_transaction.is_active()
 
     def has_table(self) -> bool:
-        found = self.execute(
-            "select 1 from rdb$relations where rdb$relation_name = 'EXCHANGE_MARKER'"
-        )
-        return bool(found)
+        query = "select 1 from rdb$relations where rdb$relation_name = 'EXCHANGE_MARKER'"
+        return bool(self.execute(query))
 
     def kind_of(self, error: Exception) -> str:
-        # With NO WAIT a key that another transaction has not committed counts as a violation, too.
+        # With NO WAIT the key of an uncommitted row counts as a violation, too.
         code = getattr(error, "sqlstate", None)
         if NULL_FIREBIRD in (getattr(error, "gds_codes", None) or ()):
             return "ended"
@@ -588,12 +571,8 @@ class _Firebird(_Session):
     def guard(self, block: str, has_marker: bool) -> None:
         self._has_row = has_marker
         if has_marker:
-            self.execute(
-                "update or insert into exchange_marker"
-                " (process_id, database_id, outcome, marker_seq, written_at, is_acked)"
-                " values (?, '', 'OPEN', null, ?, 1)",
-                (block, _now()),
-            )
+            statement = INSERT.replace("insert", "update or insert") + "(?, '', 'OPEN', null, ?, 1)"
+            self.execute(statement, (block, _now()))
         self.connection.execute_immediate("savepoint exchange_block")
 
     def is_same(self, block: str) -> bool:  # noqa: ARG002
@@ -603,12 +582,11 @@ class _Firebird(_Session):
         return "(select 0 from exchange_marker where process_id = ?)"
 
     def was_committed(self, block: str) -> bool | None:
-        # Without a table of its own there is no trace that only a commit leaves.
+        # Without the marker table nothing remains that only a commit leaves.
         if not self._has_row:
             self.execute("select 1 from rdb$database")
             return None
-        found = self.execute("select 1 from exchange_marker where process_id = ?", (block,))
-        return bool(found)
+        return bool(self.execute("select 1 from exchange_marker where process_id = ?", (block,)))
 
     def unguard(self, block: str) -> None:
         if self._has_row:
@@ -637,164 +615,133 @@ class _Firebird(_Session):
 SESSIONS = {"sqlite3": _Sqlite, "psycopg": _Postgres, "firebird": _Firebird}
 
 
-def session_of(connection: Any) -> _Session:
-    """Return the verbs for a connection, by its driver. Raises ConnectionUnsupported."""
+def session_of(connection: Any) -> Any:
+    """Return the session for a connection, by its driver. Raises ConnectionUnsupported."""
     for kind in type(connection).__mro__:
         found = SESSIONS.get(kind.__module__.partition(".")[0])
         if found is not None:
             return found(connection)
     raise ConnectionUnsupported(
-        f"{type(connection)} is no connection of psycopg, sqlite3 or firebird-driver"
+        f"{type(connection)} is not a connection of psycopg, sqlite3 or firebird-driver"
     )
 
 
-# The protocol: steps that say what to do and are told what came of it. They touch neither socket
-# nor database themselves, so the same steps serve blocking and asynchronous programs.
+# The protocol: generators that yield the calls to make and are sent their results. They do no I/O
+# themselves, so the same steps serve blocking and asynchronous programs.
 
 Steps = Generator[Tuple[Any, ...], Any, Any]
 
 
-def created(may_create: bool) -> Steps:
-    """See to it that the table of markers is there."""
-    yield ("session", "begin", "read")
-    is_there = yield ("session", "has_table")
-    yield ("session", "rollback")
-    if is_there:
-        return
-    if not may_create:
-        raise ExchangeClientError("the table exchange_marker is missing")
-    yield ("session", "begin")
-    try:
-        yield ("session", "execute", _Session.table)
-        yield ("session", "commit")
-        yield ("session", "begin")
-        yield ("session", "execute", _Session.index)
-        yield ("session", "commit")
-    except Exception:
-        # Another instance may have made it at the same moment.
-        yield ("session", "rollback")
-        yield ("session", "begin", "read")
-        is_there = yield ("session", "has_table")
-        yield ("session", "rollback")
-        if not is_there:
-            raise
-
-
-def written(process: str, database: str, block: str) -> Steps:
-    """Write the marker of a process, in the transaction that it is about and in no other.
-
-    A transaction that was ended elsewhere, for instance by a pool that took its connection back
-    while `prepare` was under way, violates the column's not-null constraint.
-    """
-    flag = yield ("session", "open_flag")
-    (highest,) = yield (
-        "session",
-        "execute",
-        "select max(marker_seq) from exchange_marker where database_id = ?",
-        (database,),
-    )
-    yield (
-        "session",
-        "execute",
-        "insert into exchange_marker"  # noqa: S608 - the flag is a constant
-        " (process_id, database_id, outcome, marker_seq, written_at, is_acked)"
-        " values (?, ?, 'COMMITTED', ?, ?, " + flag + ")",
-        (process, database, (highest[0] or 0) + 1, _now(), block),
-    )
-
-
-def settled(process: str, database: str) -> Steps:
-    """Decide an open process by the tombstone: return COMMITTED, ABORTED or INFLIGHT."""
-    kind = "exists"
-    try:
-        yield ("session", "begin", "probe")
-        yield (
-            "session",
-            "execute",
-            "insert into exchange_marker"
-            " (process_id, database_id, outcome, marker_seq, written_at, is_acked)"
-            " values (?, ?, 'ABORTED', null, ?, 1)",
-            (process, database, _now()),
-        )
-        yield ("session", "commit")
-    except Exception as error:
-        yield ("session", "rollback")
-        kind = yield ("session", "kind_of", error)
-        if kind == "other":
-            raise
-    else:
-        return ABORTED
-    if kind == "locked":
-        return INFLIGHT
-    yield ("session", "begin", "probe")
-    rows = yield (
-        "session",
-        "execute",
-        "select outcome from exchange_marker where process_id = ?",
-        (process,),
-    )
-    yield ("session", "rollback")
-    # A key that is there and cannot be seen belongs to somebody who has not committed yet.
-    return rows[0][0] if rows else INFLIGHT
+def _sql(statement: str, *parameters: Any) -> tuple[Any, ...]:
+    return ("session", "execute", statement, parameters)
 
 
 def _now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
-def markers(database: str) -> Steps:
-    """Return the highest marker of a database, and those the exchange may not have heard of."""
+def _has_table() -> Steps:
     yield ("session", "begin", "read")
-    (highest,) = yield (
-        "session",
-        "execute",
-        "select max(marker_seq) from exchange_marker where database_id = ?",
-        (database,),
-    )
-    unheard = yield (
-        "session",
-        "execute",
+    is_there = yield ("session", "has_table")
+    yield ("session", "rollback")
+    return is_there
+
+
+def created(may_create: bool) -> Steps:
+    """Ensure that the marker table exists."""
+    if (yield from _has_table()):
+        return
+    if not may_create:
+        raise ExchangeClientError("the table exchange_marker is missing")
+    try:
+        for statement in (TABLE, INDEX):
+            yield ("session", "begin")
+            yield _sql(statement)
+            yield ("session", "commit")
+    except Exception:
+        yield ("session", "rollback")
+        # Another instance may have created it at the same time.
+        if not (yield from _has_table()):
+            raise
+
+
+def written(process: str, database: str, block: str) -> Steps:
+    """Write the marker of a process, in the block's transaction and in no other.
+
+    Where that transaction was ended, for instance by a pool that took its connection back during
+    `prepare`, the insert violates the column's not-null constraint.
+    """
+    flag = yield ("session", "open_flag")
+    (highest,) = yield _sql(HIGHEST, database)
+    number = (highest[0] or 0) + 1
+    values = f"(?, ?, 'COMMITTED', ?, ?, {flag})"
+    yield _sql(INSERT + values, process, database, number, _now(), block)
+
+
+def settled(process: str, database: str) -> Steps:
+    """Settle a process by its marker: return COMMITTED, ABORTED or INFLIGHT."""
+    try:
+        yield ("session", "begin", "probe")
+        yield _sql(INSERT + "(?, ?, 'ABORTED', null, ?, 1)", process, database, _now())
+        yield ("session", "commit")
+    except Exception as error:
+        yield ("session", "rollback")
+        kind = yield ("session", "kind_of", error)
+        if kind == "other":
+            raise
+        if kind == "locked":
+            return INFLIGHT
+    else:
+        return ABORTED
+    yield ("session", "begin", "probe")
+    rows = yield _sql("select outcome from exchange_marker where process_id = ?", process)
+    yield ("session", "rollback")
+    # A key whose row is not visible belongs to a transaction that has not committed yet.
+    return rows[0][0] if rows else INFLIGHT
+
+
+def markers(database: str) -> Steps:
+    """Return the highest marker of a database, and the outcomes not acknowledged yet."""
+    yield ("session", "begin", "read")
+    (highest,) = yield _sql(HIGHEST, database)
+    unacked = yield _sql(
         "select process_id, outcome from exchange_marker where database_id = ? and is_acked = 0",
-        (database,),
+        database,
     )
     yield ("session", "rollback")
-    return highest[0] or 0, {row[0]: row[1] for row in unheard}
+    return highest[0] or 0, {row[0]: row[1] for row in unacked}
 
 
 def _acknowledged(processes: Iterable[str]) -> Steps:
-    """Note that the exchange has heard of these markers. Only a convenience: it may fail."""
+    """Note that the exchange has these outcomes. It may fail: reporting them again is harmless."""
     try:
         yield ("session", "begin", "probe")
         for process in processes:
-            yield (
-                "session",
-                "execute",
+            yield _sql(
                 "update exchange_marker set is_acked = 1 where process_id = ? and is_acked = 0",
-                (process,),
+                process,
             )
         if random.randrange(CLEAN_UP_ONE_IN) == 0:  # noqa: S311 - not a secret
             yield from cleaned(MARKERS_KEPT_DAYS)
         yield ("session", "commit")
-    except Exception as error:  # noqa: BLE001 - it is reported again, which is harmless
+    except Exception as error:  # noqa: BLE001 - see above
         logger.debug("markers not acknowledged: %s", error)
         yield ("session", "rollback")
 
 
 def cleaned(days: float) -> Steps:
-    """Forget old markers that the exchange has heard of; the highest of a database stays."""
+    """Delete old acknowledged markers; the highest of a database stays."""
     oldest = datetime.now(timezone.utc) - timedelta(days=days)
-    yield (
-        "session",
-        "execute",
+    yield _sql(
         "delete from exchange_marker where is_acked = 1 and written_at < ? and (marker_seq is null"
         " or marker_seq < (select max(m.marker_seq) from exchange_marker m"
         " where m.database_id = exchange_marker.database_id))",
-        (oldest.isoformat(timespec="seconds"),),
+        oldest.isoformat(timespec="seconds"),
     )
 
 
 def started(database: str, request: dict[str, Any], may_create: bool | None) -> Steps:
-    """Begin a process; settle on the way what is in doubt. Returns the answer.
+    """Start a process, settling those in doubt first. Returns the answer.
 
     `may_create` is None where there is no marker.
     """
@@ -805,32 +752,33 @@ def started(database: str, request: dict[str, Any], may_create: bool | None) -> 
     if may_create is not None:
         yield from created(may_create)
         request["marker_seq"], resolved = yield from markers(database)
-    heard = list(resolved)
-    for number in range(SETTLE_ROUNDS_MOST):
+    reported = list(resolved)
+    for number in range(MAX_SETTLE_ROUNDS):
         if resolved:
             request["resolved"] = resolved
         answer = yield ("http", "start", request)
         status = answer["status"]
         # BUSY: another instance's process may still be ready, and is not settled by this report.
-        if heard and status != "BUSY":
-            yield from _acknowledged(heard)
-            heard = []
+        if reported and status != "BUSY":
+            yield from _acknowledged(reported)
+            reported = []
         if status == "STARTED" and answer["process"]["state"] != "STARTED":
-            # The answer came so late that the process has ended meanwhile.
+            # The answer came so late that the process has ended since.
             request["attempt"] = uuid.uuid4().hex
         elif status == "RESTORED":
             if may_create is not None:
-                # Another instance may have committed between the look at the marker and the call.
+                # Another instance may have committed between reading the marker and the call.
                 before = request["marker_seq"]
                 request["marker_seq"], resolved = yield from markers(database)
-                heard = list(resolved)
+                reported = list(resolved)
                 if request["marker_seq"] > before:
                     continue
+            last, got = answer.get("last"), answer.get("got")
             raise DatabaseRestored(
-                "database {} was restored from a backup: its last marker is {}, and {} was"
-                " committed".format(database, answer.get("got"), answer.get("last")),
-                answer.get("last"),
-                answer.get("got"),
+                f"database {database} was restored from a backup: its last marker is {got},"
+                f" and {last} was committed",
+                last,
+                got,
             )
         elif status != "RESOLVE":
             return answer
@@ -841,27 +789,65 @@ def started(database: str, request: dict[str, Any], may_create: bool | None) -> 
             for process in answer["processes"]:
                 resolved[process] = yield from settled(process, database)
             if INFLIGHT in resolved.values():
-                # Told all the same, and asked again in a moment: whoever is at it will end.
+                # Reported all the same and retried shortly: the open transaction will end.
                 if number >= 2:
                     return dict(answer, status="INFLIGHT", retry_after=2)
-                yield ("http", "pause", PAUSE_SECONDS_FIRST * 2 ** (number + 1))
-    raise NotAnswered(f"the exchange asked again and again about {sorted(resolved)}")
+                yield ("http", "pause", FIRST_PAUSE_SECONDS * 2 ** (number + 1))
+    raise NotAnswered(f"the exchange keeps asking about {sorted(resolved)}")
 
 
-def finished(work: Work, database: str, has_marker: bool) -> Steps:
+def opened(process: Any, *, fetches_all: bool) -> Steps:
+    """Start a process and the block's transaction; returns its Work.
+
+    Content that came with the answer is checked now. A link is followed when the content is first
+    used, or now with `fetches_all`.
+    """
+    answer = yield from started(process.database, process.request, process.may_create)
+    work = Work(answer, process.exchange.fetch, process.may_create is not None)
+    try:
+        if work:
+            yield ("process", "keep", work)
+        for file in work.files:
+            if fetches_all or "href" not in file.facts:
+                yield ("http", "load", file)
+        yield ("session", "begin")
+        if work:
+            yield ("session", "guard", work.block, work.has_marker)
+    except BaseException as error:
+        yield ("process", "release")
+        if work:
+            yield ("http", "quietly", "fail", work.id, str(error))
+        raise
+    return work
+
+
+def closed(work: Work, kind: Any, error: Any) -> Steps:
+    """End the block's transaction and its process; `kind` and `error` are what it raised."""
+    if not work:
+        yield ("session", "rollback" if kind else "commit")
+    elif kind is not None:
+        yield from failed(work, f"{kind.__name__}: {error}")
+    elif work.is_cancelled:
+        yield ("session", "rollback")
+        raise ProcessCancelled(f"process {work.id} was cancelled")
+    else:
+        yield from finished(work)
+
+
+def finished(work: Work) -> Steps:
     """End a block that did not raise: prepare, marker, COMMIT, confirm."""
     fate = yield from _fate(work)
     if fate == COMMITTED:
-        fate = yield from _rest_committed(work, has_marker)
+        fate = yield from _rest_committed(work)
     if fate == ABORTED:
-        said = "its transaction failed or was rolled back inside the block"
-        yield from undone(work, said, "fail")
-        raise TransactionEnded(f"process {work.id}: {said}")
+        reason = "its transaction failed or was rolled back inside the block"
+        yield from undone(work, reason, "fail")
+        raise TransactionEnded(f"process {work.id}: {reason}")
     if fate in (PARTLY, UNKNOWN):
-        said = "the block ended its transaction itself, and its work may be done in part"
-        yield from _put_aside(work, database, has_marker, said)
-        raise TransactionEnded(f"process {work.id}: {said}")
-    yield from _confirmed(work, database, has_marker)
+        reason = "the block ended its transaction itself, and its work may be done in part"
+        yield from _parked(work, reason)
+        raise TransactionEnded(f"process {work.id}: {reason}")
+    yield from _confirmed(work)
     if fate == COMMITTED:
         raise TransactionEnded(
             f"process {work.id}: the block committed its transaction itself; it is confirmed now,"
@@ -869,88 +855,87 @@ def finished(work: Work, database: str, has_marker: bool) -> Steps:
         )
 
 
-def failed(work: Work, database: str, has_marker: bool, error: str) -> Steps:
-    """End a block that raised: roll back and tell it, unless it has committed something itself."""
+def failed(work: Work, error: str) -> Steps:
+    """End a block that raised: roll back and report it, unless the block has committed itself."""
     fate = yield from _fate(work)
     if fate in (OPEN, ABORTED):
         yield from undone(work, error, "fail")
     else:
-        said = f"the block ended its transaction itself, and failed after it: {error}"
-        yield from _put_aside(work, database, has_marker, said)
+        yield from _parked(work, f"the block ended its transaction itself, then failed: {error}")
 
 
 def _fate(work: Work) -> Steps:
-    """What became of the block's transaction: OPEN, COMMITTED, ABORTED, PARTLY or UNKNOWN."""
-    is_spoilt = False
+    """Return the state of the block's transaction: OPEN, COMMITTED, ABORTED, PARTLY or UNKNOWN."""
+    has_failed = False
     try:
         try:
             if (yield ("session", "is_same", work.block)):
                 return OPEN
         except Exception as error:  # noqa: BLE001 - it has failed, or the connection is gone
             logger.debug("process %s: its transaction has failed: %s", work.id, error)
-            is_spoilt = True
+            has_failed = True
             yield ("session", "rollback")
         was_committed = yield ("session", "was_committed", work.block)
-    except Exception as error:  # noqa: BLE001 - a connection that is gone has rolled back
+    except Exception as error:  # noqa: BLE001 - a lost connection has rolled back
         logger.debug("process %s: the connection is gone: %s", work.id, error)
         return ABORTED
     if was_committed is None:
         return UNKNOWN
     if not was_committed:
         return ABORTED
-    return PARTLY if is_spoilt else COMMITTED
+    return PARTLY if has_failed else COMMITTED
 
 
-def _rest_committed(work: Work, has_marker: bool) -> Steps:
+def _rest_committed(work: Work) -> Steps:
     """Commit what a block did after a COMMIT of its own, and begin a transaction to confirm in."""
     try:
         if not (yield ("session", "is_idle")):
             yield ("session", "commit")
         yield ("session", "begin")
-        yield ("session", "guard", work.block, has_marker)
-    except Exception as error:  # noqa: BLE001 - what came before stays committed
+        yield ("session", "guard", work.block, work.has_marker)
+    except Exception as error:  # noqa: BLE001 - the first part stays committed
         logger.debug("process %s: the rest was not committed: %s", work.id, error)
         return PARTLY
     return COMMITTED
 
 
-def _put_aside(work: Work, database: str, has_marker: bool, said: str) -> Steps:
-    """Have the files of a block put aside that has, or may have, committed some of its work.
+def _parked(work: Work, reason: str) -> Steps:
+    """Have the files of a block parked that has, or may have, committed a part of its work.
 
-    Handing them out again by itself would do that twice.
+    Handing them out again would do that part twice.
     """
     work.replies.clear()
     for file in work.files:
-        work.reject(file, said[:1000])
+        work.reject(file, reason[:1000])
     try:
         yield ("session", "rollback")
         yield ("session", "begin")
-        yield ("session", "guard", work.block, has_marker)
-        yield from _confirmed(work, database, has_marker)
-    except Exception as error:  # noqa: BLE001 - told, and there is nothing better to be done
-        logger.error("process %s: its files were not put aside: %s", work.id, error)  # noqa: TRY400
+        yield ("session", "guard", work.block, work.has_marker)
+        yield from _confirmed(work)
+    except Exception as error:  # noqa: BLE001 - logged; the process is in doubt then
+        logger.error("process %s: its files were not parked: %s", work.id, error)  # noqa: TRY400
 
 
-def _confirmed(work: Work, database: str, has_marker: bool) -> Steps:
-    """Prepare, marker, COMMIT, confirm, in the transaction that is open."""
+def _confirmed(work: Work) -> Steps:
+    """Prepare, marker, COMMIT, confirm, in the open transaction."""
     try:
         for reply in work.replies:
             if reply.is_large:
                 yield ("http", "upload", work.id, reply)
         answer = yield ("http", "prepare", work.id, work.as_document())
     except Exception as error:
-        # Whether it was prepared is not known; that it is rolled back is.
+        # It may be prepared; it is certainly rolled back.
         yield from undone(work, f"prepare: {error}")
         raise
     if answer["status"] != "OK":
         yield ("session", "rollback")
-        raise ProcessCancelled(f"process {work.id} is not ours any more")
+        raise ProcessCancelled(f"process {work.id} was cancelled")
     try:
-        if has_marker:
-            yield from written(work.id, database, work.block)
+        if work.has_marker:
+            yield from written(work.id, work.database, work.block)
         yield ("session", "unguard", work.block)
     except Exception as error:
-        # COMMIT was not sent, so this is certain.
+        # COMMIT was not sent, so nothing is committed.
         kind = yield ("session", "kind_of", error)
         yield from undone(work, str(error))
         if kind == "exists":
@@ -966,56 +951,61 @@ def _confirmed(work: Work, database: str, has_marker: bool) -> Steps:
         yield from undone(work, str(error))
         raise
     except Exception as error:
-        outcome = yield from _looked_up(work.id, database, has_marker)
+        outcome = yield from _outcome(work)
         if outcome == ABORTED:
             yield ("http", "quietly", "abort", work.id, str(error))
             raise
         if outcome != COMMITTED:
-            raise OutcomeUnknown(
-                f"whether process {work.id} was committed is not known yet: {error}"
-            ) from error
+            raise OutcomeUnknown(f"the outcome of process {work.id} is unknown: {error}") from error
     try:
         yield ("http", "commit", work.id)
     except NotAnswered as error:
-        # The marker says it to whoever asks, and the next process tells it by itself.
+        # The marker has the outcome, and the next process reports it.
         logger.warning("process %s is committed and not confirmed yet: %s", work.id, error)
         return
     except Refused as error:
         raise Settled(f"process {work.id} was committed, but: {error}") from error
     work.is_confirmed = True
-    if has_marker:
+    if work.has_marker:
         yield from _acknowledged([work.id])
 
 
-def _looked_up(process: str, database: str, has_marker: bool) -> Steps:
-    """After a COMMIT that failed: what became of it? None when the connection cannot tell."""
+def _outcome(work: Work) -> Steps:
+    """Return the outcome after a failed COMMIT; None when the connection cannot tell."""
     try:
         yield ("session", "rollback")
-        if not has_marker:
-            return None
-        return (yield from settled(process, database))
-    except Exception as error:  # noqa: BLE001 - the connection is gone; others will settle it
-        logger.warning("process %s is in doubt: %s", process, error)
+        return (yield from settled(work.id, work.database)) if work.has_marker else None
+    except Exception as error:  # noqa: BLE001 - the connection is gone; another one settles it
+        logger.warning("process %s is in doubt: %s", work.id, error)
         return None
 
 
 def undone(work: Work, error: str, call: str = "abort") -> Steps:
-    """End a block that failed: roll back, and tell it; time-outs tell it if nobody can."""
+    """Roll back and report it; if the report fails, the process times out."""
     try:
         yield ("session", "rollback")
-    except Exception as failure:  # noqa: BLE001 - a connection that is gone has rolled back
-        logger.debug("process %s: no roll-back: %s", work.id, failure)
+    except Exception as failure:  # noqa: BLE001 - a lost connection has rolled back
+        logger.debug("process %s: no rollback: %s", work.id, failure)
     yield ("http", "quietly", call, work.id, error)
 
 
-# Carrying the steps out, blocking.
+def reported(database: str, processes: Iterable[str]) -> Steps:
+    """Settle processes by their markers and report them; returns their outcomes."""
+    outcomes: dict[str, str] = {}
+    for process in processes:
+        outcomes[process] = yield from settled(process, database)
+        yield ("http", "resolve", process, outcomes[process])
+    return outcomes
+
+
+# The blocking client.
 
 
 class Exchange:
     """The exchange over HTTP. Safe to share between threads.
 
-    `timeout` is how long one answer may take, `patience` how long a call is tried in all, both in
-    seconds. A `context` is an `ssl.SSLContext` for servers with certificates of their own.
+    `timeout` limits the wait for one answer, `patience` the time for all attempts of a call, both
+    in seconds. `context` is an `ssl.SSLContext` for servers with certificates of their own.
     """
 
     def __init__(
@@ -1053,51 +1043,54 @@ class Exchange:
 
         Give the `id` of your own record: then sending again, after a crash too, is harmless.
         """
-        document: dict[str, Any] = {"id": id or uuid.uuid4().hex, "database": database}
+        document = _given(
+            id=id or uuid.uuid4().hex,
+            database=database,
+            recipient=recipient,
+            order=order,
+            messages=messages,
+        )
         if messages is not None:
-            document["messages"] = messages
             stored = stored_json([{"id": one["id"], "body": one["body"]} for one in messages])
         elif content is not None:
-            document["content_base64"] = base64.b64encode(content).decode("ascii")
-            document["media_type"] = media_type or "application/octet-stream"
             stored = content
+            document.update(_content(None, content, media_type or MEDIA_TYPE_DEFAULT))
         else:
-            document["body"] = body
             stored = stored_json(body)
-        if recipient is not None:
-            document["recipient"] = recipient
-        if order is not None:
-            document["order"] = order
+            document["body"] = body
         answer = self._call("POST", "/messages", document, ("OK",))
-        if answer.get("sha256") not in (None, sha256_of(stored)):
-            raise ChecksumMismatch("message {} arrived as something else".format(document["id"]))
-        return answer
+        return _checked(answer, "message " + document["id"], sha256_of(stored))
 
     def status(self, id: str) -> dict[str, Any]:
-        """Return what became of a message of this client: `state`, `error` and more."""
+        """Return the state of a message that this client sent: `state`, `error` and more."""
         return self._call("GET", "/messages/{}/status".format(urllib.parse.quote(id, safe="")))
 
     def receive(self, limit: int = 100, max_bytes: int | None = None) -> list[File]:
         """Return the replies addressed to this client, oldest first; `ack` each when it is safe."""
-        query = {"limit": limit}
-        if max_bytes is not None:
-            query["max_bytes"] = max_bytes
-        answer = self._call("GET", "/messages?" + urllib.parse.urlencode(query))
+        query = urllib.parse.urlencode(_given(limit=limit, max_bytes=max_bytes))
+        answer = self._call("GET", "/messages?" + query)
         return [File(facts, self.fetch) for facts in answer["items"]]
 
     def ack(self, message: File | str) -> None:
-        """Say that a reply is safe here; it is not received again. Repeatable."""
+        """Acknowledge a reply; it is not received again. Repeatable."""
         name = message.id if isinstance(message, File) else message
         self._call("DELETE", "/messages/" + urllib.parse.quote(name, safe=""))
 
     def fetch(self, href: str) -> bytes:
         """Return the bytes behind a link of the exchange."""
-        return bytes(self._try("GET", urllib.parse.urljoin(self.url + "/", href), None, {}))
+        url = urllib.parse.urljoin(self.url + "/", href)
+        content: bytes = self._repeat(lambda: self._once("GET", url, None, {}))
+        return content
+
+    @staticmethod
+    def load(file: File) -> None:
+        """Fetch the content of a file and compare it with its digest."""
+        file.content  # noqa: B018 - reading it is the check
 
     # The calls of the protocol, one by one. `process` makes them in the right order.
 
     def start(self, request: dict[str, Any]) -> dict[str, Any]:
-        """API_1: begin a process."""
+        """API_1: start a process."""
         statuses = ("STARTED", "IDLE", "BUSY", "RESOLVE", "RESTORED")
         return self._call("POST", "/processes", request, statuses)
 
@@ -1109,19 +1102,15 @@ class Exchange:
         reason: str | None = None,
         delay_seconds: float | None = None,
     ) -> dict[str, Any]:
-        """API_2: name the files that will be processed; the others come again later."""
+        """API_2: name the files that will be processed; the others are handed out again later."""
         names = [file.name if isinstance(file, File) else file for file in files]
-        document: dict[str, Any] = {"files": names}
-        if reason is not None:
-            document["reason"] = reason
-        if delay_seconds is not None:
-            document["delay"] = delay_seconds
-        return self._call("PUT", self._of(process, "files"), document, ("OK", "CANCELLED"))
+        document = _given(files=names, reason=reason, delay=delay_seconds)
+        return self._call("PUT", self._path(process, "files"), document, ("OK", "CANCELLED"))
 
     def upload(self, process: str, reply: Reply) -> dict[str, Any]:
         """Upload a large reply before `prepare` names it."""
         path = "{}/{}?{}".format(
-            self._of(process, "replies"),
+            self._path(process, "replies"),
             urllib.parse.quote(reply.name, safe=""),
             urllib.parse.urlencode({"recipient": reply.recipient}),
         )
@@ -1129,53 +1118,48 @@ class Exchange:
             "Content-Type": reply.media_type or "application/json",
             "X-Content-SHA256": reply.sha256,
         }
-        answer = self._read(
-            lambda: self._once("PUT", self.url + path, reply.content, headers),
-            ("OK", "CANCELLED"),
-        )
-        if answer.get("sha256") not in (None, reply.sha256):
-            raise ChecksumMismatch(f"{reply.name} arrived as something else")
-        return answer
+        answer = self._read("PUT", path, reply.content, headers, ("OK", "CANCELLED"))
+        return _checked(answer, reply.name, reply.sha256)
 
     def prepare(self, process: str, document: dict[str, Any]) -> dict[str, Any]:
-        """API_3: hand over replies and results; from OK on the transaction may commit."""
-        return self._call("POST", self._of(process, "prepare"), document, ("OK", "CANCELLED"))
+        """API_3: send replies and results; after OK the transaction may commit."""
+        return self._call("POST", self._path(process, "prepare"), document, ("OK", "CANCELLED"))
 
     def commit(self, process: str) -> dict[str, Any]:
         """API_4: the transaction was committed."""
-        return self._call("POST", self._of(process, "commit"), {}, ("OK",))
+        return self._call("POST", self._path(process, "commit"), {}, ("OK",))
 
     def abort(self, process: str, error: str = "") -> dict[str, Any]:
         """API_5: the transaction was rolled back."""
-        return self._call("POST", self._of(process, "abort"), {"error": error[:1000]}, ("OK",))
+        return self._call("POST", self._path(process, "abort"), {"error": error[:1000]}, ("OK",))
 
     def fail(self, process: str, error: str = "") -> dict[str, Any]:
         """API_6: processing failed."""
-        return self._call("POST", self._of(process, "fail"), {"error": error[:1000]}, ("OK",))
+        return self._call("POST", self._path(process, "fail"), {"error": error[:1000]}, ("OK",))
 
     def renew(self, process: str, patience: float = 0.0) -> dict[str, Any]:
-        """Give a sign of life."""
-        path = self._of(process, "renew")
+        """Extend the lease of a process."""
+        path = self._path(process, "renew")
         return self._call("POST", path, {}, ("OK", "CANCELLED"), patience=patience)
 
     def resolve(self, process: str, outcome: str) -> dict[str, Any]:
-        """Tell what became of a process: COMMITTED, ABORTED or INFLIGHT."""
-        return self._call("POST", self._of(process, "resolve"), {"outcome": outcome})
+        """Report the outcome of a process: COMMITTED, ABORTED or INFLIGHT."""
+        return self._call("POST", self._path(process, "resolve"), {"outcome": outcome})
 
     def quietly(self, call: str, process: str, error: str) -> None:
-        """Tell the exchange of a failure if it answers soon; its time-out finds out otherwise."""
+        """Report a failure if the exchange answers soon; otherwise the process times out."""
         try:
-            path = self._of(process, call)
+            path = self._path(process, call)
             self._call("POST", path, {"error": error[:1000]}, patience=self.patience / 4)
         except ExchangeClientError as failure:
-            logger.warning("process %s: %s was not told: %s", process, call, failure)
+            logger.warning("process %s: %s was not reported: %s", process, call, failure)
 
     @staticmethod
     def pause(seconds: float) -> None:
         """Wait."""
         time.sleep(seconds)
 
-    # The whole of it.
+    # All calls of a process in one block.
 
     def process(
         self,
@@ -1189,37 +1173,32 @@ class Exchange:
         has_marker: bool = True,
         may_create: bool = True,
     ) -> Process:
-        """Give a block in which the files of one process are worked on, in one transaction.
+        """Return a block that processes the files of one process in one transaction.
 
         Without a marker (`has_marker=False`, for a database whose schema must not change) a process
-        in doubt waits for an administrator. `may_create` lets the table of markers be created.
+        in doubt waits for an administrator. `may_create` allows creating the marker table.
 
         The block's `with` raises what the block raised, else ProcessCancelled (rolled back, others
         have the files), TransactionEnded, OutcomeUnknown, NotAnswered, Refused, DatabaseRestored,
         ConnectionBusy.
         """
-        wishes = {
-            "recipient": recipient,
-            "max_files": max_files,
-            "max_bytes": max_bytes,
-            "senders": senders,
-        }
-        request = {name: wish for name, wish in wishes.items() if wish is not None}
-        return Process(self, database, session_of(connection), request, has_marker, may_create)
+        request = _given(
+            recipient=recipient, max_files=max_files, max_bytes=max_bytes, senders=senders
+        )
+        may = may_create if has_marker else None
+        return Process(self, database, session_of(connection), request, may)
 
     def settle(self, database: str, connection: Any, processes: Iterable[str]) -> dict[str, str]:
-        """Settle processes by the marker and tell the exchange; returns their outcomes."""
-        session = session_of(connection)
-        outcomes: dict[str, str] = {}
-        for process in processes:
-            outcomes[process] = carry_out(settled(process, database), self, session)
-            self.resolve(process, outcomes[process])
+        """Settle processes by their markers and report them; returns their outcomes."""
+        outcomes: dict[str, str] = carry_out(
+            reported(database, processes), http=self, session=session_of(connection)
+        )
         return outcomes
 
     # One call.
 
     @staticmethod
-    def _of(process: str, what: str) -> str:
+    def _path(process: str, what: str) -> str:
         return "/processes/{}/{}".format(urllib.parse.quote(process, safe=""), what)
 
     def _call(
@@ -1232,44 +1211,41 @@ class Exchange:
     ) -> dict[str, Any]:
         data = None if document is None else json.dumps(document).encode("utf-8")
         headers = {} if data is None else {"Content-Type": "application/json"}
-        url = self.url + path
-        return self._read(lambda: self._once(method, url, data, headers), statuses, patience)
+        return self._read(method, path, data, headers, statuses, patience)
 
     def _read(
         self,
-        once: Callable[[], bytes],
-        statuses: tuple[str, ...] = (),
+        method: str,
+        path: str,
+        data: bytes | None,
+        headers: dict[str, str],
+        statuses: tuple[str, ...],
         patience: float | None = None,
     ) -> dict[str, Any]:
         def read() -> dict[str, Any]:
-            content = once()
+            content = self._once(method, self.url + path, data, headers)
             try:
                 answer = json.loads(content.decode("utf-8"))
             except ValueError:
-                raise NotAnswered("the answer is no JSON") from None
-            # An answer is one of a closed set; anything else is no answer at all.
+                raise NotAnswered("the answer is not JSON") from None
+            # An answer is one of a closed set; anything else counts as none.
             if not isinstance(answer, dict) or (statuses and answer.get("status") not in statuses):
-                raise NotAnswered("the answer makes no sense")
+                raise NotAnswered("the answer is not valid")
             return answer
 
         answer: dict[str, Any] = self._repeat(read, patience)
         return answer
 
-    def _try(self, method: str, url: str, data: bytes | None, headers: dict[str, str]) -> bytes:
-        content: bytes = self._repeat(lambda: self._once(method, url, data, headers))
-        return content
-
     def _repeat(self, call: Callable[[], Any], patience: float | None = None) -> Any:
-        """Repeat a call until it is answered or patience runs out."""
-        limit = self.patience if patience is None else patience
-        deadline = time.monotonic() + limit
+        """Repeat a call until it is answered or `patience` has passed."""
+        deadline = time.monotonic() + (self.patience if patience is None else patience)
         for number in itertools.count():
             try:
                 return call()
-            except NotAnswered as failure:  # noqa: PERF203 - that is what it is for
-                pause = min(PAUSE_SECONDS_FIRST * 2.0**number, PAUSE_SECONDS_LONGEST)
+            except NotAnswered as failure:  # noqa: PERF203 - the purpose of the loop
+                pause = min(FIRST_PAUSE_SECONDS * 2.0**number, MAX_PAUSE_SECONDS)
                 pause *= 0.5 + random.random() / 2  # noqa: S311 - not a secret
-                pause = max(pause, min(failure.retry_after or 0.0, PAUSE_SECONDS_LONGEST))
+                pause = max(pause, min(failure.retry_after or 0.0, MAX_PAUSE_SECONDS))
                 if time.monotonic() + pause > deadline:
                     raise
                 time.sleep(pause)
@@ -1282,7 +1258,7 @@ class Exchange:
         try:
             with self._opener.open(request, timeout=self.timeout) as response:
                 content = bytes(response.read())
-                # An answer that was cut within its head would else pass for a short one.
+                # An answer that was cut within its head would pass for a short one.
                 if response.length is None and not getattr(response, "chunked", False):
                     raise NotAnswered("the answer was cut")
                 return content
@@ -1293,6 +1269,16 @@ class Exchange:
             raise NotAnswered(f"{method} {url}: {error}") from error
 
 
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _checked(answer: dict[str, Any], name: str, sha256: str) -> dict[str, Any]:
+    if answer.get("sha256") not in (None, sha256):
+        raise ChecksumMismatch(f"{name} arrived with another content")
+    return answer
+
+
 def _refusal(error: urllib.error.HTTPError) -> ExchangeClientError:
     try:
         problem = json.loads(error.read().decode("utf-8"))
@@ -1300,17 +1286,17 @@ def _refusal(error: urllib.error.HTTPError) -> ExchangeClientError:
         problem = {}
     if not isinstance(problem, dict):
         problem = {}
-    said = problem.get("detail") or problem.get("title") or error.reason
-    message = f"{error.code} {said}"
+    message = "{} {}".format(
+        error.code, problem.get("detail") or problem.get("title") or error.reason
+    )
     if error.code >= 500 or error.code in (408, 425, 429):
         after = error.headers.get("Retry-After", "")
         return NotAnswered(message, float(after) if after.isdigit() else None)
     return Refused(message, error.code, problem)
 
 
-def carry_out(steps: Steps, exchange: Any, session: Any) -> Any:
-    """Carry out steps, blocking; each step is told what came of the one before."""
-    targets = {"http": exchange, "session": session}
+def carry_out(steps: Steps, **targets: Any) -> Any:
+    """Make the calls of steps, blocking; each step is sent the result of its call."""
     try:
         step = next(steps)
         while True:
@@ -1324,78 +1310,58 @@ def carry_out(steps: Steps, exchange: Any, session: Any) -> Any:
         return end.value
 
 
+def renew(exchange: Any, work: Work) -> None:
+    """Extend the lease of a process once, or note that it is cancelled."""
+    try:
+        work.is_cancelled = exchange.renew(work.id)["status"] == "CANCELLED"
+    except Refused:
+        work.is_cancelled = True
+    except ExchangeClientError as failure:
+        logger.debug("process %s was not renewed: %s", work.id, failure)
+
+
 class Process:
-    """The block of `Exchange.process`."""
+    """The block of `Exchange.process`. `may_create` is None where there is no marker."""
 
     def __init__(
         self,
-        exchange: Exchange,
+        exchange: Any,
         database: str,
-        session: _Session,
+        session: Any,
         request: dict[str, Any],
-        has_marker: bool,
-        may_create: bool,
+        may_create: bool | None,
     ) -> None:
-        self._exchange = exchange
-        self._database = database
-        self._session = session
-        self._request = request
-        self._has_marker = has_marker
-        self._may_create = may_create
-        self._work: Work | None = None
+        self.exchange = exchange
+        self.database = database
+        self.session = session
+        self.request = request
+        self.may_create = may_create
+        self._work: Any = None
         self._ended = threading.Event()
 
-    def _carry_out(self, steps: Steps) -> Any:
-        return carry_out(steps, self._exchange, self._session)
-
     def __enter__(self) -> Work:
-        may_create = self._may_create if self._has_marker else None
-        answer = self._carry_out(started(self._database, self._request, may_create))
-        process = answer.get("process") or {}
-        files = [File(facts, self._exchange.fetch) for facts in process.get("files", ())]
-        self._work = Work(answer["status"], answer, files)
-        try:
-            for file in files:
-                # What came along is compared at once, what is behind a link when it is fetched.
-                if "href" not in file.facts:
-                    file.content  # noqa: B018 - looking is the check
-            self._session.begin()
-            if self._work:
-                self._session.guard(self._work.block, self._has_marker)
-        except BaseException as error:
-            if self._work:
-                self._exchange.quietly("fail", self._work.id, str(error))
-            raise
-        if self._work:
-            threading.Thread(target=self._renew, args=(self._work,), daemon=True).start()
-        return self._work
+        work: Work = self._carry_out(opened(self, fetches_all=False))
+        self._work = work
+        return work
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
-        work = self._work
-        assert work is not None  # noqa: S101 - __enter__ made it
         try:
-            if not work:
-                self._session.rollback() if kind else self._session.commit()
-            elif kind is not None:
-                said = f"{kind.__name__}: {error}"
-                self._carry_out(failed(work, self._database, self._has_marker, said))
-            elif work.is_cancelled:
-                self._session.rollback()
-                raise ProcessCancelled(f"process {work.id} is not ours any more")
-            else:
-                self._carry_out(finished(work, self._database, self._has_marker))
+            self._carry_out(closed(self._work, kind, error))
         finally:
-            self._ended.set()
+            self.release()
 
-    def _renew(self, work: Work) -> None:
-        while not self._ended.wait(work.lease_seconds / 3):
-            try:
-                answer = self._exchange.renew(work.id)
-            except Refused:
-                work.is_cancelled = True
-            except ExchangeClientError as failure:
-                logger.debug("process %s was not renewed: %s", work.id, failure)
-            else:
-                work.is_cancelled = answer["status"] == "CANCELLED"
-            if work.is_cancelled:
-                return
+    def _carry_out(self, steps: Steps) -> Any:
+        return carry_out(steps, http=self.exchange, session=self.session, process=self)
+
+    def keep(self, work: Work) -> None:
+        """Extend the lease in a thread until `release`."""
+
+        def run() -> None:
+            while not work.is_cancelled and not self._ended.wait(work.lease_seconds / 3):
+                renew(self.exchange, work)
+
+        threading.Thread(target=run, daemon=True).start()
+
+    def release(self) -> None:
+        """Stop extending the lease."""
+        self._ended.set()
