@@ -27,8 +27,8 @@ async def _serve(wish: dict[str, Any]) -> None:
     settings = ExchangeSettings(**wish["settings"])
     server = ExchangeServer(wish["dsn"], Path(wish["root"]), settings, port=wish["port"])
     async with server:
-        assert server.desk is not None
-        thread = await server.desk.in_thread(threading.get_native_id)
+        assert server.mover is not None
+        thread = await server.mover.in_thread(threading.get_native_id)
         # A link: one call that is not among those at which it is killed.
         Path(wish["ready"]).symlink_to(str(thread))  # noqa: ASYNC240 - once
         await server.join()

@@ -2,15 +2,15 @@
 
 | finding | what it is | repair |
 |---|---|---|
-| moved | a file lies in another folder than its row says | moved there |
+| moved | a file is in another folder than its row | moved to the row's folder |
 | missing | no file | an alert; the message is parked unless it was processed |
-| changed | other size or digest than what was taken in | the same, and the file goes to Error |
-| unlisted | a file that no row knows | put aside in Error under `unlisted-…` |
-| temporary | left behind by a crash | removed |
+| changed | another size or digest than the stored one | the same, and the file goes to Error |
+| unlisted | a file without a row | moved to Error as `unlisted-…` |
+| temporary | left by a crash | removed |
 | unsafe | a link, a pipe, a folder among the files | reported, never touched |
 
-Blocking. It may run beside a serving exchange: a difference is read a second time before it counts.
-It refuses a folder that is not the journal's root, in which every file would be missing.
+Blocking. It may run while the exchange is served: a difference is read a second time before it
+counts. It refuses a folder that is not the journal's root, where every file would be missing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import os
 import secrets
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from psycopg import Connection
@@ -28,7 +28,7 @@ from psycopg.rows import dict_row
 from postroad.exchange import status
 from postroad.exchange.errors import ExchangeError, FileUnsafe, RootForeign
 from postroad.exchange.files import FOLDERS, TEMPORARY_PREFIX, Storage
-from postroad.exchange.placement import Move, redo
+from postroad.exchange.moves import Move, redo
 from postroad.exchange.root import is_root_locked, root_name
 
 __all__ = ["Finding", "check"]
@@ -126,7 +126,7 @@ def _check_database(
                 expected.add((str(folder), move.head))
         if move.folder is None:
             continue
-        finding = _look(storage, move)
+        finding = _compare(storage, move)
         if finding is not None and _is_still_so(connection, move):
             if finding.kind == "moved":
                 expected.add((finding.folder, move.name))
@@ -134,7 +134,7 @@ def _check_database(
     for folder in FOLDERS:
         for name in list(storage.names(database, folder)):
             if (folder, name) not in expected:
-                found = _stranger(storage, database, folder, name, temporaries)
+                found = _unlisted(storage, database, folder, name, temporaries)
                 if found is not None and not _is_listed_now(connection, database, name):
                     findings.append(_put_aside(storage, found) if is_fixing else found)
     return findings
@@ -152,7 +152,7 @@ def _filed(connection: Connection[Any], database: str) -> Iterator[Move]:
         after = rows[-1][0]["number"]
 
 
-def _look(storage: Storage, move: Move) -> Finding | None:
+def _compare(storage: Storage, move: Move) -> Finding | None:
     """Compare one row with its file."""
     folder = str(move.folder)
     try:
@@ -173,7 +173,7 @@ def _look(storage: Storage, move: Move) -> Finding | None:
 
 
 def _is_still_so(connection: Connection[Any], move: Move) -> bool:
-    """Whether the row has not changed since it was read: else the server was at work on it."""
+    """Whether the row is unchanged since it was read: otherwise the server was moving the file."""
     row = connection.execute(
         "select m.folder, m.state from exchange.message m where m.number = %s", (move.number,)
     ).fetchone()
@@ -185,7 +185,7 @@ def _is_listed_now(connection: Connection[Any], database: str, name: str) -> boo
     row = connection.execute(
         "select exists (select from exchange.message m where m.database_id = %s"
         " and (m.file_name = %s or m.file_name = %s)"
-        # What an administrator has put back and not requeued yet is known, too.
+        # A file that an administrator has put back and not requeued yet has a row, too.
         " and (m.folder is not null or m.state = 'parked'))"
         " or exists (select from exchange.move v where v.temporary = %s)",
         (database, name, name.removesuffix(".json") + ".bin", name),
@@ -203,25 +203,23 @@ def _fix(connection: Connection[Any], storage: Storage, move: Move, finding: Fin
             PLACED, ([move.number], [move.version], [move.process] if move.process else [])
         )
         connection.commit()
-        return _fixed(finding)
+        return replace(finding, is_fixed=True)
     is_there = finding.kind == "changed"
     reason = f"found by check: {finding.detail}"
     connection.execute(QUARANTINE, (move.number, move.version, reason, is_there, move.folder))
     connection.commit()
-    if is_there:
-        row = connection.execute(PENDING, ([move.number],)).fetchone()
-        connection.rollback()
-        if row is None:
-            return _fixed(finding)
+    row = connection.execute(PENDING, ([move.number],)).fetchone() if is_there else None
+    connection.rollback()
+    if row is not None:
         aside = Move.of(row[0])
         if redo(storage, move.database, [aside])[0] is not None:
             return finding
         connection.execute(PLACED, ([move.number], [aside.version], []))
         connection.commit()
-    return _fixed(finding)
+    return replace(finding, is_fixed=True)
 
 
-def _stranger(
+def _unlisted(
     storage: Storage, database: str, folder: str, name: str, temporaries: set[str]
 ) -> Finding | None:
     if name in temporaries:
@@ -234,10 +232,10 @@ def _stranger(
     if not stat.S_ISREG(mode):
         return Finding("unsafe", database, folder, name, "not a plain file; remove it by hand")
     if name.startswith(TEMPORARY_PREFIX):
-        return Finding("temporary", database, folder, name, "left behind by a crash")
+        return Finding("temporary", database, folder, name, "left by a crash")
     if folder == "Error" and name.startswith("unlisted-"):
         return None
-    return Finding("unlisted", database, folder, name, "no row knows this file")
+    return Finding("unlisted", database, folder, name, "no row has this file")
 
 
 def _put_aside(storage: Storage, finding: Finding) -> Finding:
@@ -255,10 +253,4 @@ def _put_aside(storage: Storage, finding: Finding) -> Finding:
         storage.synchronise(finding.database, finding.folder)
     except (OSError, ExchangeError):
         return finding
-    return _fixed(finding)
-
-
-def _fixed(finding: Finding) -> Finding:
-    return Finding(
-        finding.kind, finding.database, finding.folder, finding.name, finding.detail, True
-    )
+    return replace(finding, is_fixed=True)

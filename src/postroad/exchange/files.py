@@ -1,11 +1,11 @@
-"""Durable files: every operation on the folders of the exchange is here, and nowhere else.
+"""Durable files: every operation on the folders of the exchange, and no other module has one.
 
 A file is written under a temporary name, synchronised, renamed, and its folder is synchronised. A
 move is a rename, synchronised in both folders by the caller. After a failed `fsync` the file is
-removed, never synchronised again: the kernel may have dropped what it could not write.
+removed, never synchronised again: the kernel may have dropped the data that it could not write.
 
-Nothing here follows a symbolic link. The way down from the root is opened folder by folder, and
-what is not a plain file is refused, so that a planted link or pipe leads nowhere.
+Symbolic links are not followed: folders are opened one by one from the root, and anything but a
+plain file is refused.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, Self, get_args
 
-from postroad.exchange.errors import FileUnsafe, StorageFailed
+from postroad.exchange.errors import FileUnsafe, StorageFailed, StorageFull
 
-__all__ = ["FOLDERS", "TEMPORARY_PREFIX", "Folder", "Session", "Storage", "temporary_name"]
+__all__ = ["FOLDERS", "TEMPORARY_PREFIX", "Session", "Storage", "temporary_name", "write_all"]
 
 Folder = Literal["Messages", "Prepared", "Log", "Unknown", "Error"]
 FOLDERS: tuple[Folder, ...] = get_args(Folder)
 TEMPORARY_PREFIX = ".new-"
 CHUNK_BYTES = 1 << 20
 
-_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 # Without O_NONBLOCK the open of a planted pipe would wait for a writer for ever.
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -42,7 +42,7 @@ _numbers = itertools.count(1)
 
 
 def temporary_name() -> str:
-    """Return a name that no file has: hidden, and never the name of a message."""
+    """Return an unused name: hidden, and never the name of a message."""
     return f"{TEMPORARY_PREFIX}{_process_name}-{next(_numbers)}"
 
 
@@ -51,55 +51,51 @@ class Storage:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.is_full = False
+
+    def refuse_when_full(self) -> None:
+        """Raise StorageFull for new work while the disk is nearly full."""
+        if self.is_full:
+            raise StorageFull(
+                "the disk is nearly full; open processes may end, nothing new is accepted",
+                hint="free space on the disk of the root folder, then send the request again",
+            )
 
     @contextlib.contextmanager
     def folder(self, database: str, folder: str) -> Iterator[int]:
         """Open a folder without following links; its descriptor is closed afterwards."""
-        root = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            parent = _open_folder(root, database)
-        finally:
-            os.close(root)
-        try:
-            descriptor = _open_folder(parent, folder)
-        finally:
-            os.close(parent)
-        try:
+        with (
+            _opened(self.root) as root,
+            _opened(database, root) as parent,
+            _opened(folder, parent) as descriptor,
+        ):
             yield descriptor
-        finally:
-            os.close(descriptor)
 
     def make_database(self, database: str) -> None:
-        """Make the folders of a database, durably; what is there stays."""
-        root = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
+        """Create the missing folders of a database, durably."""
+        with _opened(self.root) as root:
             _make_folder(root, database)
-            parent = _open_folder(root, database)
-            try:
+            with _opened(database, root) as parent:
                 for folder in FOLDERS:
                     _make_folder(parent, folder)
                 os.fsync(parent)
-            finally:
-                os.close(parent)
             os.fsync(root)
-        finally:
-            os.close(root)
 
     def write(self, database: str, folder: str, name: str, content: bytes) -> None:
         """Write and synchronise a new file; the folder is not synchronised yet."""
         with self.writer(database, folder, name) as descriptor:
-            _write_all(descriptor, content)
+            write_all(descriptor, content)
 
     def write_many(
         self, database: str, folder: str, files: Sequence[tuple[str, bytes]]
     ) -> list[OSError | None]:
-        """Write and synchronise new files; return for each what went wrong, or None."""
+        """Write and synchronise new files; return the failure of each, or None."""
         failures: list[OSError | None] = []
         with self.folder(database, folder) as parent:
             for name, content in files:
                 try:
                     with _new_file(parent, name) as descriptor:
-                        _write_all(descriptor, content)
+                        write_all(descriptor, content)
                     failures.append(None)
                 except OSError as failure:
                     failures.append(failure)
@@ -107,7 +103,7 @@ class Storage:
 
     @contextlib.contextmanager
     def writer(self, database: str, folder: str, name: str) -> Iterator[int]:
-        """Create a file, let it be filled, synchronise it; remove it if anything fails."""
+        """Create a file to write to, then synchronise it; remove it if anything fails."""
         with (
             self.folder(database, folder) as parent,
             _new_file(parent, name) as descriptor,
@@ -144,7 +140,7 @@ class Storage:
         return size, found.hexdigest()
 
     def exists(self, database: str, folder: str, name: str) -> bool:
-        """Whether something lies under this name."""
+        """Check whether the name exists."""
         try:
             with self.folder(database, folder) as parent:
                 os.stat(name, dir_fd=parent, follow_symlinks=False)
@@ -152,13 +148,11 @@ class Storage:
             return False
         return True
 
-    def rename(
-        self, database: str, source: tuple[str, str], target: tuple[str, str], *, to: str = ""
-    ) -> None:
-        """Move a file, as (folder, name), across file systems by copy."""
+    def rename(self, database: str, source: tuple[str, str], target: tuple[str, str]) -> None:
+        """Move a file from (folder, name) to another; across file systems by a copy."""
         with (
             self.folder(database, source[0]) as from_folder,
-            self.folder(to or database, target[0]) as to_folder,
+            self.folder(database, target[0]) as to_folder,
         ):
             try:
                 os.rename(source[1], target[1], src_dir_fd=from_folder, dst_dir_fd=to_folder)
@@ -168,7 +162,7 @@ class Storage:
                 _copy(from_folder, source[1], to_folder, target[1])
 
     def unlink(self, database: str, folder: str, name: str) -> None:
-        """Remove a file; one that is not there is removed already."""
+        """Remove a file, if it exists."""
         with (
             contextlib.suppress(FileNotFoundError),
             self.folder(database, folder) as parent,
@@ -181,7 +175,7 @@ class Storage:
             os.fsync(descriptor)
 
     def names(self, database: str, folder: str) -> Iterator[str]:
-        """Give every name in a folder, the temporary ones too."""
+        """Yield every name in a folder, including temporary ones."""
         try:
             with self.folder(database, folder) as descriptor, os.scandir(descriptor) as entries:
                 for entry in entries:
@@ -190,7 +184,7 @@ class Storage:
             return
 
     def databases(self) -> list[str]:
-        """Name the folders that lie in the root."""
+        """Return the folders in the root."""
         return sorted(
             entry.name
             for entry in os.scandir(self.root)
@@ -199,7 +193,7 @@ class Storage:
 
 
 class Session(Storage):
-    """The same folders for a moment: each is opened once and kept until the end of the block."""
+    """The same folders, each opened once and kept open until the end of the block."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -207,7 +201,7 @@ class Session(Storage):
 
     @contextlib.contextmanager
     def folder(self, database: str, folder: str) -> Iterator[int]:
-        """Open a folder, or give the one that is open."""
+        """Open a folder, or return the open one."""
         key = (database, folder)
         if key not in self._opened:
             with super().folder(database, folder) as descriptor:
@@ -223,17 +217,25 @@ class Session(Storage):
         self._opened.clear()
 
 
-def _open_folder(parent: int, name: str) -> int:
+@contextlib.contextmanager
+def _opened(name: str | Path, parent: int | None = None) -> Iterator[int]:
+    """Open a folder; below the root, links are refused."""
     try:
-        return os.open(name, _OPEN_FOLDER, dir_fd=parent)
+        descriptor = os.open(
+            name, _OPEN_FOLDER | (0 if parent is None else os.O_NOFOLLOW), dir_fd=parent
+        )
     except OSError as failure:
-        if failure.errno not in _UNSAFE:
+        if parent is None or failure.errno not in _UNSAFE:
             raise
-        # Of the whole folder: no message in it is to blame.
+        # The whole folder is bad, not one message in it.
         raise StorageFailed(
             f"the folder {name} is a link, or not a folder",
             hint="put the folder back; the exchange follows no links",
         ) from failure
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _make_folder(parent: int, name: str) -> None:
@@ -244,7 +246,7 @@ def _make_folder(parent: int, name: str) -> None:
 def _safe(failure: OSError, name: str) -> Exception:
     if failure.errno in _UNSAFE:
         return FileUnsafe(
-            f"{name} is a link, or not what is expected there",
+            f"{name} is a link, or not a plain file",
             hint="remove it from the root folder; the exchange follows no links",
         )
     return failure
@@ -252,7 +254,7 @@ def _safe(failure: OSError, name: str) -> Exception:
 
 @contextlib.contextmanager
 def _new_file(parent: int, name: str) -> Iterator[int]:
-    """Create a file, let it be filled, synchronise it; remove it if anything fails."""
+    """Create a file to write to, then synchronise it; remove it if anything fails."""
     descriptor = os.open(name, _CREATE, 0o640, dir_fd=parent)
     try:
         try:
@@ -266,7 +268,8 @@ def _new_file(parent: int, name: str) -> Iterator[int]:
         raise
 
 
-def _write_all(descriptor: int, content: bytes) -> None:
+def write_all(descriptor: int, content: bytes) -> None:
+    """Write all of the content."""
     view = memoryview(content)
     while view:
         view = view[os.write(descriptor, view) :]
@@ -278,7 +281,7 @@ def _copy(source_folder: int, source: str, target_folder: int, target: str) -> N
     try:
         with _new_file(target_folder, temporary) as writing:
             while chunk := os.read(reading, CHUNK_BYTES):
-                _write_all(writing, chunk)
+                write_all(writing, chunk)
     finally:
         os.close(reading)
     try:

@@ -1,18 +1,17 @@
-"""Intake: a message is durable before its sender is told.
+"""Intake: a message is durable before its sender gets an answer.
 
 ```
 temporary file, synchronised -> row in the journal -> rename, folder synchronised -> 201
 ```
 
 The row is the decision, and it names the temporary file; from then on the redo can finish the rest.
-Before it, what is left behind by a crash is a temporary file that nobody names, removed at the next
-start. What arrives while a journal call is under way shares the next one.
+A crash before it leaves a temporary file that no row names, which the next start removes. Messages
+that arrive during a call of the journal share the next one.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import time
 from collections.abc import Sequence
@@ -23,7 +22,7 @@ import orjson
 
 from postroad import trace
 from postroad.exchange.content import Content
-from postroad.exchange.desk import Desk
+from postroad.exchange.databases import Databases
 from postroad.exchange.errors import (
     ExchangeError,
     FileMissing,
@@ -34,22 +33,24 @@ from postroad.exchange.errors import (
     was_refused,
 )
 from postroad.exchange.files import temporary_name
-from postroad.exchange.placement import Move
+from postroad.exchange.journal import ExchangeJournal
+from postroad.exchange.mover import Mover
+from postroad.exchange.moves import Move
 
 __all__ = ["Arrival", "Intake", "Taken"]
 
 KNOWN_ID = "select exchange.known_id(p_database => %s, p_sender => %s, p_id => %s)"
 INTAKE = "select * from exchange.intake(p_epoch => %s, p_items => %s::jsonb)"
-BATCH_MOST = 64
-# Two: while the files of one are written, the other is in the journal. More would only be smaller.
-BATCHES_MOST = 2
-# So long may one thread write before another one shares the work.
+MAX_BATCH = 64
+# While the files of one are written, the other is in the journal; more would only be smaller.
+MAX_BATCHES = 2
+# The time that one thread may write before another one shares the work.
 QUICK_SECONDS = 0.004
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A message that comes in."""
+    """A message to store."""
 
     sender: str
     database: str
@@ -61,7 +62,7 @@ class Arrival:
 
     @property
     def digest(self) -> str:
-        """What makes a second one the same."""
+        """Equal for two messages with the same content and address."""
         content = self.content
         parts = (self.recipient, self.order, content.sha256, content.media_type, content.is_group)
         return "|".join(map(str, parts))
@@ -78,14 +79,16 @@ class Taken:
 
 
 class Intake:
-    """Takes messages in, many at once.
+    """Stores messages, many in one batch.
 
-    What arrives while a batch is under way makes the next one: its files are written by a few
-    threads, one journal call records them, one pass renames them.
+    Messages that arrive during a batch are the next one: a few threads write their files, one call
+    of the journal records them, one pass renames them.
     """
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, journal: ExchangeJournal, mover: Mover, databases: Databases) -> None:
+        self._journal = journal
+        self._mover = mover
+        self._databases = databases
         self._waiting: list[tuple[Arrival, asyncio.Future[Taken]]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._batches = 0
@@ -93,19 +96,17 @@ class Intake:
 
     async def take(self, arrival: Arrival) -> Taken:
         """Store a message durably. Raises MessageConflict, IdByCase, StorageFull, StorageFailed."""
-        desk = self._desk
-        if desk.is_full:
-            desk.refuse_when_full()
-        if arrival.database not in desk.databases:
-            # A message that is refused must not leave a database behind that a typing error named.
-            known = await desk.journal.call(KNOWN_ID, arrival.database, arrival.sender, arrival.id)
+        self._mover.storage.refuse_when_full()
+        if arrival.database not in self._databases.opened:
+            # A refused message must not create a database that a typing error named.
+            known = await self._journal.call(KNOWN_ID, arrival.database, arrival.sender, arrival.id)
             if refusal := _refusal(known, arrival):
                 raise refusal
-            await desk.know_database(arrival.database)
+            await self._databases.open(arrival.database)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Taken] = loop.create_future()
         self._waiting.append((arrival, future))
-        if self._batches < BATCHES_MOST:
+        if self._batches < MAX_BATCHES:
             self._batches += 1
             task = loop.create_task(self._run())
             self._tasks.add(task)
@@ -114,51 +115,52 @@ class Intake:
 
     async def _run(self) -> None:
         try:
-            await self._take_batches()
+            while batch := self._waiting[:MAX_BATCH]:
+                del self._waiting[:MAX_BATCH]
+                by_database: dict[str, list[_Piece]] = {}
+                for arrival, future in batch:
+                    piece = _Piece(arrival, temporary_name(), future)
+                    by_database.setdefault(arrival.database, []).append(piece)
+                await self._take_batch(by_database)
         finally:
-            # Here and not when the task is found done: what arrives in between would be left alone.
+            # Here and not in the task's callback: a message that arrives in between would wait.
             self._batches -= 1
 
-    async def _take_batches(self) -> None:
-        while batch := self._waiting[:BATCH_MOST]:
-            del self._waiting[:BATCH_MOST]
-            by_database: dict[str, list[_Piece]] = {}
-            for arrival, future in batch:
-                piece = _Piece(arrival, temporary_name(), future)
-                by_database.setdefault(arrival.database, []).append(piece)
-            pieces = [piece for here in by_database.values() for piece in here]
-            try:
-                await self._write(by_database)
-                written = [piece for piece in pieces if not piece.future.done()]
-                await self._record(written)
-                await asyncio.gather(*(self._place(here) for here in by_database.values()))
-            except Exception as failure:  # noqa: BLE001 - raised in every request of the batch
-                _fail(pieces, failure)
-            finally:
-                await self._drop(pieces)
+    async def _take_batch(self, by_database: dict[str, list[_Piece]]) -> None:
+        pieces = [piece for here in by_database.values() for piece in here]
+        try:
+            await self._write(by_database)
+            await self._record([piece for piece in pieces if not piece.future.done()])
+            await asyncio.gather(*(self._place(here) for here in by_database.values()))
+        except Exception as failure:  # noqa: BLE001 - raised in every request of the batch
+            _fail(pieces, failure)
+        finally:
+            for database, here in by_database.items():
+                unused = [one.temporary for one in here if one.is_written and not one.is_named]
+                await self._mover.drop(database, "Messages", unused)
 
     async def _write(self, by_database: dict[str, list[_Piece]]) -> None:
         """Write the temporary files: few threads while the disk is quick, many when it is slow."""
-        desk = self._desk
-        share = max(1, min(BATCH_MOST, int(QUICK_SECONDS / max(self._write_seconds, 1e-6))))
+        share = max(1, min(MAX_BATCH, int(QUICK_SECONDS / max(self._write_seconds, 1e-6))))
         await asyncio.gather(
             *(
-                self._write_some(desk, database, pieces[begin : begin + share])
+                self._write_some(database, pieces[begin : begin + share])
                 for database, pieces in by_database.items()
                 for begin in range(0, len(pieces), share)
             )
         )
 
-    async def _write_some(self, desk: Desk, database: str, pieces: list[_Piece]) -> None:
+    async def _write_some(self, database: str, pieces: list[_Piece]) -> None:
+        mover, storage = self._mover, self._mover.storage
         files = [(piece.temporary, piece.arrival.content.stored) for piece in pieces]
         begun = time.perf_counter()
-        write = functools.partial(desk.in_thread, desk.storage.write_many, database, "Messages")
+        write = functools.partial(mover.in_thread, storage.write_many, database, "Messages")
         try:
             try:
                 failures = await write(files)
             except StorageFailed:
-                # The folder may have been removed: created again, and tried once more.
-                await desk.in_thread(desk.storage.make_database, database)
+                # The folder may have been removed: it is created again.
+                await mover.in_thread(storage.make_database, database)
                 failures = await write(files)
         except ExchangeError as failure:
             # Of this database only: the messages of the others go on.
@@ -175,15 +177,14 @@ class Intake:
         if not pieces:
             return
         items = [
-            {**item_of(piece.arrival, piece.temporary), "item": place}
-            for place, piece in enumerate(pieces)
+            item_of(piece.arrival, piece.temporary, place) for place, piece in enumerate(pieces)
         ]
-        # Until the answer is there, the journal may name the files: they stay if it fails.
+        # Until the answer arrives, the journal may name the files: they stay if the call fails.
         for piece in pieces:
             piece.is_named = True
-        desk = self._desk
         try:
-            rows = await desk.journal.rows(INTAKE, desk.epoch, orjson.dumps(items).decode())
+            given = orjson.dumps(items).decode()
+            rows = await self._journal.rows(INTAKE, self._journal.epoch, given)
         except ExchangeError as failure:
             for piece in pieces:
                 piece.is_named = not was_refused(failure)
@@ -191,50 +192,34 @@ class Intake:
         for row in rows:
             piece = pieces[row["item"]]
             piece.row = row
-            piece.is_named = row["temporary"] == piece.temporary
             refusal = _refusal(row["answer"], piece.arrival)
+            piece.is_named = refusal is None and row["temporary"] == piece.temporary
             if refusal is not None:
-                piece.is_named = False
                 piece.fail(refusal)
 
     async def _place(self, pieces: list[_Piece]) -> None:
         try:
-            await self._place_all(pieces)
+            placing = [one for one in pieces if not one.future.done() and one.row["is_pending"]]
+            moves = [piece.move() for piece in placing]
+            for piece, failure in zip(placing, await self._mover.outcomes(moves), strict=True):
+                again = failure
+                if isinstance(failure, FileMissing) and not piece.is_named:
+                    # The first attempt lost its file before it was acknowledged; this one has it.
+                    piece.is_named = True
+                    again = (await self._mover.outcomes([piece.move(piece.temporary)]))[0]
+                if again is not None:
+                    piece.fail(again)
+            done = zip(moves, placing, strict=True)
+            self._mover.record_later([move for move, piece in done if not piece.future.done()])
+            for piece in pieces:
+                piece.succeed()
         except Exception as failure:  # noqa: BLE001 - raised in every request for this database
             _fail(pieces, failure)
-
-    async def _place_all(self, pieces: list[_Piece]) -> None:
-        desk = self._desk
-        placing = [p for p in pieces if not p.future.done() and p.row["is_pending"]]
-        moves = [piece.move() for piece in placing]
-        failed = await desk.placement.outcomes(moves)
-        for piece, failure in zip(placing, failed, strict=True):
-            again = failure
-            if isinstance(failure, FileMissing) and not piece.is_named:
-                # The first try lost its file before it was acknowledged; this one brings it again.
-                piece.is_named = True
-                again = (await desk.placement.outcomes([piece.move(piece.temporary)]))[0]
-            if again is not None:
-                piece.fail(again)
-        desk.marks.place_later(
-            [move for move, piece in zip(moves, placing, strict=True) if not piece.future.done()]
-        )
-        for piece in pieces:
-            piece.succeed()
-
-    async def _drop(self, pieces: list[_Piece]) -> None:
-        desk = self._desk
-        for piece in pieces:
-            if piece.is_written and not piece.is_named:
-                with contextlib.suppress(ExchangeError):
-                    await desk.in_thread(
-                        desk.storage.unlink, piece.arrival.database, "Messages", piece.temporary
-                    )
 
 
 @dataclass(slots=True)
 class _Piece:
-    """One arrival on its way through a batch."""
+    """One arrival in a batch."""
 
     arrival: Arrival
     temporary: str
@@ -244,7 +229,7 @@ class _Piece:
     is_named: bool = False
 
     def fail(self, failure: BaseException) -> None:
-        """Raise a failure in the request, unless it has its answer."""
+        """Raise a failure in the request, unless it was answered."""
         if not self.future.done():
             self.future.set_exception(failure)
 
@@ -276,10 +261,10 @@ def _fail(pieces: Sequence[_Piece], failure: BaseException) -> None:
         piece.fail(failure)
 
 
-def item_of(arrival: Arrival, temporary: str) -> dict[str, Any]:
+def item_of(arrival: Arrival, temporary: str, item: int = 0) -> dict[str, Any]:
     """Describe an arrival to the journal."""
     return {
-        "item": 0,
+        "item": item,
         "database": arrival.database,
         "sender": arrival.sender,
         "id": arrival.id,

@@ -1,16 +1,7 @@
-"""Processes: API_1 to API_6, renew, resolve and release.
+"""Processes: API_1 to API_6, renew, resolve and release. The package's docstring draws the states.
 
-```
-STARTED ── prepare ──> READY_TO_COMMIT ── commit ──> CLEANUP ── files moved ──> DONE
-   │                      │      │                    │  ▲
-   │ abort, fail          │      │ timed out,         ▼  │ tried again
-   ▼                      │      ▼ server restarted  FAILED
-ABORTED <── abort ────────┘   UNKNOWN ── commit, abort, resolve ──> CLEANUP, ABORTED
-CANCELLED <── timed out, released (from STARTED)
-```
-
-Each call is one transaction of the journal, then the files follow, then the caller is told. So a
-crash at any point leaves either the old state, or the new one with moves that the redo finishes.
+Each call is one transaction of the journal, then its files are moved, then the caller gets the
+answer. A crash leaves either the old state, or the new one with moves that the redo finishes.
 """
 
 from __future__ import annotations
@@ -19,18 +10,28 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Sequence
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal, LiteralString
 
 import psycopg
 from psycopg.types.json import Jsonb
 
 from postroad.exchange.content import digest_of
-from postroad.exchange.desk import Desk
-from postroad.exchange.errors import ExchangeError, StorageFailed, was_refused
+from postroad.exchange.databases import Databases
+from postroad.exchange.errors import (
+    DatabaseNotFound,
+    ExchangeError,
+    StorageFailed,
+    was_refused,
+)
 from postroad.exchange.files import temporary_name
-from postroad.exchange.placement import Move
-from postroad.exchange.protocol import CANCELLED, Reply, Uploaded, Wish, described, judge
-from postroad.exchange.reading import Wanted, read_inline_many
+from postroad.exchange.journal import ExchangeJournal
+from postroad.exchange.mover import Mover
+from postroad.exchange.moves import Move
+from postroad.exchange.protocol import CANCELLED, Reply, StartRequest, Uploaded, judge
+from postroad.exchange.reader import Wanted, read_inline_many
+from postroad.exchange.uptime import Uptime
+from postroad.settings.exchange import ExchangeSettings
 
 __all__ = ["Processes"]
 
@@ -62,8 +63,8 @@ SHOWN = "select exchange.process_shown(p_process => %s)"
 
 SHOWN_OF_A_FILE = ("name", "id", "sender", "sequence", "size", "sha256")
 INLINE_TOTAL_BYTES = 4 * 1024 * 1024
-PICKS_MOST = 20
-REMEMBERED_MOST = 10_000
+MAX_PICKS = 20
+MAX_REMEMBERED = 10_000
 
 Call = Literal["commit", "abort", "fail", "resolve", "release"]
 LOGGED = {
@@ -76,97 +77,90 @@ LOGGED = {
 logger = logging.getLogger(__name__)
 
 
+@dataclass
 class Processes:
-    """The calls of one process, from its start to its end."""
+    """The calls of a process, from its start to its end."""
 
-    def __init__(self, desk: Desk, base_path: str) -> None:
-        self._desk = desk
-        self._base_path = base_path
+    settings: ExchangeSettings
+    journal: ExchangeJournal
+    uptime: Uptime
+    mover: Mover
+    databases: Databases
+    base_path: str
+    # The database and the owner of recent processes.
+    _owners: dict[str, tuple[str, str]] = field(default_factory=dict)
 
-    async def start(self, wish: Wish) -> dict[str, Any]:
+    async def start(self, request: StartRequest) -> dict[str, Any]:
         """API_1. Returns the protocol's answer."""
-        desk = self._desk
-        if not await desk.is_known(wish.database) and not desk.settings.creates_databases:
-            await desk.know_database(wish.database)
-        for _ in range(PICKS_MOST):
-            answer = await self._start_once(wish)
+        try:
+            await self.databases.open(request.database, may_create=False)
+        except DatabaseNotFound:
+            if not self.settings.creates_databases:
+                raise
+        for _ in range(MAX_PICKS):
+            answer = await self._start_once(request)
             is_new, is_torn = answer.pop("is_new", False), answer.pop("is_torn", False)
             if is_torn and not is_new:
-                # What was handed out before has a bad file now: the process was cancelled.
+                # A file that was handed out before is bad now: the process was cancelled.
                 continue
             if answer["status"] != "STARTED" or not is_new or answer["process"]["files"]:
                 return answer
-            # Every file it picked was corrupt: it ends, and the next ones are picked.
-            await desk.journal.change(
-                END_EMPTY, desk.epoch, desk.time.now(), answer["process"]["id"]
-            )
+            # Every file that it picked is corrupt: it ends, and the next ones are picked.
+            await self.journal.decide(END_EMPTY, self.uptime.now(), answer["process"]["id"])
         return self._idle(None)
 
-    async def _start_once(self, wish: Wish) -> dict[str, Any]:
-        desk = self._desk
-        if desk.is_full and not wish.resolved:
-            desk.refuse_when_full()
-        answer = await desk.journal.change(
+    async def _start_once(self, request: StartRequest) -> dict[str, Any]:
+        if not request.resolved:
+            self.mover.storage.refuse_when_full()
+        answer = await self.journal.decide(
             START,
-            desk.epoch,
-            desk.time.now(),
-            wish.client,
-            wish.database,
-            wish.recipient,
-            wish.attempt,
-            wish.max_files,
-            wish.max_bytes,
-            list(wish.senders) if wish.senders else None,
-            Jsonb(wish.resolved or {}),
-            wish.marker_seq,
+            self.uptime.now(),
+            *(request.client, request.database, request.recipient, request.attempt),
+            *(request.max_files, request.max_bytes),
+            list(request.senders) if request.senders else None,
+            Jsonb(request.resolved or {}),
+            request.marker_seq,
         )
-        settled = answer.pop("settled", None)
-        if settled:
-            await desk.follow_pending(settled)
-        if answer["status"] == "STARTED":
-            started = answer["process"]
-            self._remember(started["id"], started["database"], started["owner"])
-            count = len(answer["process"]["files"])
-            is_new = answer.get("is_new", False)
-            answer["process"] = await self._handed(answer["process"], is_new=is_new)
-            answer["is_torn"] = len(answer["process"]["files"]) < count
-        elif answer["status"] == "IDLE":
+        if settled := answer.pop("settled", None):
+            await self.mover.follow_pending(settled)
+        if answer["status"] == "IDLE":
             return self._idle(answer.get("retry_after"))
+        if answer["status"] == "STARTED":
+            process = answer["process"]
+            self._remember(process["id"], process["database"], process["owner"])
+            is_new = answer.get("is_new", False)
+            answer["process"] = await self._handed(process, is_new=is_new)
+            answer["is_torn"] = len(answer["process"]["files"]) < len(process["files"])
         return dict(answer)
 
     def _idle(self, seconds: float | None) -> dict[str, Any]:
-        usual = self._desk.settings.idle_retry.total_seconds()
+        usual = self.settings.idle_retry.total_seconds()
         wait = usual if seconds is None else max(1.0, min(usual, seconds))
         return {"status": "IDLE", "retry_after": round(wait)}
 
     async def _handed(self, process: dict[str, Any], *, is_new: bool) -> dict[str, Any]:
-        """Turn what the journal knows of a process into what its owner gets."""
+        """Return a process as its owner gets it, without files that were quarantined."""
         facts = process["files"]
         contents: list[dict[str, Any] | None] = [{} for _ in facts]
         if process["state"] == "STARTED" and facts:
             wanted = self._wanted(process["id"], facts)
-            contents = await read_inline_many(self._desk, wanted, is_new=is_new)
+            contents = await read_inline_many(self.mover, wanted, is_new=is_new)
         files = []
         for fact, content in zip(facts, contents, strict=True):
-            if content is None:
-                continue
-            shown = {key: fact[key] for key in SHOWN_OF_A_FILE}
-            if fact["order"] is not None:
-                shown["order"] = fact["order"]
-            if fact["is_group"]:
-                shown["is_group"] = True
-            files.append(shown | content)
-        return {
-            **{key: value for key, value in process.items() if key not in ("files", "deadline")},
-            "files": files,
-        }
+            if content is not None:
+                shown = {key: fact[key] for key in SHOWN_OF_A_FILE}
+                order = {} if fact["order"] is None else {"order": fact["order"]}
+                group = {"is_group": True} if fact["is_group"] else {}
+                files.append(shown | order | group | content)
+        kept = {key: value for key, value in process.items() if key not in ("files", "deadline")}
+        return {**kept, "files": files}
 
     def _wanted(self, process: str, facts: Sequence[dict[str, Any]]) -> list[Wanted]:
         wanted = []
         budget = INLINE_TOTAL_BYTES
         for fact in facts:
-            limit = min(self._desk.settings.inline_bytes, budget)
-            href = f"{self._base_path}/processes/{process}/files/{fact['name']}"
+            limit = min(self.settings.inline_bytes, budget)
+            href = f"{self.base_path}/processes/{process}/files/{fact['name']}"
             wanted.append(Wanted(Move.of(fact), href, limit))
             if fact["size"] <= limit:
                 budget -= fact["size"]
@@ -181,15 +175,13 @@ class Processes:
         delay: float | None,
     ) -> dict[str, Any]:
         """API_2. Returns OK or CANCELLED."""
-        desk = self._desk
-        answer = await desk.journal.change(
-            CHOOSE, desk.epoch, desk.time.now(), client, process, list(files), reason, delay
+        answer = await self.journal.decide(
+            CHOOSE, self.uptime.now(), client, process, list(files), reason, delay
         )
         verdict = judge(answer, process)
-        moves = [Move.of(fact) for fact in answer.get("moves", ())]
-        if moves:
-            # What was refused too often was parked.
-            await desk.follow(moves)
+        if moves := _moves(answer):
+            # Files that were refused too often are parked.
+            await self.mover.follow(moves)
         return verdict
 
     async def prepare(
@@ -200,109 +192,76 @@ class Processes:
         results: dict[str, dict[str, Any]],
     ) -> dict[str, Any]:
         """API_3. Returns OK or CANCELLED; replies are durable before it does."""
-        desk = self._desk
         found = await self.find(process)
         if found is None:
             return dict(CANCELLED)
         database, _ = found
-        manifest = digest_of(
-            sorted(
-                (reply.name, reply.recipient, reply.reply_to, reply.sha256) for reply in replies
-            ),
-            results,
-        )
-        temporaries: list[str | None] = [
-            None if reply.content is None else temporary_name() for reply in replies
+        named = sorted((one.name, one.recipient, one.reply_to, one.sha256) for one in replies)
+        contents = {temporary_name(): reply for reply in replies if reply.content is not None}
+        temporaries = {reply.name: temporary for temporary, reply in contents.items()}
+        items = [
+            reply.as_item(place, temporaries.get(reply.name)) for place, reply in enumerate(replies)
         ]
-        used: set[str] = set()
+        given = digest_of(named, results), Jsonb(items), Jsonb(results)
         try:
             await asyncio.gather(
                 *(
-                    desk.in_thread(
-                        desk.storage.write, database, "Prepared", temporary, reply.content.stored
+                    self.mover.in_thread(
+                        self.mover.storage.write, database, "Prepared", temporary, content.stored
                     )
-                    for reply, temporary in zip(replies, temporaries, strict=True)
-                    if reply.content is not None and temporary is not None
+                    for temporary, reply in contents.items()
+                    if (content := reply.content) is not None
                 )
             )
-            used = {name for name in temporaries if name is not None}
+        except BaseException:
+            await self.mover.drop(database, "Prepared", list(contents))
+            raise
+        parameters = self.uptime.now(), client, process, *given
+        return await self._store(database, process, list(contents), PREPARE, *parameters)
+
+    async def upload(
+        self, client: str, process: str, name: str, recipient: str | None, uploaded: Uploaded
+    ) -> dict[str, Any]:
+        """Store a reply that was written under its temporary name in Prepared."""
+        file = uploaded.size, uploaded.sha256, uploaded.media_type, uploaded.temporary
+        parameters = client, process, name, recipient, *file
+        temporaries = [uploaded.temporary]
+        return await self._store(uploaded.database, process, temporaries, UPLOAD, *parameters)
+
+    async def _store(
+        self,
+        database: str,
+        process: str,
+        temporaries: list[str],
+        text: LiteralString,
+        *parameters: Any,
+    ) -> dict[str, Any]:
+        """Record replies and rename their files; remove the files that the journal does not name.
+
+        Raises StorageFailed where a file is missing: OK would promise a reply that is lost.
+        """
+        used = set(temporaries)
+        try:
             try:
-                answer = await desk.journal.change(
-                    PREPARE,
-                    desk.epoch,
-                    desk.time.now(),
-                    client,
-                    process,
-                    manifest,
-                    Jsonb(
-                        [
-                            {**described(reply, temporary), "place": place}
-                            for place, (reply, temporary) in enumerate(
-                                zip(replies, temporaries, strict=True)
-                            )
-                        ]
-                    ),
-                    Jsonb(results),
-                )
+                answer = await self.journal.decide(text, *parameters)
             except BaseException as failure:
                 # Unless it was refused, a plan that names the files may be committed: they stay.
                 if was_refused(failure):
                     used = set()
                 raise
-            moves = [Move.of(fact) for fact in answer.get("moves", ())]
+            moves = _moves(answer)
             used = {move.temporary for move in moves if move.temporary}
             verdict = judge(answer, process)
-            await self._place_replies(moves)
-        finally:
-            await self.drop(database, [name for name in temporaries if name and name not in used])
-        return verdict
-
-    async def _place_replies(self, moves: Sequence[Move]) -> None:
-        """Give replies their names. Raises StorageFailed: OK would promise what is not there."""
-        lost = await self._desk.place(moves)
-        if lost:
-            names = ", ".join(move.name for move in lost)
-            raise StorageFailed(
-                f"files were lost while they were stored: {names}", hint="send the request again"
-            )
-        self._desk.marks.place_later(moves)
-
-    async def upload(
-        self,
-        client: str,
-        process: str,
-        name: str,
-        recipient: str | None,
-        uploaded: Uploaded,
-    ) -> dict[str, Any]:
-        """A reply by itself, already written under its temporary name in Prepared."""
-        desk = self._desk
-        is_used = True
-        try:
-            try:
-                answer = await desk.journal.change(
-                    UPLOAD,
-                    desk.epoch,
-                    client,
-                    process,
-                    name,
-                    recipient,
-                    uploaded.size,
-                    uploaded.sha256,
-                    uploaded.media_type,
-                    uploaded.temporary,
+            if lost := await self.mover.place(moves):
+                names = ", ".join(move.name for move in lost)
+                raise StorageFailed(
+                    f"files were lost while they were stored: {names}",
+                    hint="send the request again",
                 )
-            except BaseException as failure:
-                # Unless it was refused, a plan that names the file may be committed: it stays.
-                is_used = not was_refused(failure)
-                raise
-            moves = [Move.of(fact) for fact in answer.get("moves", ())]
-            is_used = any(move.temporary == uploaded.temporary for move in moves)
-            verdict = judge(answer, process)
-            await self._place_replies(moves)
+            self.mover.record_later(moves)
         finally:
-            if not is_used:
-                await self.drop(uploaded.database, [uploaded.temporary])
+            unused = [name for name in temporaries if name not in used]
+            await self.mover.drop(database, "Prepared", unused)
         return verdict
 
     async def end(
@@ -315,52 +274,45 @@ class Processes:
         error: str | None = None,
     ) -> dict[str, Any]:
         """API_4, API_5, API_6, resolve, release: record the outcome, then move the files."""
-        desk = self._desk
-        answer = await desk.journal.change(
-            END, desk.epoch, desk.time.now(), call, client, process, outcome, error
+        answer = await self.journal.decide(
+            END, self.uptime.now(), call, client, process, outcome, error
         )
         verdict = judge(answer, process)
         if call in LOGGED:
             facts = {"process_id": process, "client": client, "outcome": outcome, "reason": error}
             logger.warning(LOGGED[call], extra=facts)
-        moves = [Move.of(fact) for fact in answer.get("moves", ())]
+        moves = _moves(answer)
         if moves or answer.get("state") in ("CLEANUP", "FAILED"):
-            # The outcome is recorded, which is what the caller has to know: files that cannot be
-            # moved now are moved at a later sweep, and an alert reports them.
+            # The outcome is recorded, which is all that the caller needs: a later sweep moves the
+            # files that cannot be moved now, and an alert reports them.
             with contextlib.suppress(ExchangeError, psycopg.Error):
-                await desk.follow(moves, process=process)
+                await self.mover.follow(moves, [process])
         return verdict
 
     async def renew(self, client: str, process: str) -> dict[str, Any]:
-        """Give the owner more time."""
-        desk = self._desk
-        answer = await desk.journal.call(RENEW, desk.epoch, desk.time.now(), client, process)
-        return judge(answer, process)
+        """Extend the lease of the owner."""
+        parameters = self.journal.epoch, self.uptime.now(), client, process
+        return judge(await self.journal.call(RENEW, *parameters), process)
 
     async def shown(self, process: str) -> dict[str, Any] | None:
-        """Return a process with its history, as the journal knows it."""
-        found: dict[str, Any] | None = await self._desk.journal.call(SHOWN, process)
+        """Return a process with its history, as the journal has it."""
+        found: dict[str, Any] | None = await self.journal.call(SHOWN, process)
         return found
 
     async def find(self, process: str) -> tuple[str, str] | None:
         """Return the database and the owner of a process, None if there is no such process."""
-        found = self._desk.processes.get(process)
-        if found is None:
-            rows = await self._desk.journal.rows(FIND, process)
+        if process not in self._owners:
+            rows = await self.journal.rows(FIND, process)
             if not rows:
                 return None
-            found = rows[0]["database_id"], rows[0]["client_id"]
-            self._remember(process, *found)
-        return found
+            self._remember(process, rows[0]["database_id"], rows[0]["client_id"])
+        return self._owners[process]
 
     def _remember(self, process: str, database: str, owner: str) -> None:
-        known = self._desk.processes
-        known[process] = database, owner
-        while len(known) > REMEMBERED_MOST:
-            del known[next(iter(known))]
+        self._owners[process] = database, owner
+        while len(self._owners) > MAX_REMEMBERED:
+            del self._owners[next(iter(self._owners))]
 
-    async def drop(self, database: str, temporaries: Sequence[str]) -> None:
-        """Remove temporary files that nothing names."""
-        for name in temporaries:
-            with contextlib.suppress(ExchangeError):
-                await self._desk.in_thread(self._desk.storage.unlink, database, "Prepared", name)
+
+def _moves(answer: dict[str, Any]) -> list[Move]:
+    return [Move.of(fact) for fact in answer.get("moves", ())]

@@ -1,4 +1,4 @@
-"""What the calls of a process carry, and how the journal's verdicts are told."""
+"""The requests of a process, and what the answers of the journal mean."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from postroad.exchange.errors import (
     ProcessNotFound,
 )
 
-__all__ = ["CANCELLED", "Reply", "Uploaded", "Wish", "described", "judge"]
+__all__ = ["CANCELLED", "Reply", "StartRequest", "Uploaded", "judge"]
 
 CANCELLED = {"status": "CANCELLED"}
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class StartRequest:
     """What an instance asks for in API_1."""
 
     client: str
@@ -45,6 +45,17 @@ class Reply:
     content: Content | None
     sha256: str
 
+    def as_item(self, place: int, temporary: str | None) -> dict[str, Any]:
+        """Describe the reply to the journal."""
+        return {
+            **{key: getattr(self, key) for key in ("name", "recipient", "reply_to", "sha256")},
+            "size": self.content.size if self.content else None,
+            "media_type": self.content.media_type if self.content else None,
+            "is_group": False,
+            "temporary": temporary,
+            "place": place,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Uploaded:
@@ -57,26 +68,11 @@ class Uploaded:
     media_type: str
 
 
-def described(reply: Reply, temporary: str | None) -> dict[str, Any]:
-    """Describe a reply to the journal."""
-    content = reply.content
-    return {
-        "name": reply.name,
-        "recipient": reply.recipient,
-        "reply_to": reply.reply_to,
-        "sha256": reply.sha256,
-        "size": content.size if content else None,
-        "media_type": content.media_type if content else None,
-        "is_group": False,
-        "temporary": temporary,
-    }
-
-
 def judge(answer: dict[str, Any], process: str) -> dict[str, Any]:
-    """Turn the journal's verdict into the protocol's answer, or the error that it stands for."""
+    """Return the protocol's answer for an answer of the journal, or raise its error."""
     match answer["status"]:
         case "OK" | "CANCELLED":
-            # No more than this: a repeated call gives the same answer, whatever happened since.
+            # Only these: a repeated call gives the same answer, whatever happened since.
             kept = ("status", "expires_at")
             return {key: answer[key] for key in kept if answer.get(key) is not None}
         case "MISSING":
@@ -89,11 +85,11 @@ def judge(answer: dict[str, Any], process: str) -> dict[str, Any]:
         case "NAMES":
             raise FileNotInProcess(
                 "a file that is named is not one of this process",
-                hint="use the names that API_1 gave",
+                hint="use the names in the answer of API_1",
             )
         case "OUTCOME":
             raise OutcomeNeeded(
-                f"process {process} is {answer['state']}: whether it committed must be said",
+                f"process {process} is {answer['state']}; this needs an outcome",
                 hint='give {"outcome": "COMMITTED"} or {"outcome": "ABORTED"}',
             )
     raise ProcessContradiction(

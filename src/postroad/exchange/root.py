@@ -1,7 +1,7 @@
-"""The root folder: one server at a time, one journal for ever.
+"""The root folder: one server at a time, and always the same journal.
 
-`.lock` is held for the life of the server, so a second one on this machine refuses. `.root.json`
-names the root; the journal keeps the same name, so neither works with a stranger.
+`.lock` is held while the server runs, so a second one on this machine refuses. `.root.json` names
+the root; the journal has the same name, so neither is used with another.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Root:
             ) from failure
 
     def close(self) -> None:
-        """Let the next one in."""
+        """Release the lock."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -120,6 +120,6 @@ class Root:
                     best, kind = place, found
         if kind in NETWORK_FILE_SYSTEMS:
             raise RootForeign(
-                f"{self.path} lies on a network file system ({kind}), where locks may lie",
+                f"{self.path} is on a network file system ({kind}), where locks are not reliable",
                 hint="use a local disk, or set POSTROAD_EXCHANGE__ALLOWS_NETWORK_ROOT=true",
             )

@@ -1,15 +1,14 @@
-"""Ways between the bus and the mailboxes, each exactly once.
+"""Routes between the bus and the mailboxes, exactly once.
 
-`in`: what is posted to a queue becomes a message of a database. The file is written first; then one
-transaction consumes the message from the bus and records it here, so neither happens without the
-other; then the file gets its name, as at every intake.
+`in`: a message posted to a queue becomes a message of a database. The file is written first; then
+one transaction consumes the message from the bus and records it here, so neither happens without
+the other; then the file gets its name, as at every intake.
 
 `out`: replies to a recipient are posted to a queue. One transaction posts and acknowledges.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import re
@@ -24,12 +23,14 @@ from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
 from postroad.exchange.content import inline, parse, stored_json
-from postroad.exchange.desk import Desk
+from postroad.exchange.databases import Databases
 from postroad.exchange.errors import ContentInvalid, ExchangeError, FileCorrupt, TakenOver
 from postroad.exchange.files import temporary_name
 from postroad.exchange.intake import INTAKE, Arrival, item_of
-from postroad.exchange.placement import Move
-from postroad.exchange.reading import verified
+from postroad.exchange.journal import ExchangeJournal
+from postroad.exchange.mover import Mover
+from postroad.exchange.moves import Move
+from postroad.exchange.reader import verified
 from postroad.service import Service
 
 __all__ = ["Routes"]
@@ -57,18 +58,20 @@ SENDER = "bus"
 class Routes(Service):
     """Carries along every route until it is stopped."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, journal: ExchangeJournal, mover: Mover, databases: Databases) -> None:
         super().__init__("exchange routes")
-        self._desk = desk
+        self._journal = journal
+        self._mover = mover
+        self._databases = databases
 
     async def run(self) -> None:
-        """Look at each route in turn; pause when nothing moves."""
+        """Serve each route in a loop; pause while nothing is due."""
         self.announce_ready()
         has_moved = False
         while not await self.pause(0 if has_moved else POLL_SECONDS):
             has_moved = False
             try:
-                for route in await self._desk.journal.rows(ROUTES):
+                for route in await self._journal.rows(ROUTES):
                     has_moved |= await self._carry(route)
             except TakenOver:
                 raise
@@ -88,14 +91,14 @@ class Routes(Service):
             return False
 
     async def _carry_in(self, route: dict[str, Any]) -> bool:
-        desk = self._desk
+        mover, storage = self._mover, self._mover.storage
         database = route["database_id"]
-        await desk.know_database(database)
-        desk.refuse_when_full()
+        await self._databases.open(database)
+        storage.refuse_when_full()
         temporary: str | None = None
         is_named = False
         try:
-            async with desk.journal.connection() as connection, connection.transaction():
+            async with self._journal.connection() as connection, connection.transaction():
                 cursor = connection.cursor(row_factory=dict_row)
                 consume = sql.SQL(CONSUME).format(
                     sql.Identifier(f"consume_{route['queue']}_by_default")
@@ -106,28 +109,25 @@ class Routes(Service):
                     return False
                 arrival = _arrival(route, found)
                 temporary = temporary_name()
-                await desk.in_thread(
-                    desk.storage.write, database, "Messages", temporary, arrival.content.stored
-                )
+                stored = arrival.content.stored
+                await mover.in_thread(storage.write, database, "Messages", temporary, stored)
                 is_named = True
-                row = await _recorded(cursor, desk.epoch, arrival, temporary)
+                row = await _recorded(cursor, self._journal.epoch, arrival, temporary)
         except ExchangeError:
             is_named = False
             raise
         finally:
             if temporary is not None and not is_named:
-                with contextlib.suppress(ExchangeError):
-                    await desk.in_thread(desk.storage.unlink, database, "Messages", temporary)
-        await desk.follow_pending(numbers=[row["number"]])
+                await mover.drop(database, "Messages", [temporary])
+        await mover.follow_pending(numbers=[row["number"]])
         return True
 
     async def _carry_out(self, route: dict[str, Any]) -> bool:
-        desk = self._desk
-        rows = await desk.journal.rows(REPLIES, route["recipient"], PAGE, PAGE_BYTES)
+        rows = await self._journal.rows(REPLIES, route["recipient"], PAGE, PAGE_BYTES)
         for row in rows:
             move = Move.of({**row, "name": row["file_name"]})
             try:
-                stored = await verified(desk, move, limit_bytes=row["size"])
+                stored = await verified(self._mover, move, limit_bytes=row["size"])
             except FileCorrupt:
                 continue
             payload = {
@@ -137,10 +137,9 @@ class Routes(Service):
             content = inline(stored or b"", row["media_type"])
             if row["media_type"] is None:
                 content = {"body": json.loads(stored or b"null")}
-            await desk.journal.call(
-                POST_REPLY, desk.epoch, row["number"], route["queue"], Jsonb({**payload, **content})
-            )
-            await desk.follow_pending(numbers=[row["number"]])
+            reply = row["number"], route["queue"], Jsonb({**payload, **content})
+            await self._journal.call(POST_REPLY, self._journal.epoch, *reply)
+            await self._mover.follow_pending(numbers=[row["number"]])
         return bool(rows)
 
 
@@ -165,11 +164,10 @@ async def _recorded(
 
 
 def _arrival(route: dict[str, Any], found: dict[str, Any]) -> Arrival:
-    """Make a message from what the bus carries; its id comes from the iid."""
+    """Make a message of the exchange from one of the bus; its id comes from the iid."""
     data = found["data"]
     try:
-        # Not everything that Python reads as JSON can be stored; what cannot is kept as text, or
-        # the route would wait for it for ever.
+        # JSON that cannot be stored is kept as text, or it would block the route.
         content = stored_json(parse(data.encode()) if data is not None else None)
     except ContentInvalid:
         content = stored_json(data)

@@ -1,8 +1,8 @@
-"""The server: one root, one journal, one generation, HTTP in front.
+"""The server: one root, one journal, one generation.
 
 Order of the start: lock the root, lock the journal, take over (a new generation, after all calls of
-the old one have ended), recover, serve. Order of the end: stop listening, finish what is under way,
-send the marks, let the locks go.
+the old one have ended), recover, serve. Order of the end: stop listening, finish the running moves,
+record them, release the locks.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from postroad.exchange.desk import Desk
-from postroad.exchange.errors import ExchangeError, RootLocked, TakenOver, translate
+from postroad.exchange.databases import Databases
+from postroad.exchange.errors import RootLocked, TakenOver
 from postroad.exchange.files import Storage
-from postroad.exchange.marks import Marks
-from postroad.exchange.placement import Placement
+from postroad.exchange.intake import Intake
+from postroad.exchange.journal import ExchangeJournal
+from postroad.exchange.maintenance import Maintenance
+from postroad.exchange.mover import Mover
 from postroad.exchange.root import Root
 from postroad.exchange.routes import Routes
-from postroad.exchange.served_time import ServedTime
-from postroad.exchange.upkeep import Upkeep, recover
+from postroad.exchange.uptime import Uptime
 from postroad.postgres.connections import network_parameters
-from postroad.postgres.journal import Journal
 from postroad.service import Service
 from postroad.settings import HttpSettings
 from postroad.settings.exchange import ExchangeSettings
@@ -50,7 +50,6 @@ TAKE_OVER = (
     " p_started_timeout => %s, p_ready_timeout => %s, p_defer_delay => %s, p_suspect_after => %s,"
     " p_failed_policy => %s, p_events_kept => %s, p_root_path => %s) s"
 )
-JOURNAL_CONNECTIONS = 8
 LOCK_PATIENCE_SECONDS = 10.0
 ROOT_PATIENCE_SECONDS = 3.0
 WATCH_SECONDS = 1.0
@@ -76,7 +75,9 @@ class ExchangeServer(Service):
         self._publish = publish
         self.settings = settings or ExchangeSettings()
         self.web: WebServer | None = None
-        self.desk: Desk | None = None
+        self.mover: Mover | None = None
+        self.intake: Intake | None = None
+        self.journal: ExchangeJournal | None = None
         self._dsn = dsn
         self._root = Root(root, allows_network=self.settings.allows_network_root)
         self._host = self.settings.host if host is None else host
@@ -101,7 +102,7 @@ class ExchangeServer(Service):
     async def _open_root(self) -> uuid.UUID:
         """Lock the root. Raises RootLocked.
 
-        A server that was killed keeps its lock until the disk lets its last thread go.
+        A killed server keeps its lock until its last thread has returned from the disk.
         """
         deadline = asyncio.get_running_loop().time() + ROOT_PATIENCE_SECONDS
         while True:
@@ -115,41 +116,27 @@ class ExchangeServer(Service):
     async def _run(self, root_id: uuid.UUID) -> None:
         from postroad.exchange.web import create_app
 
-        threads = ThreadPoolExecutor(self.settings.file_threads, thread_name_prefix="exchange-file")
-        journal = Journal(
-            self._dsn,
-            ExchangeError,
-            application_name="postroad exchange",
-            connections=JOURNAL_CONNECTIONS,
-            is_pooled=self._is_pooled,
-        )
+        settings = self.settings
+        threads = ThreadPoolExecutor(settings.file_threads, thread_name_prefix="exchange-file")
+        self.journal = journal = ExchangeJournal(self._dsn, is_pooled=self._is_pooled)
         lock = await self._lock()
         try:
-            await journal.open()
-            epoch, served = await self._take_over(lock, root_id)
-            storage = Storage(self._root.path)
-            desk = Desk(
-                settings=self.settings,
-                journal=journal,
-                storage=storage,
-                threads=threads,
-                placement=Placement(storage, threads),
-                marks=Marks(journal, epoch),
-                time=ServedTime(served),
-                epoch=epoch,
-            )
-            self.desk = desk
-            await recover(desk)
-            upkeep = Upkeep(desk)
-            upkeep.signals = self.signals
-            await self.supervise(upkeep, Routes(desk))
-            async with self._serving(create_app(desk)):
+            uptime = Uptime(await self._take_over(journal, root_id))
+            mover = Mover(journal, Storage(self._root.path), threads)
+            databases = Databases(journal, mover, creates=settings.creates_databases)
+            intake = Intake(journal, mover, databases)
+            self.mover, self.intake = mover, intake
+            maintenance = Maintenance(settings, journal, uptime, mover, databases)
+            maintenance.signals = self.signals
+            await maintenance.recover()
+            await self.supervise(maintenance, Routes(journal, mover, databases))
+            app = create_app(settings, journal, uptime, mover, databases, intake)
+            async with self._serving(app):
                 self.announce_ready()
-                logger.info("exchange_serves", extra={"epoch": epoch})
+                logger.info("exchange_serves", extra={"epoch": journal.epoch})
                 lock = await self._watch(lock)
             await self.stop_supervised()
-            await desk.placement.close()
-            await desk.marks.close()
+            await mover.close()
         finally:
             await self.stop_supervised()
             with contextlib.suppress(psycopg.Error):
@@ -185,32 +172,20 @@ class ExchangeServer(Service):
                 )
             await asyncio.sleep(0.1)
 
-    async def _take_over(
-        self, connection: psycopg.AsyncConnection[Any], root_id: uuid.UUID
-    ) -> tuple[int, float]:
+    async def _take_over(self, journal: ExchangeJournal, root_id: uuid.UUID) -> float:
+        """Begin a new generation; return the uptime of those before."""
         settings = self.settings
-        holder = f"{socket.gethostname()}:{os.getpid()}"
-        try:
-            cursor = await connection.execute(
-                TAKE_OVER,
-                (
-                    root_id,
-                    holder,
-                    settings.started_timeout.total_seconds(),
-                    settings.ready_timeout.total_seconds(),
-                    settings.defer_delay.total_seconds(),
-                    settings.suspect_after,
-                    settings.failed_policy,
-                    settings.events_kept,
-                    str(self._root.path),
-                ),
-            )
-        except psycopg.Error as failure:
-            raise (translate(failure) or failure) from failure
-        row = await cursor.fetchone()
-        if row is None:
-            raise RuntimeError("the journal has no server row")
-        return row[0], row[1]
+        timeouts = settings.started_timeout, settings.ready_timeout, settings.defer_delay
+        (row,) = await journal.rows(
+            TAKE_OVER,
+            root_id,
+            f"{socket.gethostname()}:{os.getpid()}",
+            *(timeout.total_seconds() for timeout in timeouts),
+            *(settings.suspect_after, settings.failed_policy, settings.events_kept),
+            str(self._root.path),
+        )
+        journal.epoch = row["epoch"]
+        return float(row["served_seconds"])
 
     async def _watch(self, lock: psycopg.AsyncConnection[Any]) -> psycopg.AsyncConnection[Any]:
         """Wait for the end; take the lock again when PostgreSQL was restarted."""

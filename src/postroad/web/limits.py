@@ -70,9 +70,14 @@ class BodyLimit:
             await self.app(scope, receive, send)
             return
         failure = BodyTooLarge(f"the body is larger than {self.limit_bytes} bytes")
-        declared = dict(scope["headers"]).get(b"content-length", b"0")
+        headers = dict(scope["headers"])
+        declared = headers.get(b"content-length", b"")
         if declared.isdigit() and int(declared) > self.limit_bytes:
             await _refuse(failure, scope, receive, send)
+            return
+        if declared.isdigit() and b"transfer-encoding" not in headers:
+            # The server receives no more than was declared.
+            await self.app(scope, receive, send)
             return
         seen = 0
 

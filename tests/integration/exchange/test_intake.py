@@ -17,7 +17,7 @@ import pytest
 from postroad.exchange import operations
 from postroad.exchange.content import stored_json
 from postroad.exchange.errors import ExchangeError
-from postroad.exchange.intake import Arrival, Intake, Taken
+from postroad.exchange.intake import Arrival, Taken
 from postroad.postgres import run_blocking
 from postroad.testing import wait_until_async
 from tests.fixtures.exchange import Room, stored
@@ -187,8 +187,8 @@ async def test_an_unusable_folder_of_one_database_fails_its_own_messages_only(
     await phone.send("first.bad", "bad")
     shutil.rmtree(exchange.root / "bad/Messages")
     (exchange.root / "bad/Messages").write_text("a file where a folder belongs")
-    assert exchange.server.desk is not None
-    intake = Intake(exchange.server.desk)
+    assert exchange.server.intake is not None
+    intake = exchange.server.intake
     databases = ["good", "bad"] * 40
     taken = await asyncio.gather(
         *(
@@ -211,8 +211,8 @@ async def test_what_was_written_for_a_refused_batch_is_removed(
     exchange: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await exchange.caller("phone").send("first")
-    assert exchange.server.desk is not None
-    intake = Intake(exchange.server.desk)
+    assert exchange.server.intake is not None
+    intake = exchange.server.intake
 
     async def refuse(*_: Any) -> None:
         raise MemoryError
@@ -243,9 +243,9 @@ async def test_who_sends_again_at_once_is_not_left_waiting(
     exchange: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next message comes before the task that served the last one is seen to have ended."""
-    monkeypatch.setattr("postroad.exchange.intake.BATCHES_MOST", 1)
-    assert exchange.server.desk is not None
-    intake = Intake(exchange.server.desk)
+    monkeypatch.setattr("postroad.exchange.intake.MAX_BATCHES", 1)
+    assert exchange.server.intake is not None
+    intake = exchange.server.intake
     async with asyncio.timeout(20):
         for number in range(3):
             arrival = Arrival("phone", "sales", f"m{number}", None, None, stored_json(number))

@@ -312,8 +312,8 @@ async def test_an_upload_whose_journal_answer_was_lost_keeps_its_file(
     await phone.send("m1")
     process = await erp.begin()
     path = f"/processes/{process['id']}/replies/scan?recipient=phone"
-    assert exchange.server.desk is not None
-    journal = exchange.server.desk.journal
+    assert exchange.server.journal is not None
+    journal = exchange.server.journal
     change = journal.change
 
     async def commit_and_lose_the_answer(*arguments: Any) -> Any:

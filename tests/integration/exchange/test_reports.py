@@ -149,3 +149,15 @@ async def test_the_exchange_serves_https(database: str, tmp_path: Path) -> None:
         assert answer.json()["status"] == "OK"
     assert Exchange(server.url, "x", context=context).url.startswith("https://")
     shutil.rmtree(root)
+
+
+async def test_the_description_of_the_interface_is_served_without_a_token(exchange: Room) -> None:
+    base = f"{exchange.server.url}/exchange/v1"
+    async with httpx.AsyncClient(timeout=30) as http:
+        page = await http.get(f"{base}/docs")
+        script = await http.get(f"{base}/docs/start.js")
+        document = (await http.get(f"{base}/openapi.json")).json()
+    assert (page.status_code, script.status_code) == (200, 200)
+    assert f"{base}/openapi.json".endswith(script.text.split('"url": "')[1].split('"')[0])
+    body = document["paths"]["/exchange/v1/messages"]["post"]["requestBody"]
+    assert body["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/Message"}

@@ -12,7 +12,9 @@ import pytest
 
 from postroad.exchange.errors import FileMissing, FileUnsafe, StorageFailed
 from postroad.exchange.files import Storage
-from postroad.exchange.placement import Move, Placement, redo
+from postroad.exchange.journal import ExchangeJournal
+from postroad.exchange.mover import Mover
+from postroad.exchange.moves import Move, redo
 
 
 @pytest.fixture
@@ -51,9 +53,9 @@ def test_a_lost_file_is_told(storage: Storage) -> None:
 async def test_an_older_plan_is_not_followed_after_a_newer_one(storage: Storage) -> None:
     storage.write("sales", "Prepared", "a.json", b"x")
     with ThreadPoolExecutor(1) as threads:
-        placement = Placement(storage, threads)
-        await placement.place([_move("Messages", source="Prepared", version=7)])
-        await placement.place([_move("Prepared", source="Messages", version=3)])
+        mover = Mover(ExchangeJournal(""), storage, threads)
+        assert await mover.outcomes([_move("Messages", source="Prepared", version=7)]) == [None]
+        assert await mover.outcomes([_move("Prepared", source="Messages", version=3)]) == [None]
     assert list(storage.names("sales", "Messages")) == ["a.json"]
 
 

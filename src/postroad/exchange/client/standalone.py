@@ -1320,24 +1320,17 @@ def renew(exchange: Any, work: Work) -> None:
         logger.debug("process %s was not renewed: %s", work.id, failure)
 
 
+@dataclass
 class Process:
     """The block of `Exchange.process`. `may_create` is None where there is no marker."""
 
-    def __init__(
-        self,
-        exchange: Any,
-        database: str,
-        session: Any,
-        request: dict[str, Any],
-        may_create: bool | None,
-    ) -> None:
-        self.exchange = exchange
-        self.database = database
-        self.session = session
-        self.request = request
-        self.may_create = may_create
-        self._work: Any = None
-        self._ended = threading.Event()
+    exchange: Any
+    database: str
+    session: Any
+    request: dict[str, Any]
+    may_create: bool | None
+    _work: Any = None
+    _ended: threading.Event = field(default_factory=threading.Event)
 
     def __enter__(self) -> Work:
         work: Work = self._carry_out(opened(self, fetches_all=False))

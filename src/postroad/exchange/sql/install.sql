@@ -13,14 +13,14 @@ internal/now.sql
 internal/enter.sql
 internal/note.sql
 internal/plan.sql
-internal/shown.sql
-internal/settle.sql
+internal/process_json.sql
+internal/ending.sql
 internal/pick.sql
+functions/restored.sql
 functions/server.sql
 functions/clients.sql
 functions/databases.sql
 functions/intake.sql
-functions/restored.sql
 functions/start_process.sql
 functions/files.sql
 functions/upload.sql
@@ -35,7 +35,7 @@ functions/retention.sql
 functions/requeue.sql
 functions/replay.sql
 functions/routes.sql
-functions/looks.sql
+functions/listings.sql
 views/processes.sql
 views/lists.sql
 grants.sql

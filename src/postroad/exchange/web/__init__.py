@@ -1,4 +1,4 @@
-"""The HTTP face of the exchange: `/exchange/v1`."""
+"""The HTTP interface of the exchange: `/exchange/v1`."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ from fastapi import FastAPI, Security
 from starlette.responses import Response
 
 from postroad import __version__
-from postroad.exchange.desk import Desk
+from postroad.exchange.databases import Databases
 from postroad.exchange.intake import Intake
+from postroad.exchange.journal import ExchangeJournal
+from postroad.exchange.mover import Mover
 from postroad.exchange.processes import Processes
 from postroad.exchange.replies import Replies
-from postroad.exchange.web.admin import admin_routes
+from postroad.exchange.uptime import Uptime
+from postroad.exchange.web.admin import add_administration, list_routes
 from postroad.exchange.web.answers import Health
-from postroad.exchange.web.fast_lane import FastLane, Handler
 from postroad.exchange.web.identity import Identity
-from postroad.exchange.web.messages import message_routes
-from postroad.exchange.web.processes import process_routes
-from postroad.exchange.web.values import answer
+from postroad.exchange.web.messages import add_messages
+from postroad.exchange.web.processes import add_processes
+from postroad.exchange.web.values import DirectRoute, Endpoints, answer
+from postroad.settings.exchange import ExchangeSettings
 from postroad.web import BEARER, BodyLimit, prepare, problem_responses
 
 __all__ = ["BASE_PATH", "create_app"]
@@ -24,8 +27,15 @@ __all__ = ["BASE_PATH", "create_app"]
 BASE_PATH = "/exchange/v1"
 
 
-def create_app(desk: Desk) -> FastLane:
-    """Return the application of one serving generation."""
+def create_app(
+    settings: ExchangeSettings,
+    journal: ExchangeJournal,
+    uptime: Uptime,
+    mover: Mover,
+    databases: Databases,
+    intake: Intake,
+) -> FastAPI:
+    """Return the application of one generation of the server."""
     app = FastAPI(
         title="Postroad exchange",
         version=__version__,
@@ -34,19 +44,18 @@ def create_app(desk: Desk) -> FastLane:
         redoc_url=None,
         redirect_slashes=False,
     )
-    prepare(app)
-    app.add_middleware(
-        BodyLimit,
-        limit_bytes=desk.settings.body_limit,
-        is_limited=lambda path: "/replies/" not in path,
-    )
-    identity = Identity(desk.journal)
-    processes = Processes(desk, BASE_PATH)
-    messages = message_routes(identity, Intake(desk), Replies(desk, BASE_PATH))
-    process = process_routes(identity, processes, desk)
-    for routes in (messages.routes, process.routes, admin_routes(identity, processes, desk)):
-        # Describes the token in OpenAPI; the handlers check it themselves.
-        app.include_router(routes, prefix=BASE_PATH, dependencies=[Security(BEARER)])
+    app.state.identity = Identity(journal)
+    app.router.route_class = DirectRoute
+    processes = Processes(settings, journal, uptime, mover, databases, BASE_PATH)
+    replies = Replies(journal, mover, BASE_PATH, settings.inline_bytes)
+    # The calls of every process first: routes are searched in this order.
+    add_messages(Endpoints(app, BASE_PATH, "messages"), intake, replies, mover)
+    processes_path = f"{BASE_PATH}/processes"
+    add_processes(Endpoints(app, processes_path, "processes"), settings, processes, mover)
+    administration = Endpoints(app, BASE_PATH, "administration")
+    add_administration(administration, processes, journal, mover)
+    lists = list_routes(journal)
+    app.include_router(lists, prefix=BASE_PATH, dependencies=[Security(BEARER)])
 
     @app.get(
         f"{BASE_PATH}/health",
@@ -55,14 +64,15 @@ def create_app(desk: Desk) -> FastLane:
         responses={200: {"model": Health}, **problem_responses(503)},
     )
     async def health() -> Response:
-        """Tell whether the journal answers."""
-        await desk.journal.call("select 1")
-        return answer({"status": "OK", "epoch": desk.epoch, "is_full": desk.is_full})
+        """Check whether the journal answers."""
+        await journal.call("select 1")
+        is_full = mover.storage.is_full
+        return answer({"status": "OK", "epoch": journal.epoch, "is_full": is_full})
 
-    lanes: dict[tuple[str, str], Handler] = {
-        ("POST", f"{BASE_PATH}/messages"): messages.post,
-        ("POST", f"{BASE_PATH}/processes"): process.start,
-        ("POST", f"{BASE_PATH}/processes/*/prepare"): process.prepare,
-        ("POST", f"{BASE_PATH}/processes/*/commit"): process.commit,
-    }
-    return FastLane(app, lanes, desk.settings.body_limit)
+    prepare(app)
+    app.add_middleware(
+        BodyLimit,
+        limit_bytes=settings.body_limit,
+        is_limited=lambda path: "/replies/" not in path,
+    )
+    return app

@@ -1,6 +1,6 @@
 """The answers of the protocol's calls, as OpenAPI describes them.
 
-Handlers write their answers directly; `tests/acceptance/test_exchange_openapi.py` compares real
+Handlers write their answers directly; `tests/acceptance/test_exchange_contract.py` compares real
 answers with these models.
 """
 
@@ -77,7 +77,7 @@ class Accepted(_Answer):
 
 
 class MessageStatus(_Answer):
-    """What became of a message."""
+    """The state of a message."""
 
     id: str
     database: str
@@ -116,8 +116,8 @@ class _Content(_Answer):
     """Path of a large content; GET it with the same token."""
 
 
-class FileHanded(_Content):
-    """One file that a process hands over."""
+class _File(_Answer):
+    """What every answer shows of a file of a process."""
 
     name: str
     """File name; API_2 and API_3 refer to the file by it."""
@@ -125,16 +125,21 @@ class FileHanded(_Content):
     """The id that the sender chose."""
     sender: str
     sequence: int
-    order: int | None = None
-    """The sender's own order number, if one was given."""
-    is_group: bool = False
-    """Whether `body` is a list of messages that are handled as a whole."""
     size: int
     sha256: str
 
 
-class ProcessHanded(_Answer):
-    """A process as its owner gets it."""
+class FileHanded(_File, _Content):
+    """One file that a process hands over."""
+
+    order: int | None = None
+    """The sender's own order number, if one was given."""
+    is_group: bool = False
+    """Whether `body` is a list of messages that are handled as a whole."""
+
+
+class _Process(_Answer):
+    """What every answer shows of a process."""
 
     id: str
     database: str
@@ -150,6 +155,11 @@ class ProcessHanded(_Answer):
     expires_at: datetime | None
     """When the server cancels the process, or regards it as in doubt, unless it is renewed."""
     error: str | None
+
+
+class ProcessHanded(_Process):
+    """A process as its owner gets it."""
+
     marker_seq: int
     """The number to write into the marker table in the transaction that processes the files."""
     files: list[FileHanded]
@@ -225,15 +235,9 @@ class ReplyWaiting(_Content):
     created_at: datetime
 
 
-class FileShown(_Answer):
+class FileShown(_File):
     """One file of a process, for an administrator."""
 
-    name: str
-    id: str
-    sender: str
-    sequence: int
-    size: int
-    sha256: str
     media_type: str | None
     is_group: bool
     order: int | None
@@ -265,22 +269,11 @@ class ReplyShown(_Answer):
     error: str | None
 
 
-class ProcessShown(_Answer):
+class ProcessShown(_Process):
     """A process with its files and its history."""
 
     model_config = ConfigDict(extra="allow", use_attribute_docstrings=True)
 
-    id: str
-    database: str
-    recipient: str
-    owner: str
-    state: State
-    outcome: Literal["COMMITTED", "ABORTED"] | None
-    started_at: datetime
-    ready_at: datetime | None
-    ended_at: datetime | None
-    expires_at: datetime | None
-    error: str | None
     marker_seq: int
     attempt: str
     tries: int

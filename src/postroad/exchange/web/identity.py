@@ -1,23 +1,23 @@
-"""Who calls: the client of a token, and what it may do."""
+"""The client of a token, and its rights."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields
+from typing import Annotated, Literal
 
-from fastapi import Request
+from fastapi import Depends, Request
 
 from postroad.exchange.errors import NotAllowed
-from postroad.postgres.journal import Journal
+from postroad.exchange.journal import ExchangeJournal
 from postroad.web import TokenMissing, bearer_token, hash_token
 
-__all__ = ["Caller", "Identity"]
+__all__ = ["Caller", "Client", "Identity", "administrator_of", "caller_of"]
 
 CLIENT = "select * from exchange.client_by_secret(p_secret_hash => %s)"
-# For so long a token that was renewed or withdrawn is still known: decision 0024.
+# A renewed or removed token is accepted for this long: decision 0024.
 REMEMBERED_SECONDS = 2.0
-REMEMBERED_MOST = 10_000
+MAX_REMEMBERED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +26,8 @@ class Caller:
 
     id: str
     is_admin: bool
-    databases: frozenset[str] | None
-    recipients: frozenset[str]
+    databases: list[str] | None
+    recipients: list[str]
     may_send: bool
     may_take: bool
 
@@ -40,8 +40,16 @@ class Caller:
                 hint="an administrator grants it with: postroad exchange clients change",
             )
 
+    def require_admin(self) -> None:
+        """Raise NotAllowed unless the client is an administrator."""
+        if not self.is_admin:
+            raise NotAllowed(
+                f"{self.id} is not an administrator",
+                hint="use the token of a client that was added with: clients add --admin",
+            )
+
     def recipient(self, wanted: str | None) -> str:
-        """Return for whom the client fetches. Raises NotAllowed for somebody else."""
+        """Return the mailbox to fetch for, its own by default. Raises NotAllowed."""
         if wanted is None or wanted == self.id:
             return self.id
         if wanted not in self.recipients:
@@ -53,14 +61,14 @@ class Caller:
 
 
 class Identity:
-    """Looks clients up by their token; a known one is remembered for a moment."""
+    """Finds clients by their token; a known one is cached for a moment."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: ExchangeJournal) -> None:
         self._journal = journal
         self._known: dict[str, tuple[float, Caller]] = {}
 
     async def caller(self, request: Request) -> Caller:
-        """Return who calls. Raises TokenMissing."""
+        """Return the client of a request. Raises TokenMissing."""
         token = bearer_token(request)
         moment, caller = self._known.get(token, (0.0, None))
         if caller is not None and time.monotonic() - moment < REMEMBERED_SECONDS:
@@ -68,27 +76,25 @@ class Identity:
         rows = await self._journal.rows(CLIENT, hash_token(token))
         if not rows:
             self._known.pop(token, None)
-            raise TokenMissing("nobody has this token", hint="ask an administrator for one")
-        row = rows[0]
-        caller = Caller(
-            id=row["id"],
-            is_admin=row["is_admin"],
-            databases=None if row["databases"] is None else frozenset(row["databases"]),
-            recipients=frozenset(row["recipients"]),
-            may_send=row["may_send"],
-            may_take=row["may_take"],
-        )
-        if len(self._known) >= REMEMBERED_MOST:
+            raise TokenMissing("the token is unknown", hint="ask an administrator for one")
+        caller = Caller(**{field.name: rows[0][field.name] for field in fields(Caller)})
+        if len(self._known) >= MAX_REMEMBERED:
             self._known.clear()
         self._known[token] = (time.monotonic(), caller)
         return caller
 
-    async def admin(self, request: Request) -> Caller:
-        """Return who calls, an administrator. Raises TokenMissing, NotAllowed."""
-        caller = await self.caller(request)
-        if not caller.is_admin:
-            raise NotAllowed(
-                f"{caller.id} is not an administrator",
-                hint="use the token of a client that was added with: clients add --admin",
-            )
-        return caller
+
+async def caller_of(request: Request) -> Caller:
+    """Return the client of a request. Raises TokenMissing."""
+    identity: Identity = request.app.state.identity
+    return await identity.caller(request)
+
+
+Client = Annotated[Caller, Depends(caller_of)]
+
+
+async def administrator_of(request: Request) -> Caller:
+    """Return the administrator of a request. Raises TokenMissing, NotAllowed."""
+    caller = await caller_of(request)
+    caller.require_admin()
+    return caller

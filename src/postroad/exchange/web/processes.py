@@ -4,76 +4,56 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import re
-from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from starlette.requests import ClientDisconnect
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from postroad.exchange.content import Content, content_of
-from postroad.exchange.desk import Desk
 from postroad.exchange.errors import ContentInvalid, FileNotInProcess, NotAllowed, ProcessNotFound
-from postroad.exchange.files import temporary_name
+from postroad.exchange.files import temporary_name, write_all
+from postroad.exchange.mover import Mover
+from postroad.exchange.moves import Move
 from postroad.exchange.names import Id
-from postroad.exchange.placement import Move
 from postroad.exchange.processes import Processes
-from postroad.exchange.protocol import CANCELLED, Reply, Uploaded, Wish
-from postroad.exchange.reading import stream
+from postroad.exchange.protocol import CANCELLED, Reply, StartRequest, Uploaded
 from postroad.exchange.web.answers import Prepared, Renewed, Started, Stored
-from postroad.exchange.web.identity import Identity
+from postroad.exchange.web.identity import Client
 from postroad.exchange.web.models import Choose, Ended, Prepare, Resolve, Start
-from postroad.exchange.web.values import FILE_CONTENT, answer, body_of, described, parsed
-from postroad.web import BodyTooLarge, problem_responses
+from postroad.exchange.web.values import BODY, FILE_CONTENT, Endpoints, answer, file_answer
+from postroad.settings.exchange import ExchangeSettings
+from postroad.web import BodyTooLarge
 
-__all__ = ["is_process_id", "process_routes"]
+__all__ = ["add_processes", "is_process_id"]
 
 _PROCESS_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MEDIA_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+")
 WRITE_BYTES = 1 << 20
-
-
-def _answers(model: Any, *problems: int) -> dict[int | str, dict[str, Any]]:
-    return {200: {"model": model}, **problem_responses(*problems)}
+RAW_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
 
 
 def is_process_id(text: str) -> bool:
-    """Tell whether a text may be the id of a process; what may not is an unknown one."""
+    """Check whether a text can be the id of a process; any other id is unknown."""
     return _PROCESS_ID.fullmatch(text) is not None
 
 
-class ProcessRoutes(NamedTuple):
-    """The routes, and the handlers of the calls that every process makes."""
+def add_processes(
+    call: Endpoints, settings: ExchangeSettings, processes: Processes, mover: Mover
+) -> None:
+    """Add the calls of processes."""
 
-    routes: APIRouter
-    start: Callable[[Request], Awaitable[Response]]
-    prepare: Callable[[Request, str], Awaitable[Response]]
-    commit: Callable[[Request, str], Awaitable[Response]]
-
-
-def process_routes(identity: Identity, processes: Processes, desk: Desk) -> ProcessRoutes:
-    """Return the routes of processes."""
-    routes = APIRouter(prefix="/processes", tags=["processes"])
-
-    @routes.post(
-        "",
-        response_model=None,
-        openapi_extra=described(Start),
-        responses={
-            **_answers(Started),
-            **problem_responses(401, 403, 404, 409, 413, 415, 422, 503, 507),
-        },
-    )
-    async def start(request: Request) -> Response:
-        """API_1: begin a process, or learn why not."""
-        caller = await identity.caller(request)
-        async with body_of(request) as body:
-            given = parsed(Start, body)
+    @call("POST", "", Started, 403, 404, 409, *BODY, 507)
+    async def start(caller: Client, given: Start) -> Response:
+        """API_1: start a process, or return why not."""
         caller.require("take", given.database)
-        settings = desk.settings
-        wish = Wish(
+        wanted = StartRequest(
             client=caller.id,
             database=given.database,
             recipient=caller.recipient(given.recipient),
@@ -84,93 +64,12 @@ def process_routes(identity: Identity, processes: Processes, desk: Desk) -> Proc
             resolved=dict(given.resolved or {}),
             marker_seq=given.marker_seq,
         )
-        return answer(await processes.start(wish))
+        return answer(await processes.start(wanted))
 
-    @routes.get(
-        "/{id}/files/{name}",
-        response_model=None,
-        responses={**FILE_CONTENT, **problem_responses(401, 403, 404, 503)},
-    )
-    async def get_file(request: Request, id: str, name: str) -> Response:
-        """Return the bytes of a large file of a process."""
-        caller = await identity.caller(request)
-        found = await processes.shown(id) if is_process_id(id) else None
-        if found is None:
-            raise ProcessNotFound("there is no such process")
-        if found["owner"] != caller.id and not caller.is_admin:
-            raise NotAllowed("the process is another client's")
-        for fact in found["files"]:
-            if fact["name"] == name:
-                move = Move.of(fact)
-                return StreamingResponse(
-                    stream(desk, move),
-                    media_type=move.media_type or "application/json",
-                    headers={"Content-Length": str(move.size), "X-Content-SHA256": move.sha256},
-                )
-        raise ProcessNotFound("the process has no such file")
-
-    @routes.put(
-        "/{id}/files",
-        response_model=None,
-        openapi_extra=described(Choose),
-        responses=_answers(Prepared, 401, 403, 409, 413, 415, 422, 503),
-    )
-    async def choose(request: Request, id: str) -> Response:
-        """API_2: name the files that will be processed; the others come again later."""
-        caller = await identity.caller(request)
-        async with body_of(request) as body:
-            given = parsed(Choose, body)
-        if not is_process_id(id):
-            return answer(CANCELLED)
-        return answer(await processes.choose(caller.id, id, given.files, given.reason, given.delay))
-
-    @routes.put(
-        "/{id}/replies/{name}",
-        response_model=None,
-        openapi_extra={
-            "requestBody": {
-                "required": True,
-                "content": {
-                    "application/octet-stream": {"schema": {"type": "string", "format": "binary"}}
-                },
-            }
-        },
-        responses=_answers(Stored, 401, 403, 409, 413, 415, 422, 503, 507),
-    )
-    async def upload(
-        request: Request,
-        id: str,
-        name: Id,
-        recipient: Annotated[Id | None, Query()] = None,
-    ) -> Response:
-        """API_3, large replies: raw bytes, one by one, repeatable; then prepare names them."""
-        caller = await identity.caller(request)
-        found = await processes.find(id) if is_process_id(id) else None
-        if found is None:
-            return answer(CANCELLED)
-        database, owner = found
-        if owner != caller.id:
-            # Before the body is received, and again in the journal.
-            raise NotAllowed("the process is another client's")
-        uploaded = await _receive(request, desk, database)
-        verdict = await processes.upload(caller.id, id, name, recipient, uploaded)
-        if verdict["status"] == "OK":
-            verdict |= {"name": name, "size": uploaded.size, "sha256": uploaded.sha256}
-        return answer(verdict)
-
-    @routes.post(
-        "/{id}/prepare",
-        response_model=None,
-        openapi_extra=described(Prepare),
-        responses=_answers(Prepared, 401, 403, 409, 413, 415, 422, 503, 507),
-    )
-    async def prepare(request: Request, id: str) -> Response:
-        """API_3: hand in replies and results; OK means that the ERP may commit."""
-        caller = await identity.caller(request)
-        async with body_of(request) as body:
-            given = parsed(Prepare, body)
-            del body
-            replies = [_reply(each) for each in given.replies]
+    @call("POST", "/{id}/prepare", Prepared, 403, 409, *BODY, 507)
+    async def prepare(caller: Client, id: str, given: Prepare) -> Response:
+        """API_3: send replies and results; after OK the ERP may commit."""
+        replies = [_reply(each) for each in given.replies]
         if not is_process_id(id):
             return answer(CANCELLED)
         results = {
@@ -178,79 +77,86 @@ def process_routes(identity: Identity, processes: Processes, desk: Desk) -> Proc
         }
         return answer(await processes.prepare(caller.id, id, replies, results))
 
-    async def ended(request: Request, id: str, call: Any) -> Response:
-        caller = await identity.caller(request)
-        async with body_of(request) as body:
-            error = parsed(Ended, body).error if body.strip() else None
-        _refuse_no_process(id)
-        return answer(await processes.end(call, caller.id, id, error=error))
-
-    @routes.post(
-        "/{id}/commit",
-        response_model=None,
-        responses=_answers(Prepared, 401, 403, 404, 409, 503),
-    )
-    async def commit(request: Request, id: str) -> Response:
+    @call("POST", "/{id}/commit", Prepared, 403, 404, 409)
+    async def commit(caller: Client, id: str) -> Response:
         """API_4: the ERP has committed."""
-        caller = await identity.caller(request)
-        _refuse_no_process(id)
-        return answer(await processes.end("commit", caller.id, id))
+        return answer(await processes.end("commit", caller.id, _known(id)))
 
-    @routes.post(
-        "/{id}/abort",
-        response_model=None,
-        openapi_extra=described(Ended),
-        responses=_answers(Prepared, 401, 403, 404, 409, 413, 415, 422, 503),
-    )
-    async def abort(request: Request, id: str) -> Response:
+    @call("GET", "/{id}/files/{name}", FILE_CONTENT, 403, 404)
+    async def get_file(caller: Client, id: str, name: str) -> Response:
+        """Return the bytes of a large file of a process."""
+        found = await processes.shown(_known(id))
+        if found is None:
+            raise ProcessNotFound("there is no such process")
+        if found["owner"] != caller.id and not caller.is_admin:
+            raise NotAllowed("the process is another client's")
+        for fact in found["files"]:
+            if fact["name"] == name:
+                return file_answer(mover, Move.of(fact))
+        raise ProcessNotFound("the process has no such file")
+
+    @call("PUT", "/{id}/files", Prepared, 403, 409, *BODY)
+    async def choose(caller: Client, id: str, given: Choose) -> Response:
+        """API_2: name the files that will be processed; the others are handed out again later."""
+        if not is_process_id(id):
+            return answer(CANCELLED)
+        return answer(await processes.choose(caller.id, id, given.files, given.reason, given.delay))
+
+    stored = "/{id}/replies/{name}", Stored, 403, 409, *BODY, 507
+
+    @call("PUT", *stored, openapi_extra=RAW_BODY)
+    async def upload(
+        request: Request,
+        caller: Client,
+        id: str,
+        name: Id,
+        recipient: Annotated[Id | None, Query()] = None,
+    ) -> Response:
+        """API_3, large replies: raw bytes, one by one, repeatable; then prepare names them."""
+        found = await processes.find(id) if is_process_id(id) else None
+        if found is None:
+            return answer(CANCELLED)
+        database, owner = found
+        if owner != caller.id:
+            # Before the body is received, and again in the journal.
+            raise NotAllowed("the process is another client's")
+        uploaded = await _receive(request, mover, database, settings.upload_limit)
+        verdict = await processes.upload(caller.id, id, name, recipient, uploaded)
+        if verdict["status"] == "OK":
+            verdict |= {"name": name, "size": uploaded.size, "sha256": uploaded.sha256}
+        return answer(verdict)
+
+    @call("POST", "/{id}/abort", Prepared, 403, 404, 409, *BODY)
+    async def abort(caller: Client, id: str, given: Ended | None = None) -> Response:
         """API_5: the ERP could not commit."""
-        return await ended(request, id, "abort")
+        error = given.error if given else None
+        return answer(await processes.end("abort", caller.id, _known(id), error=error))
 
-    @routes.post(
-        "/{id}/fail",
-        response_model=None,
-        openapi_extra=described(Ended),
-        responses=_answers(Prepared, 401, 403, 404, 409, 413, 415, 422, 503),
-    )
-    async def fail(request: Request, id: str) -> Response:
+    @call("POST", "/{id}/fail", Prepared, 403, 404, 409, *BODY)
+    async def fail(caller: Client, id: str, given: Ended | None = None) -> Response:
         """API_6: processing failed."""
-        return await ended(request, id, "fail")
+        error = given.error if given else None
+        return answer(await processes.end("fail", caller.id, _known(id), error=error))
 
-    @routes.post(
-        "/{id}/renew",
-        response_model=None,
-        responses=_answers(Renewed, 401, 403, 404, 503),
-    )
-    async def renew(request: Request, id: str) -> Response:
-        """Ask for more time."""
-        caller = await identity.caller(request)
-        _refuse_no_process(id)
-        return answer(await processes.renew(caller.id, id))
+    @call("POST", "/{id}/renew", Renewed, 403, 404)
+    async def renew(caller: Client, id: str) -> Response:
+        """Extend the lease of a process."""
+        return answer(await processes.renew(caller.id, _known(id)))
 
-    @routes.post(
-        "/{id}/resolve",
-        response_model=None,
-        openapi_extra=described(Resolve),
-        responses=_answers(Prepared, 401, 403, 404, 409, 413, 415, 422, 503),
-    )
-    async def resolve(request: Request, id: str) -> Response:
+    @call("POST", "/{id}/resolve", Prepared, 403, 404, 409, *BODY)
+    async def resolve(caller: Client, id: str, given: Resolve) -> Response:
         """Report the outcome of a process: its owner at any time, another instance in doubt."""
-        caller = await identity.caller(request)
-        async with body_of(request) as body:
-            given = parsed(Resolve, body)
-        _refuse_no_process(id)
-        found = await processes.find(id)
+        found = await processes.find(_known(id))
         if found is None:
             raise ProcessNotFound("there is no such process")
         caller.require("take", found[0])
         return answer(await processes.end("resolve", caller.id, id, outcome=given.outcome))
 
-    return ProcessRoutes(routes, start, prepare, commit)
 
-
-def _refuse_no_process(text: str) -> None:
+def _known(text: str) -> str:
     if not is_process_id(text):
         raise ProcessNotFound("there is no such process")
+    return text
 
 
 def _reply(given: Any) -> Reply:
@@ -268,30 +174,30 @@ def _reply(given: Any) -> Reply:
     )
 
 
-async def _receive(request: Request, desk: Desk, database: str) -> Uploaded:
+async def _receive(request: Request, mover: Mover, database: str, limit: int) -> Uploaded:
     """Write a raw body to a temporary file in Prepared, chunk by chunk."""
     temporary = temporary_name()
     digest = hashlib.sha256()
     size = 0
-    writer = desk.storage.writer(database, "Prepared", temporary)
-    descriptor = await desk.in_thread(writer.__enter__)
+    writer = mover.storage.writer(database, "Prepared", temporary)
+    descriptor = await mover.in_thread(writer.__enter__)
     try:
         held = bytearray()
         async for chunk in request.stream():
             size += len(chunk)
-            _refuse_too_large(size, desk.settings.upload_limit)
+            _refuse_too_large(size, limit)
             digest.update(chunk)
             held += chunk
             if len(held) >= WRITE_BYTES:
-                await desk.in_thread(_write, descriptor, bytes(held))
+                await mover.in_thread(write_all, descriptor, bytes(held))
                 held.clear()
-        await desk.in_thread(_write, descriptor, bytes(held))
+        await mover.in_thread(write_all, descriptor, bytes(held))
     except BaseException as failure:
-        await desk.in_thread(_leave, writer, failure)
+        await mover.in_thread(_leave, writer, failure)
         if isinstance(failure, ClientDisconnect):
             raise FileNotInProcess("the upload was cut off; send it again") from failure
         raise
-    await desk.in_thread(writer.__exit__, None, None, None)
+    await mover.in_thread(writer.__exit__, None, None, None)
     named = request.headers.get("content-type", "").partition(";")[0].strip()
     media_type = named if _MEDIA_TYPE.fullmatch(named) else "application/octet-stream"
     return Uploaded(database, temporary, size, digest.hexdigest(), media_type)
@@ -302,13 +208,7 @@ def _refuse_too_large(size: int, limit: int) -> None:
         raise BodyTooLarge(f"a reply may have {limit} bytes")
 
 
-def _write(descriptor: int, content: bytes) -> None:
-    view = memoryview(content)
-    while view:
-        view = view[os.write(descriptor, view) :]
-
-
 def _leave(writer: Any, failure: BaseException) -> None:
-    """Let the writer remove its file; the failure goes on in the task it belongs to."""
+    """Let the writer remove its file; the failure is raised in its own task."""
     with contextlib.suppress(BaseException):
         writer.__exit__(type(failure), failure, failure.__traceback__)

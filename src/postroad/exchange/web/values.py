@@ -1,25 +1,37 @@
-"""Values that requests carry, and how a body is read."""
+"""How requests are routed and read, and answers written.
+
+A route reads the token first, then the body, which is parsed once and strictly. A handler writes
+its answer as bytes, so that stored JSON is sent as it is.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
-from typing import Annotated, Any, TypeVar
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import orjson
-from fastapi import Request
+from fastapi import FastAPI, Request, Security
 from fastapi.exceptions import RequestValidationError
-from pydantic import AfterValidator, BaseModel, Field, StringConstraints, ValidationError
+from fastapi.routing import APIRoute
+from pydantic import AfterValidator, Field, StringConstraints, TypeAdapter, ValidationError
 from starlette.requests import ClientDisconnect
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from postroad.exchange.content import parse
 from postroad.exchange.errors import ContentInvalid
+from postroad.exchange.mover import Mover
+from postroad.exchange.moves import Move
+from postroad.exchange.reader import stream
+from postroad.exchange.web.identity import caller_of
+from postroad.web import BEARER, problem_responses
 
-__all__ = ["FILE_CONTENT", "BigInteger", "Text", "answer", "body_of", "described", "parsed"]
-
-Model = TypeVar("Model", bound=BaseModel)
+__all__ = [
+    *("BODY", "FILE_CONTENT", "BigInteger", "DirectRoute", "Endpoints", "Text"),
+    *("answer", "file_answer"),
+]
 
 LARGE_BYTES = 1 << 20
 # Parsing a large body takes many times its size for a moment, so few are parsed at once.
@@ -27,6 +39,8 @@ _large = asyncio.Semaphore(2)
 
 MAX_ERROR_LENGTH = 10_000
 
+# The failures of every call with a body.
+BODY = (413, 415, 422)
 FILE_CONTENT: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The stored bytes, in their own media type.",
@@ -42,7 +56,7 @@ FILE_CONTENT: dict[int | str, dict[str, Any]] = {
 
 
 def _storable(text: str) -> str:
-    """Refuse what PostgreSQL cannot store."""
+    """Refuse text that PostgreSQL cannot store."""
     if "\x00" in text:
         raise ValueError("must not contain the character NUL")
     try:
@@ -56,31 +70,102 @@ Text = Annotated[str, StringConstraints(max_length=MAX_ERROR_LENGTH), AfterValid
 BigInteger = Annotated[int, Field(ge=-(2**63), le=2**63 - 1, strict=True)]
 
 
-@contextlib.asynccontextmanager
-async def body_of(request: Request) -> AsyncIterator[bytes]:
-    """Give the body; few large ones are in use at once.
+class DirectRoute(APIRoute):
+    """Calls its handler with the parts of the path, the caller and the parsed body.
 
-    It is received before it waits: a client that sends slowly holds up nobody.
+    FastAPI would read the body before it checks the token, accept JSON that cannot be stored, and
+    resolve dependencies for longer than many a call takes. It handles query parameters.
     """
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        found = self.dependant
+        self._callers = [str(one.name) for one in found.dependencies if one.call is caller_of]
+        self._bodies: list[tuple[str, bool, TypeAdapter[Any]]] = []
+        for one in found.body_params:
+            annotation: Any = one.field_info.annotation
+            self._bodies.append((one.name, one.field_info.is_required(), TypeAdapter(annotation)))
+        if not found.query_params:
+            self.app = self._serve
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the function that handles a request."""
+        return super().get_route_handler() if self.dependant.query_params else self._handle
+
+    async def _handle(self, request: Request) -> Response:
+        values = {one.name: request.path_params[one.name] for one in self.dependant.path_params}
+        if self.dependant.request_param_name:
+            values[self.dependant.request_param_name] = request
+        for name in self._callers:
+            values[name] = await caller_of(request)
+        for name, is_required, adapter in self._bodies:
+            body = await _read(request)
+            if is_required or body.strip():
+                values[name] = await _parsed(adapter, body)
+        response: Response = await self.endpoint(**values)
+        return response
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        response = await self._handle(Request(scope, receive, send))
+        await response(scope, receive, send)
+
+
+async def _read(request: Request) -> bytes:
     try:
-        body = await request.body()
+        return await request.body()
     except ClientDisconnect as cut:
         raise ContentInvalid("the connection was closed before the body was complete") from cut
-    if len(body) <= LARGE_BYTES:
-        yield body
-        return
-    async with _large:
-        yield body
 
 
-def parsed(model: type[Model], text: bytes) -> Model:
-    """Read a JSON body as a model. Raises ContentInvalid or RequestValidationError, both 422."""
-    value = parse(text)
+async def _parsed(adapter: TypeAdapter[Any], body: bytes) -> Any:
+    """Parse a JSON body. Raises ContentInvalid or RequestValidationError, both 422."""
+    if len(body) > LARGE_BYTES:
+        async with _large:
+            return _validated(adapter, body)
+    return _validated(adapter, body)
+
+
+def _validated(adapter: TypeAdapter[Any], body: bytes) -> Any:
+    value = parse(body)
     try:
-        return model.model_validate(value)
+        return adapter.validate_python(value)
     except ValidationError as failure:
         faults = [{**fault, "loc": ("body", *fault["loc"])} for fault in failure.errors()]
         raise RequestValidationError(faults) from failure
+
+
+@dataclass(frozen=True)
+class Endpoints:
+    """Adds handlers with one tag to an application."""
+
+    app: FastAPI
+    prefix: str
+    tag: str
+
+    def __call__(
+        self, method: str, path: str, model: Any, *problems: int, **more: Any
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Add a handler; `model` describes its answer, `problems` its failures."""
+        answers = model if isinstance(model, dict) else {200: {"model": model}}
+        return self.app.router.api_route(
+            self.prefix + path,
+            methods=[method],
+            tags=[self.tag],
+            response_model=None,
+            responses={**answers, **problem_responses(*sorted({401, 503, *problems}))},
+            # Describes the token in OpenAPI; the route checks it.
+            dependencies=[Security(BEARER)],
+            **more,
+        )
+
+
+def file_answer(mover: Mover, move: Move) -> Response:
+    """Stream a stored file."""
+    return StreamingResponse(
+        stream(mover, move),
+        media_type=move.media_type or "application/json",
+        headers={"Content-Length": str(move.size), "X-Content-SHA256": move.sha256},
+    )
 
 
 def answer(value: dict[str, Any], status_code: int = 200) -> Response:
@@ -91,26 +176,3 @@ def answer(value: dict[str, Any], status_code: int = 200) -> Response:
     return Response(
         orjson.dumps(value), status_code, headers=headers, media_type="application/json"
     )
-
-
-def described(model: type[BaseModel]) -> dict[str, Any]:
-    """Return the OpenAPI description of a body that is read by `parsed`."""
-    schema = model.model_json_schema()
-    definitions = schema.pop("$defs", {})
-    return {
-        "requestBody": {
-            "required": True,
-            "content": {"application/json": {"schema": _resolved(schema, definitions)}},
-        }
-    }
-
-
-def _resolved(schema: Any, definitions: dict[str, Any]) -> Any:
-    if isinstance(schema, dict):
-        if "$ref" in schema:
-            name = schema["$ref"].rsplit("/", 1)[-1]
-            return _resolved(definitions[name], definitions)
-        return {key: _resolved(value, definitions) for key, value in schema.items()}
-    if isinstance(schema, list):
-        return [_resolved(value, definitions) for value in schema]
-    return schema

@@ -1,4 +1,4 @@
--- Makes a database known; an existing one keeps its name and gets what is given (null: stays as it is).
+-- Adds a database, or changes an existing one (null: unchanged).
 -- Errors: MX020 another one differs only by case.
 create or replace function exchange.add_database(p_id text, p_resolution text default null, p_policy text default null)
 returns exchange.database
@@ -13,7 +13,7 @@ begin
   returning * into v_database;
   return v_database;
 exception when unique_violation then
-  -- By case, or another transaction was quicker with this very name: the index by case may be the one that notices.
+  -- By case, or another transaction has added this very name: the index by case may be the one that refuses it.
   update exchange.database d
   set resolution = coalesce(p_resolution, d.resolution), policy = coalesce(p_policy, d.policy)
   where d.id = p_id returning * into v_database;
@@ -22,7 +22,7 @@ exception when unique_violation then
     using errcode = 'MX020', hint = 'Use its exact name, or a name that differs by more.';
 end $$;
 
--- The database of that exact name, made if it is not there and may be.
+-- The database of that exact name, created if it is missing and p_may_create.
 -- Errors: MX020 differs only by case, MX021 unknown.
 create or replace function exchange.find_database(p_id text, p_may_create boolean) returns exchange.database
 language plpgsql volatile set search_path from current as $$

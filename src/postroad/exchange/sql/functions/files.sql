@@ -1,5 +1,5 @@
 -- API_2: the files that the ERP will process; the others are deferred with the reason.  A refusal counts like an expiry:
--- what is refused again and again is offered alone, and then parked.
+-- a message that is refused repeatedly is offered alone, and then parked.
 -- Answers {status: OK | CANCELLED | CONFLICT | NAMES | FORBIDDEN}.
 -- Locks: the process's row.  Errors: MX001.
 create or replace function exchange.choose_files(
@@ -43,9 +43,8 @@ end $$;
 
 -- A message that was offered alone, and refused too often.
 create or replace function exchange._park_refused(p_number bigint) returns void
-language plpgsql volatile set search_path from current as $$
-begin
+language sql volatile set search_path from current as $$
   update exchange.message m set state = 'parked', folder = 'Error', available_at = null, finished_at = exchange.now()
   where m.number = p_number;
-  perform exchange._tell_parked(p_number);
-end $$;
+  select exchange._tell_parked(p_number)
+$$;

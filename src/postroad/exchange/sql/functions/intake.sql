@@ -1,9 +1,9 @@
--- Takes in messages, any number in one transaction; each has an answer of its own, in the order given:
---   new       a row was made; its file lies under its temporary name and is to be renamed
---   same      this very message came before; nothing changed, unless its file was missing: then this one takes its place
+-- Stores messages, any number in one transaction; each has an answer of its own, in the order given:
+--   new       a row was inserted; its file has its temporary name and is to be renamed
+--   same      a repeated message; nothing changed, unless its file was missing: then this file replaces it
 --   other     the sender used the id for other content; nothing changed
 --   case      an id of the sender differs only by case; nothing changed
--- Locks: lanes by (database, sender), so that two batches cannot wait for each other in a circle.
+-- Locks: lanes by (database, sender), so that two batches cannot deadlock.
 create or replace function exchange.intake(p_epoch bigint, p_items jsonb)
 returns table (item integer, answer text, number bigint, sequence bigint, file_name text, folder text, is_pending boolean, temporary text, version bigint)
 language plpgsql volatile set search_path from current set plan_cache_mode to force_generic_plan as $$
@@ -39,7 +39,7 @@ begin
         insert into exchange.move as v (number, temporary) values (v_found.number, v_item.temporary)
         returning v.version into version;
       else
-        -- Another transaction was quicker with the same id, and has committed: the insert waited for it.
+        -- Another transaction has committed the same id: the insert waited for it.
         select m.* into v_found from exchange.message m
         where m.sender = v_item.sender and lower(m.id) = lower(v_item.id) and m.kind = 'message';
         answer := 'same';
@@ -62,12 +62,12 @@ begin
       folder := exchange._bring_again(v_found.number, v_item.temporary);
     end if;
     if answer = 'same' and v_found.state <> 'parked' then
-      -- It was put back before its file was there: this one is it.
+      -- It was requeued before its file was back: this is the file.
       update exchange.move v set temporary = v_item.temporary, version = nextval('exchange.move_version')
       where v.number = v_found.number and v.source is null and v.temporary is null;
     end if;
     if answer = 'same' then
-      -- A file that has its name, and is to be moved elsewhere, is not intake's any more.
+      -- A file that has its final name is moved by other calls.
       select v.temporary, true, v.version into temporary, is_pending, version from exchange.move v
       where v.number = v_found.number and v.temporary is not null and v.source is null;
       is_pending := coalesce(is_pending, false);
@@ -76,8 +76,8 @@ begin
   end loop;
 end $$;
 
--- A message whose file was missing is sent again: the file that came takes the place of the lost one.  The message is queued
--- if its file was the reason why it was parked, else it stays parked.
+-- A message whose file was missing is sent again: its file replaces the lost one.  The message is queued if it was parked
+-- because of its file, else it stays parked.
 create or replace function exchange._bring_again(p_number bigint, p_temporary text) returns text
 language plpgsql volatile set search_path from current as $$
 declare
@@ -93,11 +93,11 @@ begin
     update exchange.move v set temporary = p_temporary where v.number = p_number;
     perform alerts.clear(format('exchange/corrupt/%s', p_number));
   end if;
-  -- Another transaction may have been quicker.
+  -- Another transaction may have done it.
   return coalesce(v_folder, (select m.folder from exchange.message m where m.number = p_number));
 end $$;
 
--- Readable, safe and one message's: ids hold no slash, and a sender uses each sequence number once.  Ids may hold `_from_`
+-- Readable, safe and unique: ids hold no slash, and a sender uses each sequence number once.  Ids may hold `_from_`
 -- and `_to_`; where a name could be read in two ways, the lengths of id and sender follow a `~`, which no id holds.
 create or replace function exchange._file_name(
   p_sequence bigint, p_id text, p_sender text, p_recipient text, p_media_type text) returns text

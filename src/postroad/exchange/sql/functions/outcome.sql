@@ -2,9 +2,9 @@
 -- database, or by an administrator.
 --   p_call     commit, abort, fail, resolve or release; resolve by another client than the owner: only what is in doubt
 --   p_client   null: an administrator's command, which owns everything; p_actor: whose, for the history
---   p_outcome  of resolve and release: COMMITTED, ABORTED; INFLIGHT and null settle nothing
+--   p_outcome  of resolve and release: COMMITTED, ABORTED; INFLIGHT and null: no outcome
 -- Answers {status: OK | MISSING | FORBIDDEN | CONFLICT | OUTCOME | CANCELLED, state, moves}.  Ended with the same outcome: OK
--- again.  A contradiction changes nothing and is told.
+-- again.  A contradiction changes nothing and raises an alert.
 -- Locks: the database's row where something may commit, the process's row, then its messages.  Errors: MX001.
 create or replace function exchange.end_process(
   p_epoch bigint, p_now double precision, p_call text, p_client text, p_process text, p_outcome text, p_error text,

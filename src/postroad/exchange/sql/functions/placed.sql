@@ -1,4 +1,5 @@
--- Files were moved, by these versions of their plans.  A message that has been sent elsewhere meanwhile stays pending.  Processes in CLEANUP or FAILED all of whose files are in place are DONE.
+-- Records that files were moved, by these versions of their plans.  A file with a newer plan stays pending.
+-- Processes in CLEANUP or FAILED all of whose files are in place are DONE.
 create or replace function exchange.placed(p_epoch bigint, p_numbers bigint[], p_versions bigint[], p_processes text[]) returns void
 language plpgsql volatile set search_path from current set plan_cache_mode to force_generic_plan as $$
 declare
@@ -22,7 +23,7 @@ begin
   end loop;
 end $$;
 
--- The files of a decided process could not be moved: FAILED, tried again, the administrator told.
+-- The files of a decided process could not be moved: FAILED, retried, an alert.
 create or replace function exchange.not_placed(p_epoch bigint, p_process text, p_reason text) returns void
 language plpgsql volatile set search_path from current as $$
 declare

@@ -39,7 +39,7 @@ begin
     order by r.place
   loop
     if v_reply.temporary is not null then
-      -- One uploaded under the same name is not the one that is meant.
+      -- An uploaded reply of the same name is replaced.
       update exchange.message m set state = 'discarded', folder = null, finished_at = exchange.now()
       where m.process_id = p_process and m.state = 'uploaded' and lower(m.name) = lower(v_reply.name);
       perform exchange._add_reply(v_process, v_reply.name, v_reply.recipient, v_reply.reply_to, v_reply.size, v_reply.sha256,
@@ -63,8 +63,8 @@ begin
   return jsonb_build_object('status', 'OK', 'is_new', true, 'state', v_process.state, 'moves', exchange._moves(p_process));
 end $$;
 
--- API_3 is repeated before the outcome: what comes takes the place of replies whose files are bad.  The answer must not be OK
--- while one is: whoever commits after it would lose a reply.
+-- API_3 is repeated before the outcome: the new files replace those that are bad.  The answer must not be OK while one is:
+-- a commit after it would lose a reply.
 create or replace function exchange._bring_replies(p_process text, p_replies jsonb) returns void
 language plpgsql volatile set search_path from current as $$
 declare
@@ -83,7 +83,7 @@ begin
   end loop;
 end $$;
 
--- Undoes what prepare did so far: a reply that was to be uploaded before was not.
+-- Rolls prepare back: a reply that it names was not uploaded.
 create or replace function exchange._refuse_prepare(p_name text) returns jsonb
 language plpgsql volatile set search_path from current as $$
 begin
@@ -91,7 +91,7 @@ begin
     using errcode = 'MX040', hint = 'PUT it to /processes/{id}/replies/{name} first.';
 end $$;
 
--- The recipient of an uploaded reply may be told only by API_3; then its id follows.  Its file keeps the name that it has.
+-- API_3 may be the first to name the recipient of an uploaded reply; then its id follows.  Its file keeps its name.
 create or replace function exchange._address_reply(p_process text, p_name text, p_recipient text) returns void
 language plpgsql volatile set search_path from current as $$
 declare
@@ -102,7 +102,7 @@ begin
   if v_reply.recipient = p_recipient then return; end if;
   update exchange.message m set recipient = p_recipient, id = m.name where m.number = v_reply.number;
 exception when unique_violation then
-  -- The recipient has one of that name, perhaps since this moment.
+  -- The recipient has a reply of that name.
   update exchange.message m set recipient = p_recipient, id = left(m.name, 40) || '.' || m.sequence || '.' || m.number
   where m.number = v_reply.number;
 end $$;

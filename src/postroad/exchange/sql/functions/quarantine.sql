@@ -1,14 +1,14 @@
--- A file is not what was taken in, or is not there.  What that means depends on how far its message is:
+-- A file is changed or missing.  What happens depends on the state of its message:
 --   queued, deferred, waiting   parked: not handed out until its file is right again
 --   leased, process STARTED     parked; p_is_new: it was not handed out yet, and the process goes on without it, else the
---                               process is cancelled, because nobody knows whether its owner has read the file
+--                               process is cancelled, because its owner may have read the file
 --   leased, unknown, prepared   of a process that may have committed: the outcome decides, and it is parked only if there is
 --                               still something to do
 --   uploaded                    discarded: it is to be uploaded again
 --   done                        stays done: handing it out again would do it twice
---   p_folder    where the caller looked; null: the caller follows a plan, of p_version
---   p_is_there  whether something lies under its name, to be put aside in Error
--- Answers parked, kept (its state is as it was), gone, or stale: something was decided since the caller looked.
+--   p_folder    where the caller searched; null: the caller follows a plan, of p_version
+--   p_is_there  whether its name exists, to be moved to Error
+-- Answers parked, kept (its state is unchanged), gone, or stale: something was decided since the caller read it.
 -- Locks: the process's row, the message.  Errors: MX001.
 create or replace function exchange.quarantine(
   p_epoch bigint, p_number bigint, p_version bigint, p_reason text, p_is_there boolean, p_folder text default null,
@@ -44,20 +44,20 @@ begin
   end if;
   update exchange.message m
   set state = v_state,
-      -- Why it was parked before stays the reason.
+      -- The first reason for parking stays.
       error = case when m.state = 'parked' and not m.is_parked_by_file then concat_ws('; ', m.error, p_reason) else p_reason end,
       is_parked_by_file = v_state = 'parked' and (m.state <> 'parked' or m.is_parked_by_file),
       folder = case when p_is_there and v_state <> 'discarded' then 'Error' end,
       process_id = case when v_state = 'parked' and m.kind = 'message' then null else m.process_id end,
       finished_at = case when v_state in ('parked', 'discarded') then exchange.now() else m.finished_at end
   where m.number = p_number returning m.* into v_message;
-  -- Nothing is to be moved where nothing is.
+  -- A missing file needs no move.
   delete from exchange.move v where v.number = p_number and not p_is_there;
   perform exchange._tell_corrupt(v_message, p_is_there) where v_state <> 'discarded';
   return case when v_state = 'parked' then 'parked' else 'kept' end;
 end $$;
 
--- A file is in quarantine: the administrator is told what it means and what to do.
+-- A file is in quarantine: an alert with what it means and what to do.
 create or replace function exchange._tell_corrupt(p_message exchange.message, p_is_there boolean) returns void
 language sql volatile set search_path from current as $$
   select alerts.raise(

@@ -1,4 +1,4 @@
--- The owner still works: its time begins anew.  Answers {status: OK | MISSING | FORBIDDEN | CANCELLED, expires_at}.
+-- Extends the lease of a process.  Answers {status: OK | MISSING | FORBIDDEN | CANCELLED, expires_at}.
 create or replace function exchange.renew_process(p_epoch bigint, p_now double precision, p_client text, p_process text)
 returns jsonb
 language plpgsql volatile set search_path from current as $$
@@ -20,7 +20,7 @@ begin
   return jsonb_build_object('status', 'OK', 'state', v_process.state, 'expires_at', v_process.expires_at);
 end $$;
 
--- A process all of whose files turned out to be corrupt ends, and its attempt is free for the next one.
+-- Ends a process all of whose files are corrupt; its attempt can be used for the next one.
 create or replace function exchange.end_empty(p_epoch bigint, p_now double precision, p_process text) returns void
 language plpgsql volatile set search_path from current as $$
 declare

@@ -11,8 +11,8 @@ language sql stable set search_path from current as $$
   order by m.number
 $$;
 
--- Hands them out again: from Log back to Messages.  What has no file in Log is parked, and told: it is handed out when its
--- file is right.  The database goes on from marker p_from.  Returns the number of those handed out.
+-- Hands them out again: from Log back to Messages.  A message without a file in Log is parked, with an alert, until its file
+-- is back.  The database goes on from marker p_from.  Returns the number of those handed out.
 --   p_from  null: what the ERP reported
 -- Errors: MX021 unknown, MX050 it was not restored and p_from is not given.
 create or replace function exchange.replay(p_epoch bigint, p_database text, p_from bigint, p_is_skipped boolean) returns bigint
@@ -26,7 +26,7 @@ begin
   perform exchange._enter(p_epoch);
   perform exchange.find_database(p_database, false);
   select d.* into v_database from exchange.database d where d.id = p_database for update;
-  -- What was reported a moment ago may be corrected yet.
+  -- A fresh report may still be corrected.
   v_from := coalesce(p_from, case when exchange.restored_in(p_database) = 0 then v_database.restored_seq end);
   if v_from is null then
     raise exception 'database % has not been seen to be restored', quote_literal(p_database)

@@ -1,4 +1,4 @@
--- Puts a parked or deferred message back: handed out again at the next API_1, its failures forgotten.  A parked reply waits
+-- Requeues a parked or deferred message: handed out again at the next API_1, its failures reset.  A parked reply waits
 -- for its recipient again.
 --   p_sender, p_database, p_recipient  needed where the id alone names several
 -- Answers {status: OK | MISSING | AMBIGUOUS | CONFLICT, state, moves}.
@@ -10,7 +10,7 @@ declare
   v_message exchange.message;
 begin
   perform exchange._enter(p_epoch);
-  -- What can be put back first; then what was put back before, or cannot be.
+  -- First those that can be requeued; then those that were, or cannot be.
   select coalesce(nullif(array_agg(m.number) filter (where m.state in ('parked', 'deferred')), '{}'), array_agg(m.number))
   into v_numbers from exchange.message m
   where m.id = p_id and (m.kind = 'message' or m.state in ('parked', 'waiting', 'done'))
@@ -27,9 +27,9 @@ begin
   return jsonb_build_object('status', 'OK', 'state', v_message.state, 'moves', exchange._moves_of(v_message.number));
 end $$;
 
--- Takes back what a check or the server decided because files were missing: every message and reply that was parked because
--- of its file alone is put back, and one that kept its state belongs into its folder again.  A file that is still missing is
--- found missing again when the server follows.  Returns how many.  p_database null: of all databases.
+-- Undoes the quarantine of missing files: requeues every message and reply that was parked only because of its file, and
+-- gives one that kept its state its folder again.  A file that is still missing is quarantined again when the server moves
+-- it.  Returns how many.  p_database null: of all databases.
 create or replace function exchange.requeue_by_file(p_epoch bigint, p_database text default null) returns bigint
 language plpgsql volatile set search_path from current as $$
 declare
@@ -58,18 +58,14 @@ begin
   return v_count;
 end $$;
 
--- Puts one message or reply back.  A reply is parked only when its process has committed.
+-- Requeues one message or reply.  A reply is parked only when its process has committed.
 create or replace function exchange._requeue(p_message exchange.message) returns exchange.message
-language plpgsql volatile set search_path from current as $$
-declare
-  v_message exchange.message;
-begin
-  perform alerts.clear(format('exchange/parked/%s', p_message.number)) where p_message.state = 'parked';
-  perform alerts.clear(format('exchange/corrupt/%s', p_message.number)) where p_message.state = 'parked';
+language sql volatile set search_path from current as $$
+  select alerts.clear(format('exchange/%s/%s', k.kind, p_message.number)) from unnest(array['parked', 'corrupt']) k (kind)
+  where p_message.state = 'parked';
   update exchange.message m
   set state = case m.kind when 'reply' then 'waiting' else 'queued' end, folder = 'Messages', failures = 0, expiries = 0,
       available_at = null, error = null, finished_at = null, is_parked_by_file = false,
       process_id = case m.kind when 'reply' then m.process_id end
-  where m.number = p_message.number returning m.* into v_message;
-  return v_message;
-end $$;
+  where m.number = p_message.number returning m.*
+$$;

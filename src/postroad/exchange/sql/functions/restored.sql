@@ -1,6 +1,6 @@
 -- An instance has read a marker that is older than the last commit: its database was restored from a backup, or it read
--- before another instance's commit and asked after it.  Whoever reads again finds out; so it counts only when it has stood
--- for a moment, in which nobody reported a newer one.
+-- before another instance's commit and asked after it.  Reading again tells the difference; so the report counts only after a
+-- delay in which no newer marker was reported.
 create or replace function exchange._suspect_restored(p_database exchange.database, p_got bigint) returns void
 language sql volatile set search_path from current as $$
   update exchange.database d
@@ -8,12 +8,12 @@ language sql volatile set search_path from current as $$
   where d.id = p_database.id
 $$;
 
--- How long it must have stood.
+-- The delay after which a report counts.
 create or replace function exchange._restored_stands() returns interval
 language sql immutable parallel safe as $$ select interval '5 seconds' $$;
 
--- After how many seconds a suspicion about a database counts; null: there is none, 0: it counts.  One from the future is old:
--- the clock was put back.
+-- After how many seconds a reported restore of a database counts; null: none was reported, 0: it counts.  A report from the
+-- future is old: the clock was set back.
 create or replace function exchange.restored_in(p_database text) returns double precision
 language sql stable set search_path from current as $$
   select case when d.restored_at > exchange.now() + exchange._restored_stands() then 0
@@ -22,7 +22,7 @@ language sql stable set search_path from current as $$
   from exchange.database d where d.id = p_database and d.restored_at is not null
 $$;
 
--- Tells the administrator of what has stood.
+-- Raises alerts for the reports that count now.
 create or replace function exchange._tell_restored() returns void
 language sql volatile set search_path from current as $$
   with told as (

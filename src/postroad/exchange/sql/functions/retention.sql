@@ -1,5 +1,5 @@
--- Marks up to p_limit finished messages older than p_kept: their files are to be removed.  Never touches what is unread,
--- parked or in doubt, nor a message whose process is still known to be under way.  Returns what is to be removed.
+-- Marks up to p_limit finished messages older than p_kept: their files are to be removed.  Never touches a message that is unread,
+-- parked or in doubt, nor one whose process is open.  Returns what is to be removed.
 create or replace function exchange.mark_outdated(p_epoch bigint, p_kept interval, p_limit integer) returns setof jsonb
 language plpgsql volatile set search_path from current as $$
 declare
@@ -19,7 +19,7 @@ begin
     where v.number = any (v_numbers);
 end $$;
 
--- Forgets messages whose files are gone and processes that ended before; returns how many of both.
+-- Deletes messages whose files are removed and processes that ended before; returns how many of both.
 create or replace function exchange.forget_outdated(p_epoch bigint, p_kept interval, p_limit integer)
 returns table (messages bigint, processes bigint)
 language plpgsql volatile set search_path from current as $$

@@ -1,4 +1,4 @@
--- A way between the bus and the mailboxes; the same id again changes it.  Errors: MX060.
+-- Adds a route between the bus and the mailboxes; the same id again changes it.  Errors: MX060.
 create or replace function exchange.add_route(p_id text, p_direction text, p_queue text, p_database text, p_recipient text)
 returns exchange.route
 language plpgsql volatile set search_path from current as $$
@@ -24,7 +24,7 @@ language sql volatile set search_path from current as $$
 $$;
 
 -- Posts a reply to a queue and acknowledges it, both or neither; on the trace of the message that it answers, otherwise
--- of the request that brought it.  False: somebody has acknowledged it already.
+-- of the request that brought it.  False: it was acknowledged before.
 create or replace function exchange.post_reply(p_epoch bigint, p_number bigint, p_queue text, p_payload jsonb) returns boolean
 language plpgsql volatile set search_path from current as $$
 declare

@@ -16,7 +16,7 @@ begin
     raise exception 'the messages of this database lie in another root folder'
       using errcode = 'MX002', hint = 'Give --root the folder that was used before, or use another database.';
   end if;
-  -- Made here and not at install: the names of its roles hold the database's, which a clone changes.
+  -- Created here and not at install: the names of its roles hold the database's, which a clone changes.
   if not exists (select from mbus.queue q where q.name = 'exchange_events') then
     perform mbus.create_queue('exchange_events', payload => 'jsonb');
   end if;
@@ -28,11 +28,10 @@ begin
   return v_server;
 end $$;
 
--- The server has served so many seconds: what time-outs are counted in.  It never goes back.
+-- Stores the uptime of the server, in which timeouts are counted.  It never goes back.
 create or replace function exchange.tick(p_epoch bigint, p_now double precision) returns void
-language plpgsql volatile set search_path from current as $$
-begin
-  perform exchange._enter(p_epoch);
+language sql volatile set search_path from current as $$
+  select exchange._enter(p_epoch);
   update exchange.server s set served_seconds = greatest(s.served_seconds, p_now), seen_at = exchange.now();
-  perform exchange._tell_restored();
-end $$;
+  select exchange._tell_restored()
+$$;

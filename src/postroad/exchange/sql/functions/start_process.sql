@@ -1,8 +1,8 @@
--- API_1: begins a process, or says why not.  Answers, in this order of precedence:
---   STARTED   the attempt has a process already (whatever became of it), or a new one begins
+-- API_1: starts a process, or returns why not.  Answers, in this order of precedence:
+--   STARTED   the attempt has a process already (in any state), or a new one starts
 --   RESTORED  the ERP's highest marker is older than the last commit known here: it was restored from a backup, or the caller
 --             had read it before another instance's commit; it reads it again and asks again
---   RESOLVE   at level marker: processes in doubt are to be settled first; `p_resolved` settles in this very call
+--   RESOLVE   at level marker: processes in doubt must be settled first; `p_resolved` settles in the same call
 --   BUSY      the database or the recipient has a process
 --   IDLE      there is nothing to hand out
 -- `settled` names processes whose files are to be moved now.
@@ -43,7 +43,7 @@ begin
     perform alerts.clear('exchange/restored/' || p_database) where v_database.is_restore_told;
   end if;
   if v_settled <> '{}' then
-    -- What was settled just now may have committed, after the caller had read its marker: the next one comes after it.
+    -- A process settled here may have committed after the caller had read its marker: the next marker comes after it.
     select d.committed_seq into v_database.committed_seq from exchange.database d where d.id = p_database;
   end if;
   if v_database.resolution = 'marker' then
@@ -58,7 +58,7 @@ begin
   where (p.database_id = p_database or p.recipient = p_recipient) and p.state in ('STARTED', 'READY_TO_COMMIT')
   order by p.deadline limit 1;
   if v_process.id is not null then
-    -- The same call may have been made twice at once: the first of them holds the lock until now.
+    -- The same call may have been made twice in parallel: the first of them held the lock until now.
     if v_process.client_id = p_client and v_process.attempt = p_attempt and v_process.database_id = p_database
        and v_process.recipient = p_recipient then
       return jsonb_build_object('status', 'STARTED', 'process', exchange._shown(v_process));
@@ -81,7 +81,7 @@ begin
     p_database, p_recipient, p_client, p_attempt, exchange.now(),
     exchange.now() + make_interval(secs => v_server.started_timeout), p_now + v_server.started_timeout,
     greatest(p_marker_seq, v_database.committed_seq, 0) + 1, p_marker_seq is not null)
-  -- By another call at this very moment, for another database: this one's is locked.
+  -- By a parallel call for another database: this one's is locked.
   on conflict (client_id, attempt) do nothing
   returning * into v_process;
   if not found then perform exchange._refuse_attempt(); end if;
@@ -100,7 +100,7 @@ begin
 end $$;
 
 -- The outcomes that API_1 reports: {process: outcome}.  INFLIGHT settles nothing; nor does a report about another client's
--- process that is not in doubt.  What was settled otherwise before is a contradiction: an alert, and nothing changes.
+-- process that is not in doubt.  Another outcome than the recorded one is a contradiction: an alert, and nothing changes.
 create or replace function exchange._take_answers(
   p_database text, p_resolved jsonb, p_now double precision, p_actor text) returns text[]
 language plpgsql volatile set search_path from current as $$

@@ -1,4 +1,4 @@
--- What time has run out for: STARTED is cancelled, READY_TO_COMMIT is in doubt.  One process per call, so that a lock is
+-- Ends a process whose time is up: STARTED is cancelled, READY_TO_COMMIT is in doubt.  One process per call, so that a lock is
 -- held for one only; returns its id, or null when nothing is due.
 --   p_is_restart  at the start of a server: every READY_TO_COMMIT is in doubt, whatever its time
 create or replace function exchange.sweep(p_epoch bigint, p_now double precision, p_is_restart boolean) returns text

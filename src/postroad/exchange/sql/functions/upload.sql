@@ -1,4 +1,4 @@
--- A reply that came by itself, before API_3 names it: its file lies under its temporary name in Prepared.
+-- A reply that is uploaded before API_3 names it: its file has its temporary name in Prepared.
 -- The same name and content again: OK, and the new file is not needed (is_new false).  Other content replaces it while
 -- the process is STARTED.  Answers {status: OK | CANCELLED | CONFLICT | FORBIDDEN, is_new, moves}.
 -- Locks: the process's row, the lane.  Errors: MX001.
@@ -31,7 +31,7 @@ begin
   return jsonb_build_object('status', 'OK', 'is_new', true, 'moves', exchange._moves(p_process));
 end $$;
 
--- A row for a reply whose file lies under its temporary name in Prepared.  Its id is its name; where the recipient has had
+-- A row for a reply whose file has its temporary name in Prepared.  Its id is its name; where the recipient has had
 -- one of that name before, the sequence tells them apart.
 create or replace function exchange._add_reply(
   p_process exchange.process, p_name text, p_recipient text, p_reply_to text, p_size bigint, p_sha256 text,
@@ -57,7 +57,7 @@ begin
     on conflict (recipient, lower(id)) where kind = 'reply' and state <> 'discarded' do nothing
     returning m.number into v_number;
     exit when found;
-    -- Somebody may have named replies just so; by chance no name is met twice for ever.
+    -- Other replies may have such names; a random part ends the loop.
     v_id := left(p_name, 40) || '.' || v_sequence
          || case when v_id = p_name then '' else '.' || left(md5(gen_random_uuid()::text), 8) end;
   end loop;

@@ -15,6 +15,6 @@ begin
   return v_server;
 end $$;
 
--- The first key of the room's advisory locks.
+-- The first key of the component's advisory locks.
 create or replace function exchange._lock_class() returns integer
 language sql immutable parallel safe as $$ select 1163412296 $$;

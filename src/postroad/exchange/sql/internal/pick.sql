@@ -1,7 +1,7 @@
--- What the next process of a database gets: the first always, then while the limits hold.
+-- The messages of the next process of a database: the first always, then while the limits hold.
 -- Senders take turns by arrival: the oldest messages are turns of their senders, and in each turn its sender's next one is
 -- handed out, by `order` where it is given, then by arrival.  A turn is used up: the message whose turn it was gets that of the
--- one that was handed out in its place.  So a sender that gives an order is served before nobody else.
+-- one that was handed out in its place.  So a sender that gives an order is not served before others.
 -- A message that failed too often is offered alone.  Reads by index no more than twice what it hands out.
 create or replace function exchange._pick(
   p_database exchange.database, p_recipient text, p_senders text[], p_max_files integer, p_max_bytes bigint,

@@ -1,4 +1,4 @@
--- Every change of where a file belongs is a plan, in the same transaction.
+-- Every change of a file's folder is recorded as a plan, in the same transaction.
 create or replace function exchange._plan() returns trigger
 language plpgsql volatile set search_path from current as $$
 begin

@@ -1,4 +1,4 @@
--- Who may call: ERP instances, mobile clients, administrators.  The secret is stored hashed.
+-- Clients: ERP instances, mobile clients, administrators.  The secret is stored hashed.
 --   databases  to which it may send and from which it may take; null: all
 create table exchange.client (
   id          text primary key,

@@ -1,4 +1,4 @@
--- Every state that a process was in, since when, by whom.
+-- The states of a process: when, and by which actor.
 create table exchange.history (
   process_id text not null references exchange.process (id) on delete cascade,
   number     bigint generated always as identity,

@@ -1,4 +1,4 @@
--- What a sender has sent to a database so far: its last sequence number, and how many of these were replies.
+-- A lane is the order of one sender in one database: its last sequence number, and how many of these were replies.
 create table exchange.lane (
   database_id text not null references exchange.database (id),
   sender      text not null,

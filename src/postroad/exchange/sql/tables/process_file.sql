@@ -1,4 +1,4 @@
--- What a process was given, and what became of it.
+-- The files of a process, and their results.
 create table exchange.process_file (
   process_id  text not null references exchange.process (id) on delete cascade,
   position    integer not null,

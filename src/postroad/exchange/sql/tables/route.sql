@@ -1,4 +1,4 @@
--- A way between the bus and the mailboxes: `in` puts what is posted to the queue into a database's mailbox,
+-- A route between the bus and the mailboxes: `in` puts messages of the queue into a database's mailbox,
 -- `out` posts replies to a recipient to the queue.
 create table exchange.route (
   id          text primary key,

@@ -1,4 +1,4 @@
--- The one server that serves this journal: its root, its generation, its clock and what it was told to keep to.
+-- The one server of this journal: its root, its generation, its uptime and its settings.
 create table exchange.server (
   id              integer primary key default 1 constraint there_is_one_server check (id = 1),
   root_id         uuid,

@@ -1,7 +1,7 @@
 -- How a process ends.  Each takes a process whose row the caller holds locked, and returns it as it is then.
 
--- Whether the file of a message that a process holds is in quarantine: that decides nothing about the process, and the
--- message keeps its place, but it is not handed out again.
+-- Whether the file of a message that a process holds is in quarantine: the process is not affected, and the message keeps
+-- its state, but it is not handed out again.
 create or replace function exchange._is_bad(p_folder text) returns boolean
 language sql immutable parallel safe as $$ select coalesce(p_folder, 'Error') = 'Error' $$;
 
@@ -92,7 +92,7 @@ begin
   return v_process;
 end $$;
 
--- Nobody knows whether the ERP has committed: the files go to Unknown, the administrator is told.
+-- The outcome is unknown: the files go to Unknown, an alert is raised.
 create or replace function exchange._doubt(p_process exchange.process, p_reason text) returns exchange.process
 language plpgsql volatile set search_path from current as $$
 declare
@@ -116,7 +116,7 @@ begin
 end $$;
 
 -- The outcome of a process that was ready or in doubt.  Aborted counts as an expiry against its messages: one of them may
--- be what its owner dies of, each time.
+-- make its owner crash each time.
 create or replace function exchange._settle(
   p_process exchange.process, p_outcome text, p_now double precision, p_actor text, p_error text)
 returns exchange.process
@@ -128,8 +128,8 @@ begin
   return exchange._abort(p_process, p_now, 'ABORTED', p_actor, p_error, 'expiry');
 end $$;
 
--- The outcome has decided about a message or a reply: what was told of its file before holds no longer.  What is done needs
--- nothing; what is parked needs a person, because of its result or because of its file.
+-- The outcome has decided about a message or a reply, so an earlier alert about its file is replaced.  A message that is done
+-- needs nothing; one that is parked needs an administrator, because of its result or of its file.
 create or replace function exchange._tell_outcome(p_message exchange.message) returns void
 language plpgsql volatile set search_path from current as $$
 begin
@@ -143,7 +143,7 @@ begin
   end if;
 end $$;
 
--- A message lies in Error: an alert for the administrator, and a notice for its sender in the queue of events.
+-- A message is parked in Error: an alert, and an event for its sender.
 create or replace function exchange._tell_parked(p_number bigint) returns void
 language plpgsql volatile set search_path from current as $$
 declare

@@ -1,4 +1,4 @@
--- What administrators look at.  All read-only.
+-- Lists for administrators.  All read-only.
 
 -- One process with its history; null if there is none.
 create or replace function exchange.process_shown(p_process text) returns jsonb
@@ -14,7 +14,7 @@ language sql stable set search_path from current as $$
   from exchange.process p where p.id = p_process
 $$;
 
--- Everything that should lie in a database's folders, in pages by number.
+-- Every file that belongs into the folders of a database, in pages by number.
 create or replace function exchange.filed(p_database text, p_after bigint, p_limit integer) returns setof jsonb
 language sql stable set search_path from current as $$
   select exchange._move(m, v)
@@ -24,7 +24,7 @@ language sql stable set search_path from current as $$
 $$;
 
 -- Mailboxes with messages older than p_after that no client fetches: addressed to a recipient for which no client may
--- fetch, or in a database that no client names and from which nothing was ever taken, such as one that a typing error made.
+-- fetch, or in a database that no client has a right on and that never had a process, such as a mistyped one.
 -- Visits each mailbox once, however many messages it has.
 create or replace function exchange.unserved(p_after interval)
 returns table (database text, recipient text, oldest_at timestamptz)

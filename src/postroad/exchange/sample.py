@@ -1,22 +1,32 @@
-"""A sample ERP: takes orders in two-phase processes into a SQLite database of its own."""
+"""Sample partners of the exchange: an ERP and a mobile client, so that a first run has traffic.
+
+```
+SampleMobileClient ──order──> exchange ──process──> SampleErp ──insert──> its own SQLite file
+        ▲                                               │
+        └────────────────── confirmation ───────────────┘
+```
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
+import random
 import sqlite3
+import uuid
 from datetime import timedelta
 from pathlib import Path
 
-from postroad.exchange.client import Exchange, ExchangeClientError, Work
+from postroad.exchange.client import AsyncExchange, Exchange, ExchangeClientError, Work
 from postroad.service import Service
 
-__all__ = ["SampleErp"]
+__all__ = ["SampleErp", "SampleMobileClient"]
 
 logger = logging.getLogger(__name__)
 
-LOOK_INTERVAL_DEFAULT = timedelta(seconds=1)
+INTERVAL_DEFAULT = timedelta(seconds=1)
+ITEMS = ("bread", "milk", "apples", "nails", "paper")
 _TABLE = (
     "create table if not exists sample_order"
     " (sender text not null, id text not null, item text, amount integer, process_id text,"
@@ -25,7 +35,7 @@ _TABLE = (
 
 
 class SampleErp(Service):
-    """Asks for work, writes one row per order, and confirms each to its sender.
+    """Polls for orders, writes one row per order, and confirms each to its sender.
 
     `orders` counts what was committed since the start. Signal: `worked` with the number of files.
     """
@@ -37,7 +47,7 @@ class SampleErp(Service):
         url: str,
         token: str,
         file: Path,
-        interval: timedelta = LOOK_INTERVAL_DEFAULT,
+        interval: timedelta = INTERVAL_DEFAULT,
     ) -> None:
         super().__init__("sample ERP")
         self._database = database
@@ -48,12 +58,12 @@ class SampleErp(Service):
         self.failures = 0
 
     async def run(self) -> None:
-        """Work until stopped; go on when the exchange comes back."""
+        """Process orders until stopped; continue when the exchange is back."""
         await asyncio.to_thread(self._install)
         self.announce_ready()
         while not self.stopping.is_set():
             try:
-                count = await asyncio.to_thread(self._turn)
+                count = await asyncio.to_thread(self._process)
             except (ExchangeClientError, sqlite3.Error) as failure:
                 self.failures += 1
                 logger.warning("sample_erp_failed", extra={"reason": str(failure)})
@@ -70,7 +80,7 @@ class SampleErp(Service):
             connection.execute(_TABLE)
             connection.commit()
 
-    def _turn(self) -> int:
+    def _process(self) -> int:
         with (
             contextlib.closing(sqlite3.connect(self._file)) as connection,
             self._exchange.process(self._database, connection) as work,
@@ -92,3 +102,46 @@ class SampleErp(Service):
             else:
                 work.reply(file.sender, {"order": file.id, "status": "taken"}, reply_to=file)
         return len(work.files)
+
+
+class SampleMobileClient(Service):
+    """Sends an order per interval; `sent` and `confirmed` count them. Signal: `confirmed`."""
+
+    def __init__(
+        self,
+        database: str,
+        *,
+        url: str,
+        token: str,
+        interval: timedelta = INTERVAL_DEFAULT,
+    ) -> None:
+        super().__init__("sample mobile client")
+        self._database = database
+        self._exchange = AsyncExchange(url, token, patience=5.0)
+        self._interval = interval
+        self.sent = 0
+        self.confirmed = 0
+
+    async def run(self) -> None:
+        """Send orders until stopped; continue when the exchange is back."""
+        self.announce_ready()
+        # Created before it is sent and kept until then, so that sending it again is harmless.
+        order = self._next_order()
+        while not self.stopping.is_set():
+            try:
+                await self._exchange.send(self._database, order["body"], id=str(order["id"]))
+                self.sent += 1
+                order = self._next_order()
+                for reply in await self._exchange.receive():
+                    await self._exchange.ack(reply)
+                    self.confirmed += 1
+                    self.signals.emit("confirmed", reply.body)
+            except ExchangeClientError as failure:
+                logger.warning("sample_client_failed", extra={"reason": str(failure)})
+            await self.pause(self._interval.total_seconds())
+
+    @staticmethod
+    def _next_order() -> dict[str, object]:
+        item = random.choice(ITEMS)  # noqa: S311 - a sample
+        amount = random.randint(1, 9)  # noqa: S311 - a sample
+        return {"id": uuid.uuid4().hex, "body": {"item": item, "amount": amount}}

@@ -1,4 +1,4 @@
-"""Reads stored files and checks that they are what was taken in."""
+"""Reads stored files and checks that they are unchanged."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from postroad.exchange.content import inline
-from postroad.exchange.desk import Desk
 from postroad.exchange.errors import FileCorrupt, FileMissing, FileUnsafe, StorageFailed
 from postroad.exchange.files import CHUNK_BYTES, Session, Storage
-from postroad.exchange.placement import Move
+from postroad.exchange.mover import Mover
+from postroad.exchange.moves import Move
 
 __all__ = ["Wanted", "read_inline_many", "stream", "verified"]
 
@@ -27,74 +27,66 @@ class Wanted:
 
 
 async def verified(
-    desk: Desk, move: Move, *, limit_bytes: int, is_new: bool = False
+    mover: Mover, move: Move, *, limit_bytes: int, is_new: bool = False
 ) -> bytes | None:
     """Return the bytes of a small file, None for a larger one whose size is right.
 
-    A file that was edited, torn or lost is put in quarantine; `is_new` says that it is read for a
-    process that is just being started. Raises FileCorrupt.
+    A missing or changed file is put in quarantine; `is_new`: it is read for a process that is being
+    started. Raises FileCorrupt.
     """
     is_small = move.size <= limit_bytes
     try:
         try:
-            return await desk.in_thread(_read, desk.storage, move, is_small)
+            return await mover.in_thread(_read, mover.storage, move, is_small)
         except FileMissing:
             # Its rename may not be done yet; the redo finishes it.
-            await desk.follow_pending(numbers=[move.number], is_new=is_new)
-            return await desk.in_thread(_read, desk.storage, move, is_small)
+            await mover.follow_pending(numbers=[move.number], is_new=is_new)
+            return await mover.in_thread(_read, mover.storage, move, is_small)
     except FileMissing as missing:
         reason = "the file is missing"
-        await desk.quarantine(move, reason, is_there=False, is_new=is_new)
+        await mover.quarantine(move, reason, is_there=False, is_new=is_new)
         raise FileCorrupt(f"{move.name}: {reason}") from missing
     except (FileCorrupt, FileUnsafe) as corrupt:
-        await desk.quarantine(move, str(corrupt), is_there=True, is_new=is_new)
+        await mover.quarantine(move, str(corrupt), is_there=True, is_new=is_new)
         raise FileCorrupt(str(corrupt)) from corrupt
 
 
 async def read_inline_many(
-    desk: Desk, files: Sequence[Wanted], *, is_new: bool = False, skips_unreadable: bool = False
+    mover: Mover, files: Sequence[Wanted], *, is_new: bool = False, skips_unreadable: bool = False
 ) -> list[dict[str, Any] | None]:
-    """Return the contents for an answer, None for what was put in quarantine.
+    """Return the contents for an answer, None for a file that was put in quarantine.
 
-    All are read by one thread; only what it cannot read is read again, one by one. With
-    `skips_unreadable` a folder that cannot be read leaves out its files instead of failing all.
+    One thread reads all of them; those that it cannot read are read again, one by one. With
+    `skips_unreadable` the files of an unreadable folder are left out instead of failing all.
     """
+    skipped = (FileCorrupt, StorageFailed) if skips_unreadable else (FileCorrupt,)
     found: list[dict[str, Any] | None] = []
-    for file, stored in zip(files, await desk.in_thread(_read_many, desk, files), strict=True):
-        if not isinstance(stored, Exception):
-            found.append(_shown(file.move, file.href, stored))
-            continue
+    for file, stored in zip(files, await mover.in_thread(_read_many, mover, files), strict=True):
+        move = file.move
         try:
-            stored = await verified(desk, file.move, limit_bytes=file.limit_bytes, is_new=is_new)
-            found.append(_shown(file.move, file.href, stored))
-        except FileCorrupt:
+            if isinstance(stored, Exception):
+                stored = await verified(mover, move, limit_bytes=file.limit_bytes, is_new=is_new)
+        except skipped:
             found.append(None)
-        except StorageFailed:
-            if not skips_unreadable:
-                raise
-            found.append(None)
+        else:
+            link = {"href": file.href, "media_type": move.media_type or "application/json"}
+            found.append(link if stored is None else inline(stored, move.media_type))
     return found
 
 
-def _shown(move: Move, href: str, stored: bytes | None) -> dict[str, Any]:
-    if stored is None:
-        return {"href": href, "media_type": move.media_type or "application/json"}
-    return inline(stored, move.media_type)
+async def stream(mover: Mover, move: Move) -> AsyncIterator[bytes]:
+    """Yield a file chunk by chunk; the last one only if the digest is right.
 
-
-async def stream(desk: Desk, move: Move) -> AsyncIterator[bytes]:
-    """Give a file chunk by chunk; the last one only if the digest is right.
-
-    So whoever reads a corrupt file gets less than was announced, and knows.
+    So the reader of a corrupt file gets fewer bytes than announced, and detects it.
     """
-    await verified(desk, move, limit_bytes=-1)
-    descriptor = await desk.in_thread(
-        desk.storage.open, move.database, move.folder or "Messages", move.name
+    await verified(mover, move, limit_bytes=-1)
+    descriptor = await mover.in_thread(
+        mover.storage.open, move.database, move.folder or "Messages", move.name
     )
     digest = hashlib.sha256()
     try:
         held = b""
-        while chunk := await desk.in_thread(os.read, descriptor, CHUNK_BYTES):
+        while chunk := await mover.in_thread(os.read, descriptor, CHUNK_BYTES):
             digest.update(chunk)
             if held:
                 yield held
@@ -102,14 +94,14 @@ async def stream(desk: Desk, move: Move) -> AsyncIterator[bytes]:
     finally:
         os.close(descriptor)
     if digest.hexdigest() != move.sha256:
-        await desk.quarantine(move, "its content was changed", is_there=True)
+        await mover.quarantine(move, "its content was changed", is_there=True)
         raise FileCorrupt(f"{move.name}: its content was changed")
     yield held
 
 
-def _read_many(desk: Desk, files: Sequence[Wanted]) -> list[bytes | Exception | None]:
+def _read_many(mover: Mover, files: Sequence[Wanted]) -> list[bytes | Exception | None]:
     found: list[bytes | Exception | None] = []
-    with Session(desk.storage.root) as session:
+    with Session(mover.storage.root) as session:
         for file in files:
             try:
                 found.append(_read(session, file.move, file.move.size <= file.limit_bytes))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from postroad.exchange.served_time import ServedTime
+from postroad.exchange.uptime import Uptime
 
 
 class Clocks:
@@ -17,8 +17,8 @@ class Clocks:
         self.wall += seconds
 
 
-def _time(clocks: Clocks) -> ServedTime:
-    return ServedTime(50.0, monotonic=lambda: clocks.monotonic, wall=lambda: clocks.wall)
+def _time(clocks: Clocks) -> Uptime:
+    return Uptime(50.0, monotonic=lambda: clocks.monotonic, wall=lambda: clocks.wall)
 
 
 def test_it_counts_on_from_where_the_journal_left_off() -> None:

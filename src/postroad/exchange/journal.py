@@ -1,0 +1,31 @@
+"""The journal of the exchange: schema `exchange`, called by one generation of the server."""
+
+from __future__ import annotations
+
+from typing import Any, LiteralString
+
+from postroad.exchange.errors import ExchangeError
+from postroad.postgres.journal import Journal
+
+__all__ = ["ExchangeJournal"]
+
+CONNECTIONS = 8
+
+
+class ExchangeJournal(Journal):
+    """Calls the functions of the schema; those that change something check the `epoch`."""
+
+    def __init__(self, dsn: str, *, is_pooled: bool = False) -> None:
+        super().__init__(
+            dsn,
+            ExchangeError,
+            application_name="postroad exchange",
+            connections=CONNECTIONS,
+            is_pooled=is_pooled,
+        )
+        # Set when the server has taken over.
+        self.epoch = 0
+
+    async def decide(self, text: LiteralString, *parameters: Any) -> Any:
+        """Call a function whose first parameter is the epoch, on the trace of this request."""
+        return await self.change(text, self.epoch, *parameters)

@@ -1,0 +1,210 @@
+"""Maintenance: what the server does at its start and at every sweep.
+
+Timeouts, pending moves, the disk, the wall clock and the retention of Log. A failure here does not
+stop the server: the next sweep tries again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+
+from postroad.exchange.databases import Databases
+from postroad.exchange.errors import ExchangeError, TakenOver
+from postroad.exchange.files import FOLDERS, TEMPORARY_PREFIX
+from postroad.exchange.journal import ExchangeJournal
+from postroad.exchange.mover import Mover
+from postroad.exchange.moves import Move
+from postroad.exchange.uptime import Uptime
+from postroad.service import Service
+from postroad.settings.exchange import ExchangeSettings
+
+__all__ = ["Maintenance"]
+
+logger = logging.getLogger(__name__)
+
+SWEEP = "select exchange.sweep(p_epoch => %s, p_now => %s, p_is_restart => %s)"
+TICK = "select exchange.tick(p_epoch => %s, p_now => %s)"
+MARK_OUTDATED = "select exchange.mark_outdated(p_epoch => %s, p_kept => %s, p_limit => %s) as move"
+FORGET_OUTDATED = (
+    "select * from exchange.forget_outdated(p_epoch => %s, p_kept => %s, p_limit => %s)"
+)
+DATABASES = "select d.id from exchange.database d order by d.id"
+TEMPORARIES = "select v.temporary from exchange.move v where v.temporary is not null"
+RAISE = "select alerts.raise(%s, 'exchange', %s, %s, %s)"
+CLEAR = "select alerts.clear(%s)"
+UNSERVED = "select database, recipient from exchange.unserved(p_after => %s)"
+
+# A running call follows its own plan; an older plan is an administrator's, or its call has died.
+HAS_OPERATED = (
+    "select exists (select from exchange.move v where v.planned_at < exchange.now() - %s)"
+)
+STALE = timedelta(seconds=0.5)
+
+RETENTION_PAGE = 500
+UNSERVED_AFTER = timedelta(minutes=5)
+MAX_UNSERVED_NAMED = 10
+JUMP_SECONDS = 60.0
+NEARLY_FULL_BYTES, NEARLY_FULL_PART = 1 << 30, 0.05
+FULL_BYTES, FULL_PART = 16 << 20, 0.01
+TRANSIENT = (psycopg.Error, ExchangeError, OSError)
+
+
+class Maintenance(Service):
+    """Recovers at the start, then sweeps until it is stopped."""
+
+    def __init__(
+        self,
+        settings: ExchangeSettings,
+        journal: ExchangeJournal,
+        uptime: Uptime,
+        mover: Mover,
+        databases: Databases,
+    ) -> None:
+        super().__init__("exchange upkeep")
+        self._settings = settings
+        self._journal = journal
+        self._uptime = uptime
+        self._mover = mover
+        self._databases = databases
+        self._swept_at: float | None = None
+        self._cleaned_at = uptime.now()
+        # The alerts that are raised or cleared; none at the start: one may be older.
+        self._alerts: dict[str, bool] = {}
+
+    async def recover(self) -> None:
+        """Bring rows and files to a consistent state before the first call, by the usual redo."""
+        rows = await self._journal.rows(DATABASES)
+        pending = {row["temporary"] for row in await self._journal.rows(TEMPORARIES)}
+        for database in (row["id"] for row in rows):
+            try:
+                await self._databases.open(database, may_create=False)
+                await self._mover.in_thread(self._drop_temporaries, database, pending)
+            except (ExchangeError, OSError) as failure:
+                # The folders of one database are broken; the others are served.
+                self._databases.opened.discard(database)
+                facts = {"database": database, "reason": str(failure)}
+                logger.warning("folders_not_usable", extra=facts)
+        await self._end_timed_out(is_restart=True)
+        await self._mover.follow_pending()
+        with contextlib.suppress(ExchangeError):
+            await self._clean()
+
+    async def run(self) -> None:
+        """Sweep at each interval; the clock of the timeouts advances here at least."""
+        self.announce_ready()
+        interval = self._settings.sweep_interval.total_seconds()
+        while not await self.pause(min(interval, 1.0)):
+            now = self._uptime.now()
+            await self._try("moves_wait", logging.INFO, self._follow_operators)
+            if self._swept_at is None or now - self._swept_at >= interval:
+                self._swept_at = now
+                await self._try("sweep_failed", logging.WARNING, self._sweep)
+
+    async def _try(self, event: str, level: int, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except TakenOver:
+            raise
+        except TRANSIENT as failure:
+            logger.log(level, event, extra={"reason": str(failure).strip()})
+
+    async def _follow_operators(self) -> None:
+        """Do the moves of an administrator's command within about a second."""
+        if await self._journal.call(HAS_OPERATED, STALE):
+            await self._mover.follow_pending()
+
+    async def _sweep(self) -> None:
+        await self._journal.call(TICK, self._journal.epoch, self._uptime.now())
+        await self._end_timed_out()
+        await self._mover.follow_pending()
+        await self._watch_disk()
+        await self._watch_clock()
+        await self._watch_mailboxes()
+        now = self._uptime.now()
+        if now - self._cleaned_at >= self._settings.retention_interval.total_seconds():
+            self._cleaned_at = now
+            await self._clean()
+        self.signals.emit("swept")
+
+    async def _end_timed_out(self, *, is_restart: bool = False) -> None:
+        """End the processes whose time is up, and move their files."""
+        journal, now = self._journal, self._uptime.now
+        while process := await journal.call(SWEEP, journal.epoch, now(), is_restart):
+            logger.warning("process_timed_out", extra={"process_id": process})
+            with contextlib.suppress(ExchangeError):
+                await self._mover.follow_pending([process])
+
+    async def _clean(self) -> None:
+        """Remove from Log what is older than the retention."""
+        page = self._journal.epoch, self._settings.log_kept, RETENTION_PAGE
+        while rows := await self._journal.rows(MARK_OUTDATED, *page):
+            await self._mover.follow_each([Move.of(row["move"]) for row in rows])
+        while any((await self._journal.rows(FORGET_OUTDATED, *page))[0].values()):
+            pass
+
+    def _drop_temporaries(self, database: str, pending: set[Any]) -> None:
+        storage = self._mover.storage
+        for folder in FOLDERS:
+            for name in list(storage.names(database, folder)):
+                if name.startswith(TEMPORARY_PREFIX) and name not in pending:
+                    storage.unlink(database, folder, name)
+
+    async def _watch_disk(self) -> None:
+        storage = self._mover.storage
+        disk = os.statvfs(storage.root)
+        free, total = disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
+        storage.is_full = free < min(FULL_BYTES, total * FULL_PART)
+        await self._alert(
+            "exchange/disk",
+            free < min(NEARLY_FULL_BYTES, total * NEARLY_FULL_PART),
+            "error",
+            "the disk of the exchange is nearly full",
+            f"{free // (1 << 20)} MiB are left under {storage.root}.",
+        )
+
+    async def _watch_clock(self) -> None:
+        jump = self._uptime.wall_jump()
+        if abs(jump) >= JUMP_SECONDS:
+            # Each jump is an alert of its own.
+            self._alerts.pop("exchange/clock", None)
+        await self._alert(
+            "exchange/clock",
+            abs(jump) >= JUMP_SECONDS,
+            "warning",
+            f"the clock of the server jumped by {jump:+.0f} seconds",
+            "Timeouts are not affected; timestamps in histories and files may be inconsistent.",
+        )
+
+    async def _watch_mailboxes(self) -> None:
+        """Alert on messages that no client can fetch: a mistyped recipient or database."""
+        rows = await self._journal.rows(UNSERVED, UNSERVED_AFTER)
+        named = [
+            f"{row['database']} for {row['recipient']}" if row["recipient"] else row["database"]
+            for row in rows[:MAX_UNSERVED_NAMED]
+        ]
+        more = f" and {len(rows) - len(named)} more" if len(rows) > len(named) else ""
+        await self._alert(
+            "exchange/unserved",
+            bool(rows),
+            "warning",
+            "messages wait for a recipient or database that no client serves",
+            f"{', '.join(named)}{more}. Correct the sender, or grant the right: postroad exchange"
+            " clients add --recipient / --database.",
+        )
+
+    async def _alert(self, key: str, is_wrong: bool, severity: str, title: str, text: str) -> None:
+        """Raise or clear an alert when its condition changes."""
+        if self._alerts.get(key) is is_wrong:
+            return
+        if is_wrong:
+            await self._journal.call(RAISE, key, severity, title, text)
+        else:
+            await self._journal.call(CLEAR, key)
+        self._alerts[key] = is_wrong

@@ -1,0 +1,271 @@
+"""Moves files to where the journal says they belong, and records that they are there.
+
+Moves of one database that are requested at the same time are one batch, so that its folders are
+synchronised once for all of them. Records are batched, too. A process that is to become DONE waits
+for its record; a message that was just stored does not, because the redo accepts a file that is
+already in place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from typing import Any, TypeVar
+
+from postroad.exchange.errors import ExchangeError, FileMissing, TakenOver, storage_failure
+from postroad.exchange.files import Storage
+from postroad.exchange.journal import ExchangeJournal
+from postroad.exchange.moves import Move, redo
+
+__all__ = ["Mover"]
+
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+QUARANTINE = (
+    "select exchange.quarantine(p_epoch => %s, p_number => %s, p_version => %s, p_reason => %s,"
+    " p_is_there => %s, p_folder => %s, p_is_new => %s)"
+)
+PLACED = (
+    "select exchange.placed(p_epoch => %s, p_numbers => %s::bigint[], p_versions => %s::bigint[],"
+    " p_processes => %s::text[])"
+)
+NOT_PLACED = "select exchange.not_placed(p_epoch => %s, p_process => %s, p_reason => %s)"
+PENDING = (
+    "select exchange.pending(p_processes => %s::text[], p_numbers => %s::bigint[], p_after => %s,"
+    " p_limit => %s) as move"
+)
+PENDING_PAGE = 500
+RECORD_DELAY_SECONDS = 0.05
+MAX_UNRECORDED = 200
+MAX_REMEMBERED = 100_000
+
+_Outcomes = list[ExchangeError | None]
+
+
+class Mover:
+    """Follows the plan of the journal, as one generation of the server."""
+
+    def __init__(self, journal: ExchangeJournal, storage: Storage, threads: Executor) -> None:
+        self.storage = storage
+        self._journal = journal
+        self._threads = threads
+        # Moves that wait for the running batch of their database.
+        self._waiting: dict[str, list[tuple[list[Move], asyncio.Future[_Outcomes]]]]
+        self._waiting = defaultdict(list)
+        self._running: dict[str, asyncio.Task[None]] = {}
+        # The version of the last plan that was followed for a file.
+        self._followed: OrderedDict[int, int] = OrderedDict()
+        # Why the files of a database cannot be moved, as it was logged.
+        self._failures: dict[str, str] = {}
+        # What the next record will hold, and who waits for it.
+        self._placed: dict[int, int] = {}
+        self._processes: set[str] = set()
+        self._waiters: list[asyncio.Future[None]] = []
+        self._recording: asyncio.Task[None] | None = None
+        self._is_urgent = asyncio.Event()
+
+    async def in_thread(self, work: Callable[..., Result], *arguments: Any) -> Result:
+        """Run a blocking file operation. Raises StorageFailed, StorageFull."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+        except OSError as failure:
+            raise storage_failure(failure, "the folders cannot be used") from failure
+
+    async def drop(self, database: str, folder: str, names: Sequence[str]) -> None:
+        """Remove temporary files that no plan names; the next start removes what is left."""
+        for name in names:
+            with contextlib.suppress(ExchangeError):
+                await self.in_thread(self.storage.unlink, database, folder, name)
+
+    async def follow(
+        self, moves: Sequence[Move], processes: Sequence[str] = (), *, is_new: bool = False
+    ) -> None:
+        """Do moves and record them. `is_new`: see `quarantine`.
+
+        Raises StorageFailed or StorageFull; then the decided processes are FAILED and retried.
+        """
+        try:
+            await self.place(moves, is_new=is_new)
+        except ExchangeError as failure:
+            for process in processes:
+                await self._journal.decide(NOT_PLACED, process, str(failure))
+            raise
+        await self.record(moves, processes)
+
+    async def follow_pending(
+        self,
+        processes: list[str] | None = None,
+        numbers: list[int] | None = None,
+        *,
+        is_new: bool = False,
+    ) -> int:
+        """Do every pending move of the journal: the redo. Returns how many moves it did."""
+        done = after = 0
+        while True:
+            rows = await self._journal.rows(PENDING, processes, numbers, after, PENDING_PAGE)
+            moves = [Move.of(row["move"]) for row in rows]
+            done += await self.follow_each(moves, is_new=is_new)
+            if len(rows) < PENDING_PAGE:
+                break
+            after = moves[-1].number
+        if processes:
+            await self.record((), processes)
+        return done
+
+    async def follow_each(self, moves: Sequence[Move], *, is_new: bool = False) -> int:
+        """Do moves database by database; a failed one stays pending and stops no other."""
+        done = 0
+        for database in {move.database for move in moves}:
+            here = [move for move in moves if move.database == database]
+            processes = sorted({move.process for move in here if move.process})
+            try:
+                await self.follow(here, processes, is_new=is_new)
+            except TakenOver:
+                raise
+            except ExchangeError as failure:
+                # Tried again at the next sweep, and logged only when the reason has changed.
+                reason = str(failure)
+                if self._failures.get(database) != reason:
+                    self._failures[database] = reason
+                    facts = {"database": database, "processes": processes, "reason": reason}
+                    logger.warning("files_not_moved", extra=facts)
+            else:
+                self._failures.pop(database, None)
+                done += len(here)
+        return done
+
+    async def place(self, moves: Sequence[Move], *, is_new: bool = False) -> list[Move]:
+        """Do moves; missing files are quarantined, and returned. Raises StorageFailed, StorageFull.
+
+        `is_new`: see `quarantine`.
+        """
+        lost = []
+        for move, failure in zip(moves, await self.outcomes(moves), strict=True):
+            if isinstance(failure, FileMissing):
+                await self.quarantine(move, str(failure), is_there=False, is_new=is_new)
+                lost.append(move)
+            elif failure is not None:
+                raise failure
+        return lost
+
+    async def quarantine(
+        self, move: Move, reason: str, *, is_there: bool, is_new: bool = False
+    ) -> None:
+        """Put a missing or changed file in quarantine and raise an alert.
+
+        `is_new`: its process is being started, so that no client has read the file there.
+        """
+        where = move.number, move.version or None
+        verdict = await self._journal.decide(
+            QUARANTINE, *where, reason, is_there, move.folder, is_new
+        )
+        facts = {"file": move.name, "reason": reason, "verdict": verdict}
+        logger.error("file_in_quarantine", extra=facts)
+        if is_there and verdict in ("parked", "kept"):
+            await self.follow_pending(numbers=[move.number])
+
+    async def outcomes(self, moves: Sequence[Move]) -> list[ExchangeError | None]:
+        """Do moves and make them durable; return the failure of each, or None."""
+        loop = asyncio.get_running_loop()
+        futures: dict[str, asyncio.Future[_Outcomes]] = {}
+        for database in {move.database for move in moves}:
+            here = [move for move in moves if move.database == database]
+            futures[database] = loop.create_future()
+            self._waiting[database].append((here, futures[database]))
+            if database not in self._running:
+                self._running[database] = loop.create_task(self._move(database))
+        found = {database: iter(await future) for database, future in futures.items()}
+        return [next(found[move.database]) for move in moves]
+
+    async def _move(self, database: str) -> None:
+        try:
+            while jobs := self._waiting.pop(database, None):
+                current = [move for some, _ in jobs for move in some if self._is_current(move)]
+                try:
+                    done = await asyncio.get_running_loop().run_in_executor(
+                        self._threads, redo, self.storage, database, current
+                    )
+                except Exception as failure:  # noqa: BLE001 - raised in every waiting call
+                    for _, future in jobs:
+                        if not future.done():
+                            future.set_exception(failure)
+                    continue
+                found = dict(zip((id(move) for move in current), done, strict=True))
+                for some, future in jobs:
+                    if not future.done():
+                        future.set_result([found.get(id(move)) for move in some])
+        finally:
+            del self._running[database]
+
+    def _is_current(self, move: Move) -> bool:
+        """Whether no newer plan of the file was followed: an older one would undo it."""
+        if move.version < self._followed.get(move.number, 0):
+            return False
+        self._followed[move.number] = move.version
+        self._followed.move_to_end(move.number)
+        while len(self._followed) > MAX_REMEMBERED:
+            self._followed.popitem(last=False)
+        return True
+
+    async def record(self, moves: Sequence[Move], processes: Sequence[str] = ()) -> None:
+        """Record that files are in place, and wait until the journal has it."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        self.record_later(moves, processes)
+        self._is_urgent.set()
+        await waiter
+
+    def record_later(self, moves: Sequence[Move], processes: Sequence[str] = ()) -> None:
+        """Record that files are in place, without waiting."""
+        for move in moves:
+            self._placed[move.number] = max(move.version, self._placed.get(move.number, 0))
+        self._processes.update(processes)
+        if len(self._placed) >= MAX_UNRECORDED:
+            self._is_urgent.set()
+        if self._recording is None:
+            self._recording = asyncio.get_running_loop().create_task(self._record())
+
+    async def close(self) -> None:
+        """Finish the running moves and record them."""
+        while self._running:
+            await asyncio.gather(*self._running.values(), return_exceptions=True)
+        self._is_urgent.set()
+        if self._recording is not None:
+            await self._recording
+
+    async def _record(self) -> None:
+        try:
+            while self._placed or self._processes or self._waiters:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(RECORD_DELAY_SECONDS):
+                        await self._is_urgent.wait()
+                self._is_urgent.clear()
+                await self._record_batch()
+        finally:
+            self._recording = None
+
+    async def _record_batch(self) -> None:
+        # In order of number, so that two batches cannot deadlock.
+        placed = dict(sorted(self._placed.items()))
+        processes, waiters = sorted(self._processes), self._waiters
+        self._placed, self._processes, self._waiters = {}, set(), []
+        failure: Exception | None = None
+        try:
+            parameters = list(placed), list(placed.values()), processes
+            await self._journal.call(PLACED, self._journal.epoch, *parameters)
+        except Exception as raised:  # noqa: BLE001 - raised in the waiting calls; the sweep retries
+            failure = raised
+            logger.warning("marks_not_sent", extra={"reason": str(failure).strip()})
+        for waiter in waiters:
+            if waiter.done():
+                continue
+            if failure is None:
+                waiter.set_result(None)
+            else:
+                waiter.set_exception(failure)

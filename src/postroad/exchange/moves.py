@@ -1,0 +1,153 @@
+"""The redo of the recorded plan: brings files to where the journal says they belong.
+
+The same function runs in normal work and in recovery, and is idempotent: a move that was done is
+recognised by its missing source and its existing target.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from postroad.exchange.errors import (
+    ExchangeError,
+    FileMissing,
+    FileUnsafe,
+    StorageFailed,
+    storage_failure,
+)
+from postroad.exchange.files import FOLDERS, Session, Storage
+
+__all__ = ["Move", "redo"]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One file: where it belongs (None: nowhere), its last known folder, what it is."""
+
+    number: int
+    database: str
+    name: str
+    folder: str | None = None
+    source: str | None = None
+    temporary: str | None = None
+    size: int = 0
+    sha256: str = ""
+    media_type: str | None = None
+    process: str | None = None
+    state: str = ""
+    version: int = 0
+
+    @classmethod
+    def of(cls, fact: dict[str, Any]) -> Move:
+        """Read a row or a JSON object of the journal."""
+        return cls(**{name: fact[name] for name in cls.__slots__ if fact.get(name) is not None})
+
+    @property
+    def head(self) -> str | None:
+        """The name of the small JSON file beside a file that is not JSON itself."""
+        return self.name.removesuffix(".bin") + ".json" if self.media_type is not None else None
+
+
+def redo(storage: Storage, database: str, moves: Sequence[Move]) -> list[ExchangeError | None]:
+    """Do moves of one database; return the failure of each, or None. Blocks."""
+    outcomes: list[ExchangeError | None] = []
+    touched: list[set[str]] = []
+    with Session(storage.root) as session:
+        for move in moves:
+            folders: set[str] = set()
+            failed: ExchangeError | None = None
+            try:
+                folders = _redo_one(session, move)
+            except ExchangeError as failure:
+                failed = failure
+            except OSError as failure:
+                failed = storage_failure(failure, f"cannot move {move.name}")
+            touched.append(folders)
+            outcomes.append(failed)
+        for folder in sorted(set().union(*touched)):
+            try:
+                session.synchronise(database, folder)
+            except (OSError, ExchangeError) as failure:
+                for index, folders in enumerate(touched):
+                    if folder in folders and outcomes[index] is None:
+                        outcomes[index] = StorageFailed(f"cannot synchronise {folder}: {failure}")
+    return outcomes
+
+
+def _redo_one(storage: Storage, move: Move) -> set[str]:
+    """Do one move and return the folders whose names changed."""
+    if move.folder is None:
+        return _remove(storage, move)
+    is_taken = storage.exists(move.database, move.folder, move.name)
+    for folder, name in _sources(move):
+        if is_taken and storage.exists(move.database, folder, name):
+            _make_way(storage, move, move.folder)
+        with contextlib.suppress(FileNotFoundError):
+            storage.rename(move.database, (folder, name), (move.folder, move.name))
+            _move_head(storage, move, folder)
+            return {folder, move.folder}
+    if storage.exists(move.database, move.folder, move.name):
+        _move_head(storage, move, move.source)
+        # Its rename may have been done by a server that died before it synchronised the folders.
+        return {move.folder} | ({move.source} if move.source else set())
+    raise FileMissing(
+        f"{move.name} is neither where it was nor in {move.folder}", number=move.number
+    )
+
+
+def _make_way(storage: Storage, move: Move, folder: str) -> None:
+    """Put an unlisted file of this name into Error, unless it has the same content.
+
+    The same content: a copy between two file systems died before it removed its source.
+    """
+    with contextlib.suppress(FileUnsafe, OSError):
+        if storage.digest(move.database, folder, move.name) == (move.size, move.sha256):
+            return
+    aside = f"unlisted-{secrets.token_hex(4)}-{move.name}"
+    storage.rename(move.database, (folder, move.name), ("Error", aside))
+    storage.synchronise(move.database, "Error")
+
+
+def _sources(move: Move) -> Iterator[tuple[str, str]]:
+    """Return where it may be, the likeliest first: temporary name, known folder, any other."""
+    if move.temporary is not None:
+        yield move.source or move.folder or "Messages", move.temporary
+        yield "Prepared", move.temporary
+        yield "Messages", move.temporary
+    if move.source is not None and move.source != move.folder:
+        yield move.source, move.name
+    if move.source is not None or move.temporary is None:
+        for folder in FOLDERS:
+            if folder not in (move.folder, move.source):
+                yield folder, move.name
+
+
+def _remove(storage: Storage, move: Move) -> set[str]:
+    folders = [move.source or "Prepared", *(["Prepared"] if move.temporary else [])]
+    for folder in dict.fromkeys(folders):
+        storage.unlink(move.database, folder, move.name)
+        if move.temporary:
+            storage.unlink(move.database, folder, move.temporary)
+        if move.head:
+            storage.unlink(move.database, folder, move.head)
+    return set(folders)
+
+
+def _move_head(storage: Storage, move: Move, source: str | None) -> None:
+    """Move the head along; a missing one is written again from the journal."""
+    if move.head is None or move.folder is None:
+        return
+    if source is not None and source != move.folder:
+        with contextlib.suppress(FileNotFoundError):
+            storage.rename(move.database, (source, move.head), (move.folder, move.head))
+            return
+    if not storage.exists(move.database, move.folder, move.head):
+        head = {key: getattr(move, key) for key in ("media_type", "size", "sha256")}
+        text = json.dumps({"file": move.name, **head}, indent=2) + "\n"
+        with contextlib.suppress(FileExistsError):
+            storage.write(move.database, move.folder, move.head, text.encode())
