@@ -1,7 +1,7 @@
-"""What is stored of a message: bytes, and how they come in and go out.
+"""The stored bytes of a message, and how requests and answers carry them.
 
 A JSON body is stored as compact JSON in UTF-8 (what `json.dumps(body, ensure_ascii=False,
-separators=(",", ":"))` gives), so that whoever gets the body can compute its digest again. Other
+separators=(",", ":"))` returns), so that the recipient can compute its digest. Other
 content is stored as the sender's own bytes.
 """
 
@@ -81,7 +81,7 @@ def content_of(given: Any) -> Content:
 
 
 def digest_of(*parts: Any) -> str:
-    """Return the digest of a request: what makes two of them the same."""
+    """Return the digest of a request; two equal requests have the same."""
     return hashlib.sha256(json.dumps(parts, default=str, sort_keys=True).encode()).hexdigest()
 
 

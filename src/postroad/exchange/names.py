@@ -1,4 +1,4 @@
-"""Ids: what may be a name of a database, client, message or reply, and thus a part of a path."""
+"""Ids of databases, clients, messages and replies, which are parts of paths."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ Id = Annotated[str, StringConstraints(pattern=ID_PATTERN, max_length=64)]
 
 
 def is_id(text: str) -> bool:
-    """Tell whether a text may be an id."""
+    """Check whether a text is a valid id."""
     return _ID.fullmatch(text) is not None

@@ -116,7 +116,7 @@ class ReplyGiven(_Content):
     recipient: Id
     """The client that fetches it."""
     reply_to: Text | None = None
-    """Whatever lets the recipient find its request, usually the message's id."""
+    """Lets the recipient find its request, usually the message's id."""
     sha256: Digest | None = None
     """Digest of a reply that was uploaded before, or of the content that is given here."""
 
@@ -129,7 +129,7 @@ class ReplyGiven(_Content):
 
 
 class ResultGiven(_Body):
-    """What became of a file."""
+    """The result of a file."""
 
     status: Literal["PROCESSED", "DEFERRED", "INCORRECT"]
     """`DEFERRED` is handed over again later, `INCORRECT` is parked for an administrator."""
@@ -160,7 +160,7 @@ class Ended(_Body):
 
 
 class Resolve(_Body):
-    """What the marker says about a process."""
+    """The outcome of a process by its marker."""
 
     outcome: Literal["COMMITTED", "ABORTED", "INFLIGHT"]
 
@@ -173,7 +173,7 @@ class Release(_Body):
 
 
 class Requeue(_Body):
-    """Which message is meant, where its id alone does not say."""
+    """Selects the message where its id is not unique."""
 
     sender: Id | None = None
     database: Id | None = None

@@ -164,7 +164,7 @@ def _reply(given: Any) -> Reply:
     if given.content_base64 is not None or "body" in given.model_fields_set:
         content = content_of(given)
         if given.sha256 is not None and given.sha256 != content.sha256:
-            raise ContentInvalid(f"reply {given.name} has another sha256 than it says")
+            raise ContentInvalid(f"reply {given.name} has another sha256 than given")
     return Reply(
         given.name,
         given.recipient,
