@@ -71,14 +71,15 @@ def check(
     is_fixing: bool = False,
     progress: Callable[[int], None] = lambda _: None,
 ) -> list[Finding]:
-    """Return every difference; with `is_fixing` repair it. Commits as it goes.
+    """Return every difference; with `is_fixing` repair it.
 
-    Raises RootForeign, before anything is changed.
+    Sets the connection to autocommit. Raises RootForeign, before anything is changed.
     """
+    connection.rollback()
+    connection.autocommit = True
     _refuse_foreign(connection, storage)
     findings: list[Finding] = []
     known = [row[0] for row in connection.execute(DATABASES).fetchall()]
-    connection.rollback()
     for database in known:
         findings += _check_database(connection, storage, database, is_fixing, progress)
     findings += [
@@ -92,7 +93,6 @@ def check(
 def _refuse_foreign(connection: Connection[Any], storage: Storage) -> None:
     with connection.cursor(row_factory=dict_row) as cursor:
         server = cursor.execute(status.SERVER).fetchone() or {}
-    connection.rollback()
     known, path = server["root_id"], server["root_path"]
     hint = f"give --root the folder that the server uses: {path}" if path else None
     if known is not None and root_name(storage.root) != known:
@@ -144,7 +144,6 @@ def _filed(connection: Connection[Any], database: str) -> Iterator[Move]:
     after = 0
     while True:
         rows = connection.execute(FILED, (database, after, PAGE)).fetchall()
-        connection.rollback()
         for (fact,) in rows:
             yield Move.of(fact)
         if len(rows) < PAGE:
@@ -177,7 +176,6 @@ def _is_still_so(connection: Connection[Any], move: Move) -> bool:
     row = connection.execute(
         "select m.folder, m.state from exchange.message m where m.number = %s", (move.number,)
     ).fetchone()
-    connection.rollback()
     return row is not None and row == (move.folder, move.state) and move.folder != "Error"
 
 
@@ -190,32 +188,22 @@ def _is_listed_now(connection: Connection[Any], database: str, name: str) -> boo
         " or exists (select from exchange.move v where v.temporary = %s)",
         (database, name, name.removesuffix(".json") + ".bin", name),
     ).fetchone()
-    connection.rollback()
     return bool(row and row[0])
 
 
 def _fix(connection: Connection[Any], storage: Storage, move: Move, finding: Finding) -> Finding:
-    if finding.kind == "moved":
-        outcome = redo(storage, move.database, [move])[0]
-        if outcome is not None:
+    plan: Move | None = move
+    if finding.kind != "moved":
+        is_there = finding.kind == "changed"
+        reason = f"found by check: {finding.detail}"
+        connection.execute(QUARANTINE, (move.number, move.version, reason, is_there, move.folder))
+        row = connection.execute(PENDING, ([move.number],)).fetchone() if is_there else None
+        plan = Move.of(row[0]) if row else None
+    if plan is not None:
+        if redo(storage, plan.database, [plan])[0] is not None:
             return finding
-        connection.execute(
-            PLACED, ([move.number], [move.version], [move.process] if move.process else [])
-        )
-        connection.commit()
-        return replace(finding, is_fixed=True)
-    is_there = finding.kind == "changed"
-    reason = f"found by check: {finding.detail}"
-    connection.execute(QUARANTINE, (move.number, move.version, reason, is_there, move.folder))
-    connection.commit()
-    row = connection.execute(PENDING, ([move.number],)).fetchone() if is_there else None
-    connection.rollback()
-    if row is not None:
-        aside = Move.of(row[0])
-        if redo(storage, move.database, [aside])[0] is not None:
-            return finding
-        connection.execute(PLACED, ([move.number], [aside.version], []))
-        connection.commit()
+        processes = [plan.process] if plan.process else []
+        connection.execute(PLACED, ([plan.number], [plan.version], processes))
     return replace(finding, is_fixed=True)
 
 
