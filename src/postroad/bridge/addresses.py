@@ -12,8 +12,6 @@ from psycopg.conninfo import conninfo_to_dict
 from postroad.bridge.errors import AddressUnknown, SecretInAddress
 from postroad.settings import BridgeSettings
 
-__all__ = ["HOME", "Addresses", "Kind"]
-
 HOME = "home"
 Kind = Literal["database", "rabbitmq_out", "rabbitmq_in"]
 

@@ -13,8 +13,6 @@ from typing import Any
 
 from pamqp import decode
 
-__all__ = ["tolerate_invalid_values"]
-
 _short_str, _timestamp = decode.short_str, decode.timestamp
 _TIMESTAMP_BYTES = 8
 

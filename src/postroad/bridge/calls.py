@@ -18,8 +18,6 @@ from psycopg.rows import tuple_row
 from postroad.bridge.errors import translate
 from postroad.postgres.connections import connect_async
 
-__all__ = ["Batch", "Delivery", "call", "receive", "take", "take_parsed", "transact"]
-
 _TAKE = (
     "select batch, messages, looped, iids::text, ids::text, data::text, headers::text,"
     " properties::text, expires::text, delayed::text from bridge.take(%s, %s, %s, %s)"

@@ -14,10 +14,8 @@ from typing import Any
 from psycopg import AsyncConnection
 
 from postroad.bridge.calls import Batch, Delivery, call, receive, take, transact
-from postroad.bridge.pump import Pump, PumpSettings
-from postroad.bridge.service import notifier_on
-
-__all__ = ["DatabaseBridge"]
+from postroad.bridge.pump import Pump
+from postroad.bridge.service import PumpSettings, notifier_on
 
 logger = logging.getLogger(__name__)
 

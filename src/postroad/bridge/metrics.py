@@ -10,8 +10,6 @@ from prometheus_client.registry import Collector
 
 from postroad.bridge.status import BridgeStatus
 
-__all__ = ["BridgeCollector", "register_metrics"]
-
 _LABELS = ("bridge", "source", "target")
 _GAUGES: tuple[tuple[str, str, Callable[[BridgeStatus], float | None]], ...] = (
     ("lag_messages", "Messages that wait to cross.", lambda each: each.lag),

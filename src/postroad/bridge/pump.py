@@ -28,8 +28,6 @@ from postroad.bus.session import run_async
 from postroad.postgres.listen import ListenHub
 from postroad.settings.values import masked_database_url
 
-__all__ = ["Pump", "PumpSettings"]
-
 FIRST_BATCH_MESSAGES = 100
 SETTLE_SECONDS = 10.0
 

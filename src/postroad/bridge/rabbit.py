@@ -16,8 +16,6 @@ from aio_pika.exceptions import AMQPError
 
 from postroad.bridge.errors import BrokerRefused, BrokerUnavailable
 
-__all__ = ["QueueKind", "RabbitRoute", "broker_failures", "connect_broker", "declare", "reason_of"]
-
 CONNECT_TIMEOUT_SECONDS = 10.0
 # A stream that has messages delivers its last ones immediately.
 STREAM_ANSWER_SECONDS = 1.0

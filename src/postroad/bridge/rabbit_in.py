@@ -49,8 +49,6 @@ from postroad.bus.notifier import AsyncNotifier
 from postroad.bus.payload import Payload
 from postroad.bus.session import run_async
 
-__all__ = ["RabbitIn"]
-
 NOTE_SECONDS = 5.0
 # The broker may still be sending when nothing is found once.
 QUIET_CHECKS = 2

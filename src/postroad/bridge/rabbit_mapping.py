@@ -36,8 +36,6 @@ from postroad.bridge.calls import Batch
 from postroad.bus.hstore import Hstore, dump, parse
 from postroad.bus.payload import Payload
 
-__all__ = ["Arrived", "arrive", "depart", "readable", "routing_key", "unfit"]
-
 APPLICATION = "postroad"
 _PROPERTY = "property."
 _PRIORITIES = {"high": 9, "low": 1}

@@ -21,16 +21,15 @@ from psycopg import AsyncConnection
 
 from postroad.bridge.calls import Batch, Delivery, take_parsed
 from postroad.bridge.errors import BrokerRefused
-from postroad.bridge.pump import Pump, PumpSettings
+from postroad.bridge.pump import Pump
 from postroad.bridge.rabbit import RabbitRoute, connect_broker, declare
 from postroad.bridge.rabbit_mapping import depart, routing_key
 from postroad.bridge.rabbit_publisher import Outgoing, RabbitPublisher
+from postroad.bridge.service import PumpSettings
 from postroad.bus import calls as bus_calls
 from postroad.bus.hstore import parse
 from postroad.bus.payload import Payload
 from postroad.bus.session import run_async
-
-__all__ = ["MAX_RABBIT_BATCH", "RabbitOut"]
 
 # The source's transaction is open while the broker confirms, which it does one by one; of a queue
 # of the broker twice as many are prefetched, and bodies may be large.

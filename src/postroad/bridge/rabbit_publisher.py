@@ -30,8 +30,6 @@ from postroad.bridge.rabbit import broker_failures, close_broker, connect_broker
 from postroad.bridge.rabbit_mapping import unfit
 from postroad.bus.reconnect import Backoff
 
-__all__ = ["Outgoing", "RabbitPublisher"]
-
 CONFIRM_TIMEOUT_DEFAULT = timedelta(seconds=30)
 CHANNELS_DEFAULT = 1
 # Messages that may be published before the first of them is confirmed.

@@ -19,8 +19,6 @@ from postroad.bridge.rabbit_out import RabbitOut
 from postroad.bridge.service import BridgeService, PumpSettings
 from postroad.settings import BridgeDefinition, BridgeSettings
 
-__all__ = ["Bridge", "define", "find", "load", "make_service", "pump_settings", "register"]
-
 
 @dataclass(frozen=True, slots=True)
 class Bridge:

@@ -37,8 +37,6 @@ from postroad.bus.session import run_async
 from postroad.postgres.connections import connect_async
 from postroad.service import Service
 
-__all__ = ["BridgeService", "PumpSettings", "describe_failure", "notifier_on"]
-
 logger = logging.getLogger(__name__)
 
 BATCH_MESSAGES_DEFAULT = 4_000

@@ -27,8 +27,6 @@ from postroad.bus.hstore import Hstore
 from postroad.bus.notifier import AsyncNotifier
 from postroad.postgres.connections import open_async_pool
 
-__all__ = ["HashRing", "ShardedQueue"]
-
 REFRESH_DEFAULT = timedelta(seconds=1)
 # A shard may be drained between reading the list and posting, but not repeatedly.
 TRIES = 5

@@ -19,8 +19,6 @@ from postroad.bus import AsyncWorker, WorkerSettings
 from postroad.bus.reconnect import SURVIVABLE
 from postroad.service import Service
 
-__all__ = ["ShardedWorker"]
-
 logger = logging.getLogger(__name__)
 
 LOOK_DEFAULT = timedelta(seconds=1)

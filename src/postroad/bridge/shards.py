@@ -24,17 +24,6 @@ from postroad.bridge.errors import BridgeError, BridgeNotFound
 from postroad.bus.payload import Payload
 from postroad.postgres.errors import DatabaseError
 
-__all__ = [
-    "Shard",
-    "ShardStatus",
-    "add_shard",
-    "drain_shard",
-    "load_shards",
-    "remove_shard",
-    "settle_shards",
-    "shard_statuses",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Shard:

@@ -26,8 +26,6 @@ from postroad.bus.reconnect import SURVIVABLE
 from postroad.service import Service
 from postroad.settings import BridgeSettings
 
-__all__ = ["BridgeSupervisor", "LagWatch"]
-
 logger = logging.getLogger(__name__)
 
 LOOK_DEFAULT = timedelta(seconds=2)

@@ -19,8 +19,6 @@ from postroad.bridge.service import PumpSettings
 from postroad.coordination import calls
 from postroad.postgres.connections import connect_async
 
-__all__ = ["install_bridges", "make_bridges", "reader_bridges", "writer_bridges"]
-
 
 def writer_bridges(writer: str, coordinator: str) -> list[DatabaseBridge]:
     """Make the bridges between a Writer and its Coordinator; none is started."""

@@ -13,8 +13,6 @@ from psycopg.types.json import set_json_loads
 
 from postroad.coordination.errors import translate
 
-__all__ = ["fetch_value", "read_exactly", "translated"]
-
 # Python refuses to convert integers of more digits.
 MAX_INTEGER_DIGITS = 4300
 
@@ -54,7 +52,7 @@ DROP_EVENTS = "select count(*) from mbus.consumen_co_events_by_reader(1000)"
 async def fetch_value(
     connection: psycopg.AsyncConnection[Any], query: str, *parameters: object
 ) -> Any:
-    """Run a query; return the first column of its first row, or None. Raises the own errors."""
+    """Run a query; return the first column of its first row, or None. Raises CoordinationError."""
     with translated():
         cursor = await connection.execute(query.encode(), parameters or None)
         row = await cursor.fetchone()

@@ -21,8 +21,6 @@ from postroad.coordination import calls
 from postroad.coordination.inbox import Inbox
 from postroad.coordination.polling import KEEP_DEFAULT, PollingService, Upkeep, notify
 
-__all__ = ["Coordinator"]
-
 DEADLINE_DEFAULT = timedelta(seconds=30)
 ASK_DEFAULT = timedelta(seconds=10)
 ALARM_DEFAULT = timedelta(minutes=5)

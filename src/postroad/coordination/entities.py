@@ -20,8 +20,6 @@ from sqlalchemy.orm import Session
 
 from postroad.coordination.errors import EntityNotFound, translate
 
-__all__ = ["EntityReader", "EntityWriter", "engine_url", "reader", "writer"]
-
 Mode = Literal["replicate", "two-phase"]
 Policy = Literal["refuse", "compensate"]
 

@@ -18,8 +18,6 @@ from postroad.bus import calls as bus_calls
 from postroad.bus.session import run_async
 from postroad.coordination.polling import PollingService, notify
 
-__all__ = ["Inbox"]
-
 logger = logging.getLogger(__name__)
 
 BATCH_MESSAGES = 100

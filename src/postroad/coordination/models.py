@@ -7,8 +7,6 @@ import uuid
 from sqlalchemy import BigInteger, ForeignKey, Identity, String, Uuid
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-__all__ = ["DummyItem", "DummyNode", "SampleBase"]
-
 
 class SampleBase(DeclarativeBase):
     """The tables of the sample application."""

@@ -29,8 +29,6 @@ from postroad.postgres.connections import connect_async
 from postroad.postgres.listen import ListenHub
 from postroad.service import Service
 
-__all__ = ["PollingService", "Upkeep", "notify"]
-
 logger = logging.getLogger(__name__)
 
 KEEP_DEFAULT = timedelta(days=7)

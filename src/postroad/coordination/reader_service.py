@@ -31,8 +31,6 @@ from postroad.coordination.polling import KEEP_DEFAULT, PollingService, Upkeep, 
 from postroad.coordination.snapshot import take_snapshot
 from postroad.postgres.connections import connect_async
 
-__all__ = ["Change", "Check", "Reader"]
-
 logger = logging.getLogger(__name__)
 
 PAGE_DEFAULT = 10

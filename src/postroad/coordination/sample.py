@@ -18,8 +18,6 @@ from postroad.coordination import entities
 from postroad.coordination.models import DummyItem, DummyNode, SampleBase
 from postroad.coordination.polling import PollingService
 
-__all__ = ["SampleWriter", "install_sample"]
-
 logger = logging.getLogger(__name__)
 
 INTERVAL_DEFAULT = timedelta(milliseconds=500)

@@ -17,8 +17,6 @@ from psycopg import AsyncConnection, IsolationLevel, sql
 from postroad.coordination.calls import fetch_value
 from postroad.postgres.connections import connect_async
 
-__all__ = ["take_snapshot"]
-
 logger = logging.getLogger(__name__)
 
 

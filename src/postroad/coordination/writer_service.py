@@ -20,8 +20,6 @@ from postroad.coordination import calls
 from postroad.coordination.inbox import Inbox
 from postroad.coordination.polling import KEEP_DEFAULT, PollingService, Upkeep, notify
 
-__all__ = ["Writer"]
-
 POLL_INTERVAL_DEFAULT = timedelta(milliseconds=10)
 BUSY_FACTOR = 3
 RESEND_DEFAULT = timedelta(seconds=30)

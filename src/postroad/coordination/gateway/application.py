@@ -28,8 +28,6 @@ from postroad.web import (
     problem_responses,
 )
 
-__all__ = ["PREFIX", "GatewayDatabases", "make_application"]
-
 PREFIX = "/coordination/v1"
 MAX_BODY_BYTES = 1_000_000
 AFTER_TIMEOUT_DEFAULT = timedelta(seconds=5)

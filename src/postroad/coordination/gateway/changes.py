@@ -15,8 +15,6 @@ from psycopg_pool import AsyncConnectionPool
 
 from postroad.coordination.calls import fetch_value
 
-__all__ = ["changes"]
-
 POLL_SECONDS = 0.1
 # A comment line, so that proxies keep the connection.
 KEEPALIVE_ROUNDS = 150

@@ -19,8 +19,6 @@ from postroad.coordination.gateway.rows import Row, Rows
 from postroad.coordination.gateway.shapes import Shape
 from postroad.web import Page, decode_cursor, page_of, problem_responses
 
-__all__ = ["Command", "add_entity_routes"]
-
 Wait = Callable[[int | None], Awaitable[None]]
 After = Annotated[
     int | None, Query(ge=1, le=MAX_ID, description="wait until the Reader has this event")

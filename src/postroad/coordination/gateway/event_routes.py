@@ -20,8 +20,6 @@ from postroad.coordination.errors import CoordinatorBehind, EventNotFound
 from postroad.coordination.gateway.waiting import poll
 from postroad.web import Page, RequestInvalid, decode_cursor, page_of, problem_responses
 
-__all__ = ["MAX_ID", "EventId", "Limit", "add_event_routes", "check_entity"]
-
 MAX_ID = 2**63 - 1
 EventId = Annotated[int, Path(ge=1, le=MAX_ID, description="the number of an event")]
 Limit = Annotated[int, Query(ge=1, le=1000)]

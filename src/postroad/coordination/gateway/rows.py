@@ -20,8 +20,6 @@ from postroad.coordination.errors import RowNotFound, RowRefused, VersionConflic
 from postroad.coordination.gateway.shapes import Shape
 from postroad.web import CursorInvalid, RequestInvalid
 
-__all__ = ["Row", "Rows"]
-
 
 @dataclass(frozen=True, slots=True)
 class Row:

@@ -29,8 +29,6 @@ from postroad.service import Service
 from postroad.settings import HttpSettings
 from postroad.web import WebServer
 
-__all__ = ["Gateway"]
-
 logger = logging.getLogger(__name__)
 
 FOLLOW_SECONDS = 1.0

@@ -11,8 +11,6 @@ from uuid import UUID
 from psycopg import AsyncConnection
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-__all__ = ["Column", "Shape", "read_shapes"]
-
 _TYPES: dict[str, Any] = {
     "bigint": Annotated[int, Field(ge=-(2**63), le=2**63 - 1)],
     "integer": Annotated[int, Field(ge=-(2**31), le=2**31 - 1)],

@@ -12,8 +12,6 @@ from psycopg_pool import AsyncConnectionPool
 from postroad.coordination.calls import fetch_value
 from postroad.coordination.errors import CoordinationError, EventNotFound, ReaderBehind
 
-__all__ = ["poll", "wait_for_event"]
-
 FIRST_PAUSE_SECONDS = 0.005
 MAX_PAUSE_SECONDS = 0.1
 
