@@ -1,8 +1,8 @@
 """Postroad: an integration server on PostgreSQL.
 
 It carries messages, files and records between databases, services and partners, so that nothing
-is lost, nothing is processed twice and nothing stays stuck, whatever crashes. Each room is a
-package of its own; `postroad.bus` is the message bus that all of them stand on.
+is lost, nothing is processed twice and nothing gets stuck, whatever crashes. Each component is a
+package; `postroad.bus` is the message bus that the others use.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Time as a dependency: what waits or compares asks a clock, and tests hand in their own.
+"""Time as a dependency, so that tests can replace the clock.
 
-The truth about time inside the bus is `mbus.now()` in the database; this clock serves the Python
+The time of the bus is `mbus.now()` in the database; this clock serves the Python
 side only (intervals between polls, ages shown to people).
 """
 
@@ -12,10 +12,10 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What code may ask about time."""
+    """The interface of a clock."""
 
     def now(self) -> datetime:
-        """Return the present moment, zoned."""
+        """Return the current time with its zone."""
         ...
 
     def monotonic(self) -> float:
@@ -27,7 +27,7 @@ class SystemClock:
     """The clock of this machine."""
 
     def now(self) -> datetime:
-        """Return the present moment in UTC."""
+        """Return the current time in UTC."""
         return datetime.now(UTC)
 
     def monotonic(self) -> float:

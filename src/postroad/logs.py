@@ -1,7 +1,7 @@
 """Logging, set up once by the command line: JSON for machines, colour for a terminal.
 
-Rooms log through the standard library or structlog; both end in the same renderer. Event names are
-stable identifiers and values are fields. Message bodies and secrets are never logged.
+Components log through the standard library or structlog; both use the same renderer. Event names
+are stable identifiers and values are fields. Message bodies and secrets are never logged.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import structlog
 def set_up(*, level: str = "info", shape: str = "auto", stream: TextIO | None = None) -> None:
     """Send every log line of this process to one stream, standard error by default.
 
-    `shape` is `json`, `terminal`, or `auto`, which looks whether the stream is a terminal. Calling
-    it again replaces the former set-up.
+    `shape` is `json`, `terminal`, or `auto`, which is `terminal` if the stream is one. A
+    second call replaces the first.
     """
     out = stream if stream is not None else sys.stderr
     as_json = shape == "json" or (shape == "auto" and not out.isatty())

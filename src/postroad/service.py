@@ -13,7 +13,7 @@ A subclass writes `run()`, calls `announce_ready()` once it does its work, and r
 raise its error.
 
 A service may supervise others: when one of them fails, or ends without being asked to, the
-supervisor stops and fails with the same error. So no part can die while the whole looks alive.
+supervisor stops and fails with the same error. So no part can die unnoticed.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class _Supervised:
             logger.error("service_failed", extra={"service": self.name}, exc_info=failure)
         if self._failure is None:
             self._failure = failure
-        # Whoever waits for the service must not wait for ever.
+        # Callers that wait for the service must not wait for ever.
         self.request_stop()
         if self._reports_to is not None:
             self._reports_to.fail(failure)
@@ -163,7 +163,7 @@ class Service(_Supervised):
             await service.start()
 
     async def stop_supervised(self) -> None:
-        """Stop the supervised services, the last one first; their errors are known already."""
+        """Stop the supervised services, the last one first; their errors are already reported."""
         while self._supervises:
             service = self._supervises.pop()
             service.request_stop()
@@ -269,7 +269,7 @@ class Service(_Supervised):
         try:
             await self.ready()
         except BaseException:
-            # The block is not entered, so nobody else would end the task.
+            # The block is not entered, so no other code would end the task.
             self.cancel()
             if self._task is not None:
                 await asyncio.wait({self._task})
@@ -314,7 +314,7 @@ class ThreadService(_Supervised):
             service.start()
 
     def stop_supervised(self) -> None:
-        """Stop the supervised services, the last one first; their errors are known already."""
+        """Stop the supervised services, the last one first; their errors are already reported."""
         while self._supervises:
             service = self._supervises.pop()
             service.request_stop()
@@ -376,7 +376,7 @@ class ThreadService(_Supervised):
         except BaseException as failure:  # noqa: BLE001 - `join` raises it
             self._report_failure(failure)
         finally:
-            # Whoever waits for a service that ended early must not wait for ever.
+            # Callers that wait for a service that ended early must not wait for ever.
             self._is_ready.set()
 
     def __enter__(self) -> Self:

@@ -148,7 +148,7 @@ def _configuration_error(invalid: pydantic.ValidationError, file: Path | None) -
 
 
 def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Turn `{"bus.lease": …}` into `{"bus": {"lease": …}}`."""
+    """Convert `{"bus.lease": …}` to `{"bus": {"lease": …}}`."""
     result: dict[str, Any] = {}
     for name, value in flat.items():
         level = result

@@ -1,4 +1,4 @@
-"""W3C trace context: one line that follows a request through posts, handlers and rooms.
+"""W3C trace context: one line that follows a request through posts, handlers and components.
 
 ```
 request, traceparent: 00-<trace>-<span>-01
@@ -6,10 +6,9 @@ request, traceparent: 00-<trace>-<span>-01
         └─ handler: what it posts has the same trace again
 ```
 
-Whoever handles something says so with `following(…)`; posts made inside carry the trace on. What is
-followed is looked into only when something is posted, so that it costs nothing otherwise. Without
-anything to follow no header is added. `use(source)` lets OpenTelemetry, where it is installed, say
-which span is the current one.
+Handlers run inside `following(…)`; posts made there continue the trace. The carrier is read only
+when a message is posted. Without a trace no header is added. `use(source)` adds another source of
+the current span, such as OpenTelemetry.
 
 SQL that posts takes the trace from a setting of the transaction, see `mbus.trace_headers()`.
 """
@@ -24,8 +23,8 @@ from contextvars import ContextVar
 from typing import Protocol
 
 HEADER = "traceparent"
-# Behind `select room.function(…)`: in the same statement, and before the function is called, SQL is
-# told the trace (its parameter is `line()`), for this transaction only.
+# Appended to `select schema.function(…)`: passes the trace (the parameter is `line()`) to SQL, for
+# this transaction only and before the function is called.
 FOLLOWED = " from set_config('postroad.traceparent', %s, true)"
 _SHAPE = re.compile(r"^00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})$")
 
@@ -57,13 +56,13 @@ def current() -> str | None:
 
 
 def line() -> str:
-    """Return the same for SQL, which knows no setting without a value: empty for none."""
+    """Return the trace for SQL, where a setting always has a value: empty for none."""
     return current() or ""
 
 
 @contextmanager
 def following(what: _Carrier | str | None) -> Iterator[None]:
-    """Let posts made inside belong to the trace of a message, or of a `traceparent` line."""
+    """Continue the trace of a message, or of a `traceparent` line, in posts made inside."""
     if isinstance(what, str) and not _SHAPE.match(what):
         what = None
     token = _followed.set(what)
@@ -74,12 +73,12 @@ def following(what: _Carrier | str | None) -> Iterator[None]:
 
 
 def follow(what: _Carrier | None) -> None:
-    """Do so for the rest of this task or thread: for loops that handle one thing after another."""
+    """Do the same for the rest of this task or thread, in loops over messages."""
     _followed.set(what)
 
 
 def stamped(headers: Mapping[str, str | None] | None) -> Mapping[str, str | None] | None:
-    """Give a message's headers the trace on which it is posted, unless they have one."""
+    """Return a message's headers with the current trace, unless they have one."""
     if not _sources and _followed.get() is None:
         return headers
     parent = current()
@@ -90,12 +89,12 @@ def stamped(headers: Mapping[str, str | None] | None) -> Mapping[str, str | None
 
 
 def use(source: Callable[[], str | None]) -> None:
-    """Ask this, too, which context is the current one."""
+    """Add a source of the current context."""
     _sources.append(source)
 
 
 def open_telemetry() -> bool:
-    """Follow OpenTelemetry's current span where its package is installed; tell whether it is."""
+    """Follow OpenTelemetry's current span if its package is installed; return whether it is."""
     try:
         from opentelemetry import trace
     except ModuleNotFoundError:

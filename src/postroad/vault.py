@@ -26,24 +26,16 @@ MARK = "sealed:"
 KEY_FILE_MODE = 0o600
 
 
-class VaultError(PostroadError):
+class VaultError(PostroadError, code="vault"):
     """A secret cannot be sealed or opened."""
 
-    code = "vault"
+
+class KeyMissing(VaultError, kind="unavailable"):
+    """The vault has no key, or an invalid one."""
 
 
-class KeyMissing(VaultError):
-    """There is no key, or it is not one."""
-
-    code = "vault_key_missing"
-    kind = "unavailable"
-
-
-class SealBroken(VaultError):
-    """No key opens this value: it was sealed with another one, or changed."""
-
-    code = "vault_seal_broken"
-    kind = "refused"
+class SealBroken(VaultError, kind="refused"):
+    """No key opens this value: it was sealed with another key, or changed."""
 
 
 def new_key() -> str:
@@ -52,7 +44,7 @@ def new_key() -> str:
 
 
 def create_key_file(path: Path) -> Path:
-    """Write a fresh key to a file that only its owner reads; one that is there stays as it is."""
+    """Write a fresh key to a file that only its owner reads; an existing one is kept."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, KEY_FILE_MODE)

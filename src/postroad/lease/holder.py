@@ -30,7 +30,7 @@ class Deadlines(ThreadService, Generic[K, L]):
         self._changed = ThreadAutoResetEvent()
 
     def watch(self) -> None:
-        """Look at the deadlines again: there is a new one."""
+        """Check the deadlines again: there is a new one."""
         self._changed.set()
 
     def request_stop(self) -> None:
@@ -134,7 +134,7 @@ class Holder(ThreadService, Generic[K, L]):
             logger.warning("heartbeat_failed", extra={"reason": str(failure).strip()})
             return
         for lease in self._keeper.extended(leases, since, lost):
-            logger.warning("lease_lost", extra={"reason": "the server does not know it any more"})
+            logger.warning("lease_lost", extra={"reason": "the server has released it"})
             self._on_lost(lease)
 
     def _ack(self, leases: dict[K, L]) -> bool:

@@ -63,7 +63,7 @@ class Keeper(Generic[K, L]):
     def claim(self, leases: Iterable[tuple[K, L]], since: float) -> bool:
         """Keep new leases; `since` is the time before they were asked for.
 
-        Returns whether these are the first ones, whose deadline nobody watches yet.
+        Returns whether these are the first ones, whose deadline is not watched yet.
         """
         deadline = since + self._ttl_seconds
         with self._lock:
@@ -131,7 +131,7 @@ class Keeper(Generic[K, L]):
                 return {}
             self._extend_at = self.clock() + self._ttl_seconds / EXTENSIONS_PER_TTL
             held = {key: lease for key, (lease, _) in self._held.items()}
-            # Until the ack has arrived nobody else may have them.
+            # They must not expire before the ack has arrived.
             return held | self._finished | self._acking
 
     def extended(self, asked: Iterable[K], since: float, lost: Iterable[K]) -> list[L]:

@@ -1,16 +1,16 @@
 """PostgreSQL as Postroad uses it: the server, connections, LISTEN and the migrator.
 
 - `EmbeddedServer` runs a PostgreSQL in the data folder when no database is named. It is shared by
-  all processes that use the folder; the last one out stops it. A killed user leaves no trace, a
-  killed server is started again and recovers from its log.
+  all processes that use the folder; the last one stops it. A killed server is started again and
+  recovers from its log.
 - `open_pool`, `open_async_pool`, `connect`, `connect_async` open connections that survive a restart
   of the server.
-- `ListenHub` is the one LISTEN connection of a process; after each interruption it tells its
-  subscribers to look once by themselves.
-- The migrator (`install`, `upgrade`, `status`, `script`) brings a room's schema to this version in
-  one transaction: either everything is there afterwards or nothing changed.
+- `ListenHub` is the one LISTEN connection of a process; after each interruption its
+  subscribers are called, because notices may have been lost.
+- The migrator (`install`, `upgrade`, `status`, `script`) brings a component's schema to this
+  version in one transaction.
 
-The room needs the driver only, so that the bus client can stand on it without any extra.
+The package needs the driver only, so that the bus client works without any extra.
 """
 
 from __future__ import annotations

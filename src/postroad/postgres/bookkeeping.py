@@ -1,4 +1,4 @@
-"""What the migrator writes down in a room's schema, and reads back.
+"""The migrator's own tables in a component's schema.
 
 | table | row |
 |---|---|
@@ -6,7 +6,7 @@
 | `replaceable` | a listed file and the checksum of the text that was last run |
 | `release` | a version of Postroad that installed or upgraded, append-only |
 
-Templates go into the room's own table `template(name, body)`.
+Templates are stored in the component's table `template(name, body)`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ select set_config('search_path', concat_ws(', ', 'pg_catalog', quote_ident({sche
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What an installed schema says; migrations map to whether they break older code."""
+    """The records of an installed schema; migrations map to whether they break older code."""
 
     version: str
     migrations: dict[str, bool]
@@ -83,7 +83,7 @@ def read(connection: Connection, schema: str) -> Recorded | None:
 
 
 def is_occupied(connection: Connection, schema: str) -> bool:
-    """Whether a schema without bookkeeping holds anything, extensions' own objects aside."""
+    """Whether a schema without bookkeeping contains objects other than those of extensions."""
     row = connection.execute(
         """
         select exists (
@@ -108,7 +108,7 @@ def create_tables(connection: Connection, schema: str) -> None:
 
 
 def pin_search_path(connection: Connection, schema: Schema) -> None:
-    """Set the search path of this transaction: catalogue, room, extensions, nothing of others."""
+    """Set the search path of this transaction: catalogue, schema, extensions, nothing else."""
     connection.execute(
         sql.SQL(PIN_SEARCH_PATH).format(
             schema=sql.Literal(schema.name), extensions=sql.Literal(list(schema.extensions))
@@ -117,7 +117,7 @@ def pin_search_path(connection: Connection, schema: Schema) -> None:
 
 
 def extension_schema(connection: Connection, extension: str) -> str | None:
-    """Return the schema that an installed extension lives in."""
+    """Return the schema of an installed extension."""
     row = connection.execute(
         "select extnamespace::regnamespace::text from pg_extension where extname = %s",
         (extension,),
@@ -126,7 +126,7 @@ def extension_schema(connection: Connection, extension: str) -> str | None:
 
 
 def record_migration(connection: Connection, schema: str, migration: Migration) -> None:
-    """Write down that a migration is contained in the schema."""
+    """Record that the schema contains a migration."""
     connection.execute(
         sql.SQL("insert into {}.migration (name, breaks_older) values (%s, %s)").format(
             sql.Identifier(schema)
@@ -136,7 +136,7 @@ def record_migration(connection: Connection, schema: str, migration: Migration) 
 
 
 def record_file(connection: Connection, schema: str, file: SqlFile) -> None:
-    """Write down the text that was run."""
+    """Record the checksum of a file that was run."""
     connection.execute(
         sql.SQL(
             "insert into {}.replaceable (path, checksum) values (%s, %s)"
@@ -148,7 +148,7 @@ def record_file(connection: Connection, schema: str, file: SqlFile) -> None:
 
 
 def record_release(connection: Connection, schema: str, version: str) -> None:
-    """Write down who installed or upgraded."""
+    """Record the version that installed or upgraded."""
     connection.execute(
         sql.SQL("insert into {}.release (version) values (%s)").format(sql.Identifier(schema)),
         (version,),
@@ -156,7 +156,7 @@ def record_release(connection: Connection, schema: str, version: str) -> None:
 
 
 def store_template(connection: Connection, schema: str, file: SqlFile) -> None:
-    """Store a template as text in the room's table of templates."""
+    """Store a template as text."""
     connection.execute(
         sql.SQL(
             "insert into {}.template (name, body) values (%s, %s)"
@@ -167,7 +167,7 @@ def store_template(connection: Connection, schema: str, file: SqlFile) -> None:
 
 
 def forget_files(connection: Connection, schema: str, manifest: Manifest) -> None:
-    """Forget files that are no longer listed; what they made is dropped by a migration."""
+    """Delete the records of files that are no longer listed; a migration drops their objects."""
     listed = [file.path for file in manifest.replaceable]
     gone = connection.execute(
         sql.SQL("delete from {}.replaceable where not path = any (%s) returning path").format(

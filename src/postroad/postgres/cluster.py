@@ -1,8 +1,8 @@
-"""A PostgreSQL data directory on disk: how it is made and what its files say.
+"""A PostgreSQL data directory on disk and its configuration files.
 
 Safe defaults: data checksums, fsync, UTF-8 with the C.UTF-8 locale, a unix socket in a folder that
-only the server's user (and root) can enter, no TCP unless asked for. The superuser `postroad` gets
-in by the name that the kernel vouches for (peer), every other role by its password (SCRAM).
+only the server's user (and root) can enter, no TCP unless asked for. The superuser `postroad`
+is authenticated by the kernel (peer), every other role by its password (SCRAM).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from postroad.postgres.server_user import ServerUser, make_data_folder
 
 SUPERUSER = "postroad"
 # The path of a unix socket has 107 bytes at most; the name of the socket needs some of them.
-SOCKET_FOLDER_BYTES_MOST = 85
+MAX_SOCKET_FOLDER_BYTES = 85
 
 _HBA = f"""\
 # Written by Postroad.
@@ -49,24 +49,24 @@ class Cluster:
 
     @property
     def logs(self) -> Path:
-        """Where the server logs."""
+        """The folder of the server's logs."""
         return self.home / "logs"
 
     @property
     def socket_folder(self) -> Path:
         """The folder of the socket: in the data folder, or a short one where that is too long."""
         inside = self.home / "run"
-        if len(os.fsencode(inside)) <= SOCKET_FOLDER_BYTES_MOST:
+        if len(os.fsencode(inside)) <= MAX_SOCKET_FOLDER_BYTES:
             return inside
         name = hashlib.sha256(os.fsencode(self.home)).hexdigest()[:12]
         return Path(tempfile.gettempdir()) / f"postroad-{self.user.uid}-{name}"
 
     def make_folders(self) -> None:
-        """Make what is missing around the data directory, closed to everybody else."""
+        """Create missing folders around the data directory, closed to other users."""
         make_data_folder(self.home.parent)
         for folder in (self.home, self.logs, self.socket_folder):
             folder.mkdir(mode=0o700, exist_ok=True)
-            self._refuse_strangers(folder)
+            self._check_owner(folder)
             self.user.own(folder, 0o700)
         if not self.user.can_reach(self.home):
             raise DataFolderRefused(
@@ -75,13 +75,13 @@ class Cluster:
             )
 
     def remove_socket_folder(self) -> None:
-        """Remove the short folder of a stopped server's socket, which nobody else would."""
+        """Remove the short socket folder of a stopped server."""
         if not self.socket_folder.is_relative_to(self.home):
             with contextlib.suppress(OSError):
                 self.socket_folder.rmdir()
 
     def create(self, *, must_sync: bool) -> None:
-        """Make the data directory unless it is there. One that was interrupted is never used."""
+        """Create the data directory unless it exists. An interrupted one is never used."""
         if self.data.exists():
             self._refuse_other_versions()
             return
@@ -121,7 +121,7 @@ class Cluster:
         self._write(self.data / "postroad.conf", "\n".join(("# Written by Postroad.", *lines, "")))
 
     def last_words(self) -> str:
-        """Return why the server said it could not go on, from the log written last."""
+        """Return the end of the newest log, which contains the reason of a failure."""
         newest = max(self.logs.glob("*.log"), key=lambda log: log.stat().st_mtime, default=None)
         if newest is None:
             return ""
@@ -149,11 +149,11 @@ class Cluster:
                 "POSTROAD_EMBEDDED__BIN_FOLDER, or choose another data folder",
             )
 
-    def _refuse_strangers(self, folder: Path) -> None:
-        # Matters for the short folder below the temporary one, where anybody may make names.
+    def _check_owner(self, folder: Path) -> None:
+        # Matters for the short folder below the temporary one, where every user may create names.
         facts = folder.lstat()
         if not stat.S_ISDIR(facts.st_mode) or facts.st_uid not in (os.geteuid(), self.user.uid):
-            raise DataFolderRefused(f"{folder} belongs to somebody else")
+            raise DataFolderRefused(f"{folder} belongs to another user")
 
     def _write(self, path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")

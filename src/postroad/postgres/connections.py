@@ -1,8 +1,8 @@
-"""Connections and pools, in both colours, all opened the same way.
+"""Connections and pools, blocking and async, all opened the same way.
 
-A pool tests each connection before it lends it, so that a restart of PostgreSQL costs the borrower
-one reconnect and not one error per stale connection. `is_pooled` is for a transaction-mode pooler
-in between, where prepared statements belong to somebody else's session.
+A pool tests each connection before it is used, so that a restart of PostgreSQL costs one reconnect
+and not one error per stale connection. `is_pooled` is for a pooler in transaction mode, where
+prepared statements belong to another session.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RECONNECT_TIMEOUT = timedelta(seconds=5)
 POOL_MIN_SIZE_DEFAULT = 1
 POOL_MAX_SIZE_DEFAULT = 10
 
-# A server that vanished without closing the connection is noticed by a waiting call after ten
+# A server that vanished without closing the connection is detected by a waiting call after ten
 # seconds and by an idle connection after half a minute, instead of after two hours.
 _NETWORK: dict[str, Any] = {
     "connect_timeout": 10,
@@ -37,7 +37,7 @@ _NETWORK: dict[str, Any] = {
     "keepalives_idle": 15,
     "keepalives_interval": 5,
     "keepalives_count": 3,
-    # Every text of a database in UTF-8 can be read, whatever the environment asks for.
+    # Every text of a database in UTF-8 can be read, whatever the environment sets.
     "client_encoding": "utf8",
 }
 

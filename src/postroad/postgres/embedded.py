@@ -1,4 +1,4 @@
-"""The embedded server: a PostgreSQL in the data folder, shared by all who use the folder.
+"""The embedded server: a PostgreSQL in the data folder, shared by all processes that use it.
 
 ```
 absent ──initdb──> stopped ──first user──> running ──last user leaves──> stopped
@@ -6,9 +6,9 @@ absent ──initdb──> stopped ──first user──> running ──last us
                       └── killed or crashed ──┘   next user, or revive(), recovers from the log
 ```
 
-A user is whoever holds the shared users' lock, which dies with its process: a killed user neither
-keeps the server alive nor stops it. Starting and stopping happen under the control lock, so that
-two processes never do either at once. A server whose last user was killed keeps running; the next
+A user is a process that holds the shared users' lock, which ends with the process: a killed user
+neither keeps the server alive nor stops it. Starting and stopping happen under the control lock, so
+that two processes never interfere. A server whose last user was killed keeps running; the next
 user to leave stops it.
 """
 
@@ -54,7 +54,7 @@ SOCKET_PORT = 5432
 
 @dataclass
 class EmbeddedServer:
-    """One user's hold on the embedded server; a context manager.
+    """One user of the embedded server; a context manager.
 
     `configuration` overrides options of postgresql.conf and applies when this user is the one who
     starts the server.
@@ -72,7 +72,7 @@ class EmbeddedServer:
     _running: Postmaster | None = field(default=None, init=False, repr=False)
 
     def start(self) -> str:
-        """Become a user of the server, making and starting it as needed; return its DSN.
+        """Become a user of the server, creating and starting it as needed; return its DSN.
 
         Raises BinariesNotFound, ServerUserMissing, DataFolderRefused or ServerNotStarted.
         """
@@ -86,7 +86,7 @@ class EmbeddedServer:
         return self.dsn()
 
     def stop(self) -> None:
-        """Stop being a user; the last one out stops the server. A second call does nothing."""
+        """Stop being a user; the last one stops the server. A second call does nothing."""
         if self._lock is None:
             return
         with self._control():
@@ -97,7 +97,7 @@ class EmbeddedServer:
             self._running = None
 
     def revive(self) -> bool:
-        """Start the server again if it died under its users; return whether it had died."""
+        """Start the server again if it has died; return whether it had."""
         cluster = self._prepared()
         if read_postmaster(cluster.data) is not None:
             return False
@@ -109,7 +109,7 @@ class EmbeddedServer:
         return True
 
     def halt(self) -> bool:
-        """Stop a server that nobody uses; return whether it ran. Raises ServerInUse."""
+        """Stop an unused server; return whether it ran. Raises ServerInUse."""
         cluster = self._prepared()
         if not cluster.home.exists():
             return False
@@ -129,7 +129,7 @@ class EmbeddedServer:
         return True
 
     def dsn(self, database: str = DATABASE) -> str:
-        """Return how to connect to a database of the running server."""
+        """Return the DSN of a database of the running server."""
         if self._running is None:
             raise ServerNotStarted("this server was not started")
         return make_conninfo(
@@ -147,7 +147,7 @@ class EmbeddedServer:
 
     @property
     def cluster(self) -> Cluster:
-        """The data directory and what stands around it."""
+        """The data directory and its surroundings."""
         return self._prepared()
 
     def _prepared(self) -> Cluster:

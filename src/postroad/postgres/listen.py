@@ -1,12 +1,12 @@
-"""One LISTEN connection per process, shared by all who want to be woken.
+"""One LISTEN connection per process, shared by all subscribers.
 
 ```
 connecting ──LISTEN for every channel──> listening ──connection lost──> connecting
 ```
 
-A notice can be lost whenever the connection is down, so each time the hub listens anew it tells
-every subscriber `interrupted`: look once by yourself. A subscriber that keeps to this, and polls at
-a slow pace besides, misses nothing. Callbacks run in the event loop and must not block.
+A notice can be lost whenever the connection is down, so after each reconnect every subscriber gets
+an interruption notice: check once without a notice. A subscriber that does so, and also polls
+slowly, misses nothing. Callbacks run in the event loop and must not block.
 """
 
 from __future__ import annotations
@@ -21,21 +21,20 @@ from datetime import timedelta
 import psycopg
 from psycopg import AsyncConnection, sql
 
+from postroad.backoff import Backoff
 from postroad.postgres.connections import connect_async
 from postroad.postgres.errors import DatabaseUnavailable
 from postroad.service import Service
 
 logger = logging.getLogger(__name__)
 
-RECONNECT_DELAY_FIRST = timedelta(milliseconds=100)
-RECONNECT_DELAY_MOST = timedelta(seconds=5)
-# A silent connection is asked this often whether it is still there.
+# How often a silent connection is tested.
 HEALTH_INTERVAL_DEFAULT = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What a subscriber is told: a payload, or that notices may have been lost."""
+    """A payload, or an interruption: notices may have been lost."""
 
     channel: str
     payload: str | None
@@ -54,12 +53,12 @@ class Subscription:
     callback: Callback
 
     def cancel(self) -> None:
-        """Stop being told; a second call does nothing."""
+        """Cancel the subscription; a second call does nothing."""
         self.hub._remove(self)
 
 
 class ListenHub(Service):
-    """Listens on behalf of a whole process and reconnects by itself."""
+    """Listens for a whole process and reconnects automatically."""
 
     def __init__(
         self,
@@ -79,14 +78,14 @@ class ListenHub(Service):
     def subscribe(self, channel: str, callback: Callback) -> Subscription:
         """Call back for each notice on the channel.
 
-        The first call is an interruption notice, made once the hub listens: whatever came before
-        it was not heard.
+        The first call is an interruption notice, made once the hub listens: earlier notices
+        were not received.
         """
         subscription = Subscription(self, channel, callback)
         self._subscriptions.setdefault(channel, []).append(subscription)
         if channel in self._listening:
             asyncio.get_running_loop().call_soon(
-                self._tell, subscription, Notice(channel, None, is_interruption=True)
+                self._call, subscription, Notice(channel, None, is_interruption=True)
             )
         self._woken.set()
         return subscription
@@ -97,21 +96,19 @@ class ListenHub(Service):
         self._woken.set()
 
     async def run(self) -> None:
-        """Listen until stopped, whatever happens to the connection."""
-        delay = RECONNECT_DELAY_FIRST
+        """Listen until stopped; reconnect after errors."""
+        backoff = Backoff()
         while not self.stopping.is_set():
             try:
                 async with await connect_async(
                     self._dsn, application_name=self._application_name, autocommit=True
                 ) as connection:
-                    delay = RECONNECT_DELAY_FIRST
+                    backoff.reset()
                     await self._listen(connection)
             except (psycopg.OperationalError, DatabaseUnavailable, OSError) as lost:
                 logger.warning("listen_connection_lost", extra={"reason": str(lost).strip()})
                 self.signals.emit("lost")
-                if await self.pause(delay.total_seconds()):
-                    return
-                delay = min(delay * 2, RECONNECT_DELAY_MOST)
+                await self.pause(backoff.next_seconds())
             finally:
                 self._listening.clear()
 
@@ -124,7 +121,7 @@ class ListenHub(Service):
             async for notify in connection.notifies(timeout=0):
                 self._dispatch(Notice(notify.channel, notify.payload))
             self.announce_ready()
-            # The driver takes its own reader off the descriptor after each call, hence anew.
+            # Each time, because the driver removes its own reader after each call.
             loop.add_reader(descriptor, self._woken.set)
             try:
                 async with asyncio.timeout(self._health_interval.total_seconds()):
@@ -147,15 +144,15 @@ class ListenHub(Service):
 
     def _dispatch(self, notice: Notice) -> None:
         for subscription in tuple(self._subscriptions.get(notice.channel, ())):
-            self._tell(subscription, notice)
+            self._call(subscription, notice)
 
-    def _tell(self, subscription: Subscription, notice: Notice) -> None:
+    def _call(self, subscription: Subscription, notice: Notice) -> None:
         if subscription not in self._subscriptions.get(notice.channel, ()):
             return
         try:
             subscription.callback(notice)
         except Exception:
-            # One subscriber's mistake must not make the others deaf.
+            # One subscriber's error must not affect the others.
             logger.exception("listen_callback_failed", extra={"channel": notice.channel})
 
     def _remove(self, subscription: Subscription) -> None:

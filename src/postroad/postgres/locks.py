@@ -2,8 +2,8 @@
 
 - `control.lock`, exclusive: held while the server is made, started or stopped.
 - `users.lock`, shared: held by everyone who uses the server, for as long as they use it. It is
-  taken and given back only by the holder of the control lock, so whoever gets it exclusively
-  there is the last one.
+  taken and released only under the control lock, so a process that gets it exclusively is the
+  last one.
 
 `flock` and not `fcntl` locks: these belong to the open file, so that several users inside one
 process count as several, and closing an unrelated file drops nothing.
@@ -36,7 +36,7 @@ def control_lock(path: Path, timeout_seconds: float) -> Iterator[None]:
                     raise ServerNotStarted(
                         f"another process has been starting or stopping the server for "
                         f"{timeout_seconds:.0f} s",
-                        hint=f"see who holds {path}",
+                        hint=f"find the process that holds {path}",
                     ) from None
                 time.sleep(0.02)
         yield
@@ -55,7 +55,7 @@ class UserLock:
         fcntl.flock(self._descriptor, fcntl.LOCK_SH)
 
     def is_last(self) -> bool:
-        """Whether nobody else counts as a user. Only under the control lock, when leaving."""
+        """Whether there is no other user. Only under the control lock, when leaving."""
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

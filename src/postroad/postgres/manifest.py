@@ -1,6 +1,6 @@
-"""The SQL files of a room: what `install.sql` lists, and the migrations beside it.
+"""The SQL files of a component: those in `install.sql`, and the migrations.
 
-The first folder of a path says what the file is:
+The first folder of a path determines the kind of the file:
 
 | path | kind | when it runs |
 |---|---|---|
@@ -13,7 +13,7 @@ The first folder of a path says what the file is:
 A line `templates/*.sql` lists all files of that folder, by name.
 
 Migrations are not listed: their numbers are their order. A contract migration breaks older code
-unless its text says `-- breaks older: no`, an expand one does not unless it says `yes`.
+unless it contains `-- breaks older: no`, an expand one does not unless it contains `yes`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _BREAKS_OLDER = re.compile(r"^--\s*breaks older:\s*(yes|no)\s*$", re.MULTILINE |
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A room's schema: its name, the package whose `sql/` describes it, what it needs."""
+    """A component's schema: its name, the package whose `sql/` describes it, what it needs."""
 
     name: str
     package: str
@@ -61,7 +61,7 @@ class SqlFile:
 
     @property
     def checksum(self) -> str:
-        """What is compared to know whether the file changed."""
+        """The checksum by which a change is detected."""
         return hashlib.sha256(self.body.encode()).hexdigest()
 
     @property
@@ -81,7 +81,7 @@ class Migration:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """All SQL of a room, in the order in which it runs."""
+    """All SQL of a component, in the order in which it runs."""
 
     files: tuple[SqlFile, ...]
     migrations: tuple[Migration, ...]
@@ -98,7 +98,7 @@ class Manifest:
 
 
 def read_manifest(schema: Schema) -> Manifest:
-    """Read a room's files. Raises ManifestBroken when they contradict each other."""
+    """Read a component's files. Raises ManifestBroken when they contradict each other."""
     folder = _sql_folder(schema)
     manifest = folder.joinpath("install.sql")
     if not manifest.is_file():
@@ -136,8 +136,7 @@ def forgotten_files(schema: Schema) -> list[str]:
 
 
 def _sql_folder(schema: Schema) -> Traversable:
-    # Found from the top, because finding a package imports it: whoever reads the SQL of a room
-    # needs neither its libraries nor the time to load them.
+    # Found from the top-level package, because finding a package imports it, with its libraries.
     top, *below = schema.package.split(".")
     return files(top).joinpath(*below, "sql")
 
@@ -154,10 +153,12 @@ def _expanded(folder: Traversable, path: str) -> list[str]:
 def _listed_file(folder: Traversable, path: str) -> SqlFile:
     kind = _KINDS.get(path.partition("/")[0])
     if kind is None or not path.endswith(".sql") or ".." in path:
-        raise ManifestBroken(f"install.sql lists {path}, which is no kind of file a room has")
+        raise ManifestBroken(
+            f"install.sql lists {path}, which is not a kind of file that a component has"
+        )
     file = folder.joinpath(*path.split("/"))
     if not file.is_file():
-        raise ManifestBroken(f"install.sql lists {path}, which is not there")
+        raise ManifestBroken(f"install.sql lists {path}, which does not exist")
     return SqlFile(path, kind, file.read_text(encoding="utf-8"))
 
 
@@ -176,7 +177,7 @@ def _migrations(folder: Traversable) -> tuple[Migration, ...]:
         if found[1] in migrations:
             raise ManifestBroken(f"two migrations are numbered {found[1]}")
         body = entry.read_text(encoding="utf-8")
-        said = _BREAKS_OLDER.search(body)
-        breaks = said[1].lower() == "yes" if said else found[2] == "contract"
+        declared = _BREAKS_OLDER.search(body)
+        breaks = declared[1].lower() == "yes" if declared else found[2] == "contract"
         migrations[found[1]] = Migration(name, body, breaks)
     return tuple(migrations.values())

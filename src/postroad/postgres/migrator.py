@@ -1,11 +1,11 @@
-"""The migrator: brings a room's schema to this version, all of it or nothing.
+"""The migrator: brings a component's schema to this version, atomically.
 
 Everything happens in one READ COMMITTED transaction under an advisory lock, so that any number of
-processes may install at once: the first does it, the others find it done. Within the transaction:
+processes may install concurrently: the first does it, the others find it done. The steps:
 
 1. refuse: server older than 15, schema that is newer than this Postroad or not ours;
 2. extensions (only when missing), schema, bookkeeping tables;
-3. `search_path` pinned, so that functions may say `set search_path from current`;
+3. `search_path` pinned, so that functions may use `set search_path from current`;
 4. fresh: every listed file. Existing: new migrations, then every replaceable file whose text
    changed; after a migration all of them, because it may have dropped what it changes;
 5. grants again whenever anything was replaced (a new function is open to PUBLIC until then), and
@@ -39,12 +39,12 @@ from postroad.postgres.errors import (
 from postroad.postgres.installation_script import installation_script
 from postroad.postgres.manifest import Manifest, Migration, Schema, SqlFile, read_manifest
 
-SERVER_VERSION_LEAST = 150000
+MIN_SERVER_VERSION = 150000
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an install or upgrade did, or would do."""
+    """The result of an install or upgrade, or of its dry run."""
 
     schema: str
     is_fresh: bool
@@ -59,7 +59,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class SchemaStatus:
-    """How a schema compares with this Postroad. `version` is that of the last install."""
+    """The differences between a schema and this Postroad. `version` is that of the last install."""
 
     schema: str
     is_installed: bool
@@ -144,13 +144,13 @@ def _migrate(
         raise ConnectionNotIdle("the migrator needs a connection that is not inside a transaction")
     manifest = read_manifest(schema)
     with connection.transaction(force_rollback=is_dry_run):
-        # Whoever waited for the lock must see what the one before it committed.
+        # After waiting for the lock, the commit of its former holder must be visible.
         connection.execute("set transaction isolation level read committed")
         if is_dry_run:
             connection.execute("set transaction read only")
         else:
             bookkeeping.lock(connection, schema.name)
-        if connection.info.server_version < SERVER_VERSION_LEAST:
+        if connection.info.server_version < MIN_SERVER_VERSION:
             raise ServerTooOld("Postroad needs PostgreSQL 15 or newer")
         recorded = bookkeeping.read(connection, schema.name)
         if recorded is None:
@@ -199,7 +199,7 @@ def _apply(
     for migration in migrations:
         connection.execute(migration.body.encode())
         bookkeeping.record_migration(connection, schema.name, migration)
-    # The manifest's order, tables among the rest: a table's default may need a function before it.
+    # In the order of the manifest: a table's default may need a function before it.
     for file in manifest.files:
         if file.kind == "table" and recorded is None:
             connection.execute(file.body.encode())
@@ -246,7 +246,7 @@ def _refuse_newer(schema: Schema, manifest: Manifest, recorded: Recorded) -> Non
     if unknown := sorted(recorded.migrations.keys() - known):
         raise _newer(schema, unknown)
     own = version("postroad")
-    # Functions alone may have changed between releases; putting the old ones back is no upgrade.
+    # Functions alone may have changed between releases; restoring the old ones is not an upgrade.
     if bookkeeping.release_order(recorded.version) > bookkeeping.release_order(own):
         raise SchemaNewer(
             f"the schema {schema.name} was installed by Postroad {recorded.version}, this is {own}",
@@ -288,7 +288,7 @@ def _ensure_schema(connection: Connection, schema: Schema) -> None:
 
 
 def _ensure_extension(connection: Connection, schema: Schema, extension: str) -> None:
-    """Create a missing extension in `public`, or in the room's schema where that is closed."""
+    """Create a missing extension in `public`, or in the component's schema where that is closed."""
     if bookkeeping.extension_schema(connection, extension) is not None:
         return
     row = connection.execute(

@@ -1,4 +1,4 @@
-"""What `postmaster.pid` in a data directory says, checked against the processes that exist."""
+"""The contents of `postmaster.pid` in a data directory, checked against running processes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-# Linux gives no process a number above 2^22.
-_PID_OF_NOBODY = 2**22 + 1
+# Process ids of Linux are at most 2^22.
+_UNUSED_PID = 2**22 + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +34,16 @@ def read_postmaster(data: Path) -> Postmaster | None:
 
 
 def release_stale_pid(data: Path, socket_folder: Path) -> None:
-    """Unblock a start that a reused process number would block.
+    """Unblock a start that a reused process id would block.
 
-    PostgreSQL takes any living process of its own user, even one that is dead and not yet reaped,
-    for the former postmaster. The number is replaced and the file kept: by it PostgreSQL still
-    notices orphaned backends. The folder of the socket is this server's alone, so what is left
-    there is a dead one's. Only under the control lock, when no postmaster runs.
+    PostgreSQL takes any process of its own user, even a zombie, for the former postmaster. The id
+    is replaced and the file kept: PostgreSQL needs it to detect orphaned backends. The socket
+    folder is used by this server only, so a socket left there belongs to a dead one.
+    Only under the control lock, when no postmaster runs.
     """
     lines = _lines(data)
     if lines and not _is_postmaster_of(int(lines[0]), data) and _exists(int(lines[0])):
-        lines[0] = str(_PID_OF_NOBODY)
+        lines[0] = str(_UNUSED_PID)
         (data / "postmaster.pid").write_text("\n".join(lines) + "\n", encoding="utf-8")
     for left_behind in socket_folder.glob(".s.PGSQL.*"):
         left_behind.unlink(missing_ok=True)
@@ -70,7 +70,7 @@ def _is_postmaster_of(pid: int, data: Path) -> bool:
     if not _exists(pid):
         return False
     folder = _working_folder(pid)
-    # Where there is no /proc, a living process is believed to be what the file says.
+    # Where there is no /proc, a running process is assumed to be the one in the file.
     return folder == data.resolve() if folder is not None else not Path("/proc/self").exists()
 
 

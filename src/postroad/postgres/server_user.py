@@ -1,9 +1,9 @@
-"""Who runs the embedded server: this user, or a system user of its own when this user is root.
+"""The user of the embedded server: this user, or a system user of its own when this user is root.
 
 PostgreSQL refuses to run as root. As root, Postroad therefore runs it as the system user
 `postroad`, which it creates when missing. That user may be unable to reach a folder of root's
-(`/root` is closed to others); the server then lives below `/var/lib/postroad`, and no folder of
-anybody is ever opened wider.
+(`/root` is closed to others); the server then uses a folder below `/var/lib/postroad`. Permissions
+of existing folders are never widened.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ServerUser:
     def run(
         self, command: Sequence[str], *, timeout: float | None = None, cwd: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command as that user, with an environment that does not steer PostgreSQL."""
+        """Run a command as that user, with an environment that does not configure PostgreSQL."""
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_"))
         }
@@ -62,16 +62,16 @@ class ServerUser:
         path.chmod(mode)
 
     def can_reach(self, folder: Path) -> bool:
-        """Whether the server's user can get to a folder, whatever guards it."""
+        """Whether the server's user can enter a folder."""
         if not self.is_other:
             return True
-        # Asked by trying: permissions alone do not tell about access lists and mount options.
+        # Tested by trying: permissions alone do not include access lists and mount options.
         there = next(parent for parent in (folder, *folder.parents) if parent.is_dir())
         command = ["/bin/sh", "-c", 'cd "$1" 2>/dev/null', "sh", str(there)]
         return self.run(command).returncode == 0
 
     def reachable(self, folder: Path) -> Path:
-        """Return the folder, or the one that stands in for it where the user cannot reach it."""
+        """Return the folder, or its replacement where the user cannot reach it."""
         if self.can_reach(folder):
             return folder
         name = hashlib.sha256(str(folder).encode()).hexdigest()[:12]
@@ -79,7 +79,7 @@ class ServerUser:
 
 
 def server_user() -> ServerUser:
-    """Return who is to run the server. As root, makes the system user when it is missing."""
+    """Return the user of the server. As root, create the system user if it is missing."""
     uid = os.geteuid()
     if uid != 0:
         return ServerUser(_name_of(uid), uid, os.getegid(), is_other=False)
@@ -91,7 +91,7 @@ def server_user() -> ServerUser:
 
 
 def data_folder_default() -> Path:
-    """Return where data lives when nobody says: the system's folder for root, else the user's."""
+    """Return the default data folder: the system's for root, else the user's."""
     if os.geteuid() == 0:
         return SYSTEM_FOLDER
     share = os.environ.get("XDG_DATA_HOME")
@@ -122,8 +122,8 @@ def _name_of(uid: int) -> str:
 
 
 def _created_system_user() -> pwd.struct_passwd:
-    # One process at a time: of two useradds that run at once the later can replace the user of the
-    # first one, whose server then runs as a user that does not exist.
+    # One process at a time: of two concurrent useradds the later can replace the user of the first,
+    # whose server then runs as a user that does not exist.
     folder = os.open(SYSTEM_FOLDER.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
@@ -152,7 +152,7 @@ def _create_system_user() -> None:
             return
         failure = made.stderr.strip()
     raise ServerUserMissing(
-        f"PostgreSQL does not run as root, and the user {SYSTEM_USER} cannot be made: {failure}",
+        f"PostgreSQL does not run as root, and the user {SYSTEM_USER} cannot be created: {failure}",
         hint=f"create a system user named {SYSTEM_USER}, run as another user, "
         "or name a database in POSTROAD_DATABASE_URL",
     )

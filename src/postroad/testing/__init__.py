@@ -1,8 +1,8 @@
-"""What tests on a real PostgreSQL need: servers, cloned databases, a clock, waits without sleeping.
+"""Tools for tests on a real PostgreSQL: servers, cloned databases, a clock, waits without sleeps.
 
-The pytest plugin (`postroad.testing.plugin`, loaded by itself where Postroad is installed) gives
-the fixtures `postroad_server`, `postroad_database`, `postroad_connection` and `postroad_clock`.
-Three isolation prices, take the cheapest that works: a transaction that is rolled back
+The pytest plugin (`postroad.testing.plugin`, loaded automatically) provides the
+fixtures `postroad_server`, `postroad_database`, `postroad_connection` and `postroad_clock`.
+Three kinds of isolation, the cheapest first: a transaction that is rolled back
 (`postroad_connection`), a clone of a template database (`postroad_database`), a fresh install.
 """
 

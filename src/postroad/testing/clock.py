@@ -11,34 +11,34 @@ from psycopg import sql
 class DatabaseClock:
     """Moves the time of one test database forwards or backwards.
 
-    Every function of the schema asks `<schema>.now()`. This clock replaces that function's body,
-    which its owner only may do, and commits, so that all sessions of the database see it.
+    Every function of the schema calls `<schema>.now()`. This clock replaces that function as its
+    owner and commits, so that all sessions of the database see it.
     """
 
     def __init__(self, dsn: str, schema: str = "mbus") -> None:
         self._dsn = dsn
         self._schema = schema
         self.shift = timedelta(0)
-        self._stands_at: datetime | None = None
+        self._stopped_at: datetime | None = None
 
     def advance(self, by: timedelta) -> None:
-        """Let that much time pass at once."""
-        if self._stands_at is not None:
-            self._stands_at += by
+        """Move the time forward."""
+        if self._stopped_at is not None:
+            self._stopped_at += by
         self._replace(self.shift + by)
 
     def stop(self) -> None:
-        """Let time stand still from now on, so that nothing comes due but by `advance`."""
-        self._stands_at = self.now()
+        """Stop the time, so that only `advance` makes anything due."""
+        self._stopped_at = self.now()
         self._replace(self.shift)
 
     def reset(self) -> None:
-        """Return to the present, and let time pass."""
-        self._stands_at = None
+        """Return to the real time."""
+        self._stopped_at = None
         self._replace(timedelta(0))
 
     def now(self) -> datetime:
-        """Return what the database takes for the present."""
+        """Return the database's time."""
         with psycopg.connect(self._dsn) as connection:
             row = connection.execute(
                 sql.SQL("select {}.now()").format(sql.Identifier(self._schema))
@@ -49,8 +49,8 @@ class DatabaseClock:
 
     def _replace(self, shift: timedelta) -> None:
         body = f"select pg_catalog.clock_timestamp() + interval '{shift.total_seconds():f} s'"
-        if self._stands_at is not None:
-            body = f"select '{self._stands_at.isoformat()}'::timestamptz"
+        if self._stopped_at is not None:
+            body = f"select '{self._stopped_at.isoformat()}'::timestamptz"
         statement = sql.SQL(
             "create or replace function {}.now() returns timestamptz"
             " language sql volatile parallel safe as {}"

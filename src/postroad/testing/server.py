@@ -39,7 +39,7 @@ _WITHOUT_DURABILITY = {
 class TestServer:
     """A running server and the databases that tests take from it."""
 
-    # Told to pytest, which would otherwise take the name for a class of tests.
+    # Otherwise pytest would take it for a class of tests.
     __test__ = False
 
     def __init__(self, folder: Path, bin_folder: Path | None = None) -> None:
@@ -99,7 +99,7 @@ class TestServer:
                 connection.execute("select mbus._stay()")
 
     def drop(self, name: str) -> None:
-        """Drop a database, whoever is still connected to it, and the roles named after it."""
+        """Drop a database, also one with connections, and the roles named after it."""
         with psycopg.connect(self.dsn("postgres"), autocommit=True) as connection:
             drop = sql.SQL("drop database if exists {} with (force)")
             connection.execute(drop.format(sql.Identifier(name)))

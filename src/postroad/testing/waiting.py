@@ -1,4 +1,4 @@
-"""Waiting for facts instead of for seconds: the only loops of the test suite that poll."""
+"""Waiting for conditions instead of sleeping: the only polling loops of the test suite."""
 
 from __future__ import annotations
 
@@ -11,44 +11,43 @@ from psycopg import Connection
 
 Found = TypeVar("Found")
 
-# For a machine that does much else: who waits in vain is a failure, and may take long to say so.
+# For a busy machine: only a failing test waits this long.
 TIMEOUT_SECONDS_DEFAULT = 45.0
-# Looks are paced by the time that has passed, so that a long wait takes little from what it waits
-# for, and a tenth more than it must at most.
-_PACE_SECONDS_LEAST = 0.005
-_PACE_SECONDS_MOST = 0.2
+# The polling interval grows with the time waited, so that a long wait costs little.
+MIN_INTERVAL_SECONDS = 0.005
+MAX_INTERVAL_SECONDS = 0.2
 
 
-def _pace(waited_seconds: float) -> float:
-    return min(max(waited_seconds / 10, _PACE_SECONDS_LEAST), _PACE_SECONDS_MOST)
+def _interval(waited_seconds: float) -> float:
+    return min(max(waited_seconds / 10, MIN_INTERVAL_SECONDS), MAX_INTERVAL_SECONDS)
 
 
 def wait_until(
-    look: Callable[[], Found], *, what: str, timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT
+    probe: Callable[[], Found], *, what: str, timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT
 ) -> Found:
-    """Look again and again until something true is seen, and return it. Raises TimeoutError."""
+    """Call `probe` until it returns something true, and return that. Raises TimeoutError."""
     began = time.monotonic()
-    while not (found := look()):
+    while not (found := probe()):
         waited = time.monotonic() - began
         if waited > timeout_seconds:
             raise TimeoutError(f"waited {timeout_seconds:g} s in vain: {what}")
-        time.sleep(_pace(waited))
+        time.sleep(_interval(waited))
     return found
 
 
 async def wait_until_async(
-    look: Callable[[], Awaitable[Found]],
+    probe: Callable[[], Awaitable[Found]],
     *,
     what: str,
     timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT,
 ) -> Found:
     """Do what `wait_until` does without blocking the event loop."""
     began = time.monotonic()
-    while not (found := await look()):
+    while not (found := await probe()):
         waited = time.monotonic() - began
         if waited > timeout_seconds:
             raise TimeoutError(f"waited {timeout_seconds:g} s in vain: {what}")
-        await asyncio.sleep(_pace(waited))
+        await asyncio.sleep(_interval(waited))
     return found
 
 

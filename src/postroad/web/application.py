@@ -1,4 +1,4 @@
-"""Turns an application's failures into problems: ours, refused bodies, an unavailable database."""
+"""Answers errors of an application as problem+json, and serves its documentation page."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ DOCS_PAGE = """<!doctype html>
 
 
 def prepare(app: FastAPI) -> FastAPI:
-    """Give an application the house's answers to failures; returns it."""
+    """Register the error handlers and the documentation page; return the application."""
     _serve_docs(app)
     app.add_middleware(TraceContext)
     app.add_exception_handler(PostroadError, _own)
@@ -98,7 +98,7 @@ async def _own(_: Request, failure: Exception) -> JSONResponse:
 
 async def _refused_body(_: Request, failure: Exception) -> JSONResponse:
     assert isinstance(failure, RequestValidationError)  # noqa: S101 - registered for this class
-    # Only where and why: the input itself may hold a secret, and is known to the caller.
+    # Only where and why: the input itself may contain a secret.
     faults = [
         {"where": ".".join(str(part) for part in fault["loc"]), "why": fault["msg"]}
         for fault in failure.errors()
@@ -140,7 +140,7 @@ async def _unavailable(_: Request, failure: Exception) -> JSONResponse:
             status=HTTPStatus.SERVICE_UNAVAILABLE,
             detail="the database is not available",
             code="database_unavailable",
-            hint="send the same request again; repeating it is harmless",
+            hint="send the same request again; it is idempotent",
             retryable=True,
         )
     )
@@ -151,7 +151,7 @@ async def _invalid_value(_: Request, failure: Exception) -> JSONResponse:
     assert isinstance(failure, psycopg.Error)  # noqa: S101 - registered for these classes
     logger.info("request_value_invalid", extra={"detail": str(failure).strip()})
     rule = (failure.diag.constraint_name or "").replace("_", " ")
-    detail = f"a value breaks the rule: {rule}" if rule else "a value cannot be stored"
+    detail = f"a value violates the constraint: {rule}" if rule else "a value cannot be stored"
     return problem_response(problem_of(RequestInvalid(detail)))
 
 
@@ -166,9 +166,9 @@ async def _unforeseen(request: Request, failure: Exception) -> JSONResponse:
         Problem(
             title=HTTPStatus.INTERNAL_SERVER_ERROR.phrase,
             status=HTTPStatus.INTERNAL_SERVER_ERROR,
-            detail="the server met an error that it did not foresee",
+            detail="an unexpected error occurred",
             code="unforeseen",
-            hint="the server's log holds the details",
+            hint="see the log of the server",
         ),
         **unexpected,
     )

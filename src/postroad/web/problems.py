@@ -1,4 +1,4 @@
-"""Errors as `application/problem+json` (RFC 9457): one shape for every room and every failure."""
+"""Errors as `application/problem+json` (RFC 9457): one format for every component."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STATUS_OF_KIND: dict[Kind, int] = {
 
 
 class Problem(BaseModel):
-    """What an error answers."""
+    """The body of an error response."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -40,7 +40,7 @@ class Problem(BaseModel):
 
 
 def problem_of(failure: PostroadError) -> Problem:
-    """Describe one of our own errors."""
+    """Return the problem of an error of Postroad."""
     status = getattr(failure, "status", None)
     if not isinstance(status, int):
         status = STATUS_OF_KIND[failure.kind]

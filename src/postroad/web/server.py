@@ -27,18 +27,12 @@ HEAD_TIMEOUT_SECONDS = 30.0
 MAX_HEAD_BYTES = 65_536
 
 
-class AddressInUse(PostroadError):
-    """The address cannot be listened on: another process has it, or it is not local."""
-
-    code = "web_address_in_use"
-    kind = "unavailable"
+class AddressInUse(PostroadError, code="web_address_in_use", kind="unavailable"):
+    """The address is in use by another process, or is not local."""
 
 
-class TlsInvalid(PostroadError):
-    """The certificate or its key cannot be used."""
-
-    code = "web_tls_invalid"
-    kind = "usage"
+class TlsInvalid(PostroadError, code="web_tls_invalid", kind="usage"):
+    """The certificate or its key is invalid."""
 
 
 class WebServer(Service):
@@ -74,7 +68,7 @@ class WebServer(Service):
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The URL of the server."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'https' if self._tls_cert else 'http'}://{host}:{self.port}"
 
@@ -119,7 +113,7 @@ class WebServer(Service):
             )
         except (OSError, ssl.SSLError) as failure:
             raise TlsInvalid(
-                f"{self._tls_cert} and its key cannot be used: {failure}",
+                f"{self._tls_cert} and its key are invalid: {failure}",
                 hint="give --tls-cert and --tls-key files in PEM that belong together",
             ) from failure
 
@@ -129,7 +123,7 @@ class WebServer(Service):
         started.cancel()
         if serving.done():
             serving.result()
-            raise RuntimeError("the application did not start; its log says why")
+            raise RuntimeError("the application did not start; see its log")
         self.announce_ready()
 
 
@@ -205,7 +199,7 @@ class HeadLimit(asyncio.Protocol):
 
 
 class _QuietServer(uvicorn.Server):
-    """Leaves signals to the process that hosts it, and says when it serves."""
+    """Leaves signals to the hosting process, and announces the end of the start."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -217,7 +211,7 @@ class _QuietServer(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Announce the end of the start."""
+        """Set `has_started` after the start."""
         await super().startup(sockets=sockets)
         if self.started:
             self.has_started.set()

@@ -1,4 +1,4 @@
-"""Bearer tokens: made here, stored hashed, compared in constant time.
+"""Bearer tokens: random, stored as a hash, compared in constant time.
 
 A token is 256 random bits, so a plain SHA-256 is as safe as a slow hash and costs no time.
 """
@@ -29,7 +29,7 @@ def hash_token(token: str) -> str:
 
 
 def is_token_of(token: str, stored_hash: str) -> bool:
-    """Tell whether a token belongs to a stored hash, in constant time."""
+    """Compare a token with a stored hash, in constant time."""
     return hmac.compare_digest(hash_token(token), stored_hash)
 
 

@@ -1,4 +1,4 @@
-"""Lets what a request does belong to the trace that it came with, or to a new one."""
+"""Continues the trace of a request, or starts a new one."""
 
 from __future__ import annotations
 
