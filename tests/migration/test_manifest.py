@@ -37,9 +37,9 @@ def test_migrations_come_in_the_order_of_their_numbers_and_say_what_they_break(r
 @pytest.mark.parametrize(
     ("manifest", "complaint"),
     [
-        ("functions/absent.sql", "not there"),
-        ("strange/thing.sql", "no kind of file"),
-        ("functions/../install.sql", "no kind of file"),
+        ("functions/absent.sql", "does not exist"),
+        ("strange/thing.sql", "not a kind of file"),
+        ("functions/../install.sql", "not a kind of file"),
         ("grants.sql\ngrants.sql", "twice"),
     ],
 )

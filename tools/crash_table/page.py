@@ -17,7 +17,7 @@ Written by `make crash-table`. Each step is run once under strace without a faul
 calls it makes in which thread. Then the server is killed with SIGKILL, by strace, as it enters the
 n-th call of a kind, once for each n until the step ends without reaching it. It is started anew,
 the client repeats its call and goes on to the end, and the invariants
-[I1 to I6](../rooms/exchange.md#what-holds) are checked: rows and folders agree, each effect is
+[I1 to I6](../components/exchange.md#what-holds) are checked: rows and folders agree, each effect is
 there once, replies are visible if and only if the ERP committed, no process stays open, the
 repeated call gets the answer of a run without a crash, and the files and states at the end are
 those of that run.

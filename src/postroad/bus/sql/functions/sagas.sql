@@ -1,4 +1,4 @@
--- Sagas: see docs/rooms/bus-sagas.md.
+-- Sagas: see docs/components/bus-sagas.md.
 
 -- Starts a saga in the caller's transaction and returns its id.
 --
