@@ -12,6 +12,7 @@ Templates are stored in the component's table `template(name, body)`.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, LiteralString
 
@@ -102,17 +103,15 @@ def is_occupied(connection: Connection, schema: str) -> bool:
     return bool(row and row[0])
 
 
-def create_tables(connection: Connection, schema: str) -> None:
-    """Create the bookkeeping tables."""
-    connection.execute(sql.SQL(CREATE_TABLES).format(schema=sql.Identifier(schema)))
+def create_tables(schema: str) -> sql.Composed:
+    """Return the statements that create the bookkeeping tables."""
+    return sql.SQL(CREATE_TABLES).format(schema=sql.Identifier(schema))
 
 
-def pin_search_path(connection: Connection, schema: Schema) -> None:
-    """Set the search path of this transaction: catalogue, schema, extensions, nothing else."""
-    connection.execute(
-        sql.SQL(PIN_SEARCH_PATH).format(
-            schema=sql.Literal(schema.name), extensions=sql.Literal(list(schema.extensions))
-        )
+def pin_search_path(schema: Schema) -> sql.Composed:
+    """Return the statement that sets the search path: catalogue, schema, extensions."""
+    return sql.SQL(PIN_SEARCH_PATH).format(
+        schema=sql.Literal(schema.name), extensions=sql.Literal(list(schema.extensions))
     )
 
 
@@ -125,45 +124,42 @@ def extension_schema(connection: Connection, extension: str) -> str | None:
     return str(row[0]) if row else None
 
 
-def record_migration(connection: Connection, schema: str, migration: Migration) -> None:
-    """Record that the schema contains a migration."""
-    connection.execute(
-        sql.SQL("insert into {}.migration (name, breaks_older) values (%s, %s)").format(
-            sql.Identifier(schema)
-        ),
-        (migration.name, migration.breaks_older),
+def migration_row(schema: str, migration: Migration) -> sql.Composed:
+    """Return the statement that records a migration."""
+    row = {"name": migration.name, "breaks_older": migration.breaks_older}
+    return _insert(schema, "migration", row)
+
+
+def file_row(schema: str, file: SqlFile) -> sql.Composed:
+    """Return the statement that records the checksum of a file that was run."""
+    row = {"path": file.path, "checksum": file.checksum}
+    update: LiteralString = "checksum = excluded.checksum, replaced_at = clock_timestamp()"
+    return _insert(schema, "replaceable", row, f" on conflict (path) do update set {update}")
+
+
+def template_row(schema: str, file: SqlFile) -> sql.Composed:
+    """Return the statement that stores a template as text."""
+    row = {"name": file.template_name, "body": file.body}
+    return _insert(
+        schema, "template", row, " on conflict (name) do update set body = excluded.body"
     )
 
 
-def record_file(connection: Connection, schema: str, file: SqlFile) -> None:
-    """Record the checksum of a file that was run."""
-    connection.execute(
-        sql.SQL(
-            "insert into {}.replaceable (path, checksum) values (%s, %s)"
-            " on conflict (path) do update"
-            " set checksum = excluded.checksum, replaced_at = clock_timestamp()"
-        ).format(sql.Identifier(schema)),
-        (file.path, file.checksum),
+def release_row(schema: str, version: str) -> sql.Composed:
+    """Return the statement that records the version that installs or upgrades."""
+    return _insert(schema, "release", {"version": version})
+
+
+def _insert(
+    schema: str, table: str, row: Mapping[str, object], tail: LiteralString = ""
+) -> sql.Composed:
+    # Literals instead of parameters: the script for psql contains the same statements.
+    statement = sql.SQL("insert into {} ({}) values ({})").format(
+        sql.Identifier(schema, table),
+        sql.SQL(", ").join(map(sql.Identifier, row)),
+        sql.SQL(", ").join(map(sql.Literal, row.values())),
     )
-
-
-def record_release(connection: Connection, schema: str, version: str) -> None:
-    """Record the version that installed or upgraded."""
-    connection.execute(
-        sql.SQL("insert into {}.release (version) values (%s)").format(sql.Identifier(schema)),
-        (version,),
-    )
-
-
-def store_template(connection: Connection, schema: str, file: SqlFile) -> None:
-    """Store a template as text."""
-    connection.execute(
-        sql.SQL(
-            "insert into {}.template (name, body) values (%s, %s)"
-            " on conflict (name) do update set body = excluded.body"
-        ).format(sql.Identifier(schema)),
-        (file.template_name, file.body),
-    )
+    return statement + sql.SQL(tail)
 
 
 def forget_files(connection: Connection, schema: str, manifest: Manifest) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from psycopg import sql
 
-from postroad.postgres.bookkeeping import CREATE_TABLES, LOCK_KEY, PIN_SEARCH_PATH
+from postroad.postgres import bookkeeping
+from postroad.postgres.bookkeeping import LOCK_KEY
 from postroad.postgres.manifest import Manifest, Schema
 
 _HEAD = """\
@@ -63,66 +64,44 @@ $extension$;
 
 def installation_script(schema: Schema, manifest: Manifest, version: str) -> str:
     """Return the script. Reads nothing but its arguments."""
-    name = _identifier(schema.name)
+    name = _literal(schema.name)
+    table = sql.Identifier(schema.name, "migration").as_string(None)
     parts = [
         _HEAD.format(
             version=version,
             schema=schema.name,
             key=LOCK_KEY,
-            name=_literal(schema.name),
-            migration_table=_literal(f"{name}.migration"),
+            name=name,
+            migration_table=_literal(table),
         ),
-        _SCHEMA.format(name=_literal(schema.name)),
+        _SCHEMA.format(name=name),
         *(
-            _EXTENSION.format(extension=_literal(extension), schema=_literal(schema.name))
+            _EXTENSION.format(extension=_literal(extension), schema=name)
             for extension in schema.extensions
         ),
-        _filled(
-            PIN_SEARCH_PATH,
-            schema=sql.Literal(schema.name),
-            extensions=sql.Literal(list(schema.extensions)),
-        ).rstrip()
-        + " \\g /dev/null",
-        _filled(CREATE_TABLES, schema=sql.Identifier(schema.name)),
-    ]
-    parts += [
-        _insert(f"{name}.migration", name=migration.name, breaks_older=migration.breaks_older)
-        for migration in manifest.migrations
+        bookkeeping.pin_search_path(schema).as_string(None).rstrip() + " \\g /dev/null",
+        bookkeeping.create_tables(schema.name).as_string(None),
+        *(_text(bookkeeping.migration_row(schema.name, one)) for one in manifest.migrations),
     ]
     for file in manifest.files:
         if file.kind == "after":
             continue
         parts.append(f"-- {file.path}")
         if file.kind == "template":
-            parts.append(_insert(f"{name}.template", name=file.template_name, body=file.body))
+            parts.append(_text(bookkeeping.template_row(schema.name, file)))
         else:
             parts.append(file.body.rstrip())
         if file.kind != "table":
-            parts.append(_insert(f"{name}.replaceable", path=file.path, checksum=file.checksum))
+            parts.append(_text(bookkeeping.file_row(schema.name, file)))
     for file in manifest.after:
         parts += [f"-- {file.path}", file.body.rstrip()]
-    parts.append(_insert(f"{name}.release", version=version))
+    parts.append(_text(bookkeeping.release_row(schema.name, version)))
     return "\n".join(parts) + "\n"
 
 
-def _insert(table: str, **row: str | bool) -> str:
-    columns = ", ".join(row)
-    values = ", ".join(
-        str(value).lower() if isinstance(value, bool) else _literal(value) for value in row.values()
-    )
-    # Everything here is the text of this release, and what is text in the script is quoted.
-    return f"insert into {table} ({columns}) values ({values});"  # noqa: S608
+def _text(statement: sql.Composed) -> str:
+    return statement.as_string(None) + ";"
 
 
 def _literal(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
-
-
-def _identifier(value: str) -> str:
-    return sql.Identifier(value).as_string(None)
-
-
-def _filled(text: str, **parts: sql.Composable) -> str:
-    for key, part in parts.items():
-        text = text.replace("{" + key + "}", part.as_string(None))
-    return text
+    return sql.Literal(value).as_string(None)

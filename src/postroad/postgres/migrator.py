@@ -191,28 +191,28 @@ def _apply(
         _ensure_schema(connection, schema)
     for extension in schema.extensions:
         _ensure_extension(connection, schema, extension)
-    bookkeeping.pin_search_path(connection, schema)
+    connection.execute(bookkeeping.pin_search_path(schema))
     if recorded is None:
-        bookkeeping.create_tables(connection, schema.name)
+        connection.execute(bookkeeping.create_tables(schema.name))
         for migration in manifest.migrations:
-            bookkeeping.record_migration(connection, schema.name, migration)
+            connection.execute(bookkeeping.migration_row(schema.name, migration))
     for migration in migrations:
         connection.execute(migration.body.encode())
-        bookkeeping.record_migration(connection, schema.name, migration)
+        connection.execute(bookkeeping.migration_row(schema.name, migration))
     # In the order of the manifest: a table's default may need a function before it.
     for file in manifest.files:
         if file.kind == "table" and recorded is None:
             connection.execute(file.body.encode())
         elif file in replaced:
             if file.kind == "template":
-                bookkeeping.store_template(connection, schema.name, file)
+                connection.execute(bookkeeping.template_row(schema.name, file))
             else:
                 connection.execute(file.body.encode())
-            bookkeeping.record_file(connection, schema.name, file)
+            connection.execute(bookkeeping.file_row(schema.name, file))
     bookkeeping.forget_files(connection, schema.name, manifest)
     for file in manifest.after:
         connection.execute(file.body.encode())
-    bookkeeping.record_release(connection, schema.name, version("postroad"))
+    connection.execute(bookkeeping.release_row(schema.name, version("postroad")))
 
 
 def _pending(manifest: Manifest, recorded: Recorded | None) -> tuple[Migration, ...]:
