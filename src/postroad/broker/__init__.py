@@ -6,8 +6,8 @@ app = Celery(broker=url, backend=url)
 ```
 
 **What it promises.** A published task is durable on return and is delivered at least once. A
-worker holds it by a lease that its heartbeat extends for as long as the task runs, however long
-that is; `kill -9` gives it back within seconds, an orderly shutdown at once. A task with an ETA
+worker holds it by a lease that its heartbeat extends for as long as the task runs. After `kill -9`
+it is redelivered within seconds, after an orderly shutdown immediately. A task with an ETA
 waits in the database, not in a worker. Waiting consumers are woken by NOTIFY.
 
 **States of a task message.**

@@ -1,4 +1,4 @@
--- Nothing here is for everybody.  A room that runs as another user than the owner needs, and only needs,
+-- Nothing is granted to PUBLIC.  A component that runs as another user than the owner needs only
 --   grant usage on schema alerts to …;  grant execute on function alerts.raise, alerts.clear to …;
 do $grants$
 declare

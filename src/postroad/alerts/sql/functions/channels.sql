@@ -1,4 +1,4 @@
--- Make the channels known that the settings name, and only those active.  Called by each sender at its start.
+-- Register the channels of the settings; all others become inactive.  Called by each sender at its start.
 -- Arrays of equal length: names, kinds, least severities.  Errors: MA001.
 create or replace function alerts.set_channels(p_names text[], p_kinds text[], p_severities text[]) returns void
 language plpgsql security definer set search_path from current as $$
@@ -13,7 +13,7 @@ begin
   update alerts.channel c set is_active = false where c.name <> all (p_names) and c.is_active;
 end $$;
 
--- The channels with how they do: what waits, since when, the last success and the last error.
+-- The channels with their waiting notices, the last success and the last error.
 create or replace function alerts.channels()
 returns table (name text, kind text, least_severity text, is_active boolean, waiting bigint, given_up bigint,
                sent bigint, last_sent_at timestamptz, failing_since timestamptz, error text)

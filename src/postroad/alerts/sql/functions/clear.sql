@@ -1,4 +1,4 @@
--- Report that it is well again.  In the caller's transaction; repeatable; nothing happens if it was not raised.
+-- Report that a problem is solved, in the caller's transaction; idempotent; no-op if the key is not open.
 create or replace function alerts.clear(p_key text) returns void
 language plpgsql security definer set search_path from current as $$
 begin

@@ -1,10 +1,10 @@
--- Write the next notice of a channel, if there is something to say and it is time; returns its id or null.
---   p_group_window  things that come within it share a notice
---   p_quiet_window  the longest gap between two notices while things go on: the gap begins at p_group_window and
---                   grows eightfold with each notice, and is forgotten after twice p_quiet_window in peace
---   p_digest_every  how often what is still open and not acknowledged is told again; null: never
+-- Write the next notice of a channel if one is due; returns its id or null.
+--   p_group_window  alerts raised within it share a notice
+--   p_quiet_window  the longest gap between two notices while alerts continue: the gap begins at p_group_window and
+--                   grows eightfold with each notice, and is reset after twice p_quiet_window without alerts
+--   p_digest_every  how often open alerts that are not acknowledged are sent again; null: never
 --   p_is_heartbeat  whether a digest is sent even when nothing is open, so that silence means a dead server
--- While a notice of the channel is not sent no other is written: what comes up meanwhile shares the next.
+-- While a notice of the channel is not sent no other is written: later alerts share the next one.
 -- Locks: folding, then the channel's row; so one session writes a channel's notices at a time.
 create or replace function alerts.compose(
   p_channel text, p_group_window interval, p_quiet_window interval, p_digest_every interval default '1 day',
@@ -64,7 +64,7 @@ begin
   return v_notice;
 end $$;
 
--- Remember what the notice says, so that it is said once.
+-- Record the items of the notice, so that each is sent once.
 create or replace function alerts._tell(p_channel alerts.channel, p_notice bigint) returns void
 language sql volatile set search_path from current as $$
   with items as materialized (select i.* from alerts._items(p_channel) i)

@@ -1,4 +1,4 @@
--- Turns reports into episodes and returns how many reports there were.
+-- Folds reports into episodes and returns how many reports there were.
 -- Lock: the advisory lock of folding, then rows of alerts.alert.  One session folds at a time, because two that
 -- split a raise from its clear could apply them in the wrong order.
 create or replace function alerts.fold() returns bigint
@@ -19,7 +19,7 @@ begin
       select g.*, row_number() over (partition by g.key order by g.id)
                 - row_number() over (partition by g.key, g.is_raise order by g.id) as island
       from gone g)
-    -- Reports of one key that follow each other and say the same are one step.
+    -- Consecutive reports of one key and kind are one step.
     select n.key, n.is_raise, count(*) as count, min(n.at) as first_at, max(n.at) as last_at,
            (array_agg(n.room order by n.id desc))[1] as room, (array_agg(n.title order by n.id desc))[1] as title,
            (array_agg(n.body order by n.id desc))[1] as body,

@@ -11,7 +11,7 @@ language sql stable security definer set search_path from current as $$
   from alerts.notice n where n.channel = p_channel or p_channel is null order by n.id desc limit p_limit
 $$;
 
--- Try a notice again that was given up, or one that waits, at once.  Returns whether it will be tried.
+-- Make a notice that was given up or waits due now.  Returns whether it will be tried.
 create or replace function alerts.retry(p_notice bigint) returns boolean
 language plpgsql security definer set search_path from current as $$
 begin

@@ -1,4 +1,4 @@
--- Forget episodes that were cleared, and notices that are done, longer ago than p_keep.  Returns how many rows went.
+-- Delete episodes that were cleared, and notices that were sent or given up, before p_keep.  Returns the number of rows.
 create or replace function alerts.purge(p_keep interval) returns bigint
 language plpgsql security definer set search_path from current as $$
 declare
@@ -6,7 +6,7 @@ declare
   v_notices bigint;
 begin
   delete from alerts.alert a where a.cleared_at < alerts.now() - p_keep
-    -- An all-clear that is still to be told needs its episode.
+    -- An all-clear that is not sent yet needs its episode.
     and not exists (select from alerts.told t join alerts.channel c on c.name = t.channel
                     where t.alert_id = a.id and t.cleared_by is null and c.is_active);
   get diagnostics v_alerts = row_count;

@@ -1,5 +1,5 @@
--- Report that something is wrong.  In the caller's transaction: what rolls back was never raised.
--- The same key again counts up and tells nobody anew, until it was cleared.  Waits for nobody.
+-- Report a problem, in the caller's transaction: a rolled back report never happened.
+-- Raising an open key again increments its count and sends no further notice.  Takes no lock.
 -- severity: info, warning, error or critical.  Errors: MA001.
 create or replace function alerts.raise(p_key text, p_room text, p_severity text, p_title text, p_body text default '')
 returns void
@@ -8,7 +8,7 @@ begin
   perform alerts._rank(p_severity);
   if coalesce(p_key, '') = '' or coalesce(p_title, '') = '' or p_room is null or length(p_key) > 200 then
     raise exception 'an alert needs a key of at most 200 characters, a room and a title'
-      using errcode = 'MA001', hint = 'A key names what is wrong, such as exchange/in_doubt/<process>.';
+      using errcode = 'MA001', hint = 'A key identifies the problem, such as exchange/in_doubt/<process>.';
   end if;
   insert into alerts.report (is_raise, key, room, severity, title, body, at)
   values (true, p_key, p_room, p_severity, left(p_title, 200), left(coalesce(p_body, ''), 10000), alerts.now());

@@ -18,7 +18,7 @@ begin
   if not found then
     return;
   end if;
-  -- Whoever held it before is gone, and nobody will say how that ended.
+  -- The former holder has died, and the outcome of its attempt is unknown.
   update alerts.attempt t set outcome = 'abandoned', ended_at = v_now
   where t.notice_id = v_notice.id and t.outcome is null;
   insert into alerts.attempt (notice_id, sender, started_at) values (v_notice.id, p_sender, v_now);
@@ -29,7 +29,7 @@ begin
     returning n.id, n.channel, n.kind, n.items, n.attempts, n.lease_token, n.created_at;
 end $$;
 
--- It was sent.  True whoever says it: a sender that lost its lease meanwhile has sent it nevertheless.
+-- Records that a notice was sent, also by a sender that has lost its lease: it has sent it nevertheless.
 -- Clears the alert about the channel's failure, if there is one.
 create or replace function alerts.sent(p_notice bigint) returns void
 language plpgsql security definer set search_path from current as $$
@@ -42,9 +42,8 @@ begin
   where n.id = p_notice and a.cleared_at is null;
 end $$;
 
--- It was not sent: try again after a pause that doubles up to p_backoff_max, with a random part so that senders do not
--- march in step; give up when it is older than p_give_up_after.  Returns the state.  A sender whose lease has ended has
--- no say.  The third failure in a row is itself an alert, for the other channels.
+-- Records a failed attempt: retry after a delay that doubles up to p_backoff_max, with jitter; give up when the notice is
+-- older than p_give_up_after.  Returns the state.  A call of a sender whose lease has ended is ignored.  The third failure in a row is itself an alert, for the other channels.
 create or replace function alerts.failed(
   p_notice bigint, p_token bigint, p_error text, p_backoff interval, p_backoff_max interval, p_give_up_after interval)
 returns text
@@ -65,7 +64,7 @@ begin
   if found then
     update alerts.attempt t set outcome = 'failed', error = left(p_error, 1000), ended_at = v_now
     where t.notice_id = p_notice and t.outcome is null;
-    -- Whoever tests a channel sees its answer.
+    -- The caller of a test sees the answer of the channel.
     if v_kind <> 'test' and (v_attempts = 3 or v_state = 'given_up') then
       perform alerts.raise('alerts/channel/' || v_channel, 'alerts', 'error',
         format('the channel %s does not take notices', v_channel), p_error);

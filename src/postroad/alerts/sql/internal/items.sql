@@ -1,6 +1,6 @@
--- What a channel has not been told yet: episodes that began or grew worse, and all-clears of those it knows.
--- `since` is when it became worth telling.  Nothing is said to a channel about its own failure.
--- An episode that is over before the channel heard of it is not told: it stays in the list.
+-- What was not sent to a channel yet: episodes that began or grew worse, and all-clears of those that were sent.
+-- `since` is when the item became due.  A channel gets no item about its own failure.
+-- An episode that was cleared before it was sent is not sent: it stays in the list.
 create or replace function alerts._items(p_channel alerts.channel)
 returns table (alert_id bigint, what text, since timestamptz)
 language sql stable set search_path from current as $$

@@ -1,5 +1,5 @@
--- A way to the administrator, as the settings name it.  Its address is a secret of the settings and is not kept here.
---   gap             the least time between two notices now; grows while things go on, so that a storm is told in few
+-- A channel of the settings.  Its address is a secret and is not stored here.
+--   gap             the current minimum time between two notices; grows while alerts continue, so that a storm causes few
 --   last_notice_at  when the last notice was written
 create table alerts.channel (
   name           text primary key,

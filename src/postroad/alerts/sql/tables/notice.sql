@@ -1,6 +1,6 @@
--- The outbox: one notice is one e-mail or one message, to one channel, about everything that had to be said then.
---   items        what it says, as it was when the notice was written; so each attempt sends the same text
---   lease_token  drawn anew by each sender that takes it
+-- The outbox: one notice is one e-mail or one message to one channel, about everything that was due.
+--   items        its contents when the notice was written; so each attempt sends the same text
+--   lease_token  new for each sender that takes it
 create table alerts.notice (
   id           bigint generated always as identity primary key,
   channel      text not null references alerts.channel (name) on delete cascade,
@@ -22,7 +22,7 @@ create index notice_unsent_idx on alerts.notice (channel, id) where state in ('w
 create index notice_created_idx on alerts.notice (created_at);
 create sequence alerts.lease_token;
 
--- What a channel has been told of an episode.  The key makes an all-clear a thing that is said once.
+-- The episodes that were sent to a channel.  The key makes sure that an all-clear is sent once.
 create table alerts.told (
   alert_id   bigint not null references alerts.alert (id) on delete cascade,
   channel    text not null references alerts.channel (name) on delete cascade,

@@ -1,4 +1,4 @@
--- What rooms say, in their own transactions.  Only inserted and folded away, never updated: two transactions that
+-- Reports of components, in their own transactions.  Only inserted and folded, never updated: two transactions that
 -- report the same key neither wait for each other nor deadlock, and a storm costs one short row each.
 create table alerts.report (
   id       bigint generated always as identity primary key,

@@ -1,4 +1,4 @@
--- The upkeep of the bus, with a notice to the consumers of every queue that got messages by it.  Returns how many
+-- Maintenance of the bus, with a notice to the consumers of every queue that got messages by it.  Returns how many
 -- messages came due or were given back.  Any number of sessions may call it, each in a transaction of its own: one at a time
 -- does the work, at most five times a second together, so that its cost does not grow with the number of workers.
 -- Locks: an advisory lock to the end of the transaction, without waiting.
@@ -14,17 +14,17 @@ begin
   end if;
   with moved as (
     select m.queue, m.released + m.ended as amount from mbus.maintain() m where m.released + m.ended > 0)
-  , told as (
+  , notified as (
     -- Without checking who waits: the messages are not visible to others before this commits.
     select pg_notify('mbus', coalesce(q.bus_name, m.queue))
     from moved m left join broker.queue q on m.queue in (q.bus_name, q.bus_name || substring(m.queue from '_[1-9]$')))
-  select coalesce(sum(m.amount), 0) into v_moved from moved m where (select count(*) from told) >= 0;
+  select coalesce(sum(m.amount), 0) into v_moved from moved m where (select count(*) from notified) >= 0;
   -- Last, because it writes: mbus.maintain rotates and raises hints only in a transaction that has written nothing before.
   perform setval('broker.maintained', v_now);
   return v_moved;
 end $$;
 
--- Removes queues that nobody has used for their x-expires, and temporary ones whose session is gone.
+-- Removes queues that were not used for their x-expires, and temporary ones whose session is gone.
 create or replace function broker.clear_queues() returns bigint
 language plpgsql security definer set search_path from current as $$
 declare

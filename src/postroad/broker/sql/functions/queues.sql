@@ -1,6 +1,6 @@
 -- Queues as Celery declares, measures, empties and deletes them.
 
--- Makes a queue, or finds it.  A temporary one belongs to the session that makes it, until broker.adopt_queue.
+-- Creates a queue unless it exists.  A temporary one belongs to the session that makes it, until broker.adopt_queue.
 -- Locks: an advisory lock on the name, to the end of the transaction.
 create or replace function broker.declare_queue(
   qname text, is_temporary boolean default false, message_ttl interval default null, expires_after interval default null)
@@ -39,7 +39,7 @@ end $$;
 create or replace function broker.find_queue(qname text) returns broker.queue
 language sql stable security definer set search_path from current as $$ select broker._queue(qname) $$;
 
--- Says that these queues are in use.  Written only now and then, whoever calls however often.
+-- Records that these queues are in use; writes at most four times per expires_after.
 create or replace function broker.touch(ids integer[]) returns void
 language sql security definer set search_path from current as $$
   update broker.queue q set used_at = mbus.now()
@@ -70,7 +70,7 @@ begin
     perform broker._create_bus_queue(broker._level_name(v_queue.bus_name, level));
     update broker.queue q set levels = array(select l from unnest(q.levels || level::smallint) l order by l desc)
     where q.id = v_queue.id returning * into v_queue;
-    -- Consumers learn of it.
+    -- Consumers read their queue again.
     perform pg_notify('mbus', v_queue.bus_name || '!');
   end if;
   return v_queue;

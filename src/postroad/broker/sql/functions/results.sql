@@ -10,7 +10,7 @@ language sql security definer set search_path from current as $$
   returning true
 $$;
 
--- Tells those who wait for results of this bucket, if there are any.
+-- Notifies clients that wait for results of this bucket.
 create or replace function broker.announce(bucket integer, key text) returns void
 language plpgsql security definer set search_path from current as $$
 begin
@@ -21,7 +21,7 @@ begin
   end if;
 end $$;
 
--- From now on this session is told of results in these buckets.
+-- From now on this session is notified of results in these buckets.
 create or replace function broker.await_results(buckets integer[]) returns void
 language sql volatile security definer set search_path from current as $$
   select pg_advisory_lock_shared(hashtext('broker.result'), b) from unnest($1) b

@@ -1,6 +1,6 @@
--- Wakes those who wait for messages of a queue, if there are any; to be called in the transaction that posts.
--- The notice comes with the commit.  Who begins to wait between this and the commit is not told, and finds
--- the message by looking again a moment later.
+-- Notifies consumers that wait for messages of a queue; to be called in the transaction that posts.
+-- The notice is sent at the commit.  A consumer that begins to wait between this call and the commit gets no notice, and
+-- finds the message by polling again a moment later.
 create or replace function broker.wake(id integer) returns void
 language plpgsql security definer set search_path from current as $$
 begin
@@ -9,13 +9,13 @@ begin
   end if;
 end $$;
 
--- From now on this session is woken for messages of the queue.  Look after it, and again a moment later.
+-- From now on this session is notified of messages of the queue.  Poll after it, and again a moment later.
 create or replace function broker.await(id integer) returns void
 language sql volatile security definer set search_path from current as $$
   select pg_advisory_lock_shared(broker._waiting_class(), $1)
 $$;
 
--- And from now on not.
+-- Ends the notifications.
 create or replace function broker.unawait(id integer) returns boolean
 language sql volatile security definer set search_path from current as $$
   select pg_advisory_unlock_shared(broker._waiting_class(), $1)

@@ -1,4 +1,4 @@
--- A queue as Celery knows it, and where the bus keeps it.
+-- A queue of Celery and its queue on the bus.
 --   name           of any length and characters
 --   bus_name       the bus queue of messages without priority; the temporary queue, if it is one
 --   levels         the priorities that have got a bus queue of their own, <bus_name>_<level>
