@@ -8,7 +8,7 @@ BIN := .venv/bin
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help up test stress celery-suite crash-table test-fast images first-run check generate format bench docs verify constraints servers clean
+.PHONY: help up test stress celery-suite crash-table test-fast coverage images first-run check generate format bench docs verify constraints servers clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[36mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,7 +32,7 @@ servers: ## install the real servers that tests need, where they are missing
 test: .venv/.installed-dev servers ## run every test in parallel: on the newest PostgreSQL, and where it matters the oldest too
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
-# Tests that grow are run by themselves: their numbers mean something only on a machine that is theirs.
+# Stress tests run alone: their figures depend on the load of the machine.
 stress: .venv/.installed-dev servers ## run everything on both PostgreSQL versions, chaos tests and others that grow with their full numbers
 	@growing=$$(grep -rlE 'POSTROAD_STRESS|IS_STRESS' tests --include='test_*.py' | grep -v '^tests/chaos/'); \
 	POSTROAD_STRESS=1 $(BIN)/python -m pytest -n 1 tests/chaos $$growing $(ARGS); grown=$$?; \
@@ -48,7 +48,13 @@ crash-table: .venv/.installed-dev ## kill the exchange at every persistence call
 test-fast: .venv/.installed-dev servers ## run the quick tests only
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not slow" $(ARGS)
 
-images: .venv/.installed-dev servers ## write the screenshots of the documentation anew
+coverage: .venv/.installed-dev servers ## measure the branch coverage of the unit, parity and SQL tests; fails below the floor
+	@$(BIN)/python -m coverage erase
+	@$(BIN)/python -m coverage run -m pytest $(or $(ARGS),tests/unit tests/parity tests/sql)
+	@$(BIN)/python -m coverage combine --quiet
+	@$(BIN)/python -m coverage report
+
+images: .venv/.installed-dev servers ## take the screenshots of the documentation again
 	@$(BIN)/python -m tools.screenshots $(ARGS)
 
 first-run: ## clone this repository afresh, run `make up` there, and time it until the map moves
@@ -67,14 +73,14 @@ check: .venv/.installed-dev ## lint, formatting, types, layers, SQL syntax, forb
 	@$(BIN)/python tools/check_words.py
 	@$(BIN)/python -m tools.colours --check
 
-format: .venv/.installed-dev ## let ruff format and mend what it can
+format: .venv/.installed-dev ## let ruff format and fix what it can
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: .venv/.installed-dev ## measure everything that the documentation claims (ONLY=take, SCALE=0.1 for a quick look)
+bench: .venv/.installed-dev ## measure everything that the documentation claims (ONLY=take, SCALE=0.1 for a quick run)
 	@$(BIN)/python -m benchmarks --only="$(ONLY)" --scale="$(or $(SCALE),1)" $(ARGS)
 
-docs: .venv/.installed-dev ## write the generated pages anew and build the documentation into site/
+docs: .venv/.installed-dev ## write the generated pages and build the documentation into site/
 	@$(BIN)/python -m tools.docs
 	@$(BIN)/zensical build --clean --strict
 

@@ -19,7 +19,7 @@ def main(arguments: list[str]) -> int:
     ]
     for path in stale:
         if is_check:
-            print(f"stale: {path.relative_to(ROOT)}; write it anew with: make docs")
+            print(f"stale: {path.relative_to(ROOT)}; write it with: make docs")
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(pages()[path], encoding="utf-8")

@@ -16,8 +16,7 @@ from psycopg import AsyncConnection, Connection
 
 from postroad import logs
 from postroad.postgres.connections import connect, connect_async
-from postroad.postgres.database import use_database
-from postroad.postgres.embedded import EmbeddedServer
+from postroad.postgres.embedded import EmbeddedServer, use_database
 from postroad.postgres.server_user import data_folder_default, make_data_folder
 from postroad.settings import Settings
 from postroad.settings_sources import LoadedSettings, load

@@ -26,7 +26,7 @@ from postroad.cli.up_report import Reporter
 from postroad.console.accounts import FIRST_ACCOUNT, Accounts
 from postroad.postgres import connect, install
 from postroad.postgres.connections import open_async_pool
-from postroad.postgres.embedded_service import EmbeddedService
+from postroad.postgres.embedded import EmbeddedService
 from postroad.settings import masked_database_url
 from postroad.web.mounts import Mounts
 from postroad.web.server import listen

@@ -14,10 +14,11 @@ user to leave stops it.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -43,10 +44,12 @@ from postroad.postgres.server_user import (
     make_data_folder,
     server_user,
 )
+from postroad.service import Service
 
 logger = logging.getLogger(__name__)
 
 START_TIMEOUT_DEFAULT = timedelta(minutes=2)
+WATCH_INTERVAL_DEFAULT = timedelta(seconds=1)
 DATABASE = "postroad"
 # Names the socket too; with no TCP it cannot collide, since the folder is the server's own.
 SOCKET_PORT = 5432
@@ -270,3 +273,36 @@ class EmbeddedServer:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+class EmbeddedService(Service):
+    """Uses the server until stopped, and starts it again when it has died in between."""
+
+    def __init__(
+        self, server: EmbeddedServer, *, watch_interval: timedelta = WATCH_INTERVAL_DEFAULT
+    ) -> None:
+        super().__init__("embedded server")
+        self._server = server
+        self._watch_interval = watch_interval
+        self.dsn = server.dsn
+
+    async def run(self) -> None:
+        """Start the server, watch it, and leave it. Blocking calls run in a thread."""
+        await asyncio.to_thread(self._server.start)
+        try:
+            self.announce_ready()
+            while not await self.pause(self._watch_interval.total_seconds()):
+                if await asyncio.to_thread(self._server.revive):
+                    self.signals.emit("revived")
+        finally:
+            await asyncio.to_thread(self._server.stop)
+
+
+@contextmanager
+def use_database(dsn: str | None, embedded: Callable[[], EmbeddedServer]) -> Iterator[str]:
+    """Yield the given DSN, or without one that of the embedded server while it is used."""
+    if dsn is not None:
+        yield dsn
+        return
+    with embedded() as server:
+        yield server.dsn()

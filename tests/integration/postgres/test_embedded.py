@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from postroad.postgres import EmbeddedServer
-from postroad.postgres.embedded_service import EmbeddedService
+from postroad.postgres.embedded import EmbeddedService
 from postroad.postgres.errors import DataFolderRefused, ServerInUse, ServerNotStarted
 from postroad.postgres.postmaster import read_postmaster
 from postroad.testing import TestServer, wait_until
