@@ -14,8 +14,6 @@ from postroad.alerts.errors import DeliveryFailed
 from postroad.alerts.sender import deliver
 from postroad.settings.alerts import AlertsSettings
 
-__all__ = ["ack", "ack_async", "retry", "retry_async", "try_channel"]
-
 OTHER_SENDER_SECONDS_DEFAULT = 30.0
 _PACE_SECONDS = 0.1
 

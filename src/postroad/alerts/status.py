@@ -11,18 +11,6 @@ from psycopg import AsyncConnection, Connection
 
 from postroad.alerts import calls
 
-__all__ = [
-    "Alert",
-    "ChannelStatus",
-    "NoticeStatus",
-    "list_alerts",
-    "list_alerts_async",
-    "list_channels",
-    "list_channels_async",
-    "list_notices",
-    "list_notices_async",
-]
-
 LIMIT_DEFAULT = 100
 
 

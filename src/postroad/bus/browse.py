@@ -17,23 +17,6 @@ from postroad.bus.call import Call
 from postroad.bus.hstore import Hstore
 from postroad.bus.rows import Row
 
-__all__ = [
-    "STATES",
-    "BrowsedMessage",
-    "DeadReason",
-    "Page",
-    "SagaRow",
-    "Selection",
-    "State",
-    "Wait",
-    "browse",
-    "dead_reasons",
-    "find",
-    "matching",
-    "sagas",
-    "waits",
-]
-
 State: TypeAlias = Literal["ready", "delayed", "waiting", "leased", "dead"]
 STATES: tuple[State, ...] = get_args(State)
 MAX_CHARACTERS_DEFAULT = 100_000

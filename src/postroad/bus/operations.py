@@ -15,8 +15,6 @@ from postroad.bus.call import Call
 from postroad.bus.message import Message
 from postroad.bus.saga import AsyncSagas
 
-__all__ = ["Verb", "cancel_saga", "move", "on_matching", "post", "redrive", "retry_saga", "take"]
-
 Verb: TypeAlias = Literal["redrive", "move", "purge"]
 BATCH_DEFAULT = 1_000
 

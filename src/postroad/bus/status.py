@@ -8,9 +8,6 @@ from typing import Any
 
 from postroad.bus.hstore import Hstore
 
-__all__ = ["COUNT_LIMIT", "Consumer", "ConsumerStatus", "DeadMessage", "Maintained", "Queue"]
-
-
 # Up to here messages that are not ready are counted; see mbus._waiting.
 COUNT_LIMIT = 10_000
 

@@ -18,8 +18,6 @@ from postroad.cli.output import json_option, print_json, print_table
 from postroad.postgres.connections import connect_async
 from postroad.settings.alerts import AlertsSettings
 
-__all__ = ["alerts"]
-
 SEVERITIES = ("info", "warning", "error", "critical")
 
 

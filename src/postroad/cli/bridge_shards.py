@@ -15,8 +15,6 @@ from postroad.bus.payload import PAYLOADS, Payload
 from postroad.cli.context import Application, pass_application
 from postroad.cli.output import json_option, print_json, print_table
 
-__all__ = ["shards"]
-
 T = TypeVar("T")
 
 

@@ -15,8 +15,6 @@ from postroad.cli.bus_output import print_facts
 from postroad.cli.context import Application, pass_application
 from postroad.cli.output import dry_run_option, json_option, parse_duration, print_json
 
-__all__ = ["bus"]
-
 
 @click.group()
 def bus() -> None:

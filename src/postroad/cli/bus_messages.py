@@ -16,8 +16,6 @@ from postroad.cli.context import Application, pass_application
 from postroad.cli.exit_codes import EXIT_CODES
 from postroad.cli.output import dry_run_option, json_option, parse_duration, print_json
 
-__all__ = ["consume", "peek", "post", "tail", "take"]
-
 
 @click.command()
 @click.argument("queue")

@@ -9,8 +9,6 @@ import click
 
 from postroad.bus.payload import Payload
 
-__all__ = ["consumer_option", "pair", "pairs", "parse_payload"]
-
 
 def pair(value: str) -> tuple[str, str]:
     """Read `name=value`; the value may contain equals signs itself."""

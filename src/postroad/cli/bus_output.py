@@ -12,8 +12,6 @@ import click
 from postroad.bus import Message
 from postroad.cli.output import print_json, print_table
 
-__all__ = ["print_facts", "print_messages"]
-
 _MESSAGE_COLUMNS = ("iid", "added", "headers", "properties", "data")
 # Told with every message, and the same for all of a queue.
 _USUAL_HEADERS = {"seenby", "source_db", "destination", "enqueue_time"}

@@ -13,8 +13,6 @@ from postroad.cli.log_file import current_log
 from postroad.cli.parts import PartContext
 from postroad.service import Service
 
-__all__ = ["CommandService"]
-
 GRACE_SECONDS = 15.0
 PIECE_BYTES = 65_536
 # The kernel terminates the command when its parent dies, however that happens.

@@ -4,18 +4,6 @@ from __future__ import annotations
 
 from postroad.postgres.manifest import Schema
 
-__all__ = [
-    "ALERTS",
-    "BRIDGE",
-    "BROKER",
-    "BUS",
-    "CONSOLE",
-    "COORDINATION",
-    "EXCHANGE",
-    "INTAKE",
-    "SCHEMAS",
-]
-
 BUS = Schema("mbus", "postroad.bus", ("hstore",))
 ALERTS = Schema("alerts", "postroad.alerts")
 BROKER = Schema("broker", "postroad.broker", ("hstore",))

@@ -7,8 +7,6 @@ import click
 from postroad.cli.context import Application, pass_application
 from postroad.cli.output import json_option, print_json, print_table
 
-__all__ = ["config"]
-
 
 @click.group()
 def config() -> None:

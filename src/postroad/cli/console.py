@@ -15,8 +15,6 @@ from postroad.console.errors import AccountInvalid
 from postroad.console.passwords import new_password
 from postroad.postgres.connections import open_async_pool
 
-__all__ = ["console"]
-
 T = TypeVar("T")
 
 

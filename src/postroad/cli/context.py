@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from postroad.vault import Vault
 
-__all__ = ["Application", "pass_application"]
-
 T = TypeVar("T")
 
 MAX_CONNECTIONS = 400

@@ -15,8 +15,6 @@ from postroad.postgres import migrator
 from postroad.postgres.manifest import Schema
 from postroad.postgres.migrator import Outcome
 
-__all__ = ["db"]
-
 
 @click.group()
 def db() -> None:

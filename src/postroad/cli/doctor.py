@@ -30,8 +30,6 @@ from postroad.postgres.connections import connect
 from postroad.postgres.server_user import SYSTEM_USER, data_folder_default
 from postroad.settings import masked_database_url
 
-__all__ = ["doctor"]
-
 SPACE_LEAST_BYTES = 1_000_000_000
 CLOCKS_APART_MOST = timedelta(seconds=2)
 MAINTENANCE_AGE_MOST = timedelta(seconds=15)

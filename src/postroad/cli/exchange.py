@@ -16,8 +16,6 @@ from postroad.cli.exchange_operate import COMMANDS
 from postroad.cli.output import json_option, print_json
 from postroad.exchange.server import ExchangeServer
 
-__all__ = ["exchange"]
-
 
 @click.group()
 def exchange() -> None:

@@ -14,8 +14,6 @@ from postroad.cli.context import Application
 from postroad.postgres import connect, install
 from postroad.postgres.migrator import status
 
-__all__ = ["exchange_connection", "exchange_root", "exchange_run", "installed"]
-
 T = TypeVar("T")
 
 

@@ -30,8 +30,6 @@ from postroad.exchange.resources import (
     ROUTES,
 )
 
-__all__ = ["COMMANDS"]
-
 FOLLOW_SECONDS = 10.0
 
 

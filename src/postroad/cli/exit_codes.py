@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from postroad.errors import Kind, PostroadError
 
-__all__ = ["EXIT_CODES", "INTERRUPTED", "exit_code"]
-
 EXIT_CODES: dict[Kind, tuple[int, str]] = {
     "error": (1, "it did not work"),
     "usage": (2, "wrong option, argument or setting"),

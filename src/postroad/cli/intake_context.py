@@ -10,8 +10,6 @@ from postroad.cli.context import Application
 from postroad.intake.context import IntakeContext
 from postroad.postgres import connect, install, require
 
-__all__ = ["api_token", "intake_context"]
-
 
 @contextmanager
 def intake_context(application: Application) -> Iterator[IntakeContext]:

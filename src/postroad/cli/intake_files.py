@@ -21,8 +21,6 @@ from postroad.cli.context import Application, pass_application
 from postroad.cli.output import dry_run_option, json_option, print_json, print_table
 from postroad.intake import operations, status
 
-__all__ = ["files", "retry", "watch"]
-
 LOOK_SECONDS = 0.5
 
 

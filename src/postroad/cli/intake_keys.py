@@ -11,8 +11,6 @@ from postroad.cli.output import dry_run_option, json_option, print_json
 from postroad.intake import operations, status
 from postroad.vault import Vault, create_key_file, new_key
 
-__all__ = ["key"]
-
 
 @click.group()
 def key() -> None:

@@ -19,8 +19,6 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Self
 
-__all__ = ["LogFile", "ServiceLogStream", "current_log", "log_to"]
-
 MAX_LOG_BYTES = 20_000_000
 
 

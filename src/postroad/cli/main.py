@@ -22,8 +22,6 @@ from postroad.cli.context import Application
 from postroad.cli.exit_codes import EXIT_CODES, INTERRUPTED, exit_code
 from postroad.errors import PostroadError
 
-__all__ = ["cli", "main"]
-
 # Command: the module and the object in it, and the line shown by --help.
 GROUPS: dict[str, tuple[str, str, str]] = {
     "up": ("postroad.cli.up", "up", "Run everything on the embedded PostgreSQL."),

@@ -16,8 +16,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["dry_run_option", "json_option", "parse_duration", "print_json", "print_table"]
-
 Command = Callable[..., Any]
 
 

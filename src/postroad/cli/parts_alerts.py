@@ -8,8 +8,6 @@ from postroad.cli.together import Together
 from postroad.postgres.server_user import data_folder_default
 from postroad.service import Service
 
-__all__ = ["alerts"]
-
 
 def alerts(context: PartContext) -> Service:
     """Make the sender and the watchers."""

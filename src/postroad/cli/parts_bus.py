@@ -6,8 +6,6 @@ from postroad.bus import AsyncMaintenance
 from postroad.cli.parts import PartContext
 from postroad.service import Service
 
-__all__ = ["maintenance"]
-
 
 def maintenance(context: PartContext) -> Service:
     """Make the maintenance of the bus."""

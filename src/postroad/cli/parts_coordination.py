@@ -14,8 +14,6 @@ from postroad.coordination.gateway import Gateway
 from postroad.coordination.sample import SampleWriter, install_sample
 from postroad.service import Service
 
-__all__ = ["coordination", "find_databases", "gateway", "writers"]
-
 
 def find_databases(context: PartContext) -> Databases:
     """Return the three databases: those of the settings, else beside the database in use."""

@@ -15,8 +15,6 @@ from postroad.exchange.server import ExchangeServer
 from postroad.postgres import run_blocking
 from postroad.service import Service
 
-__all__ = ["exchange", "partners"]
-
 # Two instances compete for the first database, the second has one of its own.
 DATABASES = {"north": 2, "south": 1}
 ORDER_INTERVAL = timedelta(seconds=1)

@@ -17,8 +17,6 @@ from postroad.web import WebServer
 if TYPE_CHECKING:
     from postroad.cli.parts import Publish
 
-__all__ = ["beat", "intake", "make_context", "worker"]
-
 SAMPLE_DISCOVER_INTERVAL = "2s"
 
 

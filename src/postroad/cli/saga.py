@@ -13,8 +13,6 @@ from postroad.cli.bus_output import print_facts
 from postroad.cli.context import Application, pass_application
 from postroad.cli.output import dry_run_option, json_option, print_json, print_table
 
-__all__ = ["saga"]
-
 # As large as the database counts.
 SAGA_ID = click.IntRange(1, 2**63 - 1)
 STATES = ("running", "completed", "compensating", "compensated", "stuck")

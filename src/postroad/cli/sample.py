@@ -27,8 +27,6 @@ from postroad.cli.parts import PartContext
 from postroad.postgres.errors import DatabaseUnavailable
 from postroad.service import Service
 
-__all__ = ["QUEUE", "SampleListener", "SampleOrders", "orders"]
-
 logger = logging.getLogger(__name__)
 
 QUEUE = "sample_orders"

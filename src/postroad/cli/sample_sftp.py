@@ -22,8 +22,6 @@ from postroad.intake.errors import ServerNotFound
 from postroad.postgres import connect
 from postroad.service import Service
 
-__all__ = ["NAME", "SampleSftp", "sftp"]
-
 NAME = "sample-shop"
 USER = "shop"
 PAUSE_DEFAULT = timedelta(seconds=5)

@@ -19,8 +19,6 @@ from postroad.cli.parts import PartContext
 from postroad.postgres.errors import DatabaseUnavailable
 from postroad.service import Service
 
-__all__ = ["SampleTours", "tours"]
-
 logger = logging.getLogger(__name__)
 
 PAUSE_DEFAULT = timedelta(seconds=2)

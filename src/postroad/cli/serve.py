@@ -13,8 +13,6 @@ from postroad.cli.output import json_option, print_json, print_table
 from postroad.cli.parts import PARTS, Part, PartContext, find_part
 from postroad.errors import ConfigurationError
 
-__all__ = ["serve"]
-
 
 @click.command()
 @click.argument("name", required=False)

@@ -24,8 +24,6 @@ from pathlib import Path
 from postroad.cli.log_file import LogFile, log_to
 from postroad.service import Service
 
-__all__ = ["ServicePlan", "Supervised", "Supervisor"]
-
 logger = logging.getLogger(__name__)
 
 BACKOFF_FIRST_SECONDS = 0.5

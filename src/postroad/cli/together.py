@@ -8,8 +8,6 @@ from contextlib import AsyncExitStack
 
 from postroad.service import Service
 
-__all__ = ["Together"]
-
 
 class Together(Service):
     """Runs services side by side."""

@@ -31,8 +31,6 @@ from postroad.settings import masked_database_url
 from postroad.web.mounts import Mounts
 from postroad.web.server import listen
 
-__all__ = ["up"]
-
 
 @dataclass(frozen=True, slots=True)
 class Wishes:

@@ -12,8 +12,6 @@ from typing import Self
 from postroad.errors import PostroadError
 from postroad.postgres.server_user import make_data_folder
 
-__all__ = ["AlreadyUp", "UpLock"]
-
 
 class AlreadyUp(PostroadError):
     """Another `postroad up` runs on the same data folder."""

@@ -17,8 +17,6 @@ from postroad.postgres.connections import connect_async
 from postroad.postgres.errors import DatabaseUnavailable
 from postroad.service import Service
 
-__all__ = ["Reporter"]
-
 logger = logging.getLogger(__name__)
 
 INTERVAL_SECONDS = 5.0

@@ -29,8 +29,6 @@ from postroad.settings import HttpSettings
 from postroad.web import WebServer, prepare
 from postroad.web.mounts import Mounts
 
-__all__ = ["WebService", "web"]
-
 POOL_SIZE = 5
 
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from psycopg_pool import AsyncConnectionPool
 
-__all__ = ["ROLES", "Account", "Accounts", "AuditPage", "AuditRow", "Role", "Session"]
-
 Role = Literal["viewer", "operator", "admin"]
 ROLES: tuple[Role, ...] = get_args(Role)
 Outcome = Literal["begun", "done", "failed", "refused"]

@@ -23,8 +23,6 @@ from postroad.console.pages import all_pages
 from postroad.console.pages.messages import data_router
 from postroad.web import TokenMissing, bearer_token, hash_token, is_token_of
 
-__all__ = ["add_console", "add_health"]
-
 LOOPBACK = ("127.0.0.1", "::1")
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

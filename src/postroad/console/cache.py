@@ -20,8 +20,6 @@ from typing import Any, TypeVar, cast
 
 from postroad.clock import SYSTEM_CLOCK, Clock
 
-__all__ = ["Cache"]
-
 T = TypeVar("T")
 
 AGE_DEFAULT_SECONDS = 2.0

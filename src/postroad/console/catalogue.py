@@ -11,8 +11,6 @@ from typing import Any
 
 from postroad.console.markup import NOTHING
 
-__all__ = ["LANGUAGES", "LANGUAGE_DEFAULT", "Texts", "choose_language", "texts"]
-
 LANGUAGES: Mapping[str, str] = {"en": "English", "ru": "Русский"}
 LANGUAGE_DEFAULT = "en"
 

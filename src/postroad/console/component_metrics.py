@@ -12,8 +12,6 @@ from postroad.console.context import Context
 from postroad.console.pages import is_there
 from postroad.postgres.errors import DatabaseUnavailable
 
-__all__ = ["component_metrics"]
-
 AGE_SECONDS = 5.0
 
 

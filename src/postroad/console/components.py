@@ -12,8 +12,6 @@ from typing import Any
 
 from postroad.console.connections import Connections
 
-__all__ = ["Components"]
-
 
 @dataclass
 class Components:

@@ -17,8 +17,6 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from postroad.postgres.connections import connect, connect_async
 
-__all__ = ["Connections", "DirectConnections"]
-
 CONNECT_TIMEOUT = timedelta(seconds=2)
 
 P = ParamSpec("P")

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from postroad.settings import ConsoleSettings, HttpSettings
     from postroad.settings_sources import Effective
 
-__all__ = ["Context"]
-
 
 @dataclass
 class Context:

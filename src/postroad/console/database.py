@@ -9,8 +9,6 @@ from typing import Any
 from psycopg.rows import class_row
 from psycopg_pool import AsyncConnectionPool
 
-__all__ = ["DatabaseFacts", "Sessions"]
-
 
 @dataclass(frozen=True, slots=True)
 class Sessions:

@@ -22,8 +22,6 @@ from postroad.console.markup import Markup, element, joined, link
 from postroad.console.view import AWAY, View
 from postroad.errors import PostroadError
 
-__all__ = ["Place", "add_page", "asset_version"]
-
 Build = Callable[[View], Awaitable[None]]
 
 

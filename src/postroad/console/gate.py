@@ -23,8 +23,6 @@ from postroad.console.cache import Cache
 from postroad.console.catalogue import Texts, choose_language, texts
 from postroad.console.markup import Markup, element, link
 
-__all__ = ["COOKIE", "PREFIX", "Gate", "cookies_of", "notice_page", "session_of"]
-
 PREFIX = "/console"
 COOKIE = "postroad_session"
 SESSION_AGE_SECONDS = 2.0

@@ -19,8 +19,6 @@ from postroad.clock import SYSTEM_CLOCK, Clock
 from postroad.console.cache import Cache
 from postroad.service import Service
 
-__all__ = ["History", "Point", "posted_per_second"]
-
 logger = logging.getLogger(__name__)
 
 INTERVAL_SECONDS = 2.0

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from postroad.console.markup import Markup
 
-__all__ = ["icon"]
-
 _STROKES = {
     "brand": "M3 18c4 0 4-12 9-12s5 12 9 12M7 18h.01M17 18h.01",
     "overview": "M4 5h6v6H4zM14 13h6v6h-6zM10 8h7v5M7 11v5h7",

@@ -16,8 +16,6 @@ from postroad.console.view import View
 if TYPE_CHECKING:
     from postroad.alerts.status import Alert
 
-__all__ = ["Incident", "alert_address", "from_alert", "incidents"]
-
 MAINTENANCE_LATE_SECONDS = 15
 MAX_SAGAS_COUNTED = 1_000
 SEVERITIES = ("critical", "error", "warning", "info")

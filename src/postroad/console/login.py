@@ -17,8 +17,6 @@ from postroad.console.gate import COOKIE, PREFIX
 from postroad.console.icons import icon
 from postroad.console.markup import Markup, element, joined, link
 
-__all__ = ["address_of", "login_page", "login_router", "set_session", "texts_of"]
-
 YEAR_SECONDS = 365 * 86_400
 
 

@@ -13,8 +13,6 @@ from postroad import __version__
 from postroad.console.component_metrics import component_metrics
 from postroad.console.context import Context
 
-__all__ = ["metrics_text"]
-
 _CONSUMER_GAUGES = {
     "depth": ("postroad_queue_depth_messages", "Messages that a consumer has still to handle."),
     "ready": ("postroad_queue_ready_messages", "Messages that can be taken now."),

@@ -35,8 +35,6 @@ from postroad.console.errors import AccountInvalid, NameTaken
 from postroad.console.gate import PREFIX
 from postroad.console.login import address_of, login_page, set_session, texts_of
 
-__all__ = ["oidc_router"]
-
 logger = logging.getLogger(__name__)
 
 COOKIE = "postroad_oidc"

@@ -16,8 +16,6 @@ from argon2.exceptions import InvalidHashError, VerificationError
 
 from postroad.console.errors import AccountInvalid
 
-__all__ = ["check_password", "hash_password", "is_password_of", "new_password"]
-
 LENGTH_LEAST = 10
 # Without letters and digits that look alike.
 _ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"

@@ -6,8 +6,6 @@ from collections import deque
 
 from postroad.clock import SYSTEM_CLOCK, Clock
 
-__all__ = ["Rates"]
-
 SPAN_SECONDS = 12.0
 
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 
 from postroad.console.markup import Markup, element, joined
 
-__all__ = ["Edge", "Map", "Node", "draw", "draw_edge", "draw_node", "figures"]
-
 WIDTH, NODE_WIDTH, NODE_HEIGHT, GAP, TOP = 1180, 190, 46, 16, 34
 # How wide a letter is, of names and of the notes under them.
 NAME_LETTER, NOTE_LETTER, PADDING = 8.0, 6.5, 20

@@ -16,8 +16,6 @@ from __future__ import annotations
 from postroad.console.markup import Markup, element
 from postroad.console.roadmap import Map, Node, draw_edge, draw_node
 
-__all__ = ["draw_narrow"]
-
 WIDTH, HALF, HEIGHT, GAP, INDENT, AISLE = 360, 150, 46, 20, 20, 46
 ROOM_COLUMN = 1
 

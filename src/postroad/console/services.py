@@ -12,8 +12,6 @@ from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 from psycopg_pool import AsyncConnectionPool
 
-__all__ = ["ServiceBoard", "ServiceReport", "ServiceState", "report_services"]
-
 ServiceState = Literal["starting", "running", "waiting", "stopped"]
 
 

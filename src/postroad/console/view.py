@@ -26,8 +26,6 @@ from postroad.console.markup import Markup, joined, moment
 from postroad.errors import PostroadError
 from postroad.postgres.errors import DatabaseUnavailable
 
-__all__ = ["AWAY", "View"]
-
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")

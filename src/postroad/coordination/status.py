@@ -17,25 +17,6 @@ from psycopg.rows import class_row
 from postroad.coordination.calls import read_exactly
 from postroad.coordination.errors import EventNotFound
 
-__all__ = [
-    "EntityStatus",
-    "EventDetail",
-    "EventReader",
-    "EventStatus",
-    "PayloadStatus",
-    "ReaderStatus",
-    "State",
-    "Step",
-    "Summary",
-    "entities",
-    "event",
-    "events",
-    "payloads",
-    "readers",
-    "summary",
-    "written_event",
-]
-
 T = TypeVar("T")
 
 # The states of an event, in the order in which it may pass them.

@@ -25,23 +25,6 @@ from postroad.exchange.errors import (
 from postroad.exchange.names import is_id
 from postroad.web.tokens import hash_token, new_token
 
-__all__ = [
-    "NewClient",
-    "add_client",
-    "add_database",
-    "add_route",
-    "change_client",
-    "refuse_requeue",
-    "release",
-    "remove_client",
-    "remove_route",
-    "renew_client",
-    "replay",
-    "requeue",
-    "resolve",
-    "restored_in",
-]
-
 Outcome = Literal["COMMITTED", "ABORTED"]
 
 ADD_CLIENT = (

@@ -14,8 +14,6 @@ from postroad.exchange.files import CHUNK_BYTES, Session, Storage
 from postroad.exchange.mover import Mover
 from postroad.exchange.moves import Move
 
-__all__ = ["Wanted", "read_inline_many", "stream", "verified"]
-
 
 @dataclass(frozen=True, slots=True)
 class Wanted:

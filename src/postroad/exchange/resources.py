@@ -11,18 +11,6 @@ from postroad.exchange.errors import (
 )
 from postroad.operate import Action, Column, Filter, Resource
 
-__all__ = [
-    "ACTIONS",
-    "CLIENTS",
-    "DATABASES",
-    "MESSAGES",
-    "PROCESSES",
-    "RELEASE",
-    "REQUEUE",
-    "RESOLVE",
-    "ROUTES",
-]
-
 OPEN_STATES = ("STARTED", "READY_TO_COMMIT", "UNKNOWN", "CLEANUP", "FAILED")
 PROCESS_STATES = (*OPEN_STATES, "DONE", "ABORTED", "CANCELLED")
 MESSAGE_STATES = (

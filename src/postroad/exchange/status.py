@@ -7,8 +7,6 @@ from typing import Any
 from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 
-__all__ = ["process", "server", "traffic"]
-
 PROCESS = "select exchange.process_shown(p_process => %s) as process"
 SERVER = (
     "select s.*, (select count(*) from exchange.move) as pending,"

@@ -12,18 +12,6 @@ from psycopg.rows import dict_row
 
 from postroad.intake.errors import FileNotFound, ServerNotFound
 
-__all__ = [
-    "FILE_STATUSES",
-    "counts",
-    "file",
-    "files",
-    "history",
-    "server",
-    "servers",
-    "stores",
-    "transfers",
-]
-
 LIMIT_DEFAULT = 100
 
 FILE_STATUSES = (

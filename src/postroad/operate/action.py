@@ -20,8 +20,6 @@ from psycopg import AsyncConnection
 
 from postroad.operate.resource import Resource, Row
 
-__all__ = ["Action", "Parameter", "Role"]
-
 Role = Literal["viewer", "operator", "admin"]
 
 

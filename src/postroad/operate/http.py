@@ -16,8 +16,6 @@ from postroad.operate.resource import Kind, Page, Resource
 from postroad.web.pages import Page as PageModel
 from postroad.web.problems import problem_responses
 
-__all__ = ["add_list", "model_of"]
-
 MAX_LIMIT = 1000
 LIMIT_DEFAULT = 100
 TYPES: dict[Kind, Any] = {

@@ -19,8 +19,6 @@ from postroad.errors import PostroadError
 from postroad.web.cursors import decode_cursor, encode_cursor
 from postroad.web.errors import CursorInvalid, RequestInvalid, ResourceMissing
 
-__all__ = ["Column", "Filter", "FilterInvalid", "Kind", "Page", "Resource", "Row", "RowNotFound"]
-
 Row: TypeAlias = dict[str, Any]
 # How a value is shown; the words are those of the console's cells and of OpenAPI's types.
 Kind = Literal[

@@ -17,8 +17,6 @@ from postroad.testing.run_folder import (
 )
 from postroad.testing.server import TestServer
 
-__all__: list[str] = []
-
 
 def pytest_configure(config: pytest.Config) -> None:
     """Name the folder of this run before workers start, so that they share it."""

@@ -12,8 +12,6 @@ from postroad.console.markup import card, element, joined
 from postroad.console.parts.lists import empty
 from postroad.console.view import View
 
-__all__ = ["absent_page"]
-
 
 def absent_page(place: str, extra: str) -> Callable[[Context], None]:
     """Give what registers the page of a room that is not there."""

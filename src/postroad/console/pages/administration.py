@@ -27,8 +27,6 @@ from postroad.console.parts.sorting import ranked, search_form, sortable
 from postroad.console.passwords import check_password, new_password
 from postroad.console.view import View
 
-__all__ = ["add_house_pages", "service_table"]
-
 
 def add_house_pages(context: Context) -> None:
     """Register the pages."""

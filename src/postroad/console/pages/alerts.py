@@ -29,8 +29,6 @@ from postroad.console.parts.lists import empty, severity_badge, tabs
 from postroad.console.parts.sorting import search_form, sortable
 from postroad.console.view import View
 
-__all__ = ["add_alert_pages", "open_alerts"]
-
 
 def add_alert_pages(context: Context) -> None:
     """Register the page."""

@@ -21,8 +21,6 @@ from postroad.console.markup import (
 from postroad.console.parts.lists import empty, filter_form, nothing_found, pager
 from postroad.console.view import View
 
-__all__ = ["audit_page"]
-
 
 async def audit_page(view: View) -> None:
     """List what was done, the latest first."""

@@ -30,8 +30,6 @@ from postroad.console.parts.lists import empty
 from postroad.console.parts.sorting import ranked, search_form, sortable
 from postroad.console.view import View
 
-__all__ = ["add_bridge_pages", "bridges", "place_name"]
-
 VERBS = ("pause", "resume", "drain")
 
 

@@ -43,8 +43,6 @@ from postroad.console.parts.lists import (
 )
 from postroad.console.view import View
 
-__all__ = ["add_bus_pages", "bus_tabs"]
-
 OLD = timedelta(minutes=5)
 
 _SORTS = {

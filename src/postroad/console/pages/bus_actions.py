@@ -13,8 +13,6 @@ from postroad.console.markup import Markup, element, number
 from postroad.console.parts.dialogs import Tone, action_button, ask, confirm
 from postroad.console.view import BAD, GOOD, View
 
-__all__ = ["bulk_button", "message_buttons", "post_button", "read_payload"]
-
 # A selection is counted up to this many messages; beyond it the dialog shows "more than".
 MAX_COUNTED = 100_000
 PREVIEW_ROWS = 5

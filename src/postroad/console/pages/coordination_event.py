@@ -23,8 +23,6 @@ from postroad.coordination.resources import CANCEL, EVENTS, RETRY
 from postroad.coordination.status import PayloadStatus
 from postroad.operate import Row
 
-__all__ = ["event_page"]
-
 PAYLOADS_SHOWN = 50
 
 

@@ -18,8 +18,6 @@ from postroad.console.parts.resources import resource_table, show_resource
 from postroad.console.view import View
 from postroad.exchange.resources import DATABASES, PROCESSES
 
-__all__ = ["add_exchange_pages"]
-
 
 def add_exchange_pages(context: Context) -> None:
     """Register the pages."""

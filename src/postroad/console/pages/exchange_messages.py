@@ -22,8 +22,6 @@ from postroad.console.view import View
 from postroad.exchange.files import Storage
 from postroad.exchange.resources import MESSAGES, REQUEUE
 
-__all__ = ["message_page", "messages_page"]
-
 MAX_FILE_BYTES = 100_000
 
 

@@ -17,8 +17,6 @@ from postroad.console.view import View
 from postroad.exchange import status
 from postroad.exchange.resources import DATABASES
 
-__all__ = ["databases", "exchange_tabs", "process_link", "traffic"]
-
 
 async def databases(view: View) -> Sequence[dict[str, Any]]:
     """Return the databases and what lies in them, shared by all pages."""

@@ -28,8 +28,6 @@ from postroad.console.parts.resources import action_buttons, detail_facts, read_
 from postroad.console.view import View
 from postroad.exchange.resources import PROCESSES, RELEASE, RESOLVE
 
-__all__ = ["process_page"]
-
 _ARROWS = (
     ("STARTED", "READY_TO_COMMIT"),
     ("READY_TO_COMMIT", "CLEANUP"),

@@ -33,8 +33,6 @@ from postroad.console.parts.lists import crumbs, empty, tabs
 from postroad.console.parts.sorting import sortable
 from postroad.console.view import View
 
-__all__ = ["add_graph_pages", "live_graph"]
-
 SAGA_STATES = ("running", "compensating", "stuck", "completed", "compensated")
 
 

@@ -28,8 +28,6 @@ from postroad.console.parts.lists import empty
 from postroad.console.view import View
 from postroad.intake import status
 
-__all__ = ["add_intake_pages"]
-
 LANES = (
     ("discovered", ("discovered",)),
     ("downloading", ("downloading", "downloaded")),

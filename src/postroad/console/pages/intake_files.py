@@ -33,8 +33,6 @@ from postroad.intake import operations, status
 from postroad.intake.errors import FileNotFound
 from postroad.intake.status import FILE_STATUSES
 
-__all__ = ["file_page", "files_page"]
-
 ENDED = {"completed", "vanished", "superseded", "skipped"}
 
 

@@ -14,8 +14,6 @@ from postroad.console.parts.lists import tabs
 from postroad.console.view import View
 from postroad.intake import status
 
-__all__ = ["bar", "counts", "intake_tabs", "servers"]
-
 
 def bar(done: int | None, total: int | None) -> Markup:
     """Draw how much is done."""

@@ -31,8 +31,6 @@ from postroad.intake import operations, status
 from postroad.intake.credentials import Credentials
 from postroad.intake.errors import ServerNotFound
 
-__all__ = ["server_page", "servers_page"]
-
 
 async def servers_page(view: View) -> None:
     """List the servers."""

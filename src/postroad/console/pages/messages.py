@@ -46,8 +46,6 @@ from postroad.console.parts.lists import (
 from postroad.console.parts.sorting import search_form, sortable
 from postroad.console.view import View
 
-__all__ = ["add_message_pages", "data_router"]
-
 SHOWN_CHARACTERS = 160
 # PostgreSQL keeps at most a gigabyte in a value.
 MAX_CHARACTERS = 1_000_000_000

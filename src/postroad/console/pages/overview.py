@@ -31,8 +31,6 @@ from postroad.console.roadmap import figures as map_figures
 from postroad.console.roadmap_narrow import draw_narrow
 from postroad.console.view import View
 
-__all__ = ["add_overview_page"]
-
 MAX_INCIDENTS = 8
 
 

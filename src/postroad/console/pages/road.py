@@ -13,8 +13,6 @@ from postroad.console.rates import Rates
 from postroad.console.roadmap import Edge, Map, Node
 from postroad.console.view import AWAY, View
 
-__all__ = ["road_of"]
-
 MAX_QUEUES = 8
 MAX_ENTRIES = 4
 PARTNERS, ROOMS, PLACES, RECEIVERS = range(4)

@@ -11,8 +11,6 @@ from nicegui import ui
 from postroad.console.markup import NOTHING, Markup, element
 from postroad.console.view import View
 
-__all__ = ["Line", "line_chart", "spark"]
-
 COLOURS = ("#1098ad", "#2b8a3e", "#e8890c", "#e03131", "#7950f2")
 Line = Sequence[tuple[datetime, float]]
 

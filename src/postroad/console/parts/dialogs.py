@@ -10,8 +10,6 @@ from nicegui import ui
 from postroad.console.markup import Markup, element
 from postroad.console.view import View
 
-__all__ = ["Tone", "action_button", "ask", "confirm", "press_button", "row_button"]
-
 Tone = Literal["main", "danger", "plain", "quiet"]
 
 

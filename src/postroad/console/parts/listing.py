@@ -16,8 +16,6 @@ from postroad.console.markup import Markup, address, joined
 from postroad.console.parts.lists import filter_form, gone, nothing_found, pager
 from postroad.console.view import View
 
-__all__ = ["PAGE_ROWS", "FilteredList", "choice", "listing", "say_gone", "show_list"]
-
 PAGE_ROWS = 50
 
 Row = TypeVar("Row")

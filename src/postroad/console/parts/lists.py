@@ -12,18 +12,6 @@ if TYPE_CHECKING:
     from postroad.console.incidents import Incident
     from postroad.console.view import View
 
-__all__ = [
-    "crumbs",
-    "empty",
-    "figures",
-    "filter_form",
-    "gone",
-    "nothing_found",
-    "pager",
-    "severity_badge",
-    "tabs",
-]
-
 SEVERITY_TONES = {"info": "plain", "warning": "wait", "error": "bad", "critical": "bad"}
 
 

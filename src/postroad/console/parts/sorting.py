@@ -13,8 +13,6 @@ from postroad.console.markup import NOTHING, Column, Markup, element, table
 from postroad.console.parts.lists import filter_form, nothing_found
 from postroad.console.view import View
 
-__all__ = ["ranked", "search_form", "sortable"]
-
 _RANK = re.compile(r'data-rank="([^"]*)"')
 _MOMENT = re.compile(r'datetime="([^"]*)"')
 
