@@ -1,8 +1,8 @@
 """Holding work: claim, extend, acknowledge, release, lost.
 
-A lease is work that belongs to its holder until a deadline. Whoever holds leases (a bus worker, the
-broker, the intake, the client of the exchange) extends them while it works, acknowledges them in
-batches when it has finished, and must stop working when one is lost.
+A lease is work that belongs to its holder until a deadline. A holder (a bus worker, the broker, the
+intake, the client of the exchange) extends its leases while it works, acknowledges them in batches
+when it has finished, and must stop working when one is lost.
 
 ```
            extend, three times per ttl
@@ -11,7 +11,7 @@ batches when it has finished, and must stop working when one is lost.
 claim ───> held ───┴── finish ──> finished ── ack ──> gone
              │                        └── ack failed: repeated, acking is idempotent
              ├── release ──> gone: the holder nacks it or gives it back
-             └── lost: the server does not know it any more, or its deadline has passed
+             └── lost: the server has released it, or its deadline has passed
 ```
 
 `Keeper` is this state machine: no I/O, no threads, its clock injected. `Holder` runs it in a thread
