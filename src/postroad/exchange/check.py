@@ -31,8 +31,6 @@ from postroad.exchange.files import FOLDERS, TEMPORARY_PREFIX, Storage
 from postroad.exchange.moves import Move, redo
 from postroad.exchange.root import is_root_locked, root_name
 
-__all__ = ["Finding", "check"]
-
 Kind = Literal["moved", "missing", "changed", "unlisted", "temporary", "unsafe"]
 
 DATABASES = "select d.id from exchange.database d order by d.id"

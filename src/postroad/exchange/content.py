@@ -20,8 +20,6 @@ from pydantic_core import from_json
 
 from postroad.exchange.errors import ContentInvalid
 
-__all__ = ["Content", "binary", "content_of", "digest_of", "inline", "parse", "stored_json"]
-
 MEDIA_TYPE_DEFAULT = "application/octet-stream"
 
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from postroad.exchange.journal import ExchangeJournal
 from postroad.exchange.mover import Mover
 
-__all__ = ["Databases"]
-
 FIND_DATABASE = "select (exchange.find_database(p_id => %s, p_may_create => %s)).id"
 
 

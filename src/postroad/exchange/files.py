@@ -23,8 +23,6 @@ from typing import Literal, Self, get_args
 
 from postroad.exchange.errors import FileUnsafe, StorageFailed, StorageFull
 
-__all__ = ["FOLDERS", "TEMPORARY_PREFIX", "Session", "Storage", "temporary_name", "write_all"]
-
 Folder = Literal["Messages", "Prepared", "Log", "Unknown", "Error"]
 FOLDERS: tuple[Folder, ...] = get_args(Folder)
 TEMPORARY_PREFIX = ".new-"

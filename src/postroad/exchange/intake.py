@@ -37,8 +37,6 @@ from postroad.exchange.journal import ExchangeJournal
 from postroad.exchange.mover import Mover
 from postroad.exchange.moves import Move
 
-__all__ = ["Arrival", "Intake", "Taken"]
-
 KNOWN_ID = "select exchange.known_id(p_database => %s, p_sender => %s, p_id => %s)"
 INTAKE = "select * from exchange.intake(p_epoch => %s, p_items => %s::jsonb)"
 MAX_BATCH = 64

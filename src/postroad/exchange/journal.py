@@ -7,8 +7,6 @@ from typing import Any, LiteralString
 from postroad.exchange.errors import ExchangeError
 from postroad.postgres.journal import Journal
 
-__all__ = ["ExchangeJournal"]
-
 CONNECTIONS = 8
 
 

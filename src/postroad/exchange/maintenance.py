@@ -25,8 +25,6 @@ from postroad.exchange.uptime import Uptime
 from postroad.service import Service
 from postroad.settings.exchange import ExchangeSettings
 
-__all__ = ["Maintenance"]
-
 logger = logging.getLogger(__name__)
 
 SWEEP = "select exchange.sweep(p_epoch => %s, p_now => %s, p_is_restart => %s)"

@@ -21,8 +21,6 @@ from postroad.exchange.files import Storage
 from postroad.exchange.journal import ExchangeJournal
 from postroad.exchange.moves import Move, redo
 
-__all__ = ["Mover"]
-
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")

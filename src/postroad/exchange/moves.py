@@ -22,8 +22,6 @@ from postroad.exchange.errors import (
 )
 from postroad.exchange.files import FOLDERS, Session, Storage
 
-__all__ = ["Move", "redo"]
-
 
 @dataclass(frozen=True, slots=True)
 class Move:

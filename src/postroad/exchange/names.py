@@ -7,8 +7,6 @@ from typing import Annotated
 
 from pydantic import StringConstraints
 
-__all__ = ["ID_PATTERN", "Id", "is_id"]
-
 ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 

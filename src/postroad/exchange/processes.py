@@ -33,8 +33,6 @@ from postroad.exchange.reader import Wanted, read_inline_many
 from postroad.exchange.uptime import Uptime
 from postroad.settings.exchange import ExchangeSettings
 
-__all__ = ["Processes"]
-
 START = (
     "select exchange.start_process(p_epoch => %s, p_now => %s, p_client => %s, p_database => %s,"
     " p_recipient => %s, p_attempt => %s, p_max_files => %s, p_max_bytes => %s,"

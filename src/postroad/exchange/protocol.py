@@ -15,8 +15,6 @@ from postroad.exchange.errors import (
     ProcessNotFound,
 )
 
-__all__ = ["CANCELLED", "Reply", "StartRequest", "Uploaded", "judge"]
-
 CANCELLED = {"status": "CANCELLED"}
 
 

@@ -11,8 +11,6 @@ from postroad.exchange.mover import Mover
 from postroad.exchange.moves import Move
 from postroad.exchange.reader import Wanted, read_inline_many
 
-__all__ = ["Replies"]
-
 REPLIES = (
     "select * from exchange.replies(p_recipient => %s, p_limit => %s, p_max_bytes => %s,"
     " p_after => %s)"

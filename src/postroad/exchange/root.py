@@ -15,8 +15,6 @@ from pathlib import Path
 
 from postroad.exchange.errors import FileUnsafe, RootForeign, RootLocked, storage_failure
 
-__all__ = ["Root", "is_root_locked", "root_name"]
-
 NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "fuse.sshfs"}
 
 

@@ -33,8 +33,6 @@ from postroad.exchange.moves import Move
 from postroad.exchange.reader import verified
 from postroad.service import Service
 
-__all__ = ["Routes"]
-
 logger = logging.getLogger(__name__)
 
 ROUTES = "select * from exchange.route order by id"

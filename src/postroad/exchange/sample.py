@@ -21,8 +21,6 @@ from pathlib import Path
 from postroad.exchange.client import AsyncExchange, Exchange, ExchangeClientError, Work
 from postroad.service import Service
 
-__all__ = ["SampleErp", "SampleMobileClient"]
-
 logger = logging.getLogger(__name__)
 
 INTERVAL_DEFAULT = timedelta(seconds=1)

@@ -40,8 +40,6 @@ from postroad.web import WebServer
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-__all__ = ["ExchangeServer"]
-
 logger = logging.getLogger(__name__)
 
 LOCK = "select pg_try_advisory_lock(exchange._lock_class(), 1)"

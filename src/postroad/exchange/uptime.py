@@ -10,8 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-__all__ = ["Uptime"]
-
 MAX_STEP_SECONDS = 5.0
 
 

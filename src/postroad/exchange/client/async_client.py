@@ -20,8 +20,6 @@ from psycopg.rows import tuple_row
 from postroad.exchange.client import standalone
 from postroad.exchange.client.standalone import Exchange, Process, Steps, Work
 
-__all__ = ["AsyncExchange", "AsyncProcess"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -22,8 +22,6 @@ from postroad.exchange.web.values import DirectRoute, Endpoints, answer
 from postroad.settings.exchange import ExchangeSettings
 from postroad.web import BEARER, BodyLimit, prepare, problem_responses
 
-__all__ = ["BASE_PATH", "create_app"]
-
 BASE_PATH = "/exchange/v1"
 
 

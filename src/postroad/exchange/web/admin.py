@@ -24,8 +24,6 @@ from postroad.exchange.web.values import BODY, Endpoints, answer
 from postroad.operate import Page, Resource
 from postroad.operate.http import add_list
 
-__all__ = ["add_administration", "list_routes"]
-
 REQUEUE = (
     "select exchange.requeue(p_epoch => %s, p_id => %s, p_sender => %s, p_database => %s,"
     " p_recipient => %s)"

@@ -11,20 +11,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = [
-    "Accepted",
-    "Acknowledged",
-    "Health",
-    "MessageStatus",
-    "Prepared",
-    "ProcessShown",
-    "Renewed",
-    "ReplyWaiting",
-    "Requeued",
-    "Started",
-    "Stored",
-]
-
 State = Literal[
     "STARTED", "READY_TO_COMMIT", "UNKNOWN", "CLEANUP", "FAILED", "DONE", "ABORTED", "CANCELLED"
 ]

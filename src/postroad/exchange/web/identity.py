@@ -12,8 +12,6 @@ from postroad.exchange.errors import NotAllowed
 from postroad.exchange.journal import ExchangeJournal
 from postroad.web import TokenMissing, bearer_token, hash_token
 
-__all__ = ["Caller", "Client", "Identity", "administrator_of", "caller_of"]
-
 CLIENT = "select * from exchange.client_by_secret(p_secret_hash => %s)"
 # A renewed or removed token is accepted for this long: decision 0024.
 REMEMBERED_SECONDS = 2.0

@@ -19,8 +19,6 @@ from postroad.exchange.web.models import Message
 from postroad.exchange.web.values import BODY, FILE_CONTENT, Endpoints, answer, file_answer
 from postroad.web import Page, decode_cursor, encode_cursor
 
-__all__ = ["add_messages"]
-
 MAX_INTEGER = 2**63 - 1
 
 

@@ -9,17 +9,6 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 from postroad.exchange.names import Id
 from postroad.exchange.web.values import BigInteger, Text
 
-__all__ = [
-    "Choose",
-    "Ended",
-    "Message",
-    "Prepare",
-    "Release",
-    "Requeue",
-    "Resolve",
-    "Start",
-]
-
 Attempt = Annotated[Text, StringConstraints(min_length=1, max_length=128)]
 FileName = Annotated[Text, StringConstraints(min_length=1, max_length=255)]
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]

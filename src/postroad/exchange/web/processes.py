@@ -26,8 +26,6 @@ from postroad.exchange.web.values import BODY, FILE_CONTENT, Endpoints, answer, 
 from postroad.settings.exchange import ExchangeSettings
 from postroad.web import BodyTooLarge
 
-__all__ = ["add_processes", "is_process_id"]
-
 _PROCESS_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MEDIA_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+")
 WRITE_BYTES = 1 << 20

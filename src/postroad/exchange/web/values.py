@@ -28,11 +28,6 @@ from postroad.exchange.reader import stream
 from postroad.exchange.web.identity import caller_of
 from postroad.web import BEARER, problem_responses
 
-__all__ = [
-    *("BODY", "FILE_CONTENT", "BigInteger", "DirectRoute", "Endpoints", "Text"),
-    *("answer", "file_answer"),
-]
-
 LARGE_BYTES = 1 << 20
 # Parsing a large body takes many times its size for a moment, so few are parsed at once.
 _large = asyncio.Semaphore(2)
