@@ -95,15 +95,9 @@ class S3Store:
 
     async def put(self, key: str, data: bytes | bytearray, sha256: str) -> None:
         """Store a small object by one request."""
-        if await self._put_fast(key, data, sha256) is None:
+        path = f"/{self.bucket}/{self._prefix}{key}"
+        if self._fast is None or await self._fast.put(path, data, sha256) is None:
             await self._request("put_object", key, Body=bytes(data))
-
-    async def _put_fast(
-        self, key: str, data: bytes | bytearray, sha256: str, **query: str
-    ) -> str | None:
-        if self._fast is None:
-            return None
-        return await self._fast.put(f"/{self.bucket}/{self._prefix}{key}", data, sha256, **query)
 
     async def begin(self, key: str) -> str:
         """Begin a multipart upload."""
@@ -120,9 +114,12 @@ class S3Store:
     ) -> str:
         """Upload one part."""
         del offset
-        query = {"partNumber": str(number), "uploadId": upload_id}
-        if etag := await self._put_fast(key, data, sha256.hex(), **query):
-            return etag
+        if self._fast is not None:
+            query = {"partNumber": str(number), "uploadId": upload_id}
+            path = f"/{self.bucket}/{self._prefix}{key}"
+            put = functools.partial(self._fast.put_part, path, data, sha256.hex(), **query)
+            if etag := await self._call(put):
+                return etag
         answer = await self._request(
             "upload_part", key, UploadId=upload_id, PartNumber=number, Body=bytes(data)
         )

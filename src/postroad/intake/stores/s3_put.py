@@ -16,12 +16,11 @@ import ssl
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from urllib.parse import quote, urlencode, urlsplit
 
 TIMEOUT_SECONDS = 120.0
 MAX_ANSWER_BYTES = 1024 * 1024
-# A large body is written in chunks: the transport copies what the socket does not accept.
-CHUNK_BYTES = 256 * 1024
 OK = 200
 # Raised for a kept connection that the peer has closed, or a peer that does not speak HTTP.
 _BROKEN = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError, IndexError)
@@ -50,11 +49,10 @@ class SignedPut:
     connections: int
     _free: list[_Connection] = field(default_factory=list, repr=False)
     _slots: asyncio.Semaphore | None = field(default=None, repr=False)
+    _blocking: list[HTTPConnection] = field(default_factory=list, repr=False)
 
-    async def put(
-        self, path: str, body: bytes | bytearray, sha256: str, **query: str
-    ) -> str | None:
-        """PUT a body and return its tag; None when it failed and must be sent by boto3."""
+    async def put(self, path: str, body: bytes | bytearray, sha256: str) -> str | None:
+        """PUT a small body and return its tag; None when it must be sent by boto3."""
         if self._slots is None:
             self._slots = asyncio.Semaphore(self.connections)
         async with self._slots:
@@ -64,7 +62,12 @@ class SignedPut:
                 try:
                     async with asyncio.timeout(TIMEOUT_SECONDS):
                         connection = connection or await self._connect()
-                        await self._send(connection.writer, self._head(path, sha256, query), body)
+                        target, headers = self._signed(path, sha256)
+                        head = [f"PUT {target} HTTP/1.1", f"Content-Length: {len(body)}"]
+                        head += [f"{name}: {value}" for name, value in headers.items()]
+                        text = "\r\n".join([*head, "", ""])
+                        connection.writer.write(text.encode("ascii") + body)
+                        await connection.writer.drain()
                         etag, is_kept = await _answer(connection.reader)
                 except _BROKEN:
                     if connection is None or connection.is_fresh:
@@ -80,10 +83,32 @@ class SignedPut:
                     elif connection is not None:
                         connection.close()
 
+    def put_part(self, path: str, body: bytes | bytearray, sha256: str, **query: str) -> str | None:
+        """PUT a part in the calling thread, so that the event loop is free for the source."""
+        target, headers = self._signed(path, sha256, **query)
+        try:
+            connection = self._blocking.pop()
+        except IndexError:
+            address = urlsplit(self.endpoint)
+            kind = HTTPSConnection if address.scheme == "https" else HTTPConnection
+            connection = kind(address.netloc, timeout=TIMEOUT_SECONDS)
+        try:
+            connection.request("PUT", target, body=body, headers=headers)
+            answer = connection.getresponse()
+            answer.read()
+        except (HTTPException, OSError):
+            # The peer may have closed it while it was kept.
+            connection.close()
+            return None
+        self._blocking.append(connection)
+        return answer.headers.get("ETag") if answer.status == OK else None
+
     def close(self) -> None:
         """Close the kept connections."""
         while self._free:
             self._free.pop().close()
+        while self._blocking:
+            self._blocking.pop().close()
 
     async def _connect(self) -> _Connection:
         address = urlsplit(self.endpoint)
@@ -96,21 +121,7 @@ class SignedPut:
         )
         return _Connection(reader, writer)
 
-    async def _send(
-        self, writer: asyncio.StreamWriter, head: list[str], body: bytes | bytearray
-    ) -> None:
-        text = "\r\n".join([*head, f"Content-Length: {len(body)}", "", ""]).encode("ascii")
-        if len(body) <= CHUNK_BYTES:
-            writer.write(text + body)
-        else:
-            writer.write(text)
-            view = memoryview(body)
-            for start in range(0, len(body), CHUNK_BYTES):
-                writer.write(view[start : start + CHUNK_BYTES])
-                await writer.drain()
-        await writer.drain()
-
-    def _head(self, path: str, sha256: str, query: dict[str, str]) -> list[str]:
+    def _signed(self, path: str, sha256: str, **query: str) -> tuple[str, dict[str, str]]:
         target = quote(path, safe="/~")
         asked = urlencode(sorted(query.items()), quote_via=quote)
         host = urlsplit(self.endpoint).netloc
@@ -124,15 +135,14 @@ class SignedPut:
         text = f"AWS4-HMAC-SHA256\n{now}\n{scope}\n{digest}"
         key = _signing_key(self.secret_key, now[:8], self.region)
         signature = hmac.new(key, text.encode(), "sha256").hexdigest()
-        return [
-            f"PUT {target}{'?' if asked else ''}{asked} HTTP/1.1",
-            f"Host: {host}",
-            f"x-amz-content-sha256: {sha256}",
-            f"x-amz-date: {now}",
-            "Content-Type: application/octet-stream",
-            f"Authorization: AWS4-HMAC-SHA256 Credential={self.access_key}/{scope},"
-            f" SignedHeaders={_SIGNED}, Signature={signature}",
-        ]
+        return f"{target}{'?' if asked else ''}{asked}", {
+            "Host": host,
+            "x-amz-content-sha256": sha256,
+            "x-amz-date": now,
+            "Content-Type": "application/octet-stream",
+            "Authorization": f"AWS4-HMAC-SHA256 Credential={self.access_key}/{scope}, "
+            f"SignedHeaders={_SIGNED}, Signature={signature}",
+        }
 
 
 @lru_cache(maxsize=8)
