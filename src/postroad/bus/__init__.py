@@ -23,7 +23,7 @@ after it: the message is durable; a NOTIFY that was not sent is made up for by p
 in transaction mode: the server rolls back, the message is ready again at once. A worker in lease
 mode: the message is ready again when the lease ends, and the dead worker's token can no longer ack.
 PostgreSQL itself: committed state is there after recovery; workers and subscriptions reconnect.
-Nobody doing maintenance: takes do what is due in their own queue; nothing waits for a leader.
+No maintenance running: takes do what is due in their own queue; nothing waits for a leader.
 
 **Use.**
 

@@ -4,7 +4,7 @@ A batch is committed and the next one taken in one round trip, as one text of se
 the commit fails the server skips the rest, and the batch is treated like one whose handler failed.
 
 A handler can end the transaction with a statement of its own. The id of the transaction that took
-the batch tells what became of it: after a rollback the messages are back in the queue, after a
+the batch determines its outcome: after a rollback the messages are back in the queue, after a
 commit all of them are consumed, the ones not yet handled too; those are given back.
 """
 
@@ -49,7 +49,7 @@ _CHECK = (
 
 
 def was_committed(xid: str | None) -> Call[bool | None]:
-    """Build the call that tells whether a transaction was committed; None for no transaction."""
+    """Build the query whether a transaction was committed; None for no transaction."""
     return Call(_WAS_COMMITTED, (xid,), rows.value)
 
 

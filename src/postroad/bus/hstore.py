@@ -1,7 +1,7 @@
 """hstore as text, in both directions, and PostgreSQL array literals.
 
 Values travel as text of unknown type and the server reads them as the parameter that they meet. So
-no type has to be looked up or registered: it does not matter in which schema hstore lives, and
+no type has to be looked up or registered: it does not matter in which schema hstore is, and
 the adapters of a caller's connection stay as the caller left them.
 """
 

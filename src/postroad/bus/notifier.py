@@ -79,7 +79,7 @@ class Notifier:
 
 
 class AsyncNotifier:
-    """Sends from a task that lives only while something is pending."""
+    """Sends from a task that runs only while something is pending."""
 
     def __init__(
         self,

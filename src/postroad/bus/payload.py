@@ -74,7 +74,7 @@ def array(payload: Payload, values: Iterable[object]) -> str:
 
 
 def load(payload: Payload, value: Any) -> Any:
-    """Turn a column as the driver read it into the payload."""
+    """Convert a column as the driver read it to the payload."""
     return mapping(value) if payload == "hstore" else value
 
 
@@ -84,7 +84,7 @@ def loader(payload: Payload) -> Callable[[Any], Any] | None:
 
 
 def mapping(value: Any) -> hstore.Hstore:
-    """Turn an hstore column into a mapping: text, or what the caller's own adapter made of it."""
+    """Convert an hstore column to a mapping: text, or what the caller's own adapter made of it."""
     if type(value) is str:
         return hstore.parse(value)
     return value or {}

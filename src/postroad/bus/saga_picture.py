@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from postroad.bus.saga_calls import SagaStep
 
-MARKS = {
+SYMBOLS = {
     "waiting": "·",
     "ready": "○",
     "done": "✔",
@@ -47,7 +47,7 @@ def text(steps: Sequence[SagaStep]) -> list[str]:
 
 def mermaid(steps: Sequence[SagaStep]) -> str:
     """Draw one saga as a Mermaid flowchart, with its compensations as dotted arrows back."""
-    # Numbered: a step may bear a word of Mermaid's as its name, or that of a compensation.
+    # Numbered: a step may have a keyword of Mermaid as its name, or that of a compensation.
     nodes = {step.step: f"step{number}" for number, step in enumerate(steps)}
     lines = ["flowchart LR"]
     for step in steps:
@@ -70,7 +70,7 @@ def _parent(step: SagaStep, steps: Sequence[SagaStep]) -> str | None:
 
 
 def _described(step: SagaStep) -> str:
-    parts = [f"{MARKS[step.step_state]} {step.step} {step.step_state}"]
+    parts = [f"{SYMBOLS[step.step_state]} {step.step} {step.step_state}"]
     if step.is_pivot:
         parts.append("pivot")
     if len(step.after) > 1:

@@ -82,7 +82,7 @@ class DeadMessage:
 
 @dataclass(frozen=True, slots=True)
 class Maintained:
-    """What one maintenance call did for one queue; queues with nothing to do are not told."""
+    """What one maintenance call did for one queue; queues with nothing to do are not listed."""
 
     queue: str
     rotated: int

@@ -1,4 +1,4 @@
--- Looking without taking, for operators: messages page by page, who waits for whom, why messages died.
+-- Reading without taking, for operators: messages page by page, who waits for whom, why messages died.
 -- Nothing is locked and nothing is counted; each page costs index probes for the rows that it shows.
 
 -- Shows up to amt copies of one consumer in a state (ready, delayed, waiting, leased, dead), in order of posting
@@ -29,14 +29,14 @@ begin
   end if;
   return query execute format($query$
     with seen as materialized (%1$s),
-    told as (
+    matched as (
       select s.*, row_number() over (order by s.place %2$s) as n, count(*) over () as total,
              (s.expires is null or s.expires > mbus.now() or $9)
              and ($5 is null or position(lower($5) in lower(concat_ws(' ', $1 || '.' || s.number, s.error,
                s.properties::text, s.headers::text, s.data))) > 0) as is_match
       from seen s),
     shown as (
-      select t.*, row_number() over (partition by t.is_match order by t.n) as place_in_kind from told t)
+      select t.*, row_number() over (partition by t.is_match order by t.n) as place_in_kind from matched t)
     select t.place, k.is_match, mbus._iid($1, t.number), t.added, t.expires, t.due_at,
            coalesce((t.trail ->> 'attempts')::integer, 0), t.error, t.headers, t.properties,
            case when k.is_match then left(t.data, $8) end, octet_length(t.data)::bigint

@@ -49,23 +49,23 @@ create or replace function mbus.ackn(iids text[], tokens bigint[]) returns text[
 language plpgsql security definer set search_path from current as $$
 declare
   v_acked bigint[];
-  v_told  bigint;
+  v_notes bigint;
 begin
   tokens := mbus._check_holders(iids, tokens);
   with done as (
     delete from mbus.leased l where l.token = any (tokens) and l.leased_until > mbus.now()
     returning l.token, l.queue_id, l.consumer_id, l.number)
-  , told as (
+  , noted as (
     select mbus._done(w.queue_id, w.consumer_id, w.numbers)
     from (select d.queue_id, d.consumer_id, array_agg(d.number) as numbers
           from done d join mbus.queue q on q.id = d.queue_id and q.has_waiters group by 1, 2) w)
   , counted as (
     select mbus._tally(d.consumer_id, 'consumed', count(*)) from done d group by d.consumer_id)
-  select array_agg(d.token), (select count(*) from told) + (select count(*) from counted) into v_acked, v_told from done d;
+  select array_agg(d.token), (select count(*) from noted) + (select count(*) from counted) into v_acked, v_notes from done d;
   return mbus._unheld(iids, tokens, v_acked);
 end $$;
 
--- The tokens, null where a token is of another message than its iid says.  Raises MB012, MB013.
+-- The tokens, null where a token is of another message than its iid.  Raises MB012, MB013.
 create or replace function mbus._check_holders(p_iids text[], p_tokens bigint[]) returns bigint[]
 language plpgsql stable set search_path from current as $$
 declare

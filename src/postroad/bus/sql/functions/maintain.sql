@@ -12,11 +12,11 @@ declare
   v_now     constant timestamptz := mbus.now();
   v_tick    constant bigint := (extract(epoch from v_now) * 2)::bigint;
   -- What this session noted at its last run; lost without harm when the session is another one.
-  v_marks   jsonb := mbus._recall_marks();
+  v_markers   jsonb := mbus._recall_markers();
   -- Due since the last run, or since those transactions began that had not committed then.
   v_recent  constant timestamptz := case when v_tick % 64 = 0 then '-infinity'
     else least(to_timestamp(pg_sequence_last_value('mbus.attended') - 3),
-               coalesce((v_marks -> 'aside' ->> 'since')::timestamptz, '-infinity')) end;
+               coalesce((v_markers -> 'aside' ->> 'since')::timestamptz, '-infinity')) end;
   -- For one queue, and now and then for all, whatever is due.
   v_since   constant timestamptz := case when qname is not null then '-infinity' else v_recent end;
   -- A transaction that has already taken messages must not raise hints over them: it may roll back,
@@ -25,7 +25,7 @@ declare
   v_from    timestamptz;
   v_leases  timestamptz;
   v_left    timestamptz;
-  v_keys    constant timestamptz := least(v_recent, (v_marks -> 'keys' ->> 'since')::timestamptz);
+  v_keys    constant timestamptz := least(v_recent, (v_markers -> 'keys' ->> 'since')::timestamptz);
   v_fresh   jsonb;
   v_mark    jsonb;
   v_queue   mbus.queue;
@@ -39,12 +39,12 @@ begin
   if qname is not null then perform mbus._queue(qname); end if;
   perform setval('mbus.attended', extract(epoch from v_now)::bigint);
   if v_is_first then
-    v_marks := v_marks || jsonb_build_object('leases', mbus._raise_lease_floor(v_marks -> 'leases'));
+    v_markers := v_markers || jsonb_build_object('leases', mbus._raise_lease_floor(v_markers -> 'leases'));
   end if;
   if mbus._forget_keys(v_keys, v_now, 1000) = 1000 then
-    v_marks := v_marks || jsonb_build_object('keys', jsonb_build_object('since', v_keys));
+    v_markers := v_markers || jsonb_build_object('keys', jsonb_build_object('since', v_keys));
   else
-    v_marks := v_marks - 'keys';
+    v_markers := v_markers - 'keys';
   end if;
   v_leases := mbus._leases_since(v_since);
 
@@ -58,7 +58,7 @@ begin
     queue := v_queue.name;
     v_fresh := mbus._mark(v_queue);
     -- A run that could not move all that was due notes where it began.
-    v_left := v_marks -> v_queue.id::text ->> 'since';
+    v_left := v_markers -> v_queue.id::text ->> 'since';
     -- A queue at rest is visited seldom, so a visit covers all that has expired since the last one.
     v_from := case when (v_tick + v_queue.id) % 1024 = 0 then '-infinity' else least(v_since, v_left) end;
     ended := mbus._end_leases(v_queue, null, least(v_leases, v_left), 1000);
@@ -68,10 +68,10 @@ begin
       v_fresh := v_fresh || jsonb_build_object('since', v_from);
     end if;
     -- The newer mark if all transactions that posted then have ended, else the one of the last run.
-    v_mark := case when v_is_first then mbus._settled_mark(v_queue.position, v_fresh, v_marks -> v_queue.id::text) end;
+    v_mark := case when v_is_first then mbus._settled_mark(v_queue.position, v_fresh, v_markers -> v_queue.id::text) end;
     settled := coalesce(mbus._settle(v_queue, (v_mark ->> 'bound')::bigint, (v_mark ->> 'tail')::bigint), 0);
-    v_marks := v_marks || jsonb_build_object(v_queue.id,
-      case when v_mark is null then coalesce(v_marks -> v_queue.id::text, v_fresh) || (v_fresh - '{tail,bound,open}'::text[])
+    v_markers := v_markers || jsonb_build_object(v_queue.id,
+      case when v_mark is null then coalesce(v_markers -> v_queue.id::text, v_fresh) || (v_fresh - '{tail,bound,open}'::text[])
            else v_fresh end);
     rotated := case when v_is_first then mbus._rotate(v_queue) else 0 end;
     reclaimed := mbus._reclaim(v_queue);
@@ -92,5 +92,5 @@ begin
       perform mbus._forget_sagas();
     end if;
   end if;
-  perform mbus._keep_marks(v_marks || jsonb_build_object('aside', mbus._mark_aside(v_marks -> 'aside', v_now)));
+  perform mbus._keep_markers(v_markers || jsonb_build_object('aside', mbus._mark_aside(v_markers -> 'aside', v_now)));
 end $$;

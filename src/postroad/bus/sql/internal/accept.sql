@@ -165,7 +165,7 @@ begin
   return p_headers;
 end $$;
 
--- What a post under an iid needs to know.  The iid must be reserved by get_iid, or belong to a message that the current
+-- What a post under an iid depends on.  The iid must be reserved by get_iid, or belong to a message that the current
 -- transaction took: then the post gives the message back to the same consumers, or moves it to a dead message queue of the
 -- user's own, from where it can return under its iid.
 --   number         the message's number in this queue; null for an iid of another queue

@@ -1,4 +1,4 @@
--- Looking a message up by its number.  Off the hot path, so the statements are dynamic and go through
+-- Finding a message by its number.  Off the hot path, so the statements are dynamic and go through
 -- the queue's tables one by one; each search is an index probe.
 
 -- True when a live message is ready, delayed or leased; p_number null: any message.

@@ -28,7 +28,7 @@ language sql volatile set search_path from current as $$
 $$;
 
 -- The first ready messages of a consumer, in order, as parcels.  Some may be locked by other transactions.
-create or replace function mbus._look(p_queue mbus.queue, p_consumer text, p_amount integer) returns setof mbus.parcel
+create or replace function mbus._read_messages(p_queue mbus.queue, p_consumer text, p_amount integer) returns setof mbus.parcel
 language plpgsql rows 100 set search_path from current set enable_seqscan = off set jit = off as $$
 declare
   v_table   record;
@@ -103,7 +103,7 @@ declare
   v_first bigint;
 begin
   select p.number into v_first
-  from mbus._look(p_queue, (select c.name from mbus.consumer c where c.id = p_consumer_id), 1000) p
+  from mbus._read_messages(p_queue, (select c.name from mbus.consumer c where c.id = p_consumer_id), 1000) p
   where p.headers -> 'group' = p_group limit 1;
   return v_first is distinct from p_number;
 end $$;
@@ -117,7 +117,7 @@ begin
   return query
   select p.number, p.added, mbus._iid(p_queue, p.number), (p.trail ->> 'delayed_until')::timestamptz, p.expires,
          null::integer[], mbus._deliver((mbus._constants(v_queue)), p.added, p.headers, p.trail), p.properties, p.data_hstore
-  from mbus._look(v_queue, p_consumer, p_amount) p;
+  from mbus._read_messages(v_queue, p_consumer, p_amount) p;
 end $$;
 
 create or replace function mbus._constants(p_queue mbus.queue) returns hstore
@@ -145,7 +145,7 @@ declare
   v_iids     text[] := '{}';
 begin
   for v_parcel in
-    select p.number, p.headers -> 'group' as group_name from mbus._look(v_queue, p_consumer, p_amount * 10) p
+    select p.number, p.headers -> 'group' as group_name from mbus._read_messages(v_queue, p_consumer, p_amount * 10) p
   loop
     exit when cardinality(v_iids) >= p_amount;
     if mbus._claim_number(v_queue, v_consumer, v_parcel.number, v_parcel.group_name) then

@@ -415,7 +415,7 @@ begin
     else
       v_blocked := array[v_nudge.blocked_id];
     end if;
-    perform mbus._look_again(v_blocked);
+    perform mbus._check_waits(v_blocked);
     v_count := v_count + mbus._unblock(v_blocked);
   end loop;
   delete from mbus.blocked b where b.id in (
@@ -424,7 +424,7 @@ begin
 end $$;
 
 -- Marks predecessors that are done.  While another transaction holds one of them, it is checked again.
-create or replace function mbus._look_again(p_blocked bigint[]) returns void
+create or replace function mbus._check_waits(p_blocked bigint[]) returns void
 language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
   v_before record;

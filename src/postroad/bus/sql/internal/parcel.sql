@@ -51,20 +51,20 @@ end $$;
 
 -- For a session that still runs a put from before the queue got a lane.  Locking a table that is new to the
 -- transaction makes the session detect the change, so the next call runs the new put.
-create or replace function mbus._put_anew(p_queue text, p_lane integer, p_parcel mbus.parcel) returns bigint
+create or replace function mbus._put_again(p_queue text, p_lane integer, p_parcel mbus.parcel) returns bigint
 language plpgsql set search_path from current as $$
 declare
   v_queue  mbus.queue := mbus._queue(p_queue);
   v_number bigint;
 begin
-  if current_setting('mbus.anew', true) = p_queue then
+  if current_setting('mbus.put_again', true) = p_queue then
     raise exception 'queue "%" has changed since this transaction began', p_queue
       using errcode = 'MB017', hint = 'Roll back and do it again.';
   end if;
   execute format('lock table mbus.%I in row exclusive mode', mbus._log_name(
     v_queue, ('{normal,high,low}'::text[])[p_lane + 1], mbus._figure(p_queue, 'tail') % v_queue.slots));
-  perform set_config('mbus.anew', p_queue, true);
+  perform set_config('mbus.put_again', p_queue, true);
   execute format('select mbus.%I($1)', '_put_' || p_queue) into v_number using p_parcel;
-  perform set_config('mbus.anew', '', true);
+  perform set_config('mbus.put_again', '', true);
   return v_number;
 end $$;

@@ -4,7 +4,7 @@
 create or replace function mbus._restless(p_name text, p_tick bigint, p_since timestamptz) returns mbus.queue[]
 language plpgsql volatile set search_path from current as $$
 declare
-  -- Reading a sequence locks it until the end of the transaction, and the server has room for some
+  -- Reading a sequence locks it until the end of the transaction, and the server can hold some
   -- thousands of locks: of very many queues each run checks a part.
   v_parts  constant bigint := 1 + (select count(*) from mbus.queue) / 1000;
   v_leases constant timestamptz := mbus._leases_since(p_since);

@@ -23,7 +23,7 @@ begin
   return jsonb_build_object('tail', v_tail, 'bound', v_bound, 'open', mbus._holders(p_queue.position));
 end $$;
 
--- The first of the two marks that is settled: all transactions that were open then have ended.
+-- The first of the two markers that is settled: all transactions that were open then have ended.
 create or replace function mbus._settled_mark(p_sequence regclass, p_newer jsonb, p_older jsonb) returns jsonb
 language sql volatile set search_path from current as $$
   select mark
@@ -73,27 +73,27 @@ begin
   return v_newer;
 end $$;
 
--- Marks are kept from run to run in a setting of the session: no table, so no dead rows.  Any user may
+-- Markers are kept from run to run in a setting of the session: no table, so no dead rows.  Any user may
 -- write a setting, therefore it is signed; an old one that is given again is still true.
 create or replace function mbus._signature(p_text text) returns text
 language sql stable set search_path from current as $$
   select encode(sha256(convert_to(secret || p_text, 'UTF8')), 'hex') from mbus.node
 $$;
 
-create or replace function mbus._keep_marks(p_marks jsonb) returns void
+create or replace function mbus._keep_markers(p_markers jsonb) returns void
 language sql volatile set search_path from current as $$
-  select set_config('mbus.marks', mbus._signature(p_marks::text) || p_marks::text, false)
+  select set_config('mbus.markers', mbus._signature(p_markers::text) || p_markers::text, false)
 $$;
 
-create or replace function mbus._recall_marks() returns jsonb
+create or replace function mbus._recall_markers() returns jsonb
 language sql stable set search_path from current as $$
   select case when mbus._signature(substr(kept, 65)) = left(kept, 64) then substr(kept, 65)::jsonb else '{}' end
-  from current_setting('mbus.marks', true) kept
+  from current_setting('mbus.markers', true) kept
 $$;
 
 -- A slot that has grown to this is sealed: at 200 bytes of payload about 25,000 messages.  Small, because
 -- a session without a hint walks over the dead rows of a slot; not smaller, because each truncation
--- leaves a few dead rows in the catalogue.  A test may replace it, to make the ring turn faster.
+-- leaves a few dead rows in the catalogue.  A test may replace it, to make the ring rotate faster.
 create or replace function mbus._slot_bytes() returns bigint
 language sql immutable parallel safe return 8388608;
 

@@ -66,7 +66,7 @@ begin
   v_fate := mbus._saga_remove(p_step.do_queue_id, p_step.do_consumer_id, p_step.do_number);
   if v_fate = 'held' then return p_step; end if;
   if v_fate = 'gone' and p_step.state = 'waiting' then
-    -- Handled by a session that knew nothing of sagas yet.
+    -- Handled by a session that still ran functions without sagas.
     p_step.state := 'done';
     p_step.done_at := mbus.now();
     return p_step;

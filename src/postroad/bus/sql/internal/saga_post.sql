@@ -177,7 +177,7 @@ begin
   v_after := array(select distinct e from jsonb_array_elements_text(p_after) e);
   if not v_after <@ p_known or array_position(v_after, null) is not null then
     perform mbus._refuse_saga(format('step "%s" comes after a step that is not listed before it', p_step),
-                              'Let "after" name steps that stand earlier in the array.');
+                              'Let "after" name steps that are earlier in the array.');
   end if;
   return v_after;
 end $$;

@@ -1,4 +1,4 @@
--- The ring of three tables behind all temporary queues.  Lives are counted; the table whose life is the
+-- The ring of three tables behind all temporary queues.  Uses are counted; the table whose use is the
 -- newest is the tail and is written to, older ones are sealed and only read until they are empty.
 
 -- Both are made once per table, because static SQL keeps its plan and touches one table only.

@@ -34,7 +34,7 @@ create index saga_finished_idx on mbus.saga (finished_at) where finished_at is n
 --   state       waiting: its message has not been handled; done; failed: given up; skipped: taken away in time;
 --               compensating: its compensation is released; compensated; parked: its compensation died
 --   done_by     the transaction that handled the message
---   is_aborted  its handler said that it did nothing, so a later ack of its message does not make it done
+--   is_aborted  its handler reported that it did nothing, so a later ack of its message does not make it done
 --   is_undo_lost  its compensation is gone unhandled, because its queue was dropped
 --   is_settled  both its messages are gone, and nothing is left to do
 create table mbus.saga_step (

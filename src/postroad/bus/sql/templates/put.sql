@@ -24,7 +24,7 @@ begin
     else
       -- This transaction began before the queue got that lane and still runs the old functions.
       p_parcel.number := v_number;
-      return mbus._put_anew('{queue}', v_lane, p_parcel);
+      return mbus._put_again('{queue}', v_lane, p_parcel);
     end case;
     exit when found;
   end loop;
