@@ -12,8 +12,6 @@ from postroad.bridge.registry import Bridge, define, find, load, make_service, r
 from postroad.bridge.service import PumpSettings
 from postroad.settings import BridgeDefinition
 
-__all__ = ["add", "drain", "pause", "remove", "resume", "set_state"]
-
 State = Literal["running", "paused", "draining", "drained"]
 
 

@@ -22,8 +22,6 @@ from postroad.cli.context import Application, pass_application
 from postroad.cli.output import dry_run_option, json_option, print_json, print_table
 from postroad.settings import BridgeDefinition, BridgeSettings
 
-__all__ = ["bridge"]
-
 T = TypeVar("T")
 
 

@@ -17,8 +17,6 @@ from postroad.cli.output import json_option, print_json, print_table
 from postroad.coordination import take_snapshot
 from postroad.coordination.resources import CANCEL, EVENTS, READERS, RETRY, SKIP, VOTER
 
-__all__ = ["coordination"]
-
 
 @click.group()
 def coordination() -> None:

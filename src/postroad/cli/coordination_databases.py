@@ -16,8 +16,6 @@ from postroad.cli.context import Application
 from postroad.coordination.calls import BECOME, translated
 from postroad.postgres import connect, install
 
-__all__ = ["Databases", "coordination_databases", "databases_beside", "prepare_database"]
-
 NAMES = {
     "writer": "coordination_writer",
     "coordinator": "coordination_main",

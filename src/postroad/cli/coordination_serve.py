@@ -29,8 +29,6 @@ from postroad.coordination.sample import SampleWriter, install_sample
 from postroad.service import Service
 from postroad.settings import CoordinationSettings, masked_database_url
 
-__all__ = ["serve"]
-
 PARTS = ("writer", "coordinator", "reader", "gateway")
 
 

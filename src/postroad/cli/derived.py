@@ -24,16 +24,6 @@ from postroad.cli.context import Application, pass_application
 from postroad.cli.output import parse_duration, print_json, print_table
 from postroad.operate import Action, Filter, Parameter, Resource, Row
 
-__all__ = [
-    "Runner",
-    "action_command",
-    "list_command",
-    "print_row",
-    "print_rows",
-    "resource_group",
-    "user",
-]
-
 JSON = click.Option(["--json", "as_json"], is_flag=True, help="Print JSON for machines.")
 DRY_RUN = click.Option(
     ["--dry-run", "is_dry_run"], is_flag=True, help="Report what would be done; change nothing."

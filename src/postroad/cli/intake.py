@@ -22,8 +22,6 @@ from postroad.intake.context import IntakeContext
 from postroad.postgres.server_user import make_data_folder
 from postroad.settings import HttpSettings
 
-__all__ = ["intake"]
-
 CONTROL_PROCESSES = 2
 
 

@@ -15,8 +15,6 @@ from postroad.cli.intake_context import intake_context
 from postroad.cli.output import json_option, parse_duration, print_json, print_table
 from postroad.intake import Credentials, Engine, open_engine, operations, probe, status
 
-__all__ = ["servers"]
-
 Command = Callable[..., Any]
 
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     Publish = Callable[[ASGIApp], AbstractAsyncContextManager[None]]
 
-__all__ = ["PARTS", "Part", "PartContext", "find_part", "present_parts"]
-
 
 @dataclass(frozen=True, slots=True)
 class PartContext:

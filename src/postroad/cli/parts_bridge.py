@@ -7,8 +7,6 @@ from postroad.bridge.supervisor import BridgeSupervisor
 from postroad.cli.parts import PartContext
 from postroad.service import Service
 
-__all__ = ["bridges"]
-
 
 def bridges(context: PartContext) -> Service:
     """Make the service that runs every bridge of this database."""

@@ -20,8 +20,6 @@ from postroad.errors import PostroadError
 from postroad.service import Service
 from postroad.settings import BridgeDefinition
 
-__all__ = ["SampleBranch", "branch"]
-
 logger = logging.getLogger(__name__)
 
 BRIDGE = "branch"

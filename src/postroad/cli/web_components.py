@@ -11,8 +11,6 @@ from postroad.console.components import Components
 from postroad.console.connections import DirectConnections
 from postroad.console.pages import is_there
 
-__all__ = ["open_components"]
-
 
 @asynccontextmanager
 async def open_components(context: PartContext) -> AsyncIterator[Components]:

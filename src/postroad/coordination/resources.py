@@ -11,8 +11,6 @@ from postroad.coordination import operations, status
 from postroad.coordination.errors import EventNotFound, ReaderNotFound
 from postroad.operate import Action, Column, Filter, Resource, Row
 
-__all__ = ["CANCEL", "EVENTS", "READERS", "RETRY", "SKIP", "VOTER"]
-
 _READER = (
     Column("reader", "Reader", "Читатель"),
     Column("state", "State", "Состояние", "state"),

@@ -15,8 +15,6 @@ from postroad.console.view import View
 from postroad.coordination import status
 from postroad.coordination.resources import EVENTS, READERS, RETRY
 
-__all__ = ["add_coordination_pages"]
-
 
 def add_coordination_pages(context: Context) -> None:
     """Register the pages."""

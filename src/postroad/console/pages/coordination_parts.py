@@ -11,8 +11,6 @@ from postroad.console.view import View
 from postroad.coordination.resources import EVENTS, READERS
 from postroad.operate import Row
 
-__all__ = ["coordinator", "newest_position", "readers"]
-
 LAG_POINTS = 300
 
 

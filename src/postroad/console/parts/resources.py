@@ -36,16 +36,6 @@ from postroad.console.view import View
 from postroad.operate import Action, Column, Filter, Page, Resource, Row
 from postroad.operate.resource import NUMBERS
 
-__all__ = [
-    "action_buttons",
-    "cell",
-    "detail_facts",
-    "part_table",
-    "read_row",
-    "resource_table",
-    "show_resource",
-]
-
 PAGE_ROWS = 50
 MAX_CODE_LENGTH = 24
 ALIGNED = {"number": "num", "alarm": "num", "rate": "num", "bytes": "num", "duration": "num",
