@@ -13,7 +13,7 @@ from postroad.exchange.journal import ExchangeJournal
 from postroad.web import TokenMissing, bearer_token, hash_token
 
 CLIENT = "select * from exchange.client_by_secret(p_secret_hash => %s)"
-# A renewed or removed token is accepted for this long: decision 0024.
+# A renewed or removed token is accepted for this long: decision 0018.
 REMEMBERED_SECONDS = 2.0
 MAX_REMEMBERED = 10_000
 
