@@ -64,6 +64,8 @@ BACK = {
     """,
     "broker": "drop sequence broker.maintained",
     "exchange": """
+        drop view exchange.database_list, exchange.client_list;
+        drop view exchange.process_list, exchange.message_list;
         alter table exchange.message drop column traceparent;
         alter table exchange.process drop column traceparent;
         drop index exchange.message_by_turn_idx;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args
 
@@ -62,31 +62,6 @@ class Session:
     def may(self, role: Role) -> bool:
         """Tell whether the role suffices: viewer < operator < admin."""
         return ROLES.index(self.role) >= ROLES.index(role)
-
-
-@dataclass(frozen=True, slots=True)
-class AuditRow:
-    """Something that somebody did or was refused."""
-
-    id: int
-    at: datetime
-    account: str
-    role: str
-    address: str
-    action: str
-    target: str
-    detail: Mapping[str, Any]
-    outcome: Outcome
-    error: str | None
-    ended_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class AuditPage:
-    """Some rows of the audit, and the id before which to go on; None at its end."""
-
-    rows: Sequence[AuditRow]
-    next_before: int | None
 
 
 class Accounts:
@@ -230,23 +205,6 @@ class Accounts:
             error,
             Jsonb(dict(detail or {})),
         )
-
-    async def audit(
-        self, before: int | None = None, limit: int = 50, search: str | None = None
-    ) -> AuditPage:
-        """Read a page of the audit, the latest first. Read-only.
-
-        A search reads a stretch of rows at a time and says where the next one begins, so that it
-        finds everything and no single look is long.
-        """
-        columns = ", ".join(field.name for field in fields(AuditRow))
-        text = f"select {columns} from console.audit_page(%s, %s, %s)"  # noqa: S608 - our names
-        found = await self._rows(AuditRow, text, before, limit + 1, search)
-        if len(found) > limit:
-            return AuditPage(found[:limit], found[limit - 1].id)
-        if search is None:
-            return AuditPage(found, None)
-        return AuditPage(found, await self._value("select console.audit_stretch(%s)", before))
 
     async def _value(self, text: str, *parameters: object) -> Any:
         async with self._connected() as connection:

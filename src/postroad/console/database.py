@@ -1,23 +1,10 @@
-"""What the database says of itself: who is connected, how large it is, whether it answers."""
+"""Facts about the database: whether it answers, when the bus was maintained."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from psycopg.rows import class_row
 from psycopg_pool import AsyncConnectionPool
-
-
-@dataclass(frozen=True, slots=True)
-class Sessions:
-    """Sessions of one program in one state."""
-
-    application: str
-    state: str
-    count: int
-    oldest_age: Any
 
 
 class DatabaseFacts:
@@ -31,22 +18,6 @@ class DatabaseFacts:
         async with self._pool.connection() as connection:
             await connection.execute("select 1")
         return True
-
-    async def sessions(self) -> Sequence[Sessions]:
-        """Count who is connected to this database. Read-only."""
-        async with (
-            self._pool.connection() as connection,
-            connection.cursor(row_factory=class_row(Sessions)) as cursor,
-        ):
-            await cursor.execute(
-                "select coalesce(nullif(application_name, ''), '-') as application,"
-                " coalesce(state, '-') as state, count(*) as count,"
-                " max(clock_timestamp() - xact_start) as oldest_age"
-                " from pg_stat_activity where datname = current_database()"
-                " and backend_type = 'client backend' group by 1, 2 order by 1, 2"
-            )
-            found: Sequence[Sessions] = await cursor.fetchall()
-            return found
 
     async def maintenance_age_seconds(self) -> float:
         """Return for how long nobody has maintained the bus. Read-only."""

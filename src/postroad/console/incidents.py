@@ -6,11 +6,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 from postroad.bus import browse
 from postroad.console.markup import address, count_of
 from postroad.console.pages import is_there
+from postroad.console.resources import SERVICES
 from postroad.console.view import View
 
 if TYPE_CHECKING:
@@ -104,14 +106,14 @@ async def _services(view: View) -> list[Incident]:
     found = [
         Incident(
             "error",
-            t("overview.service_alert", service=one.name, state=t.state(one.state)),
+            t("overview.service_alert", service=one["name"], state=t.state(one["state"])),
             address("workers"),
-            one.name,
-            one.error or "",
-            since=one.since,
+            one["name"],
+            one["error"] or "",
+            since=one["since"],
         )
-        for one in await view.cached("services", context.services.read)
-        if one.state in ("waiting", "lost")
+        for one in await view.cached("services", partial(context.connections.run, SERVICES.all))
+        if one["state"] in ("waiting", "lost")
     ]
     late = await view.cached("maintenance", context.database.maintenance_age_seconds, 5)
     if late > MAINTENANCE_LATE_SECONDS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -12,6 +13,7 @@ from prometheus_client.registry import Collector
 from postroad import __version__
 from postroad.console.component_metrics import component_metrics
 from postroad.console.context import Context
+from postroad.console.resources import SERVICES
 
 _CONSUMER_GAUGES = {
     "depth": ("postroad_queue_depth_messages", "Messages that a consumer has still to handle."),
@@ -95,7 +97,8 @@ async def _services(context: Context) -> list[Any]:
         "How often a service was restarted.",
         labels=["host", "service"],
     )
-    for one in await context.cache.get("services", context.services.read):
-        up.add_metric([one.host, one.name], 1.0 if one.state == "running" else 0.0)
-        restarts.add_metric([one.host, one.name], float(one.restarts))
+    load = partial(context.connections.run, SERVICES.all)
+    for one in await context.cache.get("services", load):
+        up.add_metric([one["host"], one["name"]], 1.0 if one["state"] == "running" else 0.0)
+        restarts.add_metric([one["host"], one["name"]], float(one["restarts"]))
     return [up, restarts]

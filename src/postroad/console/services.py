@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Any, Literal
 
 from psycopg import AsyncConnection
-from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 from psycopg_pool import AsyncConnectionPool
 
@@ -37,7 +36,7 @@ async def report_services(
 
 
 class ServiceBoard:
-    """Reads what supervisors wrote, and forgets those that will not come back."""
+    """Removes the reports of hosts that will not come back."""
 
     def __init__(self, pool: AsyncConnectionPool[Any]) -> None:
         self._pool = pool
@@ -48,15 +47,3 @@ class ServiceBoard:
             cursor = await connection.execute("select console.forget_services(%s)", (host,))
             row = await cursor.fetchone()
         return int(row[0]) if row else 0
-
-    async def read(self) -> Sequence[ServiceReport]:
-        """List all services of all hosts. Read-only."""
-        async with (
-            self._pool.connection() as connection,
-            connection.cursor(row_factory=class_row(ServiceReport)) as cursor,
-        ):
-            await cursor.execute(
-                "select name, state, pid, restarts, since, error, host from console.services()"
-            )
-            found: Sequence[ServiceReport] = await cursor.fetchall()
-            return found

@@ -31,7 +31,7 @@ def all_pages() -> Sequence[Callable[[Context], None]]:
     """Return what registers each room's pages; a room that is absent gets a page that says so."""
     # Imported when asked for: pages know the frame, which knows the context.
     from postroad.console.pages.absent import absent_page
-    from postroad.console.pages.administration import add_house_pages
+    from postroad.console.pages.administration import add_administration_pages
     from postroad.console.pages.bus import add_bus_pages
     from postroad.console.pages.graphs import add_graph_pages
     from postroad.console.pages.messages import add_message_pages
@@ -50,7 +50,7 @@ def all_pages() -> Sequence[Callable[[Context], None]]:
         add_graph_pages,
         add_bus_pages,
         *rooms,
-        add_house_pages,
+        add_administration_pages,
     )
 
 

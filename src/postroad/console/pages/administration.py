@@ -1,12 +1,13 @@
-"""Pages about the context itself: workers, settings, accounts."""
+"""Pages of administrators: services, settings, accounts, audit."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from nicegui import ui
 
-from postroad.console.accounts import ROLES, Account
+from postroad.console.accounts import ROLES
 from postroad.console.context import Context
 from postroad.console.errors import NameTaken
 from postroad.console.frame import add_page
@@ -15,109 +16,89 @@ from postroad.console.markup import (
     Column,
     Markup,
     badge,
-    card,
     element,
-    moment,
-    number,
+    joined,
 )
-from postroad.console.pages.audit import audit_page
 from postroad.console.parts.dialogs import ask, confirm, press_button, row_button
 from postroad.console.parts.lists import empty
-from postroad.console.parts.sorting import ranked, search_form, sortable
+from postroad.console.parts.resources import show_resource
+from postroad.console.parts.sorting import search_form, sortable
 from postroad.console.passwords import check_password, new_password
+from postroad.console.resources import ACCOUNTS, AUDIT, SERVICES, SESSIONS
 from postroad.console.view import View
+from postroad.operate import Row
 
 
-def add_house_pages(context: Context) -> None:
+def add_administration_pages(context: Context) -> None:
     """Register the pages."""
     add_page(context, "/workers", "workers", "nav.workers", _workers)
     add_page(context, "/settings", "settings", "nav.settings", _settings, role="admin")
     add_page(context, "/accounts", "accounts", "nav.accounts", _accounts, role="admin")
-    add_page(context, "/audit", "audit", "nav.audit", audit_page, role="admin")
+    add_page(context, "/audit", "audit", "nav.audit", _audit, role="admin")
 
 
-async def service_table(view: View, *, is_short: bool = False) -> Markup:
-    """Show the status of every service."""
-    t = view.t
-    found = await view.cached("services", view.context.services.read)
-    columns = {
-        t("worker.service"): "nowrap",
-        t("common.state"): "",
-        t("worker.restarts"): "num",
-        t("worker.since"): "nowrap",
-    }
-    rows: list[tuple[object, ...]] = [
-        (one.name, badge(t.state(one.state), one.state), number(one.restarts), moment(one.since))
-        for one in found
-    ]
-    if not is_short:
-        columns |= {t("worker.host"): "", "pid": "num", t("bus.error"): "wide", "": ""}
-        rows = [
-            (
-                *row,
-                one.host,
-                one.pid or NOTHING,
-                one.error or NOTHING,
-                (row_button(view, t("worker.forget"), "forget", one.host) or "")
-                if one.state == "lost"
-                else "",
-            )
-            for row, one in zip(rows, found, strict=True)
-        ]
-    return sortable(
-        view,
-        "services",
-        [Column(title, kind) for title, kind in columns.items()],
-        rows,
-        label=t("worker.services"),
-        is_searched=not is_short,
-        empty=empty(t("worker.none"), element("code", "postroad up")),
-    )
+async def services(view: View) -> list[Row]:
+    """Return the services of all hosts, shared by all pages."""
+    return await view.cached("services", partial(view.context.connections.run, SERVICES.all))
 
 
 async def _workers(view: View) -> None:
-    t = view.t
-
-    async def services() -> Markup:
-        return card(t("worker.services"), await service_table(view))
-
-    async def sessions() -> Markup:
-        found = await view.cached("sessions", view.context.database.sessions, 5)
-        return card(
-            t("worker.sessions"),
-            sortable(
-                view,
-                "sessions",
-                [
-                    Column(t("worker.application")),
-                    Column(t("common.state")),
-                    Column(t("worker.count"), "num"),
-                    Column(t("worker.oldest_transaction"), "num"),
-                ],
-                [
-                    (
-                        one.application,
-                        badge(t.state(one.state), one.state),
-                        number(one.count),
-                        ranked(t.age(one.oldest_age), one.oldest_age.total_seconds())
-                        if one.oldest_age
-                        else NOTHING,
-                    )
-                    for one in found
-                ],
-                label=t("worker.sessions"),
-                empty=empty(t("worker.no_session")),
-            ),
-            note=element("span", t("worker.sessions_note"), class_="note"),
-        )
+    t, connections = view.t, view.context.connections
 
     async def forget(host: str) -> None:
         await view.act("service.forget", host, lambda: view.context.services.forget(host))
 
+    def button(row: Row) -> Markup | str:
+        if row["state"] != "lost":
+            return ""
+        return row_button(view, t("worker.forget"), "forget", row["host"]) or ""
+
     view.on_row("forget", forget)
-    ui.html(search_form(view), sanitize=False)
-    await view.live(services)
-    await view.live(sessions)
+    none = (t("worker.none"), element("code", "postroad up"))
+    await show_resource(
+        view,
+        connections,
+        SERVICES,
+        ["workers"],
+        none=none,
+        buttons=button,
+        title=t("worker.services"),
+    )
+    await show_resource(
+        view,
+        connections,
+        SESSIONS,
+        ["workers"],
+        none=(t("worker.no_session"), ""),
+        title=t("worker.sessions"),
+        has_form=False,
+    )
+
+
+async def _audit(view: View) -> None:
+    await show_resource(
+        view,
+        view.context.connections,
+        AUDIT,
+        ["audit"],
+        cells={"detail": _detail, "account": partial(_who, view)},
+        none=(view.t("audit.none"), ""),
+    )
+
+
+def _who(view: View, row: Row) -> Markup:
+    return joined(
+        (row["account"], " ", element("span", view.t(f"role.{row['role']}"), class_="note"))
+    )
+
+
+def _detail(row: Row) -> Markup | str:
+    """Show the arguments and the error, if there are any."""
+    given = ", ".join(f"{name}={value}" for name, value in row["detail"].items())
+    return (
+        joined(element("div", one, class_="note") for one in (given, row["error"]) if one)
+        or NOTHING
+    )
 
 
 async def _settings(view: View) -> None:
@@ -146,35 +127,6 @@ async def _settings(view: View) -> None:
 
 async def _accounts(view: View) -> None:
     t, accounts = view.t, view.context.accounts
-
-    async def listed() -> Markup:
-        return sortable(
-            view,
-            "accounts",
-            [
-                Column(t("account.name")),
-                Column(t("account.role")),
-                Column(t("account.kind")),
-                Column(t("account.sessions"), "num"),
-                Column(t("common.created"), "nowrap"),
-                Column(t("account.changed"), "nowrap"),
-                Column(""),
-            ],
-            [
-                (
-                    one.name,
-                    badge(t(f"role.{one.role}")),
-                    one.issuer or t("account.local"),
-                    number(one.sessions),
-                    moment(one.created_at),
-                    moment(one.changed_at),
-                    _account_buttons(view, one),
-                )
-                for one in await accounts.all()
-            ],
-            label=t("nav.accounts"),
-            empty=empty(t("account.none")),
-        )
 
     async def put(existing: str | None) -> None:
         """Add an account, or change one: what is left as it is stays as it is."""
@@ -231,21 +183,30 @@ async def _accounts(view: View) -> None:
     view.on_row("change-account", put)
     view.on_row("drop-account", drop)
     with ui.element("div").classes("row"):
-        ui.html(search_form(view), sanitize=False)
-        ui.space()
         press_button(t("account.add"), lambda: put(None), "main", "account-put")
-    await view.live(listed)
+    await show_resource(
+        view,
+        view.context.connections,
+        ACCOUNTS,
+        ["accounts"],
+        cells={
+            "role": lambda row: badge(t(f"role.{row['role']}")),
+            "issuer": lambda row: row["issuer"] or t("account.local"),
+        },
+        buttons=partial(_account_buttons, view),
+        none=(t("account.none"), ""),
+    )
 
 
-def _account_buttons(view: View, one: Account) -> Markup:
+def _account_buttons(view: View, one: Row) -> Markup:
     t = view.t
     # Accounts of the provider get role and password there; nobody removes their own account.
     shown = (
-        row_button(view, t("account.change_short"), "change-account", one.name)
-        if one.issuer is None
+        row_button(view, t("account.change_short"), "change-account", one["name"])
+        if one["issuer"] is None
         else None,
-        row_button(view, t("account.drop_short"), "drop-account", one.name)
-        if one.name != view.session.account
+        row_button(view, t("account.drop_short"), "drop-account", one["name"])
+        if one["name"] != view.session.account
         else None,
     )
     return element("div", list(shown), class_="acts")

@@ -23,9 +23,11 @@ from postroad.console.markup import (
     number,
     rate,
 )
-from postroad.console.pages.administration import service_table
+from postroad.console.pages.administration import services
 from postroad.console.pages.road import road_of
 from postroad.console.parts.lists import empty, figures, severity_badge
+from postroad.console.parts.resources import part_table
+from postroad.console.resources import SERVICES
 from postroad.console.roadmap import Map, draw
 from postroad.console.roadmap import figures as map_figures
 from postroad.console.roadmap_narrow import draw_narrow
@@ -51,8 +53,12 @@ async def _overview(view: View) -> None:
     async def problems() -> Markup:
         return _incident_card(view, await incidents(view))
 
-    async def services() -> Markup:
-        return card(t("overview.health"), await service_table(view, is_short=True))
+    async def health() -> Markup:
+        none = t("worker.none")
+        return card(
+            t("overview.health"),
+            part_table(view, SERVICES.listed[:4], await services(view), none),
+        )
 
     await view.live(totals)
     first = await road()
@@ -79,7 +85,7 @@ async def _overview(view: View) -> None:
     view.on_refresh(move)
     with ui.element("div").classes("columns"):
         await view.live(problems)
-        await view.live(services)
+        await view.live(health)
 
 
 def _picture(view: View, road: Map) -> Markup:

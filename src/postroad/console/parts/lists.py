@@ -120,7 +120,7 @@ def severity_badge(view: View, one: Incident) -> Markup:
     )
 
 
-def empty(title: str, advice: object = None) -> Markup:
+def empty(title: object, advice: object = None) -> Markup:
     """Say that there is nothing, and what to do next."""
     return joined((element("strong", title), advice))
 

@@ -104,6 +104,7 @@ def resource_table(
     to: Callable[[Row], str] | None = None,
     none: object = "",
     cells: Mapping[str, Callable[[Row], object]] | None = None,
+    buttons: Callable[[Row], object] | None = None,
     is_sorted: bool = False,
 ) -> Markup:
     """Show rows; `to` is the address of a row's page, `cells` replaces those of some columns."""
@@ -118,6 +119,8 @@ def resource_table(
         order = ("descending" if is_down else "ascending") if is_this else None
         align = ALIGNED.get(column.kind, "wide" if column.name == "error" else "")
         heads.append(Head(title_of(view, column), align, target, order))
+    if buttons is not None:
+        heads.append(Head(""))
     names = [column.name for column in resource.listed]
     linked = resource.label or names[0]
     if to is not None and linked not in special:
@@ -129,6 +132,7 @@ def resource_table(
             else cell(view, column, row[column.name])
             for column in resource.listed
         ]
+        + ([buttons(row)] if buttons is not None else [])
         for row in rows
     ]
     return table(heads, body, label=resource.plural, empty=none)
@@ -148,8 +152,11 @@ async def show_resource(
     *,
     to: Callable[[Row], str] | None = None,
     cells: Mapping[str, Callable[[Row], object]] | None = None,
-    none: tuple[str, str] = ("", ""),
+    none: tuple[object, object] = ("", ""),
     actions: Sequence[Action] = (),
+    buttons: Callable[[Row], object] | None = None,
+    title: str = "",
+    has_form: bool = True,
 ) -> None:
     """Show the filters of a resource and, live, the page of rows that the address asks for.
 
@@ -158,6 +165,9 @@ async def show_resource(
     """
     given = {one.name: view.query(one.name) for one in resource.filters}
     sort, after = view.query("sort"), view.query("after")
+    if sort not in resource.sort_keys:
+        # Another list of the same page is sorted by it.
+        sort = ""
     is_down = view.query("order") == "down" if sort else None
 
     async def read() -> Page:
@@ -176,13 +186,21 @@ async def show_resource(
         if not page.rows and (after or any(given.values())):
             return joined((nothing_found(view.t, address(*place)), pager(view.t, None, None)))
         shown = resource_table(
-            view, resource, page.rows, to=to, cells=cells, none=empty(*none), is_sorted=True
+            view,
+            resource,
+            page.rows,
+            to=to,
+            cells=cells,
+            none=empty(*none),
+            buttons=buttons,
+            is_sorted=True,
         )
         following = address(*place, **kept, after=page.cursor) if page.cursor else None
-        return joined((shown, pager(view.t, address(*place, **kept) if after else None, following)))
+        pages = pager(view.t, address(*place, **kept) if after else None, following)
+        return card(title, shown, pages) if title else joined((shown, pages))
 
     kept = {**given, "sort": sort, "order": view.query("order")}
-    form = await _filter_form(view, connections, resource, place, given)
+    form = await _filter_form(view, connections, resource, place, given) if has_form else None
     if form is not None:
         ui.html(form, sanitize=False)
     _bulk_buttons(view, connections, resource, given, actions)
@@ -197,10 +215,11 @@ async def _filter_form(
     given: Mapping[str, str],
 ) -> Markup | None:
     choices: dict[str, tuple[str, Mapping[str, str]]] = {}
-    search, hint, t = None, "", view.t
+    search: str | None = None
+    hint, t = "", view.t
     for one in resource.filters:
         if one.is_search:
-            search, hint = given[one.name], one.help if t.language == "en" else title_of(view, one)
+            search, hint = given[one.name], (t.language == "en" and one.help) or title_of(view, one)
             continue
         if not one.choices and one.offered is None:
             # Set by links from other pages; kept, and shown by what it finds.
