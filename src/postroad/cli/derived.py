@@ -98,7 +98,9 @@ def action_command(
     def command(application: Application, /, is_dry_run: bool, as_json: bool, **given: Any) -> None:
         supplied = {"by": user(), **(supply(application) if supply else {})}
         is_all = given.pop("is_all", False)
-        if action.is_bulk and bool(given[action.parameters[0].name]) == is_all:
+        target = action.parameters[0]
+        is_named = bool(given[target.name]) or not (target.is_required or is_all)
+        if action.is_bulk and is_named == is_all:
             raise click.UsageError(f"name the {action.resource.plural}, or give --all")
         if action.question and not given.pop("is_sure") and not is_dry_run:
             click.confirm(action.question.format_map(given), abort=True)
