@@ -20,7 +20,7 @@ from postroad.postgres.embedded import EmbeddedServer, use_database
 from postroad.postgres.server_user import data_folder_default, make_data_folder
 from postroad.settings import Settings
 from postroad.settings_sources import LoadedSettings, load
-from postroad.web import new_token
+from postroad.web.tokens import new_token
 
 if TYPE_CHECKING:
     from pydantic import SecretStr

@@ -180,7 +180,7 @@ async def _serve(
 ) -> None:
     from postroad.intake.api import create_api
     from postroad.intake.notice import open_outbox
-    from postroad.web import WebServer
+    from postroad.web.server import WebServer
 
     stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -12,7 +12,7 @@ from postroad.cli.parts import PartContext
 from postroad.intake.api import create_api
 from postroad.intake.context import IntakeContext
 from postroad.service import Service
-from postroad.web import WebServer
+from postroad.web.server import WebServer
 
 if TYPE_CHECKING:
     from postroad.cli.parts import Publish

@@ -26,8 +26,9 @@ from postroad.console.services import ServiceBoard
 from postroad.postgres.connections import open_async_pool, open_pool
 from postroad.service import Service
 from postroad.settings import HttpSettings
-from postroad.web import WebServer, prepare
+from postroad.web.application import prepare
 from postroad.web.mounts import Mounts
+from postroad.web.server import WebServer
 
 POOL_SIZE = 5
 

@@ -20,7 +20,7 @@ from postroad.console.errors import (
     TooManyLogins,
 )
 from postroad.console.passwords import hash_password, is_password_of, new_password
-from postroad.web import hash_token, new_token
+from postroad.web.tokens import hash_token, new_token
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -21,7 +21,8 @@ from postroad.console.login import login_router
 from postroad.console.metrics import metrics_text
 from postroad.console.pages import all_pages
 from postroad.console.pages.messages import data_router
-from postroad.web import TokenMissing, bearer_token, hash_token, is_token_of
+from postroad.web.errors import TokenMissing
+from postroad.web.tokens import bearer_token, hash_token, is_token_of
 
 LOOPBACK = ("127.0.0.1", "::1")
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -35,7 +35,7 @@ from postroad.postgres.connections import network_parameters
 from postroad.service import Service
 from postroad.settings import HttpSettings
 from postroad.settings.exchange import ExchangeSettings
-from postroad.web import WebServer
+from postroad.web.server import WebServer
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp

@@ -17,7 +17,7 @@ from postroad.coordination.gateway import Gateway
 from postroad.coordination.sample import install_sample
 from postroad.postgres import connect, install
 from postroad.testing import TestServer, wait_until_async
-from postroad.web import encode_cursor
+from postroad.web.cursors import encode_cursor
 from tests.integration.coordination.house import House, open_house
 
 BEARER = {"Authorization": "Bearer pr_secret"}

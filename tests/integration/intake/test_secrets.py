@@ -19,7 +19,7 @@ from postroad.intake.errors import SourceError
 from postroad.settings.intake import IntakeSettings
 from postroad.testing import TestServer
 from postroad.vault import SealBroken, Vault, new_key
-from postroad.web import WebServer
+from postroad.web.server import WebServer
 from tests.fixtures.sshd import PASSPHRASE, PasswordSftp, SshServer
 from tests.integration.intake.partner import Partner, run_once
 

@@ -13,7 +13,7 @@ from postroad.intake.context import IntakeContext
 from postroad.intake.engine import Engine
 from postroad.settings.intake import IntakeSettings
 from postroad.vault import Vault
-from postroad.web import WebServer
+from postroad.web.server import WebServer
 from tests.fixtures.sshd import SshServer
 from tests.integration.intake.partner import Partner, run_once
 

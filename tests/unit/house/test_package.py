@@ -72,7 +72,6 @@ def test_every_package_has_the_names_that_it_lists_as_public() -> None:
         "postroad.alerts",
         "postroad.bus",
         "postroad.postgres",
-        "postroad.web",
     ):
         loaded = importlib.import_module(package)
         assert all(hasattr(loaded, name) for name in loaded.__all__)

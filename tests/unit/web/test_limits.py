@@ -9,7 +9,10 @@ from fastapi import FastAPI
 from starlette.responses import PlainTextResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from postroad.web import TokenCheck, WebServer, limits, prepare
+from postroad.web import limits
+from postroad.web.application import prepare
+from postroad.web.limits import TokenCheck
+from postroad.web.server import WebServer
 
 HEAD = "POST /v1/orders HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 

@@ -8,8 +8,8 @@ import httpx
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
-from postroad.web import WebServer
 from postroad.web.mounts import Mounts
+from postroad.web.server import WebServer
 
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:

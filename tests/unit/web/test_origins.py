@@ -9,7 +9,7 @@ import pytest
 from fastapi import FastAPI
 
 from postroad.settings import HttpSettings
-from postroad.web import WebServer
+from postroad.web.server import WebServer
 
 HTTP = HttpSettings(public_url="https://road.example", allowed_hosts=("exchange.example",))
 

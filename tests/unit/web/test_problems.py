@@ -12,21 +12,13 @@ from pydantic import BaseModel
 from starlette.testclient import TestClient
 
 from postroad.errors import PostroadError
-from postroad.web import (
-    PROBLEM_MEDIA_TYPE,
-    BodyLimit,
-    Conflict,
-    CursorInvalid,
-    TokenMissing,
-    bearer_token,
-    decode_cursor,
-    encode_cursor,
-    hash_token,
-    is_token_of,
-    new_token,
-    page_of,
-    prepare,
-)
+from postroad.web.application import prepare
+from postroad.web.cursors import decode_cursor, encode_cursor
+from postroad.web.errors import Conflict, CursorInvalid, TokenMissing
+from postroad.web.limits import BodyLimit
+from postroad.web.pages import page_of
+from postroad.web.problems import PROBLEM_MEDIA_TYPE
+from postroad.web.tokens import bearer_token, hash_token, is_token_of, new_token
 
 
 class Missing(PostroadError):

@@ -10,9 +10,8 @@ import httpx
 import pytest
 from fastapi import FastAPI, Request
 
-from postroad.web import WebServer
 from postroad.web import server as web_server
-from postroad.web.server import AddressInUse
+from postroad.web.server import AddressInUse, WebServer
 
 
 async def test_it_serves_on_a_free_port_until_it_is_stopped() -> None:

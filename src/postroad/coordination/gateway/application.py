@@ -19,14 +19,10 @@ from postroad.coordination.gateway.event_routes import MAX_ID, add_event_routes,
 from postroad.coordination.gateway.shapes import Shape
 from postroad.coordination.gateway.waiting import wait_for_event
 from postroad.postgres.connections import open_async_pool
-from postroad.web import (
-    BEARER,
-    BodyLimit,
-    RequestInvalid,
-    TokenCheck,
-    prepare,
-    problem_responses,
-)
+from postroad.web.application import BEARER, prepare
+from postroad.web.errors import RequestInvalid
+from postroad.web.limits import BodyLimit, TokenCheck
+from postroad.web.problems import problem_responses
 
 PREFIX = "/coordination/v1"
 MAX_BODY_BYTES = 1_000_000

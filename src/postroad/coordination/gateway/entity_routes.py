@@ -17,7 +17,9 @@ from postroad.coordination.calls import fetch_value
 from postroad.coordination.gateway.event_routes import MAX_ID, Limit
 from postroad.coordination.gateway.rows import Row, Rows
 from postroad.coordination.gateway.shapes import Shape
-from postroad.web import Page, decode_cursor, page_of, problem_responses
+from postroad.web.cursors import decode_cursor
+from postroad.web.pages import Page, page_of
+from postroad.web.problems import problem_responses
 
 Wait = Callable[[int | None], Awaitable[None]]
 After = Annotated[

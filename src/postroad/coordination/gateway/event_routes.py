@@ -18,7 +18,10 @@ from postroad.coordination import operations, status
 from postroad.coordination.calls import fetch_value
 from postroad.coordination.errors import CoordinatorBehind, EventNotFound
 from postroad.coordination.gateway.waiting import poll
-from postroad.web import Page, RequestInvalid, decode_cursor, page_of, problem_responses
+from postroad.web.cursors import decode_cursor
+from postroad.web.errors import RequestInvalid
+from postroad.web.pages import Page, page_of
+from postroad.web.problems import problem_responses
 
 MAX_ID = 2**63 - 1
 EventId = Annotated[int, Path(ge=1, le=MAX_ID, description="the number of an event")]

@@ -18,7 +18,7 @@ from psycopg import AsyncConnection, sql
 
 from postroad.coordination.errors import RowNotFound, RowRefused, VersionConflict
 from postroad.coordination.gateway.shapes import Shape
-from postroad.web import CursorInvalid, RequestInvalid
+from postroad.web.errors import CursorInvalid, RequestInvalid
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from postroad.coordination.gateway.application import (
 from postroad.coordination.gateway.shapes import Shape, read_shapes
 from postroad.service import Service
 from postroad.settings import HttpSettings
-from postroad.web import WebServer
+from postroad.web.server import WebServer
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,9 @@ from postroad.exchange.web.messages import add_messages
 from postroad.exchange.web.processes import add_processes
 from postroad.exchange.web.values import DirectRoute, Endpoints, answer
 from postroad.settings.exchange import ExchangeSettings
-from postroad.web import BEARER, BodyLimit, prepare, problem_responses
+from postroad.web.application import BEARER, prepare
+from postroad.web.limits import BodyLimit
+from postroad.web.problems import problem_responses
 
 BASE_PATH = "/exchange/v1"
 

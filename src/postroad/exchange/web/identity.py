@@ -10,7 +10,8 @@ from fastapi import Depends, Request
 
 from postroad.exchange.errors import NotAllowed
 from postroad.exchange.journal import ExchangeJournal
-from postroad.web import TokenMissing, bearer_token, hash_token
+from postroad.web.errors import TokenMissing
+from postroad.web.tokens import bearer_token, hash_token
 
 CLIENT = "select * from exchange.client_by_secret(p_secret_hash => %s)"
 # A renewed or removed token is accepted for this long: decision 0018.

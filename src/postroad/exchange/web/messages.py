@@ -17,7 +17,8 @@ from postroad.exchange.web.answers import Accepted, Acknowledged, MessageStatus,
 from postroad.exchange.web.identity import Client
 from postroad.exchange.web.models import Message
 from postroad.exchange.web.values import BODY, FILE_CONTENT, Endpoints, answer, file_answer
-from postroad.web import Page, decode_cursor, encode_cursor
+from postroad.web.cursors import decode_cursor, encode_cursor
+from postroad.web.pages import Page
 
 MAX_INTEGER = 2**63 - 1
 

@@ -24,7 +24,7 @@ from postroad.exchange.web.identity import Client
 from postroad.exchange.web.models import Choose, Ended, Prepare, Resolve, Start
 from postroad.exchange.web.values import BODY, FILE_CONTENT, Endpoints, answer, file_answer
 from postroad.settings.exchange import ExchangeSettings
-from postroad.web import BodyTooLarge
+from postroad.web.errors import BodyTooLarge
 
 _PROCESS_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MEDIA_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+")

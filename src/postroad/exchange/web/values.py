@@ -26,7 +26,8 @@ from postroad.exchange.mover import Mover
 from postroad.exchange.moves import Move
 from postroad.exchange.reader import stream
 from postroad.exchange.web.identity import caller_of
-from postroad.web import BEARER, problem_responses
+from postroad.web.application import BEARER
+from postroad.web.problems import problem_responses
 
 LARGE_BYTES = 1 << 20
 # Parsing a large body takes many times its size for a moment, so few are parsed at once.

@@ -14,7 +14,9 @@ from postroad.intake.context import IntakeContext
 from postroad.intake.engine import open_engine
 from postroad.intake.notice import create_queues
 from postroad.postgres import open_pool
-from postroad.web import BEARER, BodyLimit, TokenCheck, prepare, problem_responses
+from postroad.web.application import BEARER, prepare
+from postroad.web.limits import BodyLimit, TokenCheck
+from postroad.web.problems import problem_responses
 
 PREFIX = "/intake/v1"
 MAX_BODY_BYTES = 256 * 1024

@@ -9,7 +9,8 @@ from fastapi import APIRouter, Path, Query, Request
 from postroad.intake import operations, status
 from postroad.intake.api.shapes import FileOut, FilesIn, HistoryOut, TransferOut
 from postroad.intake.api.tools import ask
-from postroad.web import Page, decode_cursor, page_of
+from postroad.web.cursors import decode_cursor
+from postroad.web.pages import Page, page_of
 
 router = APIRouter(tags=["files"])
 
