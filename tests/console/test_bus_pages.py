@@ -185,7 +185,7 @@ def test_a_saga_is_shown_as_a_graph_cancelled_and_tried_again(
     page.get_by_role("link", name=str(saga_id), exact=True).click()
     expect(page.locator(".graph svg .node").first).to_be_visible()
     expect(page.locator("tbody")).to_contain_text(t.state("done"))
-    press(page, "cancel-saga")
+    press(page, "cancel")
     press(page, "confirm")
     expect(page.locator(".badge", has_text=t.state("compensating")).first).to_be_visible()
     assert {step.state for step in Sagas(bus).status(saga_id)} == {"compensating"}
@@ -193,7 +193,7 @@ def test_a_saga_is_shown_as_a_graph_cancelled_and_tried_again(
     (held,) = bus.lease("saga_no_rooms")
     bus.nack(held, error="the hotel does not answer", park=True)
     expect(page.locator(".badge", has_text=t.state("stuck")).first).to_be_visible()
-    press(page, "retry-saga")
+    press(page, "retry")
     press(page, "confirm")
     wait_until(lambda: bus.consume("saga_no_rooms"), what="the room is undone")
     expect(page.locator(".badge", has_text=t.state("compensated")).first).to_be_visible()

@@ -84,7 +84,7 @@ def test_actions_of_a_saga_follow_its_state_and_a_stuck_one_links_its_dead_compe
     saga_id = plan.start(bus)
     bus.consume("act_rooms")
     page = open_page(f"/bus/sagas/{saga_id}", role="operator")
-    cancel, retry = (page.locator(f'[data-test="{verb}-saga"]') for verb in ("cancel", "retry"))
+    cancel, retry = (page.locator(f'[data-test="{verb}"]') for verb in ("cancel", "retry"))
     expect(cancel).to_be_visible()
     expect(retry).to_be_hidden()
     Sagas(bus).cancel(saga_id, "tests")

@@ -1,45 +1,76 @@
-"""What an operator may do with messages and sagas, besides looking (see `browse` and `status`).
-
-Each of these is one transaction, or repeats one until nothing is left.
-"""
+"""What an operator may do with messages and sagas; `resources` declares it for all interfaces."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from typing import Literal, TypeAlias
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Literal, TypeAlias
+
+from psycopg import AsyncConnection
 
 from postroad.bus import rows
 from postroad.bus.async_client import AsyncBus
 from postroad.bus.browse import Selection, State, matching
 from postroad.bus.call import Call
-from postroad.bus.message import Message
 from postroad.bus.saga import AsyncSagas
 
 Verb: TypeAlias = Literal["redrive", "move", "purge"]
 BATCH_DEFAULT = 1_000
 
 
-async def post(
-    bus: AsyncBus,
-    queue: str,
-    data: object,
-    properties: Mapping[str, str | None] | None = None,
-    headers: Mapping[str, str | None] | None = None,
-) -> str:
-    """Post one message and return its iid. Raises QueueNotFound, WrongPayload."""
-    return await bus.post(queue, data, headers, properties)
-
-
-async def take(bus: AsyncBus, iid: str, consumer: str | None = None) -> Message | None:
-    """Remove one message, wherever it waits, and return it; None when it is gone."""
-    return await bus.take(iid, consumer)
-
-
 async def redrive(
-    bus: AsyncBus, queue: str, consumer: str | None = None, iid: str | None = None
+    connection: AsyncConnection[Any],
+    queue: str,
+    *,
+    consumer: Annotated[str | None, "Only those of this consumer."] = None,
+    iid: Annotated[str | None, "Only this message."] = None,
 ) -> int:
-    """Bring dead messages back to be delivered again; return how many."""
-    return await bus.redrive(queue, consumer, iid)
+    """Deliver dead messages again, with their attempts counted from zero.
+
+    In batches, each in a transaction of its own unless the caller has begun one.
+
+    Example: postroad bus redrive orders --iid orders.4711@k3f9q2
+    """
+    return await AsyncBus(connection).redrive(queue, consumer, iid)
+
+
+async def cancel(
+    connection: AsyncConnection[Any],
+    saga_id: int,
+    *,
+    reason: Annotated[str | None, "Why; it is kept with the saga."] = None,
+    by: str,
+) -> bool:
+    """Roll a saga back: steps that are done are compensated, in reverse order.
+
+    Returns False if it is being or was rolled back already. Raises SagaNotFound, SagaPastPivot,
+    SagaFinished.
+
+    Example: postroad saga cancel 42 --reason "the customer called"
+    """
+    return await _sagas(connection).cancel(saga_id, reason or f"cancelled by {by}")
+
+
+async def retry(connection: AsyncConnection[Any], saga_id: int) -> int:
+    """Deliver the dead messages of a stuck saga again. Raises SagaNotFound.
+
+    Example: postroad saga retry 42
+    """
+    return await _sagas(connection).retry(saga_id)
+
+
+async def settle(connection: AsyncConnection[Any], saga_id: int, step: str) -> bool:
+    """Record that a stuck step was completed by hand; the saga continues. Raises SagaNotFound.
+
+    For a step whose message is lost or will never succeed: a failed one past the pivot then counts
+    as done, a parked compensation as compensated.
+
+    Example: postroad saga settle 42 rooms
+    """
+    return await _sagas(connection).settle(saga_id, step)
+
+
+def _sagas(connection: AsyncConnection[Any]) -> AsyncSagas:
+    return AsyncSagas(AsyncBus(connection))
 
 
 async def move(
@@ -101,13 +132,3 @@ async def on_matching(
                 Call(text, listed, rows.value, given.queue, given.consumer, wakes=woken)
             )
         yield total
-
-
-async def cancel_saga(bus: AsyncBus, saga_id: int, reason: str | None = None) -> bool:
-    """Roll a saga back. Raises SagaNotFound, SagaPastPivot, SagaFinished."""
-    return await AsyncSagas(bus).cancel(saga_id, reason)
-
-
-async def retry_saga(bus: AsyncBus, saga_id: int) -> int:
-    """Give the dead messages of a stuck saga back; return how many. Raises SagaNotFound."""
-    return await AsyncSagas(bus).retry(saga_id)

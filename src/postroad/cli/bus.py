@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
 import click
-from psycopg import Connection
+import psycopg
+from psycopg import AsyncConnection
 
-from postroad.bus import Bus, Maintenance, QueueNotFound
+from postroad.bus import Bus, Maintenance
+from postroad.bus.errors import translate
 from postroad.bus.payload import PAYLOADS, Payload
+from postroad.bus.resources import CONSUMERS, DEAD, FIGURES, QUEUES, REDRIVE
 from postroad.cli.bus_messages import consume, peek, post, tail, take
 from postroad.cli.bus_output import print_facts
 from postroad.cli.context import Application, pass_application
+from postroad.cli.derived import action_command, list_command
 from postroad.cli.output import dry_run_option, json_option, parse_duration, print_json
+
+MAX_LISTED = 100_000
 
 
 @click.group()
@@ -24,48 +31,33 @@ def bus() -> None:
     """
 
 
-for command in (post, consume, peek, take, tail):
+def bus_run(
+    application: Application,
+    do: Callable[[AsyncConnection[Any]], Awaitable[Any]],
+    /,
+    *,
+    is_dry_run: bool = False,
+) -> Any:
+    """Run a list or an action; each batch is a transaction unless all of it is rolled back."""
+    try:
+        return application.run(do, is_dry_run=is_dry_run, autocommit=not is_dry_run)
+    except psycopg.Error as failure:
+        raise (translate(failure) or failure) from failure
+
+
+for command in (
+    post,
+    consume,
+    peek,
+    take,
+    tail,
+    list_command(QUEUES, bus_run, limit=MAX_LISTED),
+    list_command(CONSUMERS, bus_run, argument="queue", limit=MAX_LISTED),
+    list_command(FIGURES, bus_run, "status", argument="queue", limit=MAX_LISTED),
+    list_command(DEAD, bus_run, "dmq", argument="queue", limit=100),
+    action_command(REDRIVE, bus_run),
+):
     bus.add_command(command)
-
-
-@bus.command()
-@json_option
-@pass_application
-def queues(application: Application, as_json: bool) -> None:
-    """List every queue and its shape.
-
-    Example: postroad bus queues --json
-    """
-    with application.connection() as connection:
-        print_facts(Bus(connection).queues(), as_json=as_json, empty="there are no queues")
-
-
-@bus.command()
-@click.argument("queue", required=False)
-@json_option
-@pass_application
-def consumers(application: Application, queue: str | None, as_json: bool) -> None:
-    """List the durable subscribers of one queue or of all.
-
-    Example: postroad bus consumers orders
-    """
-    with application.connection() as connection:
-        found = Bus(connection).consumers(_known(connection, queue))
-    print_facts(found, as_json=as_json, empty="there are no consumers")
-
-
-@bus.command()
-@click.argument("queue", required=False)
-@json_option
-@pass_application
-def status(application: Application, queue: str | None, as_json: bool) -> None:
-    """Show depth, age and rates of one queue or of all.
-
-    Example: postroad bus status orders
-    """
-    with application.connection() as connection:
-        found = Bus(connection).status(_known(connection, queue))
-    print_facts(found, as_json=as_json, empty="there are no queues")
 
 
 @bus.command()
@@ -107,7 +99,7 @@ def create(
             inside.create_consumer(queue, consumer, selector, noindex)
         if is_dry_run:
             connection.rollback()
-    _say(queue, consumer, "created", is_dry_run=is_dry_run, as_json=as_json)
+    _report(queue, consumer, "created", is_dry_run=is_dry_run, as_json=as_json)
 
 
 @bus.command()
@@ -144,66 +136,7 @@ def drop(
             inside.drop_consumer(queue, consumer)
         if is_dry_run:
             connection.rollback()
-    _say(queue, consumer, "dropped", is_dry_run=is_dry_run, as_json=as_json, messages_lost=lost)
-
-
-@bus.command()
-@click.argument("queue", required=False)
-@click.option("--consumer", help="Only those of this consumer.")
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    default=100,
-    show_default=True,
-    help="The latest so many.",
-)
-@json_option
-@pass_application
-def dmq(
-    application: Application, queue: str | None, consumer: str | None, limit: int, as_json: bool
-) -> None:
-    """List dead messages, the latest first, and why they died.
-
-    Example: postroad bus dmq orders --limit 10
-    """
-    with application.connection() as connection:
-        found = Bus(connection).dead(_known(connection, queue), consumer, limit)
-    print_facts(
-        found,
-        as_json=as_json,
-        empty="there are no dead messages",
-        columns=("died_at", "queue", "consumer", "iid", "attempts", "error", "data"),
-    )
-
-
-@bus.command()
-@click.argument("queue")
-@click.option("--consumer", help="Only those of this consumer.")
-@click.option("--iid", help="Only this message.")
-@dry_run_option
-@json_option
-@pass_application
-def redrive(
-    application: Application,
-    queue: str,
-    consumer: str | None,
-    iid: str | None,
-    is_dry_run: bool,
-    as_json: bool,
-) -> None:
-    """Bring dead messages back, to be delivered again.
-
-    Example: postroad bus redrive orders --iid orders.4711@k3f9q2
-    """
-    # Each batch in a transaction of its own, unless all of them are rolled back.
-    with application.connection(autocommit=not is_dry_run) as connection:
-        count = Bus(connection).redrive(queue, consumer, iid)
-        if is_dry_run:
-            connection.rollback()
-    if as_json:
-        print_json({"redriven": count, "is_dry_run": is_dry_run})
-    else:
-        click.echo(f"{count} {'would come' if is_dry_run else 'came'} back")
+    _report(queue, consumer, "dropped", is_dry_run=is_dry_run, as_json=as_json, messages_lost=lost)
 
 
 @bus.command()
@@ -237,17 +170,7 @@ def maintain(
     print_facts(done, as_json=as_json, empty="nothing was due")
 
 
-def _known(connection: Connection[Any], queue: str | None) -> str | None:
-    """Let the name of a queue pass; raise QueueNotFound where it names none."""
-    names = [each.queue for each in Bus(connection).queues()]
-    if queue is not None and queue not in names:
-        raise QueueNotFound(
-            f'queue "{queue}" does not exist', hint="look at: postroad bus queues", queue=queue
-        )
-    return queue
-
-
-def _say(
+def _report(
     queue: str,
     consumer: str | None,
     verb: str,

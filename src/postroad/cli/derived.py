@@ -22,7 +22,7 @@ from psycopg import AsyncConnection
 
 from postroad.cli.context import Application, pass_application
 from postroad.cli.output import parse_duration, print_json, print_table
-from postroad.operate import Action, Filter, Parameter, Resource, Row
+from postroad.operate import Action, Filter, Page, Parameter, Resource, Row
 
 JSON = click.Option(["--json", "as_json"], is_flag=True, help="Print JSON for machines.")
 DRY_RUN = click.Option(
@@ -53,8 +53,13 @@ def user() -> str:
         return f"user {os.getuid()} (command line)"
 
 
-def list_command(resource: Resource, run: Runner, name: str = "") -> click.Command:
-    """Return the command that lists a resource, or shows one row of it."""
+def list_command(
+    resource: Resource, run: Runner, name: str = "", *, argument: str = "", limit: int = 50
+) -> click.Command:
+    """Return the command that lists a resource, or shows one row of it.
+
+    Its argument is the identity of a row, or the filter that `argument` names.
+    """
 
     @pass_application
     def command(application: Application, /, as_json: bool, **given: Any) -> None:
@@ -64,22 +69,31 @@ def list_command(resource: Resource, run: Runner, name: str = "") -> click.Comma
             return
         paging = {name: given.pop(name) for name in ("is_descending", "after", "limit")}
         paging["sort"] = given.pop("sort", None)
-        page = run(application, lambda connection: resource.page(connection, given, **paging))
+
+        async def read(connection: AsyncConnection[Any]) -> Page:
+            page = await resource.page(connection, given, **paging)
+            if not page.rows:
+                await resource.check_named(connection, given)
+            return page
+
+        page = run(application, read)
         print_rows(resource, page.rows, as_json=as_json)
         if page.cursor is not None and not as_json:
             click.echo(f"there are more: --after {page.cursor}", err=True)
 
     sortable = resource.sort_keys
     parameters: list[click.Parameter] = [
-        click.Argument(["row_name"], required=False, metavar="[ID]"),
-        *(_filter_option(one) for one in resource.filters),
+        click.Argument(
+            [argument or "row_name"], required=False, metavar=f"[{(argument or 'id').upper()}]"
+        ),
+        *(_filter_option(one) for one in resource.filters if one.name != argument),
         *([click.Option(["--sort"], type=click.Choice(sortable))] if len(sortable) > 1 else []),
         click.Option(["--descending/--ascending", "is_descending"], default=None),
         click.Option(["--after"], metavar="CURSOR", help="The page after this cursor."),
         click.Option(
             ["--limit"],
             type=click.IntRange(1, 100_000),
-            default=50,
+            default=limit,
             show_default=True,
             help="At most so many rows.",
         ),
@@ -115,10 +129,11 @@ def action_command(
         if as_json:
             print_json({**facts, "is_dry_run": is_dry_run})
             return
-        are = is_all or any(one.is_many and not one.is_option for one in action.parameters)
-        be = "would be" if is_dry_run else "are" if are else "is"
-        text = f"{{count}} {action.resource.plural} {{be}} changed" if is_all else action.done
-        click.echo(text.format_map({**facts, "be": be}))
+        if is_all:
+            be = "would be" if is_dry_run else "are"
+            click.echo(f"{facts['count']} {action.resource.plural} {be} changed")
+        else:
+            click.echo(action.report(facts, is_dry_run=is_dry_run))
 
     parameters: list[click.Parameter] = [
         _parameter(one, is_optional=action.is_bulk) for one in action.parameters
@@ -155,7 +170,7 @@ def print_rows(resource: Resource, rows: Sequence[Row], *, as_json: bool) -> Non
     if as_json:
         print_json(rows)
     elif not rows:
-        click.echo(f"there are no {resource.plural}", err=True)
+        click.echo(f"there are no {resource.plural.replace('_', ' ')}", err=True)
     else:
         names = [column.name for column in resource.listed]
         heads = [name.replace("_", " ") for name in names]
@@ -245,13 +260,16 @@ def _parameter(one: Parameter, *, is_optional: bool) -> click.Parameter:
         kind = click.Choice(one.choices, case_sensitive=False)
     elif kind is timedelta:
         kind = parse_duration
+    elif kind is int:
+        # As large as the database counts.
+        kind = click.IntRange(-(2**63), 2**63 - 1)
     if not one.is_option:
         many = -1 if one.is_many else 1
         needed = one.is_required and not is_optional
         label = one.name.rstrip("_").upper()
         shown = label if needed else f"[{label}]"
         return click.Argument([one.name], type=kind, nargs=many, required=needed, metavar=shown)
-    word = re.sub("^(is|may)_", "", one.name).replace("_", "-")
+    word = re.sub("^(is|may|has)_", "", one.name).replace("_", "-")
     if kind is bool:
         flags = f"--{word}" if one.default is False else f"--{word}/--no-{word}"
         return click.Option([flags, one.name], is_flag=True, default=one.default, help=one.help)

@@ -76,12 +76,12 @@ class View:
         return self.request.query_params.get(name, "").strip()
 
     def here(self, **changed: object) -> str:
-        """Return the address of this page with other parameters; a list begins anew."""
+        """Return the address of this page with other parameters, at the first page of a list."""
         left = {**self.request.query_params, **changed}
         given = {
             name: value
             for name, value in left.items()
-            if value not in (None, "") and name not in ("before", "start", "place")
+            if value not in (None, "") and name not in ("after", "before", "start", "place")
         }
         return self.request.url.path + (f"?{urlencode(given)}" if given else "")
 

@@ -49,10 +49,11 @@ class Parameter:
 class Action:
     """Something that an operator may do, often to a row of a resource.
 
-    `done` reports it, with its arguments, what its function returned (`count` for a number) and
-    `{be}`, which is "is", or "would be" in a dry run. `when` names the values of columns with which
-    it is offered for a row; only an action with a title is offered in the console. Its command asks
-    the `question` first, unless it is given `--yes`.
+    `done` reports it, with its arguments, what its function returned (as `result` if that is a
+    number or a boolean) and `{be}`, which is "is", "are", or "would be" in a dry run; `unchanged`
+    is for a result of 0 or False. `when` names the values of columns with which it is offered for
+    a row; only an action with a title is offered in the console. Its command asks the `question`
+    first, unless it is given `--yes`.
     """
 
     call: Callable[..., Awaitable[Any]]
@@ -62,6 +63,8 @@ class Action:
     title_ru: str = ""
     _: KW_ONLY
     name: str = ""
+    result: str = "count"
+    unchanged: str = ""
     role: Role = "operator"
     needs: tuple[str, ...] = ()
     # Which columns of a row its parameters take; by default the first one takes the identity.
@@ -136,7 +139,8 @@ class Action:
         if is_dataclass(result):
             result = asdict(result)  # type: ignore[arg-type]
         elif result is None or isinstance(result, bool | int):
-            result = {} if result is None else {"count": int(result)}
+            is_counted = self.result == "count"
+            result = {} if result is None else {self.result: int(result) if is_counted else result}
         elif isinstance(result, str):
             result = {"result": result}
         given = {
@@ -145,6 +149,14 @@ class Action:
             if value is not None and name not in self.needs
         }
         return {**given, **result}
+
+    def report(self, facts: Mapping[str, Any], *, is_dry_run: bool) -> str:
+        """Describe what was done, or would be, in a sentence; `facts` are those of `run`."""
+        value = facts.get(self.result, 1)
+        is_plural = any(one.is_many and not one.is_option for one in self.parameters)
+        be = "are" if is_plural or value != 1 else "is"
+        text = self.done if value or not self.unchanged else self.unchanged
+        return text.format_map({**facts, "be": "would be" if is_dry_run else be})
 
     async def run_on_matching(
         self,

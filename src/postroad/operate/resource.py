@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal, LiteralString, TypeAlias
 
 from psycopg import AsyncConnection, sql
@@ -41,6 +41,8 @@ LIMIT_DEFAULT = 50
 MAX_KEYS = 1_000
 # Counting all rows that match stops here.
 MAX_COUNTED = 100_000
+# A filter offers so many values.
+MAX_OFFERED = 500
 
 
 class FilterInvalid(RequestInvalid):
@@ -88,6 +90,8 @@ class Filter:
     choices: Sequence[str] | Mapping[str, Sequence[str]] = ()
     offered: LiteralString | None = None
     is_search: bool = False
+    # The resource whose rows it names: offered in the console, checked by commands.
+    of: Resource | None = None
     # In place of the comparison: an SQL condition over the row `r` with one parameter, or without
     # one for a flag.
     condition: LiteralString | None = None
@@ -210,9 +214,18 @@ class Resource:
         else:
             row = await self._one(connection, identity)
         if row is None:
-            hint = f"list them: postroad {self.name.replace('.', ' ')}"
+            listed = self.example.partition(" --")[0]
+            hint = f"list them: {listed}" if listed else None
             raise self.missing(f"there is no {self.noun} {identity}", hint=hint)
         return row
+
+    async def check_named(
+        self, connection: AsyncConnection[Any], filters: Mapping[str, Any]
+    ) -> None:
+        """Check that rows of other resources that filters name exist. Raises their `missing`."""
+        for one in self.filters:
+            if one.of is not None and filters.get(one.name):
+                await one.of.one(connection, filters[one.name])
 
     async def _one(self, connection: AsyncConnection[Any], identity: Any) -> Row | None:
         if self.column(self.row_name).kind in NUMBERS:
@@ -253,9 +266,14 @@ class Resource:
 
     async def offered(self, connection: AsyncConnection[Any], one: Filter) -> list[str]:
         """Read the values that the console offers for a filter. Read-only."""
-        if one.offered is None:
+        if one.of is not None:
+            text = sql.SQL("select {} from {} r order by 1 limit %s")
+            named = text.format(_name(one.of.row_name), sql.SQL(one.of.source))
+            cursor = await connection.execute(named, [MAX_OFFERED])
+        elif one.offered is not None:
+            cursor = await connection.execute(one.offered)
+        else:
             return list(one.choices)
-        cursor = await connection.execute(one.offered)
         return [str(row[0]) for row in await cursor.fetchall()]
 
     def _conditions(self, filters: Mapping[str, Any]) -> tuple[list[sql.Composable], list[Any]]:
@@ -332,9 +350,11 @@ class Resource:
                 return datetime.fromisoformat(given)
             if kind in NUMBERS:
                 return _number("cursor", given)
-            if kind in ("rate", "duration"):
+            if kind == "rate":
                 return float(given)
-        except (TypeError, ValueError, PostroadError) as wrong:
+            if kind == "duration":
+                return timedelta(seconds=float(given))
+        except (TypeError, ValueError, OverflowError, PostroadError) as wrong:
             raise CursorInvalid(
                 "the cursor belongs to another list", hint="begin without one"
             ) from wrong
@@ -344,7 +364,7 @@ class Resource:
 
     def _cursor(self, row: Row, order: str) -> str:
         parts = [row[self.key]] if order == self.key else [row[order], row[self.key]]
-        return encode_cursor(*(p.isoformat() if isinstance(p, datetime) else p for p in parts))
+        return encode_cursor(*map(_plain, parts))
 
     async def _rows(
         self, connection: AsyncConnection[Any], text: sql.Composed, values: Sequence[Any]
@@ -354,6 +374,12 @@ class Resource:
         async with connection.cursor(row_factory=dict_row) as cursor:
             await cursor.execute(text, values)
             return await cursor.fetchall()
+
+
+def _plain(part: Any) -> Any:
+    if isinstance(part, timedelta):
+        return part.total_seconds()
+    return part.isoformat() if isinstance(part, datetime) else part
 
 
 def _name(name: str) -> sql.Composable:

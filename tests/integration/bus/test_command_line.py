@@ -88,14 +88,17 @@ def test_lines_are_posted_in_order(run, tmp_path):
 
 def test_dead_messages_are_shown_and_brought_back(run, database):
     run("create", "orders", "--payload", "text")
-    run("post", "orders", "x")
+    run("post", "orders", "x", "--header", "kind=test")
     with Bus(database) as bus:
         [message] = bus.lease("orders")
         bus.nack(message, error="it broke", park=True)
     assert "it broke" in run("dmq").out
-    assert run("dmq", "orders", "--json").json[0]["data"] == "x"
-    assert run("redrive", "orders", "--dry-run").out == "1 would come back\n"
-    assert run("redrive", "orders").out == "1 came back\n"
+    [dead] = run("dmq", "orders", "--json").json
+    assert (dead["data"], dead["properties"], dead["attempts"]) == ("x", {}, 1)
+    assert dead["headers"]["kind"] == "test"
+    assert run("dmq", "orders", "--search", "it worked", "--json").json == []
+    assert run("redrive", "orders", "--dry-run").out == "1 would be redriven\n"
+    assert run("redrive", "orders").out == "1 is redriven\n"
     assert run("consume", "orders", "--json").json[0]["data"] == "x"
 
 
@@ -130,6 +133,9 @@ def test_messages_are_not_dropped_by_mistake(run, monkeypatch):
         (("consume", "nothing"), 3, "nothing"),
         (("post", "nothing", "{}"), 3, "nothing"),
         (("tail", "nothing", "default"), 3, "nothing"),
+        (("status", "nothing"), 3, "nothing"),
+        (("dmq", "nothing"), 3, "nothing"),
+        (("consumers", "nothing"), 3, "postroad bus queues"),
         (("create", "Bad-Name"), 2, "Bad-Name"),
         (("create", "orders", "--selector", "true"), 2, "consumer"),
         (("post", "orders"), 2, "DATA"),

@@ -79,7 +79,7 @@ def test_a_parked_compensation_is_retried(run: Run, bus: Bus, saga_id: int) -> N
     bus.nack(held, error="refused", park=True)
     assert json.loads(run("list", "--state", "stuck", "--json")[1])[0]["id"] == saga_id
     assert "(refused)" in run("show", str(saga_id))[1]
-    assert run("retry", str(saga_id)) == (0, "1 came back\n")
+    assert run("retry", str(saga_id)) == (0, "1 is redriven\n")
     assert len(bus.consume("cancel_rooms")) == 1
     assert json.loads(run("list", "--json")[1])[0]["state"] == "compensated"
 

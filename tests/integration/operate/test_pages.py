@@ -18,7 +18,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 ITEMS = Resource(
     "shop.items",
     "item",
-    "(select * from item)",
+    "(select *, timestamptz '2026-01-02 00:00Z' - made_at as age from item)",
     "List items.",
     (
         Column("id", "Item", "Товар", "number"),
@@ -26,6 +26,7 @@ ITEMS = Resource(
         Column("state", "State", "Состояние", "state"),
         Column("price", "Price", "Цена", "number", is_sortable=True),
         Column("made_at", "Made", "Сделан", "moment", is_sortable=True, is_nullable=False),
+        Column("age", "Age", "Возраст", "duration", is_sortable=True),
     ),
     (
         Filter("state", "State", "Состояние", choices={"open": ("new", "sold"), "gone": ("gone",)}),
@@ -82,7 +83,7 @@ async def shop(empty_database: str) -> AsyncIterator[psycopg.AsyncConnection[Any
         yield connection
 
 
-@pytest.mark.parametrize("sort", [None, "price", "made_at"])
+@pytest.mark.parametrize("sort", [None, "price", "made_at", "age"])
 @pytest.mark.parametrize("is_descending", [False, True])
 async def test_pages_together_hold_every_row_once_and_in_order(
     shop: psycopg.AsyncConnection[Any], sort: str | None, is_descending: bool
@@ -141,6 +142,7 @@ async def test_unknown_filters_values_and_sort_keys_are_refused(
         ("made_at", encode_cursor("yesterday", 1)),
         ("made_at", encode_cursor(1)),
         ("price", encode_cursor(1, "a\0")),
+        ("age", encode_cursor(1e99, 1)),
     ],
 )
 async def test_a_cursor_of_another_list_is_refused(
@@ -175,3 +177,35 @@ async def test_an_action_on_all_that_match_skips_rows_without_it(
         ("id_", False, ""),
         ("note", True, "Why."),
     ]
+
+
+async def test_a_filter_that_names_rows_of_another_list_offers_and_checks_them(
+    shop: psycopg.AsyncConnection[Any],
+) -> None:
+    item = Filter("item", "Item", "Товар", of=ITEMS)
+    sales = Resource("shop.sales", "sale", "(select 1 as id)", "List sales.", (), (item,))
+    assert await sales.offered(shop, item) == [str(number) for number in range(25)]
+    await sales.check_named(shop, {"item": "7"})
+    with pytest.raises(RowNotFound, match="there is no item 99"):
+        await sales.check_named(shop, {"item": "99"})
+
+
+@pytest.mark.parametrize(
+    ("value", "is_dry_run", "sentence"),
+    [
+        (1, False, "1 is sent"),
+        (3, False, "3 are sent"),
+        (3, True, "3 would be sent"),
+        (0, False, "nothing to send"),
+    ],
+)
+async def test_the_report_of_an_action_agrees_with_its_result(
+    value: int, is_dry_run: bool, sentence: str
+) -> None:
+    async def send() -> int:
+        return value
+
+    action = Action(send, "{sent} {be} sent", result="sent", unchanged="nothing to send")
+    facts = await action.run(None, {})
+    assert facts == {"sent": value}
+    assert action.report(facts, is_dry_run=is_dry_run) == sentence

@@ -45,7 +45,7 @@ begin
     loop
       execute format('grant execute on function %s to %I, %I', v_function, mbus._role('user'), mbus._role('admin'));
     end loop;
-    foreach v_view in array '{queues,consumers,status,dead,followers,saga_status}'::text[] loop
+    foreach v_view in array '{queues,consumers,status,dead,followers,saga_list,saga_status}'::text[] loop
       execute format('grant select on mbus.%I to %I', v_view, mbus._role('admin'));
     end loop;
     -- The dead show what they carry, so they are for admins.

@@ -68,6 +68,7 @@ views/consumers.sql
 views/dead.sql
 views/followers.sql
 views/queues.sql
+views/saga_list.sql
 views/saga_status.sql
 views/status.sql
 grants.sql

@@ -61,7 +61,7 @@ async def _workers(view: View) -> None:
         SERVICES,
         ["workers"],
         none=none,
-        buttons=button,
+        more={"": button},
         title=t("worker.services"),
     )
     await show_resource(
@@ -193,7 +193,7 @@ async def _accounts(view: View) -> None:
             "role": lambda row: badge(t(f"role.{row['role']}")),
             "issuer": lambda row: row["issuer"] or t("account.local"),
         },
-        buttons=partial(_account_buttons, view),
+        more={"": partial(_account_buttons, view)},
         none=(t("account.none"), ""),
     )
 

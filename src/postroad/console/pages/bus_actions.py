@@ -77,7 +77,7 @@ async def _post(view: View, queue: Queue, text: str, properties: str) -> bool:
         view.notify(view.explain(wrong), BAD)
         return False
     return await view.act(
-        "bus.post", queue.queue, lambda: operations.post(view.context.bus, queue.queue, data, given)
+        "bus.post", queue.queue, lambda: view.context.bus.post(queue.queue, data, None, given)
     )
 
 
@@ -217,13 +217,13 @@ async def message_buttons(view: View, queue: str, iid: str) -> None:
             view,
             t("bus.redrive"),
             f"{iid}. {t('bus.redrive_question')}",
-            lambda: view.act("bus.redrive", iid, lambda: operations.redrive(bus, queue, None, iid)),
+            lambda: view.act("bus.redrive", iid, lambda: bus.redrive(queue, None, iid)),
             is_danger=False,
         )
 
     async def take() -> None:
         async def run() -> str:
-            return "taken" if await operations.take(bus, iid) is not None else "gone"
+            return "taken" if await bus.take(iid) is not None else "gone"
 
         await confirm(
             view,

@@ -61,6 +61,10 @@ async def process_page(view: View) -> None:
         shown = detail_facts(view, PROCESSES, one, t("exchange.process"))
         return joined((shown, _timeline(view, one["history"])))
 
+    async def diagram() -> str:
+        one = await again()
+        return _diagram(view, one["state"], _passed(one))
+
     async def files() -> Markup:
         return card(t("exchange.files"), _file_table(view, (await again())["files"]))
 
@@ -70,16 +74,7 @@ async def process_page(view: View) -> None:
         (RELEASE, {}, ""),
     ]
     await action_buttons(view, connections, outcomes, again)
-    with ui.element("section").classes("card"):
-        graph = live_graph(_diagram(view, first["state"], _passed(first)), t("exchange.diagram"))
-
-        async def redraw() -> None:
-            one = await again()
-            text = _diagram(view, one["state"], _passed(one))
-            if text != graph.content:
-                graph.set_content(text)
-
-        view.on_refresh(redraw)
+    await live_graph(view, diagram, t("exchange.diagram"))
     await view.live(head, class_="columns")
     await view.live(files)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from nicegui import ui
 
-from postroad.bus import AsyncSagas, SagaStep, operations
-from postroad.bus import browse as looking
-from postroad.bus.browse import SagaRow, Wait
+from postroad.bus import AsyncSagas, SagaStep
+from postroad.bus.resources import CANCEL, RETRY, SAGAS, WAITS
 from postroad.bus.saga_picture import mermaid
 from postroad.console.context import Context
 from postroad.console.frame import add_page
@@ -19,21 +19,20 @@ from postroad.console.markup import (
     Markup,
     address,
     badge,
-    card,
-    facts,
     link,
     moment,
     number,
     table,
 )
 from postroad.console.pages.bus import bus_tabs
-from postroad.console.parts.dialogs import action_button, confirm
-from postroad.console.parts.listing import listing, say_gone
-from postroad.console.parts.lists import crumbs, empty, tabs
-from postroad.console.parts.sorting import sortable
+from postroad.console.parts.listing import say_gone
+from postroad.console.parts.lists import crumbs
+from postroad.console.parts.resources import action_buttons, detail_facts, read_row, show_resource
 from postroad.console.view import View
+from postroad.operate import Row
 
-SAGA_STATES = ("running", "compensating", "stuck", "completed", "compensated")
+# So many waiting messages are drawn.
+DRAWN = 60
 
 
 def add_graph_pages(context: Context) -> None:
@@ -43,14 +42,22 @@ def add_graph_pages(context: Context) -> None:
     add_page(context, "/bus/sagas/{saga_id}", "sagas", "saga.one_title", _saga)
 
 
-def live_graph(first: str, label: str) -> ui.mermaid:
-    """Draw a Mermaid graph on a light ground, as its colours are made for one."""
-    graph = ui.mermaid(first, config={"securityLevel": "strict", "theme": "neutral"}).classes(
-        "graph"
-    )
+async def live_graph(view: View, text: Callable[[], Awaitable[str]], label: str) -> None:
+    """Draw a Mermaid graph, and draw it again when its text changes; no text, no graph."""
+    first = await text()
+    if not first:
+        return
+    # On a light ground, for which the colours are made.
+    with ui.element("section").classes("card"):
+        graph = ui.mermaid(first, config={"securityLevel": "strict", "theme": "neutral"})
     # On a phone a graph scrolls, which a keyboard must be able to do as well.
-    graph.props(f'role="img" aria-label="{label}" tabindex="0"')
-    return graph
+    graph.classes("graph").props(f'role="img" aria-label="{label}" tabindex="0"')
+
+    async def again() -> None:
+        if (content := await text()) != graph.content:
+            graph.set_content(content)
+
+    view.on_refresh(again)
 
 
 def _saga_graph(view: View, steps: Sequence[SagaStep]) -> str:
@@ -59,8 +66,8 @@ def _saga_graph(view: View, steps: Sequence[SagaStep]) -> str:
     return re.sub(r'<br/>(\w+)"', lambda word: f'<br/>{view.t.state(word[1])}"', text)
 
 
-def _waiting_graph(waits: Sequence[Wait]) -> str:
-    """Draw arrows from what is waited for to what waits."""
+def _waiting_graph(waits: Sequence[Row]) -> str:
+    """Draw arrows to the messages that wait, from those that they wait for."""
     names: dict[str, str] = {}
 
     def node(iid: str) -> str:
@@ -68,13 +75,12 @@ def _waiting_graph(waits: Sequence[Wait]) -> str:
 
     lines = ["flowchart LR"]
     # In a stable order, so that the same facts give the same text and the graph is not drawn again.
-    for wait in sorted(waits, key=lambda one: (one.added, one.iid, one.before_iid or "")):
-        target = node(wait.iid)
-        if wait.before_iid is not None:
-            source = node(wait.before_iid)
-            arrow = "-.->" if wait.before_state == "done" else "-->"
-            lines.append(f"  {source} {arrow} {target}")
-            lines.append(f"  class {source} {wait.before_state}")
+    for wait in sorted(waits, key=lambda one: (one["added"], one["id"])):
+        target = node(wait["iid"])
+        if wait["before_iid"] is not None:
+            source, state = node(wait["before_iid"]), wait["before_state"]
+            lines.append(f"  {source} {'-.->' if state == 'done' else '-->'} {target}")
+            lines.append(f"  class {source} {state}")
         lines.append(f"  class {target} blocked")
     lines += [f'  {name}["{iid.replace("@", "#64;")}"]' for iid, name in names.items()]
     lines += [
@@ -87,107 +93,43 @@ def _waiting_graph(waits: Sequence[Wait]) -> str:
 
 
 async def _waiting(view: View) -> None:
-    t, bus = view.t, view.context.bus
+    t, connections = view.t, view.context.connections
 
-    async def found() -> Sequence[Wait]:
-        return await view.cached("bus.waits", lambda: looking.waits(bus, limit=60))
-
-    async def listed() -> Markup:
-        return sortable(
-            view,
-            "waits",
-            [
-                Column(t("bus.waits"), "nowrap"),
-                Column(t("bus.waits_for"), "nowrap"),
-                Column(t("common.state")),
-                Column(t("bus.added"), "nowrap"),
-            ],
-            [
-                (
-                    link(one.iid, address("bus", "messages", one.iid), class_="mono"),
-                    link(one.before_iid, address("bus", "messages", one.before_iid), class_="mono")
-                    if one.before_iid
-                    else NOTHING,
-                    badge(t.state(one.before_state), one.before_state),
-                    moment(one.added),
-                )
-                for one in await found()
-            ],
-            label=t("bus.waiting"),
-            empty=empty(t("bus.nobody_waits"), t("bus.nobody_waits_advice")),
+    async def graph() -> str:
+        page = await view.cached(
+            "bus.waits",
+            lambda: connections.run(WAITS.page, sort="added", is_descending=True, limit=DRAWN),
         )
+        return _waiting_graph(page.rows) if page.rows else ""
 
     ui.html(bus_tabs(view, "waiting"), sanitize=False)
-    first = await found()
-    if first:
-        with ui.element("section").classes("card"):
-            graph = live_graph(_waiting_graph(first), t("bus.waiting"))
+    await live_graph(view, graph, t("bus.waiting"))
+    await show_resource(
+        view,
+        connections,
+        WAITS,
+        ["bus", "waiting"],
+        cells={name: partial(_message_link, name) for name in ("iid", "before_iid")},
+        none=(t("bus.nobody_waits"), t("bus.nobody_waits_advice")),
+        sort="added",
+    )
 
-            async def again() -> None:
-                text = _waiting_graph(await found())
-                if text != graph.content:
-                    graph.set_content(text)
 
-            view.on_refresh(again)
-    await view.live(listed)
+def _message_link(name: str, row: Row) -> Markup | str:
+    iid = row[name]
+    return link(iid, address("bus", "messages", iid), class_="mono") if iid else NOTHING
 
 
 async def _sagas(view: View) -> None:
-    t, bus = view.t, view.context.bus
-    state = view.query("state") if view.query("state") in SAGA_STATES else None
-    ui.html(
-        tabs(
-            t,
-            [
-                (t("common.all"), address("bus", "sagas"), state is None, None),
-                *(
-                    (t.state(each), address("bus", "sagas", state=each), each == state, None)
-                    for each in SAGA_STATES
-                ),
-            ],
-        ),
-        sanitize=False,
-    )
-
-    async def listed() -> Markup:
-        return await listing(
-            view,
-            ("bus", "sagas"),
-            {"state": state or ""},
-            lambda before, limit: looking.sagas(bus, state, before, limit),
-            lambda page: _saga_table(view, page),
-            lambda last: last.saga_id,
-        )
-
-    await view.live(listed)
-
-
-def _saga_table(view: View, page: Sequence[SagaRow]) -> Markup:
     t = view.t
-    return table(
-        [
-            Column("ID", "num"),
-            Column(t("saga.name")),
-            Column(t("common.state")),
-            Column(t("saga.steps"), "num"),
-            Column(t("bus.error"), "wide"),
-            Column(t("common.created"), "nowrap"),
-            Column(t("saga.finished"), "nowrap"),
-        ],
-        [
-            (
-                link(str(one.saga_id), address("bus", "sagas", one.saga_id)),
-                link(one.saga, address("bus", "sagas", one.saga_id)),
-                badge(t.state(one.saga_state), one.saga_state),
-                f"{one.steps_done} / {one.steps}",
-                one.error or NOTHING,
-                moment(one.created_at),
-                moment(one.finished_at),
-            )
-            for one in page
-        ],
-        label=t("saga.title"),
-        empty=empty(t("saga.none"), t("saga.none_advice")),
+    ui.html(bus_tabs(view, "sagas"), sanitize=False)
+    await show_resource(
+        view,
+        view.context.connections,
+        SAGAS,
+        ["bus", "sagas"],
+        to=lambda row: address("bus", "sagas", row["id"]),
+        none=(t("saga.none"), t("saga.none_advice")),
     )
 
 
@@ -202,34 +144,28 @@ def _step_message(one: SagaStep) -> tuple[Markup | str, Markup | str]:
 
 
 async def _saga(view: View) -> None:
-    t, bus = view.t, view.context.bus
+    t, connections = view.t, view.context.connections
     saga_id = view.number("saga_id")
-
-    async def found() -> list[SagaStep]:
-        return await view.cached(("bus.saga", saga_id), lambda: AsyncSagas(bus).status(saga_id), 1)
-
-    steps = await found()
+    first = await read_row(view, connections, SAGAS, saga_id)
     ui.html(
         crumbs((t("saga.title"), address("bus", "sagas")), (str(saga_id), None)), sanitize=False
     )
-    if not steps:
+    if first is None:
         say_gone(t("saga.gone"))
         return
 
+    async def row() -> Row:
+        return await read_row(view, connections, SAGAS, saga_id) or first
+
+    async def steps() -> list[SagaStep]:
+        sagas = AsyncSagas(view.context.bus)
+        return await view.cached(("bus.saga", saga_id), lambda: sagas.status(saga_id), 1)
+
     async def head() -> Markup:
-        first = (await found())[0]
-        return card(
-            first.saga,
-            facts(
-                [
-                    (t("common.state"), badge(t.state(first.state), first.state)),
-                    (t("common.created"), moment(first.created_at)),
-                    (t("saga.deadline"), moment(first.deadline)),
-                    (t("saga.finished"), moment(first.finished_at)),
-                    (t("bus.error"), first.error or NOTHING),
-                ]
-            ),
-        )
+        return detail_facts(view, SAGAS, await row(), first["saga"])
+
+    async def graph() -> str:
+        return _saga_graph(view, await steps())
 
     async def listed() -> Markup:
         return table(
@@ -253,53 +189,13 @@ async def _saga(view: View) -> None:
                     moment(one.done_at),
                     moment(one.undone_at),
                 )
-                for one in await found()
+                for one in await steps()
             ],
             label=t("saga.steps"),
             empty="",
         )
 
-    async def cancel() -> None:
-        await confirm(
-            view,
-            t("saga.cancel"),
-            t("saga.cancel_question", saga_id=saga_id),
-            lambda: view.act(
-                "saga.cancel",
-                str(saga_id),
-                lambda: operations.cancel_saga(bus, saga_id, view.session.account),
-            ),
-        )
-
-    async def retry() -> None:
-        await confirm(
-            view,
-            t("saga.retry"),
-            t("saga.retry_question", saga_id=saga_id),
-            lambda: view.act(
-                "saga.retry", str(saga_id), lambda: operations.retry_saga(bus, saga_id)
-            ),
-            is_danger=False,
-        )
-
-    async def is_in(*states: str) -> bool:
-        return (await found() or steps)[0].state in states
-
-    with ui.element("div").classes("row"):
-        cancel_button = action_button(
-            view, t("saga.cancel"), cancel, test="cancel-saga", is_danger=True
-        )
-        await view.offer(cancel_button, lambda: is_in("running"))
-        retry_button = action_button(view, t("saga.retry"), retry, test="retry-saga")
-        await view.offer(retry_button, lambda: is_in("stuck"))
+    await action_buttons(view, connections, [(CANCEL, {}, ""), (RETRY, {}, "")], row)
     await view.live(head)
-    with ui.element("section").classes("card"):
-        graph = live_graph(_saga_graph(view, steps), t("saga.graph"))
-
-        async def again() -> None:
-            text = _saga_graph(view, await found())
-            if text != graph.content:
-                graph.set_content(text)
-
-        view.on_refresh(again)
+    await live_graph(view, graph, t("saga.graph"))
     await view.live(listed)

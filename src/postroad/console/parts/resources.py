@@ -104,35 +104,41 @@ def resource_table(
     to: Callable[[Row], str] | None = None,
     none: object = "",
     cells: Mapping[str, Callable[[Row], object]] | None = None,
-    buttons: Callable[[Row], object] | None = None,
-    is_sorted: bool = False,
+    names: Sequence[str] = (),
+    more: Mapping[str, Callable[[Row], object]] | None = None,
+    sorted_by: tuple[str, bool] | None = None,
 ) -> Markup:
-    """Show rows; `to` is the address of a row's page, `cells` replaces those of some columns."""
+    """Show rows; `to` is the address of a row's page, `cells` replaces those of some columns.
+
+    `names` are the columns to show, by default the listed ones; `more` are further ones by their
+    titles. `sorted_by` is the column of the order and whether it is descending.
+    """
     special = dict(cells or {})
-    chosen, is_down = view.query("sort"), view.query("order") == "down"
+    columns = [resource.column(name) for name in names] or resource.listed
+    chosen, is_down = sorted_by or ("", False)
     heads = []
-    for column in resource.listed:
-        is_this = is_sorted and column.name == chosen
+    for column in columns:
+        is_this = column.name == chosen
         target = None
-        if is_sorted and column.name in resource.sort_keys:
+        if sorted_by is not None and column.name in resource.sort_keys:
             target = view.here(sort=column.name, order="" if is_this and is_down else "down")
         order = ("descending" if is_down else "ascending") if is_this else None
         align = ALIGNED.get(column.kind, "wide" if column.name == "error" else "")
         heads.append(Head(title_of(view, column), align, target, order))
-    if buttons is not None:
-        heads.append(Head(""))
-    names = [column.name for column in resource.listed]
-    linked = resource.label or names[0]
+    heads += [Head(title) for title in more or ()]
+    linked = resource.label or columns[0].name
     if to is not None and linked not in special:
         special[linked] = lambda row: _row_link(row[linked], to(row))
     body = [
         [
-            special[column.name](row)
-            if column.name in special
-            else cell(view, column, row[column.name])
-            for column in resource.listed
+            *(
+                special[column.name](row)
+                if column.name in special
+                else cell(view, column, row[column.name])
+                for column in columns
+            ),
+            *(show(row) for show in (more or {}).values()),
         ]
-        + ([buttons(row)] if buttons is not None else [])
         for row in rows
     ]
     return table(heads, body, label=resource.plural, empty=none)
@@ -152,23 +158,24 @@ async def show_resource(
     *,
     to: Callable[[Row], str] | None = None,
     cells: Mapping[str, Callable[[Row], object]] | None = None,
+    more: Mapping[str, Callable[[Row], object]] | None = None,
     none: tuple[object, object] = ("", ""),
     actions: Sequence[Action] = (),
-    buttons: Callable[[Row], object] | None = None,
     title: str = "",
     has_form: bool = True,
+    sort: str = "",
 ) -> None:
     """Show the filters of a resource and, live, the page of rows that the address asks for.
 
     `none` is what to show for an empty list: title and advice. `actions` may be done to all rows
-    that match the filters.
+    that match the filters. The list is sorted by `sort`, descending, unless the address names a
+    column. The other parameters are those of `resource_table`.
     """
     given = {one.name: view.query(one.name) for one in resource.filters}
-    sort, after = view.query("sort"), view.query("after")
-    if sort not in resource.sort_keys:
-        # Another list of the same page is sorted by it.
-        sort = ""
-    is_down = view.query("order") == "down" if sort else None
+    after, is_down = view.query("after"), True if sort else None
+    # Another list of the same page may be sorted by the column of the address.
+    if view.query("sort") in resource.sort_keys:
+        sort, is_down = view.query("sort"), view.query("order") == "down"
 
     async def read() -> Page:
         return await connections.run(
@@ -191,15 +198,15 @@ async def show_resource(
             page.rows,
             to=to,
             cells=cells,
+            more=more,
             none=empty(*none),
-            buttons=buttons,
-            is_sorted=True,
+            sorted_by=(sort, bool(is_down)),
         )
         following = address(*place, **kept, after=page.cursor) if page.cursor else None
         pages = pager(view.t, address(*place, **kept) if after else None, following)
         return card(title, shown, pages) if title else joined((shown, pages))
 
-    kept = {**given, "sort": sort, "order": view.query("order")}
+    kept = {**given, "sort": view.query("sort"), "order": view.query("order")}
     form = await _filter_form(view, connections, resource, place, given) if has_form else None
     if form is not None:
         ui.html(form, sanitize=False)
@@ -221,7 +228,7 @@ async def _filter_form(
         if one.is_search:
             search, hint = given[one.name], (t.language == "en" and one.help) or title_of(view, one)
             continue
-        if not one.choices and one.offered is None:
+        if not (one.choices or one.offered or one.of):
             # Set by links from other pages; kept, and shown by what it finds.
             continue
         values = await view.cached(
@@ -230,9 +237,8 @@ async def _filter_form(
         words = {value: t.state(value.lower()) if one.choices else value for value in values}
         every = {} if one.default else {"": t("common.all")}
         choices[one.name] = (title_of(view, one), {**every, **words})
-    hidden = {
-        name: value for name, value in given.items() if name not in choices and name != "search"
-    }
+    kept = {**given, "sort": view.query("sort"), "order": view.query("order")}
+    hidden = {name: value for name, value in kept.items() if name not in {*choices, "search"}}
     if search is None and not choices:
         return None
     return filter_form(
@@ -345,7 +351,7 @@ async def action_buttons(
                 done = await connections.run(action.run, given, **action.arguments_of(one), **more)
                 if then is not None:
                     then(action)
-                return done.get("status") or done.get("count")
+                return done.get("status") or done.get(action.result)
 
             await confirm(
                 view,

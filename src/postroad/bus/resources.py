@@ -1,0 +1,241 @@
+"""What operators of the bus can list and do; see `postroad.operate`."""
+
+from __future__ import annotations
+
+from postroad.bus import operations
+from postroad.bus.errors import QueueNotFound, SagaNotFound
+from postroad.operate import Action, Column, Filter, Resource
+
+__all__ = [
+    "CANCEL",
+    "CONSUMERS",
+    "DEAD",
+    "DEAD_REASONS",
+    "FIGURES",
+    "QUEUES",
+    "REDRIVE",
+    "RETRY",
+    "SAGAS",
+    "SAGA_STATES",
+    "SETTLE",
+    "WAITS",
+]
+
+SAGA_STATES = ("running", "compensating", "stuck", "completed", "compensated")
+
+QUEUES = Resource(
+    "bus.queues",
+    "queue",
+    "mbus.queues",
+    "List queues with what defines them.",
+    (
+        Column("queue", "Queue", "Очередь"),
+        Column("payload", "Payload", "Содержимое", is_sortable=True, is_nullable=False),
+        Column("ncons", "Ring segments", "Сегменты кольца", "number"),
+        Column("consumers", "Consumers", "Подписчики", "list"),
+        Column("mode", "Mode", "Режим", "state"),
+        Column("segments", "Segments in use", "Занято сегментов", "number"),
+        Column("is_roles_security_model", "Roles per queue", "Роли на очередь", "boolean"),
+        Column("created_at", "Created", "Создана", "moment", is_sortable=True, is_nullable=False),
+    ),
+    (
+        Filter("payload", "Payload", "Содержимое", "Only with this payload type.",
+               choices=("hstore", "jsonb", "text", "bytea")),
+        Filter("search", "Search", "Поиск", "A part of the name.", ("queue",), is_search=True),
+    ),
+    key="queue",
+    is_descending=False,
+    example="postroad bus queues --json",
+    missing=QueueNotFound,
+)  # fmt: skip
+
+_QUEUE = Filter("queue", "Queue", "Очередь", "Only of this queue.", of=QUEUES)
+_NAMES = (
+    _QUEUE,
+    Filter("consumer", "Consumer", "Подписчик", "Only of this consumer."),
+    Filter("search", "Search", "очередь или подписчик", "queue or consumer",
+           ("queue", "consumer"), is_search=True),
+)  # fmt: skip
+_OF_CONSUMER = (
+    Column("id", "Id", "Имя", is_listed=False),
+    Column("queue", "Queue", "Очередь"),
+    Column("consumer", "Consumer", "Подписчик"),
+)
+
+CONSUMERS = Resource(
+    "bus.consumers",
+    "consumer",
+    "(select queue || '/' || consumer as id, * from mbus.consumers)",
+    "List the durable subscribers of one queue or of all.",
+    (
+        *_OF_CONSUMER,
+        Column("selector", "Selector", "Селектор", "code"),
+        Column("max_attempts", "Attempts", "Попытки", "number"),
+        Column("backoff", "Backoff", "Пауза", "duration"),
+        Column("backoff_max", "Longest backoff", "Наибольшая пауза", "duration"),
+        Column("created_at", "Created", "Создан", "moment"),
+    ),
+    _NAMES,
+    is_descending=False,
+    example="postroad bus consumers orders",
+)
+
+FIGURES = Resource(
+    "bus.consumer_figures",
+    "consumer",
+    "(select s.queue || '/' || s.consumer as id, s.*, c.selector, c.max_attempts"
+    " from mbus.status s join mbus.consumers c using (queue, consumer))",
+    "Show depth, age and rates of one queue or of all.",
+    (
+        *_OF_CONSUMER,
+        Column("depth", "Depth", "Глубина", "number", is_sortable=True, is_nullable=False),
+        Column("ready", "ready", "готово", "number", is_sortable=True, is_nullable=False),
+        Column("delayed", "delayed", "отложено", "number", is_sortable=True, is_nullable=False),
+        Column("blocked", "waiting", "ожидает", "number", is_sortable=True, is_nullable=False,
+               help="Messages that wait for others."),
+        Column("leased", "leased", "в работе", "number", is_sortable=True, is_nullable=False),
+        Column("dmq", "Dead", "Не обработано", "alarm", is_sortable=True, is_nullable=False),
+        Column("posted_per_second", "Posted/s", "Отправлено/с", "rate", is_sortable=True),
+        Column("consumed_per_second", "Consumed/s", "Обработано/с", "rate", is_sortable=True),
+        Column("oldest_age", "Oldest", "Старейшее", "duration", is_sortable=True),
+        Column("is_estimate", "Estimated", "Оценка", "boolean", is_listed=False),
+        Column("died_per_second", "Died/s", "Не обработано/с", "rate", is_listed=False),
+        Column("expired_per_second", "Expired/s", "Истекло/с", "rate", is_listed=False),
+        Column("rejected_per_second", "Rejected/s", "Возвращено/с", "rate", is_listed=False),
+        Column("selector", "Selector", "Селектор", "code", is_listed=False),
+        Column("max_attempts", "Attempts", "Попытки", "number", is_listed=False),
+    ),
+    _NAMES,
+    is_descending=False,
+    example="postroad bus status orders",
+)  # fmt: skip
+
+DEAD = Resource(
+    "bus.dead_messages",
+    "dead message",
+    "(select id, queue, consumer, iid, error, attempts, history, died_at, added,"
+    " coalesce(headers::jsonb, '{}') as headers, coalesce(properties::jsonb, '{}') as properties,"
+    " data from mbus.dead)",
+    "List dead messages, the latest first, and why they died.",
+    (
+        Column("id", "Number", "Номер", "number", is_listed=False),
+        Column("died_at", "Died", "Перемещено", "moment"),
+        Column("queue", "Queue", "Очередь"),
+        Column("consumer", "Consumer", "Подписчик"),
+        Column("iid", "Message", "Сообщение", "code"),
+        Column("attempts", "Attempts", "Попытки", "number"),
+        Column("error", "Error", "Ошибка"),
+        Column("data", "Data", "Данные"),
+        Column("history", "History", "История", "json", is_listed=False),
+        Column("added", "Posted", "Отправлено", "moment", is_listed=False),
+        Column("headers", "Headers", "Заголовки", "json", is_listed=False),
+        Column("properties", "Properties", "Свойства", "json", is_listed=False),
+    ),
+    (
+        *_NAMES[:2],
+        Filter("search", "Search", "Поиск", "A part of the message's iid or error.",
+               ("iid", "error"), is_search=True),
+    ),
+    example="postroad bus dmq orders --limit 10",
+)  # fmt: skip
+
+DEAD_REASONS = Resource(
+    "bus.dead_reasons",
+    "reason",
+    "(select concat_ws('/', queue, consumer, error) as id, * from mbus.dead_reasons())",
+    "Count the latest dead messages of each consumer by their errors.",
+    (
+        *_OF_CONSUMER,
+        Column("error", "Error", "Ошибка"),
+        Column("messages", "Messages", "Сообщения", "alarm", is_sortable=True, is_nullable=False),
+        Column("first_at", "First", "Первое", "moment", is_sortable=True, is_nullable=False),
+        Column("last_at", "Last", "Последнее", "moment", is_sortable=True, is_nullable=False),
+        Column("is_complete", "Complete", "Все", "boolean", is_listed=False,
+               help="False if the consumer has more dead messages than were read."),
+    ),
+    (
+        _QUEUE,
+        Filter("search", "Search", "причина, очередь, подписчик", "reason, queue, consumer",
+               ("queue", "consumer", "error"), is_search=True),
+    ),
+    is_descending=False,
+)  # fmt: skip
+
+WAITS = Resource(
+    "bus.waits",
+    "wait",
+    # A message that several consumers get is waited for once.
+    "(select concat_ws(' ', iid, before_iid) as id, queue, iid, added, before_queue, before_iid,"
+    " max(before_state) as before_state from mbus.waits(amt => 1000) group by 1, 2, 3, 4, 5, 6)",
+    "List messages that wait for others, of the latest 1,000.",
+    (
+        Column("id", "Id", "Имя", is_listed=False),
+        Column("iid", "Message", "Сообщение", "code"),
+        Column("queue", "Queue", "Очередь", is_listed=False),
+        Column("before_iid", "Waits for", "Ожидает", "code"),
+        Column("before_queue", "Waits for queue", "Ожидает очередь", is_listed=False),
+        Column("before_state", "State", "Состояние", "state"),
+        Column("added", "Posted", "Отправлено", "moment", is_sortable=True, is_nullable=False),
+    ),
+    (
+        _QUEUE,
+        Filter("before_state", "State", "Состояние", choices=("pending", "reserved", "done")),
+        Filter("search", "Search", "Поиск", "message", ("iid", "before_iid"), is_search=True),
+    ),
+    is_descending=False,
+)
+
+SAGAS = Resource(
+    "saga.sagas",
+    "saga",
+    "mbus.saga_list",
+    "List sagas, the latest first.",
+    (
+        Column("id", "ID", "ID", "number"),
+        Column("saga", "Saga", "Сага"),
+        Column("state", "State", "Состояние", "state"),
+        Column("steps", "Steps", "Шаги", "number"),
+        Column("done", "Done", "Выполнено", "number"),
+        Column("is_late", "Late", "Опаздывает", "boolean", is_listed=False),
+        Column("error", "Error", "Ошибка"),
+        Column("created_at", "Created", "Создана", "moment"),
+        Column("finished_at", "Finished", "Завершена", "moment"),
+        Column("deadline", "Deadline", "Крайний срок", "moment", is_listed=False),
+    ),
+    (
+        Filter("state", "State", "Состояние", "Only in this state.", choices=SAGA_STATES),
+        Filter("saga", "Saga", "Сага", "Only with this name."),
+    ),
+    example="postroad saga list --state stuck",
+    missing=SagaNotFound,
+)
+
+REDRIVE = Action(operations.redrive, "{redriven} {be} redriven", result="redriven")
+CANCEL = Action(
+    operations.cancel,
+    "the rollback of saga {saga_id} {be} started",
+    SAGAS,
+    "Cancel the saga",
+    "Отменить сагу",
+    result="is_begun",
+    unchanged="saga {saga_id} was rolled back before",
+    needs=("by",),
+    when={"state": ("running",)},
+    is_danger=True,
+)
+RETRY = Action(
+    operations.retry,
+    "{retried} {be} redriven",
+    SAGAS,
+    "Retry dead messages",
+    "Повторить необработанные",
+    result="retried",
+    when={"state": ("stuck",)},
+)
+SETTLE = Action(
+    operations.settle,
+    "step {step} of saga {saga_id} {be} settled",
+    SAGAS,
+    result="is_settled",
+    unchanged="saga {saga_id} is not stuck at step {step}",
+)
