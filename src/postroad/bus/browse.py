@@ -1,4 +1,4 @@
-"""Looking at messages without taking them: pages, who waits for whom, why messages died.
+"""Pages of the messages of a queue, read without taking them.
 
 A page is found by its place, so that the millionth message costs what the first one does.
 """
@@ -59,48 +59,6 @@ class Selection:
     consumer: str = "default"
     state: State = "ready"
     search: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """A message that waits, and one that it waits for (function mbus.waits)."""
-
-    queue: str
-    iid: str
-    added: datetime
-    due_at: datetime | None
-    before_queue: str | None
-    before_iid: str | None
-    before_state: str
-
-
-@dataclass(frozen=True, slots=True)
-class DeadReason:
-    """An error and how many messages died of it (function mbus.dead_reasons)."""
-
-    queue: str
-    consumer: str
-    error: str
-    messages: int
-    first_at: datetime
-    last_at: datetime
-    # False when the consumer has more dead messages than were read.
-    is_complete: bool
-
-
-@dataclass(frozen=True, slots=True)
-class SagaRow:
-    """A saga in a list (function mbus.sagas)."""
-
-    saga_id: int
-    saga: str
-    saga_state: str
-    steps: int
-    steps_done: int
-    error: str | None
-    created_at: datetime
-    finished_at: datetime | None
-    deadline: datetime | None
 
 
 async def browse(
@@ -196,26 +154,6 @@ async def find(
                 if message.iid == iid
             ]
     return found
-
-
-async def waits(bus: AsyncBus, queue: str | None = None, limit: int = 200) -> list[Wait]:
-    """List who waits for whom, the latest first. Read-only."""
-    text = rows.select(Wait, "mbus.waits(qname => %s, amt => %s)")
-    return await bus._run(Call(text, (queue, limit), rows.facts(Wait)))
-
-
-async def dead_reasons(bus: AsyncBus, queue: str | None = None) -> list[DeadReason]:
-    """Count the latest dead messages of each consumer by their errors. Read-only."""
-    text = rows.select(DeadReason, "mbus.dead_reasons(qname => %s)")
-    return await bus._run(Call(text, (queue,), rows.facts(DeadReason)))
-
-
-async def sagas(
-    bus: AsyncBus, state: str | None = None, before: int | None = None, limit: int = 50
-) -> list[SagaRow]:
-    """List sagas, the latest first, from before an id. Read-only."""
-    text = rows.select(SagaRow, "mbus.sagas(state => %s, before => %s, amt => %s)")
-    return await bus._run(Call(text, (state, before, limit), rows.facts(SagaRow)))
 
 
 def _messages(found: list[Row]) -> list[BrowsedMessage]:

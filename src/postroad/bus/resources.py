@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from postroad.bus import operations
 from postroad.bus.errors import QueueNotFound, SagaNotFound
 from postroad.operate import Action, Column, Filter, Resource
@@ -18,6 +20,7 @@ __all__ = [
     "SAGAS",
     "SAGA_STATES",
     "SETTLE",
+    "STUCK_SAGAS",
     "WAITS",
 ]
 
@@ -208,6 +211,15 @@ SAGAS = Resource(
     ),
     example="postroad saga list --state stuck",
     missing=SagaNotFound,
+)
+
+# For what is read often: bounded, unlike the list of a state, which has no index.
+STUCK_SAGAS = replace(
+    SAGAS,
+    name="saga.stuck",
+    source="(select saga_id as id, saga, saga_state as state, steps, steps_done as done,"
+    " false as is_late, created_at, finished_at, deadline, error"
+    " from mbus.sagas(state => 'stuck', amt => 1000))",
 )
 
 REDRIVE = Action(operations.redrive, "{redriven} {be} redriven", result="redriven")

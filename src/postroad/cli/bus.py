@@ -65,8 +65,15 @@ for command in (
 @click.argument("consumer", required=False)
 @click.option("--payload", type=click.Choice(PAYLOADS), default="hstore", show_default=True)
 @click.option("--ncons", default=8, show_default=True, help="Number of ring segments.")
-@click.option("--roles", "has_roles", is_flag=True, help="Ask posters and consumers for roles.")
-@click.option("--selector", help="SQL condition over t: what the consumer wants.")
+@click.option(
+    "--roles",
+    "has_roles",
+    is_flag=True,
+    help="Only members of the queue's roles may post and consume.",
+)
+@click.option(
+    "--selector", help="SQL condition over the message t: which messages the consumer gets."
+)
 @click.option("--noindex", is_flag=True, help="Accepted for compatibility with older scripts.")
 @dry_run_option
 @json_option
@@ -129,7 +136,7 @@ def drop(
             if consumer in (None, each.consumer)
         )
         if lost and not yes and not is_dry_run:
-            click.confirm(f"{lost} messages will be lost. Go on?", abort=True, err=True)
+            click.confirm(f"{lost} messages will be lost. Continue?", abort=True, err=True)
         if consumer is None:
             inside.drop_queue(queue)
         else:
@@ -145,14 +152,14 @@ def drop(
     "--every",
     type=parse_duration,
     metavar="DURATION",
-    help="Go on until Ctrl-C, with this pause between calls.",
+    help="Repeat until Ctrl-C, with this pause between calls.",
 )
 @json_option
 @pass_application
 def maintain(
     application: Application, queue: str | None, every: timedelta | None, as_json: bool
 ) -> None:
-    """Do the housekeeping that is due: rotate, reclaim, release, expire. Safe at any time.
+    """Run the maintenance that is due: rotate, reclaim, release, expire. Safe at any time.
 
     Example: postroad bus maintain
 

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import itertools
+import json
 from datetime import UTC, datetime, timedelta
-from typing import TextIO
+from typing import Any, TextIO
 
 import click
 
 from postroad.bus import Bus, QueueNotFound
-from postroad.bus.payload import of_queue
-from postroad.cli.bus_options import consumer_option, pair, pairs, parse_payload
+from postroad.bus.payload import Payload, of_queue
 from postroad.cli.bus_output import print_messages
 from postroad.cli.context import Application, pass_application
 from postroad.cli.exit_codes import EXIT_CODES
 from postroad.cli.output import dry_run_option, json_option, parse_duration, print_json
+
+
+def _pair(value: str) -> tuple[str, str]:
+    """Read `name=value`; the value may contain equals signs itself."""
+    name, sign, rest = value.partition("=")
+    if not (name and sign):
+        raise click.BadParameter(f"{value!r} is not name=value")
+    return name, rest
 
 
 @click.command()
@@ -22,12 +30,12 @@ from postroad.cli.output import dry_run_option, json_option, parse_duration, pri
 @click.argument("data", required=False)
 @click.option("--lines", type=click.File(), help="Post each line of this file; - is stdin.")
 @click.option(
-    "--header", "headers", type=pair, metavar="NAME=VALUE", multiple=True, help="May be repeated."
+    "--header", "headers", type=_pair, metavar="NAME=VALUE", multiple=True, help="May be repeated."
 )
 @click.option(
     "--property",
     "properties",
-    type=pair,
+    type=_pair,
     metavar="NAME=VALUE",
     multiple=True,
     help="May be repeated.",
@@ -72,8 +80,8 @@ def post(
         shape = {each.queue: each.payload for each in bus.queues()}
         payload = of_queue(queue, shape.get(queue))
         texts = [data or ""] if lines is None else lines.read().splitlines()
-        values = [parse_payload(payload, text) for text in texts]
-        shared = (pairs(headers), pairs(properties), delayed_until, expiry)
+        values = [_parse_payload(payload, text) for text in texts]
+        shared = (dict(headers) or None, dict(properties) or None, delayed_until, expiry)
         if is_dry_run:
             iids: list[str] = []
         elif iid is not None:
@@ -90,7 +98,7 @@ def post(
 
 @click.command()
 @click.argument("queue")
-@consumer_option
+@click.option("--consumer", default="default", show_default=True, help="The durable subscriber.")
 @click.option("--amount", default=1, show_default=True, type=click.IntRange(min=1))
 @dry_run_option
 @json_option
@@ -103,13 +111,13 @@ def consume(
     is_dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Take messages and print them. With --dry-run they stay.
+    """Consume messages and print them. With --dry-run they stay.
 
     Example: postroad bus consume orders --consumer billing --amount 10
     """
     with application.connection() as connection:
         messages = Bus(connection).consume(queue, consumer, amount)
-        # Printed before the commit: what could not be shown is not consumed.
+        # Printed before the commit: a message that could not be printed is not consumed.
         print_messages(messages, as_json=as_json)
         if is_dry_run:
             connection.rollback()
@@ -124,7 +132,7 @@ def consume(
 def peek(
     ctx: click.Context, application: Application, queue: str, iid: str | None, as_json: bool
 ) -> None:
-    """Tell whether the queue has a message, or this one; exit code 3 if not.
+    """Check whether the queue has a message, or this one; exit code 3 if not.
 
     Example: postroad bus peek orders && echo "there is work"
     """
@@ -169,15 +177,15 @@ def take(
 @click.command()
 @click.argument("queue")
 @click.argument("consumer")
-@click.option("--count", type=click.IntRange(min=1), help="Leave after so many.")
+@click.option("--count", type=click.IntRange(min=1), help="Stop after so many.")
 @json_option
 @pass_application
 def tail(
     application: Application, queue: str, consumer: str, count: int | None, as_json: bool
 ) -> None:
-    """Print the messages of a consumer as they come, and consume what was printed.
+    """Print the messages of a consumer as they arrive, and consume the printed ones.
 
-    Make a consumer for it first, so that nobody else misses what is shown here.
+    Create a consumer for it first: messages that are printed here reach no other worker.
 
     Example: postroad bus tail orders watching
     """
@@ -192,3 +200,20 @@ def tail(
             with bus.subscribe(queue, consumer, poll_interval=poll_interval) as messages:
                 for message in itertools.islice(messages, count):
                     print_messages([message], as_json=as_json, is_line=True)
+
+
+def _parse_payload(payload: Payload, text: str) -> Any:
+    """Read what a person typed as the payload of a queue."""
+    match payload:
+        case "text":
+            return text
+        case "bytea":
+            return text.encode()
+        case "hstore" | "jsonb":
+            try:
+                return json.loads(text)
+            except ValueError as error:
+                example = '{"number": "4711"}' if payload == "hstore" else '{"number": 4711}'
+                raise click.BadParameter(
+                    f"the queue carries {payload}, and this is not JSON: {error}; e.g. '{example}'"
+                ) from error

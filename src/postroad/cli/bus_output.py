@@ -1,4 +1,4 @@
-"""How the bus's facts and messages are shown."""
+"""Output of rows and messages of the bus."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from postroad.bus import Message
 from postroad.cli.output import print_json, print_table
 
 _MESSAGE_COLUMNS = ("iid", "added", "headers", "properties", "data")
-# Told with every message, and the same for all of a queue.
+# Every message has them, and they are the same for all messages of a queue.
 _USUAL_HEADERS = {"seenby", "source_db", "destination", "enqueue_time"}
 
 

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from postroad.bus import browse
+from postroad.bus.resources import STUCK_SAGAS
 from postroad.console.markup import address, count_of
 from postroad.console.pages import is_there
 from postroad.console.resources import SERVICES
@@ -129,7 +129,7 @@ async def _services(view: View) -> list[Incident]:
 
 
 async def _bus(view: View) -> list[Incident]:
-    t, bus = view.t, view.context.bus
+    t, connections = view.t, view.context.connections
     found = [
         Incident(
             "warning",
@@ -145,15 +145,13 @@ async def _bus(view: View) -> list[Incident]:
         for one in sorted(await view.status(), key=lambda one: -one.dmq)
         if one.dmq
     ]
-    stuck = await view.cached(
-        "bus.sagas.stuck", lambda: browse.sagas(bus, "stuck", limit=MAX_SAGAS_COUNTED), 5
-    )
+    stuck = await view.cached("bus.sagas.stuck", lambda: connections.run(STUCK_SAGAS.all), 5)
     if stuck:
-        count = f"{len(stuck)}{'+' if len(stuck) == MAX_SAGAS_COUNTED else ''}"
+        count = f"{len(stuck)}{'+' if len(stuck) >= MAX_SAGAS_COUNTED else ''}"
         href = address("bus", "sagas", state="stuck")
         if len(stuck) == 1:
-            href = address("bus", "sagas", stuck[0].saga_id)
-        since = min(one.created_at for one in stuck)
+            href = address("bus", "sagas", stuck[0]["id"])
+        since = min(one["created_at"] for one in stuck)
         title = t("overview.saga_alert", count=count)
-        found.append(Incident("error", title, href, "bus", stuck[0].error or "", since=since))
+        found.append(Incident("error", title, href, "bus", stuck[0]["error"] or "", since=since))
     return found

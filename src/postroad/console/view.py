@@ -37,6 +37,8 @@ AWAY = (psycopg.OperationalError, PoolTimeout, OSError, TimeoutError, DatabaseUn
 GOOD, BAD = "positive", "negative"
 # Keys of rows are 64-bit numbers; a little is left for those who count on.
 MAX_PLACE = 2**62
+# Parameters that name a page of a list.
+CURSORS = ("after", "before", "start", "place")
 
 
 def _number(name: str, text: str) -> int:
@@ -77,12 +79,9 @@ class View:
 
     def here(self, **changed: object) -> str:
         """Return the address of this page with other parameters, at the first page of a list."""
-        left = {**self.request.query_params, **changed}
-        given = {
-            name: value
-            for name, value in left.items()
-            if value not in (None, "") and name not in ("after", "before", "start", "place")
-        }
+        kept = self.request.query_params.items()
+        left = {**{name: value for name, value in kept if name not in CURSORS}, **changed}
+        given = {name: value for name, value in left.items() if value not in (None, "")}
         return self.request.url.path + (f"?{urlencode(given)}" if given else "")
 
     def place(self, name: str) -> int | None:

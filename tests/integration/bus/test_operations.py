@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
+import psycopg
 import pytest
 
 from postroad.bus import AsyncBus, InvalidArgument, Message, WrongPayload, operations
 from postroad.bus import browse as looking
+from postroad.bus.resources import DEAD_REASONS, FIGURES, WAITS
 
 BUS_STATES = ("ready", "delayed", "waiting", "leased", "dead")
 
@@ -56,7 +58,7 @@ async def test_a_search_goes_on_where_it_stopped(bus: AsyncBus) -> None:
 
 
 @pytest.mark.both_versions
-async def test_every_state_is_shown_where_it_is(bus: AsyncBus) -> None:
+async def test_every_state_is_shown_where_it_is(bus: AsyncBus, database: str) -> None:
     await bus.post("orders", {"n": 0})
     (leased,) = await bus.lease("orders")
     await bus.post("orders", {"n": 1})
@@ -67,10 +69,13 @@ async def test_every_state_is_shown_where_it_is(bus: AsyncBus) -> None:
     await bus.post("orders", {"n": 4})
     found = {state: await numbers(bus, state=state) for state in BUS_STATES}
     assert found == {"leased": [0], "dead": [1], "delayed": [2], "waiting": [3], "ready": [4]}
-    (reason,) = await looking.dead_reasons(bus)
-    assert (reason.error, reason.messages) == ("no such customer", 1)
-    (wait,) = await looking.waits(bus)
-    assert (wait.before_iid, wait.before_state) == (leased.iid, "pending")
+    async with await psycopg.AsyncConnection.connect(database) as connection:
+        (reason,) = await DEAD_REASONS.all(connection)
+        (wait,) = await WAITS.all(connection)
+        (figures,) = await FIGURES.all(connection, {"queue": "orders"})
+    assert (reason["error"], reason["messages"]) == ("no such customer", 1)
+    assert (wait["before_iid"], wait["before_state"]) == (leased.iid, "pending")
+    assert [figures[name] for name in ("ready", "delayed", "blocked", "leased", "dmq")] == [1] * 5
     for message in (leased, dying):
         assert [state for _, state, _ in await looking.find(bus, message.iid)] == [
             "leased" if message is leased else "dead"

@@ -1,8 +1,9 @@
-"""What operators do with queues and messages: each asks first and is recorded in the audit."""
+"""Buttons for queues and messages; each asks first and is recorded in the audit."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 from nicegui import ui
@@ -33,7 +34,7 @@ def read_payload(payload: str, text: str) -> Any:
         raise WrongPayload(f"not JSON: {wrong}", hint='write it as {"number": "4711"}') from None
 
 
-def post_button(view: View, queue: Queue | None) -> None:
+def post_button(view: View, queue: str | None) -> None:
     """Offer to post a message, to this queue or to one of all."""
     t = view.t
 
@@ -45,9 +46,11 @@ def post_button(view: View, queue: Queue | None) -> None:
         fields: dict[str, Any] = {}
 
         def fill() -> None:
-            first = queue.queue if queue else next(iter(queues))
             fields["queue"] = ui.select(
-                list(queues), value=first, label=t("bus.queue"), with_input=True
+                list(queues),
+                value=queue or next(iter(queues)),
+                label=t("bus.queue"),
+                with_input=True,
             ).props('outlined dense data-test="post-queue"')
             fields["data"] = ui.textarea(t("bus.data"), value="{}").props(
                 'outlined data-test="post-data"'
@@ -121,12 +124,7 @@ def bulk_button(view: View, verb: operations.Verb, selection: Selection) -> None
                     f"bus.{verb}",
                     selection.queue,
                     run,
-                    detail={
-                        "consumer": selection.consumer,
-                        "state": selection.state,
-                        "search": selection.search,
-                        "destination": destination,
-                    },
+                    detail={**asdict(selection), "destination": destination},
                     describe=lambda total: (t("bus.progress", count=number(total)), GOOD),
                 )
             finally:
@@ -151,45 +149,30 @@ async def _count(view: View, selection: Selection) -> tuple[int, bool]:
 
 async def _preview(view: View, selection: Selection) -> Markup:
     """Show the first messages that match."""
-    first: list[Markup] = []
-    place = None
-    while len(first) < PREVIEW_ROWS:
-        page = await browse.browse(
-            view.context.bus,
-            selection.queue,
-            selection.consumer,
-            selection.state,
-            place=place,
-            amount=PREVIEW_ROWS - len(first),
-            search=selection.search,
+    page = await browse.browse(
+        view.context.bus,
+        selection.queue,
+        selection.consumer,
+        selection.state,
+        amount=PREVIEW_ROWS,
+        search=selection.search,
+    )
+    lines = [
+        element(
+            "li",
+            element("span", one.iid, class_="mono"),
+            " ",
+            element("span", (one.error or one.data or "")[:100], class_="note"),
         )
-        first += [
-            element(
-                "li",
-                element("span", one.iid, class_="mono"),
-                " ",
-                element("span", (one.error or one.data or "")[:100], class_="note"),
-            )
-            for one in page.messages
-        ]
-        place = page.next_place
-        if place is None:
-            break
-    return element("ul", first)
+        for one in page.messages
+    ]
+    return element("ul", lines)
 
 
 def _sentence(view: View, verb: str, selection: Selection, count: str) -> str:
-    t = view.t
-    given = {
-        "count": count,
-        "queue": selection.queue,
-        "consumer": selection.consumer,
-        "state": t.state(selection.state),
-    }
-    what = t("bus.bulk_all", **given)
-    if selection.search:
-        what = t("bus.bulk_search", **given, search=selection.search)
-    return f"{what} {t(f'bus.{verb}_question')}"
+    given = {**asdict(selection), "state": view.t.state(selection.state), "count": count}
+    what = view.t("bus.bulk_search" if selection.search else "bus.bulk_all", **given)
+    return f"{what} {view.t(f'bus.{verb}_question')}"
 
 
 def _destination_field(view: View, destinations: list[str]) -> ui.select:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from fastapi import APIRouter
 from nicegui import ui
 from starlette.responses import PlainTextResponse, Response
 
-from postroad.bus import BusError
-from postroad.bus import browse as looking
+from postroad.bus import BusError, browse
 from postroad.bus.browse import STATES, BrowsedMessage, Selection, State
+from postroad.bus.resources import DEAD_REASONS
 from postroad.console.context import Context
 from postroad.console.frame import add_page
 from postroad.console.gate import PREFIX
@@ -31,9 +31,8 @@ from postroad.console.markup import (
     pretty,
     table,
 )
-from postroad.console.pages.bus import bus_tabs
+from postroad.console.pages.bus import COUNTED, bus_tabs
 from postroad.console.pages.bus_actions import bulk_button, message_buttons
-from postroad.console.parts.listing import PAGE_ROWS
 from postroad.console.parts.lists import (
     crumbs,
     empty,
@@ -43,12 +42,15 @@ from postroad.console.parts.lists import (
     pager,
     tabs,
 )
-from postroad.console.parts.sorting import search_form, sortable
+from postroad.console.parts.resources import PAGE_ROWS, show_resource
 from postroad.console.view import View
+from postroad.operate import Row
 
 SHOWN_CHARACTERS = 160
 # PostgreSQL keeps at most a gigabyte in a value.
 MAX_CHARACTERS = 1_000_000_000
+# The title of the moment that belongs to a state.
+DUE = {"delayed": "bus.due", "leased": "bus.leased_until", "dead": "bus.died_at"}
 
 
 def add_message_pages(context: Context) -> None:
@@ -62,108 +64,73 @@ async def _messages(view: View) -> None:
     t, bus, queue = view.t, view.context.bus, view.path("queue")
     consumer = view.query("consumer") or "default"
     state: State = next((one for one in STATES if one == view.query("state")), "ready")
-    search, place, is_latest = (
-        view.query("search"),
-        view.place("place"),
-        view.query("order") == "latest",
-    )
-
-    def here(**changed: object) -> str:
-        given: dict[str, object] = {
-            "consumer": consumer,
-            "state": state,
-            "search": search,
-            "order": "latest" if is_latest else "",
-            "place": place,
-            **changed,
-        }
-        return address("bus", "queues", queue, "messages", **given)
-
-    ui.html(
-        crumbs(
-            (t("nav.bus"), address("bus")),
-            (queue, address("bus", "queues", queue)),
-            (t("bus.messages"), None),
-        ),
-        sanitize=False,
-    )
+    search, place, order = view.query("search"), view.place("place"), view.query("order")
+    selection = Selection(queue, consumer, state, search or None)
 
     async def parts() -> Markup:
-        one = next(
-            (
-                each
-                for each in await view.status()
-                if (each.queue, each.consumer) == (queue, consumer)
-            ),
-            None,
-        )
-        counts = (
-            {
-                "ready": ("≈ " if one.is_estimate else "") + number(one.ready),
-                "delayed": count_of([one.delayed]),
-                "waiting": count_of([one.blocked]),
-                "leased": count_of([one.leased]),
-                "dead": count_of([one.dmq]),
-            }
-            if one
-            else {}
-        )
+        found = [one for one in await view.status() if one.queue == queue]
+        counts = {
+            each: ("≈ " if one.is_estimate else "") + number(one.ready)
+            if each == "ready"
+            else count_of([getattr(one, COUNTED[each])])
+            for one in found
+            if one.consumer == consumer
+            for each in STATES
+        }
         return tabs(
             t,
             [
-                (t.state(each), here(state=each, place=None), each == state, counts.get(each))
+                (t.state(each), view.here(state=each), each == state, counts.get(each))
                 for each in STATES
             ],
         )
 
     async def listed() -> Markup:
-        page = await looking.browse(
+        page = await browse.browse(
             bus,
             queue,
             consumer,
             state,
-            place=place,
-            is_descending=is_latest,
-            amount=PAGE_ROWS,
             search=search or None,
+            place=place,
+            is_descending=order == "latest",
+            amount=PAGE_ROWS,
             max_characters=SHOWN_CHARACTERS,
         )
-        note = t("bus.search_goes_on") if search and page.next_place is not None else ""
-        return joined(
-            (
-                nothing_found(t, here(search=None, place=None))
-                if search and not page.messages
-                else _message_table(view, page.messages, state),
-                pager(
-                    t,
-                    here(place=None) if place is not None else None,
-                    here(place=page.next_place) if page.next_place is not None else None,
-                    note,
-                ),
-            )
+        is_cut = page.next_place is not None
+        shown = (
+            nothing_found(t, view.here(search=""))
+            if search and not page.messages
+            else _message_table(view, page.messages, state)
         )
+        first = view.here() if place is not None else None
+        following = view.here(place=page.next_place) if is_cut else None
+        note = t("bus.search_goes_on") if search and is_cut else ""
+        return joined((shown, pager(t, first, following, note)))
 
+    ui.html(_crumbs(view, queue, (t("bus.messages"), None)), sanitize=False)
     await view.live(parts)
-    consumers = {one.consumer: one.consumer for one in await bus.consumers(queue)}
-    orders = {"": t("bus.oldest_first"), "latest": t("bus.latest_first")}
-    with ui.element("div").classes("row"):
-        ui.html(
-            filter_form(
-                t,
-                address("bus", "queues", queue, "messages"),
-                search=search,
-                hidden={"state": state},
-                choices={
-                    "consumer": (t("bus.consumer"), consumers),
-                    "order": (t("bus.order"), orders),
-                },
-                chosen={"consumer": consumer, "order": "latest" if is_latest else ""},
-                hint=t("bus.message_search_hint"),
+    form = filter_form(
+        t,
+        address("bus", "queues", queue, "messages"),
+        search=search,
+        hidden={"state": state},
+        choices={
+            "consumer": (
+                t("bus.consumer"),
+                {one.consumer: one.consumer for one in await bus.consumers(queue)},
             ),
-            sanitize=False,
-        )
+            "order": (
+                t("bus.order"),
+                {"": t("bus.oldest_first"), "latest": t("bus.latest_first")},
+            ),
+        },
+        chosen={"consumer": consumer, "order": order},
+        hint=t("bus.message_search_hint"),
+    )
+    with ui.element("div").classes("row"):
+        ui.html(form, sanitize=False)
         ui.space()
-        selection = Selection(queue, consumer, state, search or None)
         if state == "dead":
             bulk_button(view, "redrive", selection)
         bulk_button(view, "move", selection)
@@ -171,39 +138,39 @@ async def _messages(view: View) -> None:
     await view.live(listed)
 
 
+def _crumbs(view: View, queue: str, *more: tuple[str, str | None]) -> Markup:
+    place = (queue, address("bus", "queues", queue))
+    return crumbs((view.t("nav.bus"), address("bus")), place, *more)
+
+
 def _message_table(view: View, messages: Sequence[BrowsedMessage], state: State) -> Markup:
     t = view.t
-    has_due = state in ("delayed", "leased", "dead")
-    due = {"delayed": t("bus.due"), "leased": t("bus.leased_until"), "dead": t("bus.died_at")}
-    rows = []
-    for one in messages:
-        data = one.data or ""
-        cut = data + ("…" if len(data.encode()) < (one.size or 0) else "")
-        rows.append(
-            (
-                link(one.iid, address("bus", "messages", one.iid), class_="mono"),
-                moment(one.added),
-                *((moment(one.due_at),) if has_due else ()),
-                *((one.error or NOTHING,) if state == "dead" else ()),
-                number(one.attempts),
-                _pairs(one.properties),
-                t.size(one.size),
-                element("span", cut, class_="mono"),
-            )
-        )
-    columns = [
-        Column(t("bus.iid"), "nowrap"),
-        Column(t("bus.added"), "nowrap"),
-        *((Column(due[state], "nowrap"),) if has_due else ()),
-        *((Column(t("bus.error"), "wide"),) if state == "dead" else ()),
-        Column(t("bus.attempts"), "num"),
-        Column(t("bus.properties")),
-        Column(t("bus.size"), "num"),
-        Column(t("bus.data")),
+
+    def data(one: BrowsedMessage) -> Markup:
+        shown = one.data or ""
+        cut = "…" if len(shown.encode()) < (one.size or 0) else ""
+        return element("span", shown + cut, class_="mono")
+
+    def iid(one: BrowsedMessage) -> Markup:
+        return link(one.iid, address("bus", "messages", one.iid), class_="mono")
+
+    columns: list[tuple[str, str, Callable[[BrowsedMessage], object]]] = [
+        (t("bus.iid"), "nowrap", iid),
+        (t("bus.added"), "nowrap", lambda one: moment(one.added)),
+    ]
+    if state in DUE:
+        columns.append((t(DUE[state]), "nowrap", lambda one: moment(one.due_at)))
+    if state == "dead":
+        columns.append((t("bus.error"), "wide", lambda one: one.error or NOTHING))
+    columns += [
+        (t("bus.attempts"), "num", lambda one: number(one.attempts)),
+        (t("bus.properties"), "", lambda one: _pairs(one.properties)),
+        (t("bus.size"), "num", lambda one: t.size(one.size)),
+        (t("bus.data"), "", data),
     ]
     return table(
-        columns,
-        rows,
+        [Column(title, kind) for title, kind, _ in columns],
+        [[show(one) for *_, show in columns] for one in messages],
         label=t("bus.messages"),
         empty=empty(t("bus.no_message"), t("bus.no_message_advice")),
     )
@@ -220,80 +187,50 @@ async def _message(view: View) -> None:
     t, iid = view.t, view.path("iid")
     queue = iid.partition(".")[0]
 
+    def named(title: str, values: Mapping[str, object]) -> Markup:
+        none = element("p", NOTHING, class_="note")
+        return card(title, facts(values.items()) if values else none)
+
     async def copies() -> Markup:
-        found = await view.cached(("bus.message", iid), lambda: looking.find(view.context.bus, iid))
+        found = await view.cached(("bus.message", iid), lambda: browse.find(view.context.bus, iid))
         if not found:
             return gone(t("bus.message_gone"), t("bus.message_gone_advice"))
         shown = found[0][2]
-        return joined(
-            (
-                card(
-                    t("bus.copies"),
-                    table(
-                        [
-                            Column(t("bus.consumer")),
-                            Column(t("common.state")),
-                            Column(t("bus.attempts"), "num"),
-                            Column(t("bus.error"), "wide"),
-                            Column(t("bus.due")),
-                        ],
-                        [
-                            (
-                                consumer,
-                                badge(t.state(state), state),
-                                number(one.attempts),
-                                one.error or NOTHING,
-                                moment(one.due_at),
-                            )
-                            for consumer, state, one in found
-                        ],
-                        label=t("bus.copies"),
-                        empty="",
-                    ),
-                ),
-                element("div", style="height:20px"),
-                element(
-                    "div",
-                    card(
-                        t("bus.data"),
-                        element("pre", pretty(shown.data), class_="data", tabindex="0"),
-                        note=_size(view, shown),
-                    ),
-                    card(
-                        t("bus.properties"),
-                        facts(shown.properties.items())
-                        if shown.properties
-                        else element("p", NOTHING, class_="note"),
-                    ),
-                    card(
-                        t("bus.headers"),
-                        facts(shown.headers.items())
-                        if shown.headers
-                        else element("p", NOTHING, class_="note"),
-                    ),
-                    card(
-                        t("bus.times"),
-                        facts(
-                            [
-                                (t("bus.added"), moment(shown.added)),
-                                (t("bus.expires"), moment(shown.expires)),
-                            ]
-                        ),
-                    ),
-                    class_="columns",
-                ),
-            )
+        listed = table(
+            [
+                Column(t("bus.consumer")),
+                Column(t("common.state")),
+                Column(t("bus.attempts"), "num"),
+                Column(t("bus.error"), "wide"),
+                Column(t("bus.due")),
+            ],
+            [
+                (
+                    consumer,
+                    badge(t.state(state), state),
+                    number(one.attempts),
+                    one.error or NOTHING,
+                    moment(one.due_at),
+                )
+                for consumer, state, one in found
+            ],
+            label=t("bus.copies"),
+            empty="",
         )
+        data = element("pre", pretty(shown.data), class_="data", tabindex="0")
+        times = {t("bus.added"): moment(shown.added), t("bus.expires"): moment(shown.expires)}
+        parts = element(
+            "div",
+            card(t("bus.data"), data, note=_size(view, shown)),
+            named(t("bus.properties"), shown.properties),
+            named(t("bus.headers"), shown.headers),
+            named(t("bus.times"), times),
+            class_="columns",
+        )
+        return joined((card(t("bus.copies"), listed), element("div", style="height:20px"), parts))
 
-    ui.html(
-        crumbs(
-            (t("nav.bus"), address("bus")),
-            (queue, address("bus", "queues", queue)),
-            (t("bus.messages"), address("bus", "queues", queue, "messages")),
-            (iid, None),
-        ),
-        sanitize=False,
-    )
+    messages = (t("bus.messages"), address("bus", "queues", queue, "messages"))
+    ui.html(_crumbs(view, queue, messages, (iid, None)), sanitize=False)
     await message_buttons(view, queue, iid)
     await view.live(copies)
 
@@ -320,7 +257,7 @@ def data_router(context: Context) -> APIRouter:
     @router.get("/bus/data/{iid}")
     async def data(iid: str) -> Response:
         try:
-            found = await looking.find(context.bus, iid, MAX_CHARACTERS)
+            found = await browse.find(context.bus, iid, MAX_CHARACTERS)
         except BusError:
             found = []
         if not found:
@@ -332,48 +269,25 @@ def data_router(context: Context) -> APIRouter:
 
 
 async def _dead(view: View) -> None:
-    t, bus = view.t, view.context.bus
+    t = view.t
 
-    async def reasons() -> Markup:
-        found = await view.cached("bus.reasons", lambda: looking.dead_reasons(bus))
-        return sortable(
-            view,
-            "reasons",
-            [
-                Column(t("bus.queue")),
-                Column(t("bus.consumer")),
-                Column(t("bus.error"), "wide"),
-                Column(t("bus.messages"), "num"),
-                Column(t("bus.first_died"), "nowrap"),
-                Column(t("bus.last_died"), "nowrap"),
-            ],
-            [
-                (
-                    link(one.queue, address("bus", "queues", one.queue)),
-                    one.consumer,
-                    link(
-                        one.error or t("bus.no_error"),
-                        address(
-                            "bus",
-                            "queues",
-                            one.queue,
-                            "messages",
-                            consumer=one.consumer,
-                            state="dead",
-                            search=one.error[:60],
-                        ),
-                    ),
-                    badge(number(one.messages) + ("" if one.is_complete else "+"), "dead"),
-                    moment(one.first_at),
-                    moment(one.last_at),
-                )
-                for one in found
-            ],
-            label=t("bus.dead"),
-            empty=empty(t("bus.no_dead"), t("bus.no_dead_advice")),
-        )
+    def error(row: Row) -> Markup:
+        place = ("bus", "queues", row["queue"], "messages")
+        chosen = {"consumer": row["consumer"], "state": "dead", "search": row["error"][:60]}
+        return link(row["error"] or t("bus.no_error"), address(*place, **chosen))
+
+    def count(row: Row) -> Markup:
+        return badge(number(row["messages"]) + ("" if row["is_complete"] else "+"), "dead")
 
     ui.html(bus_tabs(view, "dead"), sanitize=False)
-    ui.html(search_form(view, t("bus.reason_hint")), sanitize=False)
     ui.html(element("p", t("bus.reasons_note"), class_="note"), sanitize=False)
-    await view.live(reasons)
+    await show_resource(
+        view,
+        view.context.connections,
+        DEAD_REASONS,
+        ["bus", "dead"],
+        to=lambda row: address("bus", "queues", row["queue"]),
+        cells={"error": error, "messages": count},
+        none=(t("bus.no_dead"), t("bus.no_dead_advice")),
+        sort="messages",
+    )

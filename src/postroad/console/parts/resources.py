@@ -202,11 +202,10 @@ async def show_resource(
             none=empty(*none),
             sorted_by=(sort, bool(is_down)),
         )
-        following = address(*place, **kept, after=page.cursor) if page.cursor else None
-        pages = pager(view.t, address(*place, **kept) if after else None, following)
+        following = view.here(after=page.cursor) if page.cursor else None
+        pages = pager(view.t, view.here() if after else None, following)
         return card(title, shown, pages) if title else joined((shown, pages))
 
-    kept = {**given, "sort": view.query("sort"), "order": view.query("order")}
     form = await _filter_form(view, connections, resource, place, given) if has_form else None
     if form is not None:
         ui.html(form, sanitize=False)
