@@ -1,4 +1,4 @@
-"""The command `postroad`: the only place where rooms are wired together."""
+"""The command `postroad`: the only place where components are wired together."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def bridge() -> None:
     """Carry the messages of a queue to another database, or to and from RabbitMQ.
 
     A database or broker is called by its name in the settings (bridge.databases, bridge.brokers),
-    by its address, or `home` for the database of this house.
+    by its address, or `home` for the database of this installation.
 
     Example: postroad bridge add orders --from home --to warehouse
     """
@@ -84,7 +84,7 @@ bridge.add_command(shards)
 def add(
     application: Application, /, name: str | None, is_dry_run: bool, as_json: bool, **given: Any
 ) -> None:
-    """Add a bridge; whoever runs this house's bridges starts it within seconds.
+    """Add a bridge; the process that runs bridges starts it within seconds.
 
     Both ends are opened: a consumer of the queue at the source, the queue at the target if it is
     missing. The same command again changes nothing.
@@ -123,7 +123,7 @@ def _say(what: dict[str, Any], sentence: str, as_json: bool) -> None:
 @json_option
 @pass_application
 def list_(application: Application, as_json: bool) -> None:
-    """List the bridges of this house.
+    """List the bridges.
 
     Example: postroad bridge list
     """
@@ -269,9 +269,9 @@ def run(
     seconds: float | None,
     metrics_port: int | None,
 ) -> None:
-    """Run the bridges of this house, or some of them, until Ctrl-C.
+    """Run the bridges, or some of them, until Ctrl-C.
 
-    Another process may run the same ones: it stands by and takes over when this one dies.
+    Another process may run the same ones: it takes over when this one dies.
 
     Example: postroad bridge run orders --metrics-port 9187
     """
@@ -287,14 +287,16 @@ async def _run(
     seconds: float | None,
     metrics_port: int | None,
 ) -> None:
-    house = BridgeSupervisor(addresses, settings, only=names)
+    supervisor = BridgeSupervisor(addresses, settings, only=names)
     if metrics_port is not None:
         registry = CollectorRegistry()
-        register_metrics(registry, lambda: house.statuses)
+        register_metrics(registry, lambda: supervisor.statuses)
         start_http_server(metrics_port, addr="127.0.0.1", registry=registry)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, house.stopping.set)
-    async with house:
-        click.echo(f"running {', '.join(sorted(house.carriers)) or 'no bridges yet'}", err=True)
-        await house.pause(seconds if seconds is not None else 1e9)
+        loop.add_signal_handler(number, supervisor.stopping.set)
+    async with supervisor:
+        click.echo(
+            f"running {', '.join(sorted(supervisor.carriers)) or 'no bridges yet'}", err=True
+        )
+        await supervisor.pause(seconds if seconds is not None else 1e9)

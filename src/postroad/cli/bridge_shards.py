@@ -41,16 +41,16 @@ def shards() -> None:
 @json_option
 @pass_application
 def list_(application: Application, queue: str | None, as_json: bool) -> None:
-    """List the shards of one logical queue or of all, and how they stand.
+    """List the shards of one logical queue or of all, and their status.
 
     Example: postroad bridge shards list orders
     """
 
-    async def look(addresses: Addresses) -> list[operations.ShardStatus]:
+    async def read(addresses: Addresses) -> list[operations.ShardStatus]:
         await operations.settle_shards(addresses, queue)
         return await operations.shard_statuses(addresses, queue)
 
-    found = _ask(application, look)
+    found = _ask(application, read)
     if as_json:
         print_json([asdict(each) for each in found])
     elif not found:

@@ -1,4 +1,4 @@
-"""The schemas of all rooms, in the order in which they are installed."""
+"""The schemas of all components, in the order in which they are installed."""
 
 from __future__ import annotations
 

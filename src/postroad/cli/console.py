@@ -60,7 +60,7 @@ def add(application: Application, name: str, role: Role, as_json: bool) -> None:
 @json_option
 @pass_application
 def password(application: Application, name: str, as_json: bool) -> None:
-    """Give an account a new password, printed once; whoever is signed in has to sign in again.
+    """Give an account a new password, printed once; its sessions end.
 
     Example: postroad console password admin
     """

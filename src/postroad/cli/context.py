@@ -99,7 +99,7 @@ class Application:
 
     def vault(self) -> Vault:
         """Return the vault with the keys that are configured; the default key file is made."""
-        # Imported late: cryptography belongs to the rooms that keep secrets.
+        # Imported late: cryptography is an extra.
         from postroad.vault import Vault, create_key_file
 
         settings = self.settings.vault

@@ -1,4 +1,4 @@
-"""The databases of coordination: named in the settings, or made beside the house's own."""
+"""The databases of coordination: named in the settings, or created beside the main database."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _create(dsn: str, database: str) -> None:
                     )
                 )
             except (psycopg.errors.DuplicateDatabase, psycopg.errors.UniqueViolation):
-                # Another service of the room was faster.
+                # Another service created it first.
                 return
 
 

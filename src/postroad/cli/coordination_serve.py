@@ -55,7 +55,7 @@ def serve(
 ) -> None:
     """Run the Writer, the Coordinator, a Reader or the Gateway until Ctrl-C.
 
-    Databases that the settings do not name are made on the house's own server.
+    Databases that the settings do not name are created on the server of the main database.
 
     Example: postroad coordination serve writer --sample
 
@@ -72,7 +72,7 @@ def serve(
         found = [_find_check(check) for check in checks]
         services, bridges = _services(part, databases, settings, reader, found)
         if part != "gateway":
-            # What a database reports is told from that database.
+            # Alerts of a database are sent from that database.
             services.append(AlertSender(getattr(databases, part), application.settings.alerts))
         if has_sample and part == "writer":
             services.append(SampleWriter(databases.writer))

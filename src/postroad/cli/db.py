@@ -1,4 +1,4 @@
-"""`postroad db`: the schemas of all rooms in the database."""
+"""`postroad db`: the schemas of all components in the database."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def sql(schema: str | None) -> None:
 @db.command()
 @pass_application
 def stop(application: Application) -> None:
-    """Stop the embedded server that was left running and that nobody uses.
+    """Stop the embedded server that was left running and is not used.
 
     Example: postroad db stop
     """

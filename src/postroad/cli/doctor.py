@@ -99,7 +99,7 @@ def _programs(application: Application) -> Iterator[Finding]:
 
 def _database(application: Application) -> Iterator[Finding]:
     named = application.named_database
-    # Also with a named database: logs, keys and files of the rooms lie in this folder.
+    # Also with a named database: logs, keys and files of the components are in this folder.
     yield from _data_folder(application)
     if named is None:
         if os.geteuid() == 0:
@@ -154,7 +154,7 @@ def _free(what: str, where: str, free: int) -> Finding:
         what,
         "good" if is_enough else "bad",
         f"{where}, {free / 1e9:.0f} GB free",
-        "" if is_enough else "make room on the disk",
+        "" if is_enough else "free disk space",
     )
 
 
@@ -233,7 +233,7 @@ def _channels(application: Application) -> Iterator[Finding]:
     yield Finding(
         "alerts",
         "note",
-        "no channel: nobody is notified of alerts, such as processes in doubt",
+        "no channel: no one is notified of alerts, such as processes in doubt",
         "name one in alerts.channels, and run `postroad up` or `postroad alerts serve`",
     )
 

@@ -1,4 +1,4 @@
-"""`postroad exchange`: serve it, and look after it."""
+"""`postroad exchange`: serve and operate it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The root of the command: global options, groups that are imported when they are called, errors.
 
-A room adds its group by one line in `GROUPS`. The import happens only when the group is asked for,
-so that `postroad --version` needs no room, and a room whose extra is not installed says so.
+A component adds its group by one line in `GROUPS`. A group is imported when it is called, so that
+`postroad --version` imports none, and a missing extra is reported by name.
 """
 
 from __future__ import annotations
@@ -25,13 +25,17 @@ from postroad.errors import PostroadError
 # Command: the module and the object in it, and the line shown by --help.
 GROUPS: dict[str, tuple[str, str, str]] = {
     "up": ("postroad.cli.up", "up", "Run everything on the embedded PostgreSQL."),
-    "serve": ("postroad.cli.serve", "serve", "Run one service of the house in this process."),
+    "serve": ("postroad.cli.serve", "serve", "Run one service in this process."),
     "db": ("postroad.cli.db", "db", "Install and upgrade the schemas."),
     "bus": ("postroad.cli.bus", "bus", "Queues, consumers and messages."),
     "saga": ("postroad.cli.saga", "saga", "Sagas: what they do, cancel and retry."),
     "exchange": ("postroad.cli.exchange", "exchange", "Files handed to ERP instances."),
     "console": ("postroad.cli.console", "console", "Accounts of the console."),
-    "alerts": ("postroad.cli.alerts", "alerts", "Alerts: what is wrong, and who was told."),
+    "alerts": (
+        "postroad.cli.alerts",
+        "alerts",
+        "Alerts: what is wrong, and which notices were sent.",
+    ),
     "bridge": ("postroad.cli.bridge", "bridge", "Queues over several databases and RabbitMQ."),
     "coordination": (
         "postroad.cli.coordination",
@@ -79,7 +83,7 @@ class LazyGroup(click.Group):
 @click.version_option(__version__, prog_name="postroad", message="%(prog)s %(version)s")
 @click.option("--database-url", metavar="URL", help="The database; default: the embedded one.")
 @click.option(
-    "--data-folder", type=click.Path(path_type=Path), help="Where the embedded one lives."
+    "--data-folder", type=click.Path(path_type=Path), help="The data folder of the embedded one."
 )
 @click.option("--config-file", type=click.Path(path_type=Path), help="The TOML file of settings.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]))
@@ -133,7 +137,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 
 def _wants_json(arguments: list[str]) -> bool:
-    """Tell whether a machine reads; the option's own command may not have been reached."""
+    """Return whether JSON is wanted; the command that has the option may not have been reached."""
     return "--json" in arguments
 
 

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 QUEUE = "sample_orders"
 BATCH_INTERVAL_DEFAULT = timedelta(milliseconds=250)
 RATE_DEFAULT = 20.0
-# One in so many orders names a customer whom nobody knows.
+# One in so many orders names an unknown customer.
 UNKNOWN_ONE_IN = 500
 CITIES = ("Tver", "Kazan", "Perm", "Omsk", "Tula", "Pskov")
 
@@ -75,7 +75,7 @@ class SampleOrders(Service):
 
 
 class SampleListener(Service):
-    """Consumes what rooms announce, as an application that follows them would."""
+    """Consumes the events of the components, as an application would."""
 
     def __init__(self, dsn: str, queues: Sequence[str]) -> None:
         super().__init__("sample listener")
@@ -86,14 +86,14 @@ class SampleListener(Service):
         """Listen until stopped."""
         worker = AsyncWorker(self._dsn, WorkerSettings())
 
-        async def hear(message: Message, connection: psycopg.AsyncConnection) -> None:
+        async def handle(message: Message, connection: psycopg.AsyncConnection) -> None:
             del message, connection
 
         async with AsyncBus(self._dsn) as bus:
             present = {one.queue for one in await bus.queues()}
         for queue in self._queues:
             if queue in present:
-                worker.handler(queue, prefetch=100)(hear)
+                worker.handler(queue, prefetch=100)(handle)
         async with worker:
             self.announce_ready()
             await self.stopping.wait()
@@ -112,7 +112,7 @@ def _order(number: int) -> dict[str, object]:
         "number": number,
         "size": size,
         "city": random.choice(CITIES),  # noqa: S311
-        "customer": f"C{random.randrange(1000):04}" if is_known else "nobody",  # noqa: S311
+        "customer": f"C{random.randrange(1000):04}" if is_known else "unknown",  # noqa: S311
     }
 
 
@@ -123,8 +123,8 @@ def _serve(worker: AsyncWorker) -> None:
     async def bill(message: Message, connection: psycopg.AsyncConnection) -> None:
         # A real handler writes its own rows here, in the transaction that consumes.
         del connection
-        if message.data["customer"] == "nobody":
-            raise Park("no such customer: nobody")
+        if message.data["customer"] == "unknown":
+            raise Park("no such customer: unknown")
 
     @worker.handler(QUEUE, consumer="large", prefetch=100)
     async def watch(message: Message, connection: psycopg.AsyncConnection) -> None:

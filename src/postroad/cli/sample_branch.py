@@ -63,7 +63,7 @@ class SampleBranch(Service):
                 async with transact(self._addresses.home) as connection:
                     await call(connection, "unregister", BRIDGE)
             except PostroadError as refused:
-                # A sample: the house does without it, such as where the address holds a password.
+                # Optional: left out where the address contains a password.
                 logger.info("sample_bridge_refused", extra={"reason": str(refused)})
                 return
             else:

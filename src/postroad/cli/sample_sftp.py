@@ -1,6 +1,6 @@
 """A sample partner of `postroad up`: an SFTP server into which a shop puts its price lists.
 
-The intake is told of the server and fetches what appears. Files are of a few kilobytes, now and
+The server is added to the intake, which imports new files. Files are of a few kilobytes, now and
 then one is large; only the latest are kept on the partner's side.
 """
 
@@ -67,7 +67,7 @@ class SampleSftp(Service):
                     return
 
     def _tell_intake(self, port: int, password: str) -> None:
-        """Make the server known, or tell its new port and password."""
+        """Add the server, or update its port and password."""
         vault = self._context.application.vault()
         public = _host_key(self._folder / "host_key").export_public_key().decode()
         values: dict[str, Any] = {
@@ -77,7 +77,7 @@ class SampleSftp(Service):
             "directory": "/outgoing",
             "host_key": " ".join(public.split()[:2]),
             "scan_interval": timedelta(seconds=5),
-            # Files get their name when they are whole, so one look is enough.
+            # Files get their name when they are complete, so one scan is enough.
             "looks": 1,
         }
         with connect(self._context.dsn) as connection:

@@ -52,9 +52,9 @@ class WebService(Service):
     async def run(self) -> None:
         """Serve until stopped."""
         http = self._http()
-        async with self._pages_context(http) as house:
+        async with self._pages_context(http) as context:
             mounts = self._context.mounts or Mounts()
-            mounts.app = _application(house)
+            mounts.app = _application(context)
             server = WebServer(
                 mounts, host=http.host, port=http.port, http=http, form_paths=(f"{PREFIX}/",)
             )
@@ -63,11 +63,11 @@ class WebService(Service):
                 self.answer = {"url": server.url}
                 port = urlsplit(server.url).port
                 # The settings page shows the port that is served, which an option may have chosen.
-                house.effective = [
+                context.effective = [
                     replace(one, value=port, source="command line")
                     if one.name == "http.port" and one.value != port
                     else one
-                    for one in house.effective
+                    for one in context.effective
                 ]
                 self.announce_ready()
                 await self.stopping.wait()
@@ -89,7 +89,7 @@ class WebService(Service):
         blocking_pool = open_pool(
             dsn, max_size=POOL_SIZE, application_name="postroad console", is_pooled=is_pooled
         )
-        looks = Cache()
+        cache = Cache()
         try:
             async with (
                 AsyncBus(dsn, listen=not is_pooled) as bus,
@@ -100,22 +100,22 @@ class WebService(Service):
                     accounts=Accounts(pool),
                     settings=settings.console,
                     http=http,
-                    history=History(bus, looks),
+                    history=History(bus, cache),
                     services=ServiceBoard(pool),
                     database=DatabaseFacts(pool),
                     connections=Connections(pool, blocking_pool),
                     components=components,
                     effective=loaded.effective(),
-                    cache=looks,
+                    cache=cache,
                 )
         finally:
             await pool.close()
             blocking_pool.close()
 
 
-def _application(house: Context) -> FastAPI:
+def _application(context: Context) -> FastAPI:
     app = FastAPI(title="Postroad", version=__version__, redoc_url=None)
     prepare(app)
-    add_health(app, house)
-    add_console(app, house)
+    add_health(app, context)
+    add_console(app, context)
     return app

@@ -1,22 +1,22 @@
-"""The console: what operators see of all rooms, and what they may do, in a browser.
+"""The console: what operators see of all components, and what they may do, in a browser.
 
-**What it promises.** It shows what is, from the rooms' own read-only views, a few seconds old, and
-older only where a look is dear. Whatever somebody does is allowed by their role at that moment, and
-written to the audit before it happens and after it ended. Looking costs the database about the same
-for one open page as for a hundred: looks are shared (`looks.py`).
+**Guarantees.** Pages show the components' own read-only views, a few seconds old, and older only
+where a query is expensive. An action is checked against the role at that moment and recorded in the
+audit before and after it. A hundred open pages cost the database about what one does, because
+values are cached (`cache.py`).
 
-**Who gets in.**
+**Access.**
 
 ```
 browser ──> Gate: host, origin, session ──> pages (NiceGUI, one websocket each)
                │ no session ──> login ──argon2──> session cookie (HttpOnly, SameSite)
                └ foreign host or origin, forged websocket ──> refused
-viewer: look · operator: act on messages, processes, files · admin: accounts, settings, audit
+viewer: read · operator: act on messages, processes, files · admin: accounts, settings, audit
 ```
 
-**What happens when it dies half-way.** It keeps nothing but minutes of charts. A page whose server
-went reconnects by itself. An action that was cut off stands in the audit as begun; the
-action itself is one transaction of the room, done or not done.
+**Crashes.** It keeps only minutes of charts in memory. A page reconnects automatically. An action
+that was interrupted stays in the audit as begun; it is one transaction of its component, so it was
+done or not done.
 """
 
 from postroad.console.accounts import ROLES, Accounts, Role

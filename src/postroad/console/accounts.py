@@ -71,9 +71,9 @@ class Accounts:
         self._pool = pool
 
     async def ensure_first(self) -> str | None:
-        """Make the account `admin` unless there is any; return its password, told only now.
+        """Create the account `admin` unless there is any; return its password, which is shown once.
 
-        Until somebody has signed in with it each start makes it anew: one that was never read is
+        Each start creates a new password until the account is used: one that was never read is
         not lost.
         """
         password = new_password()
@@ -155,7 +155,7 @@ class Accounts:
         return session
 
     async def session(self, token: str, address: str = "") -> Session | None:
-        """Find who is signed in with this token; None when nobody is."""
+        """Return the session of a token; None if there is none."""
         async with self._connected() as connection:
             cursor = await connection.execute(
                 "select account, role, expires_at from console.find_session(%s)",

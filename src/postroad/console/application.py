@@ -57,7 +57,7 @@ def add_console(app: FastAPI, context: Context) -> None:
         binding_refresh_interval=1.0,
         reconnect_timeout=10.0,
     )
-    app.add_middleware(Gate, accounts=context.accounts, looks=context.cache)
+    app.add_middleware(Gate, accounts=context.accounts, cache=context.cache)
 
 
 def add_health(app: FastAPI, context: Context) -> None:

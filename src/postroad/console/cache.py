@@ -75,7 +75,7 @@ class Cache:
     async def _take(self, entry: _Entry, load: Callable[[], Awaitable[Any]]) -> None:
         begun = self._clock.monotonic()
         if entry.failure is not None and begun - entry.failed_at < FAILED_AGE_SECONDS:
-            # Who asks again at once would only wait for the same failure.
+            # Cached briefly, so that callers do not retry in a tight loop.
             raise entry.failure
         try:
             entry.value = await load()

@@ -1,4 +1,4 @@
-"""Metrics of the rooms above the bus; a room that is absent or away has none."""
+"""Metrics of the components above the bus; one that is not installed or unreachable has none."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ AGE_SECONDS = 5.0
 
 
 async def component_metrics(context: Context) -> list[Metric]:
-    """Collect what all rooms have to tell."""
-    rooms: tuple[tuple[str, Callable[[Context], Awaitable[list[Metric]]]], ...] = (
+    """Collect the metrics of all components."""
+    components: tuple[tuple[str, Callable[[Context], Awaitable[list[Metric]]]], ...] = (
         ("postroad.alerts", _alerts),
         ("postroad.exchange", _exchange),
         ("postroad.intake", _intake),
@@ -25,7 +25,7 @@ async def component_metrics(context: Context) -> list[Metric]:
         ("postroad.bridge.status", _bridges),
     )
     found: list[Metric] = []
-    for package, collect in rooms:
+    for package, collect in components:
         if is_there(package):
             try:
                 found += await collect(context)

@@ -1,4 +1,4 @@
-"""What every page of the console stands on; the command line makes one and hands it over."""
+"""What every page of the console uses; the command line creates it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Context:
-    """The connections to all rooms, shared by all pages of a process."""
+    """Dependencies of all pages of a process."""
 
     bus: AsyncBus
     accounts: Accounts

@@ -20,7 +20,7 @@ class DatabaseFacts:
         return True
 
     async def maintenance_age_seconds(self) -> float:
-        """Return for how long nobody has maintained the bus. Read-only."""
+        """Return the seconds since the bus was last maintained. Read-only."""
         async with self._pool.connection() as connection:
             cursor = await connection.execute(
                 "select extract(epoch from mbus.now()) - last_value from mbus.attended"

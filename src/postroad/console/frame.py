@@ -34,7 +34,7 @@ class Place:
     role: Role = "viewer"
 
 
-# How a page answers that a room refuses to show.
+# The HTTP status of a page that a component refuses.
 STATUSES = {"usage": 400, "refused": 403, "not_found": 404}
 PLACES: tuple[Place, ...] = (
     Place("overview", "/"),
@@ -53,7 +53,7 @@ PLACES: tuple[Place, ...] = (
 
 
 def asset_version() -> str:
-    """Return what makes browsers fetch the console's files anew after an upgrade."""
+    """Return the version in addresses of static files, so that browsers reload them."""
     return __version__
 
 
@@ -73,7 +73,7 @@ def add_page(
             try:
                 await build(view)
             except AWAY:
-                # The frame stays, so that one can go elsewhere; the page is built anew when asked.
+                # The frame stays, so that other pages can be opened.
                 away = element("p", view.t("error.room_away"), class_="danger", role="alert")
                 ui.html(away, sanitize=False)
             except psycopg.DataError:
@@ -82,8 +82,8 @@ def add_page(
             except PostroadError as refused:
                 if refused.kind not in STATUSES:
                     raise
-                told = view.t("error.address") if isinstance(refused, AddressInvalid) else ""
-                return notice_page(view.t, f"{told} {refused}".strip(), STATUSES[refused.kind])
+                prefix = view.t("error.address") if isinstance(refused, AddressInvalid) else ""
+                return notice_page(view.t, f"{prefix} {refused}".strip(), STATUSES[refused.kind])
         return None
 
     # FastAPI reads the annotations of the closure from here.

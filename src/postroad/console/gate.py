@@ -66,10 +66,10 @@ def cookies_of(scope: Scope) -> dict[str, str]:
 class Gate:
     """ASGI middleware around the whole application; paths outside the prefix pass unchecked."""
 
-    def __init__(self, app: ASGIApp, accounts: Accounts, looks: Cache) -> None:
+    def __init__(self, app: ASGIApp, accounts: Accounts, cache: Cache) -> None:
         self.app = app
         self._accounts = accounts
-        self._looks = looks
+        self._cache = cache
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, redirect to the login page, or refuse."""
@@ -98,7 +98,7 @@ class Gate:
         if not token:
             return None
         address = (scope.get("client") or ("", 0))[0]
-        return await self._looks.get(
+        return await self._cache.get(
             ("session", token),
             lambda: self._accounts.session(token, address),
             SESSION_AGE_SECONDS,

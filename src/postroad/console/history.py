@@ -41,7 +41,7 @@ class Point:
 
 
 def posted_per_second(found: Iterable[ConsumerStatus]) -> float:
-    """Sum what is posted to queues; each of a queue's consumers tells the same posts."""
+    """Sum the posts of queues; every consumer of a queue reports the same posts."""
     by_queue: dict[str, float] = {}
     for one in found:
         by_queue[one.queue] = max(by_queue.get(one.queue, 0.0), one.posted_per_second or 0.0)
@@ -49,12 +49,12 @@ def posted_per_second(found: Iterable[ConsumerStatus]) -> float:
 
 
 class History(Service):
-    """Cache at the bus for as long as the process lives."""
+    """Figures of the bus over the lifetime of the process."""
 
-    def __init__(self, bus: AsyncBus, looks: Cache, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, bus: AsyncBus, cache: Cache, clock: Clock = SYSTEM_CLOCK) -> None:
         super().__init__("history")
         self._bus = bus
-        self._looks = looks
+        self._cache = cache
         self._clock = clock
         self._points: dict[tuple[str, str], deque[Point]] = {}
         self._last: Sequence[ConsumerStatus] | None = None
@@ -71,8 +71,8 @@ class History(Service):
                 return
 
     async def status(self) -> Sequence[ConsumerStatus]:
-        """Return how all consumers stand; shared by all who ask. Read-only."""
-        return await self._looks.get("bus.status", self._bus.status)
+        """Return the figures of all consumers, shared by all pages. Read-only."""
+        return await self._cache.get("bus.status", self._bus.status)
 
     def of(self, queue: str, consumer: str) -> Sequence[Point]:
         """Return the points of a consumer, the oldest first."""

@@ -24,7 +24,7 @@ _STROKES = {
 
 
 def icon(name: str) -> Markup:
-    """Draw an icon; it says nothing to screen readers, the text beside it does."""
+    """Draw an icon, hidden from screen readers, which read the text beside it."""
     return Markup(
         '<svg class="icon" viewBox="0 0 24 24" aria-hidden="true" fill="none" '
         'stroke="currentColor" stroke-width="1.8" stroke-linecap="round" stroke-linejoin="round">'

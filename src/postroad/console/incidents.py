@@ -52,7 +52,7 @@ class Incident:
 
     @property
     def is_urgent(self) -> bool:
-        """Whether it counts as red: an error that nobody has acknowledged."""
+        """Whether it counts as red: an error that is not acknowledged."""
         return self.severity in ("critical", "error") and self.acked_by is None
 
 

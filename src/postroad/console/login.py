@@ -21,7 +21,7 @@ YEAR_SECONDS = 365 * 86_400
 
 
 def login_router(context: Context) -> APIRouter:
-    """Give the routes that are open to everybody, and the way out."""
+    """Return the routes that need no session, and sign-out."""
     router = APIRouter(prefix=PREFIX, include_in_schema=False)
 
     @router.get("/login")
@@ -39,7 +39,7 @@ def login_router(context: Context) -> APIRouter:
     ) -> Response:
         t = texts_of(request)
         address, settings = address_of(request), context.settings
-        nobody = Session(
+        anonymous = Session(
             name.replace("\0", "")[:200] or "-", "viewer", datetime.now(UTC), address=address
         )
         try:
@@ -56,13 +56,13 @@ def login_router(context: Context) -> APIRouter:
             await context.cache.get(
                 ("too many logins", address),
                 lambda: context.accounts.begin_audit(
-                    nobody, "sign_in", "console", outcome="refused"
+                    anonymous, "sign_in", "console", outcome="refused"
                 ),
                 settings.login_window.total_seconds(),
             )
             return login_page(context, t, next, t("login.too_many"), status=429)
         except LoginRefused:
-            await context.accounts.begin_audit(nobody, "sign_in", "console", outcome="refused")
+            await context.accounts.begin_audit(anonymous, "sign_in", "console", outcome="refused")
             return login_page(context, t, next, t("login.refused"), status=401)
         await context.accounts.begin_audit(session, "sign_in", "console", outcome="done")
         answer = RedirectResponse(_inside(next), status_code=303)
@@ -92,7 +92,7 @@ def login_router(context: Context) -> APIRouter:
 
 
 def address_of(request: Request) -> str:
-    """Say where a request comes from: its connection, or what a trusted proxy says of it."""
+    """Return the client's address; behind a trusted proxy the one that it reports."""
     return request.client.host if request.client else ""
 
 

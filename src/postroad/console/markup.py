@@ -32,7 +32,7 @@ __all__ = [
     "table",
 ]
 
-# What stands where there is nothing to show.
+# Shown in place of an empty value.
 NOTHING = "–"  # noqa: RUF001 - a dash, not a minus
 
 # Which tone a state has; states that are not named here are neutral.
@@ -153,7 +153,7 @@ def table(
 
 
 def _kind(column: Column, cell: object) -> str | None:
-    # On a phone, where a row is a list of names and values, nothing to show takes no room.
+    # On a phone, where a row is a list of names and values, an empty value takes no space.
     return f"{column.kind} nothing".strip() if cell in (NOTHING, "") else column.kind or None
 
 

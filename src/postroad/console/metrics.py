@@ -1,4 +1,4 @@
-"""Prometheus metrics of all rooms, made from the same shared looks as the pages."""
+"""Prometheus metrics of all components, from the same cache as the pages."""
 
 from __future__ import annotations
 

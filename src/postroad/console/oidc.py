@@ -1,4 +1,4 @@
-"""Signing in through OpenID Connect: the provider says who it is, a claim says what they may.
+"""Signing in through OpenID Connect: the provider identifies the user, a claim gives the role.
 
 ```
 /oidc/begin ──redirect──> provider ──/oidc/end?code──> token checked ──> session
@@ -182,8 +182,8 @@ async def _refused(
     t = texts_of(request)
     if name:
         shown = name.replace("\0", "")[:200]
-        nobody = Session(shown, "viewer", datetime.now(UTC), address=address_of(request))
+        anonymous = Session(shown, "viewer", datetime.now(UTC), address=address_of(request))
         detail = {"by": "oidc", "reason": reason.removeprefix("login.")}
-        await context.accounts.begin_audit(nobody, "sign_in", "console", detail, "refused")
+        await context.accounts.begin_audit(anonymous, "sign_in", "console", detail, "refused")
         return login_page(context, t, error=t(reason, name=shown), status=status)
     return login_page(context, t, error=t(reason), status=status)

@@ -46,7 +46,7 @@ def hash_password(password: str) -> str:
 async def is_password_of(password: str, stored_hash: str | None) -> bool:
     """Tell whether a password belongs to a stored hash.
 
-    Without a hash the same work is done, so that time does not tell which names exist.
+    Without a hash the same work is done, so that the time does not reveal which names exist.
     """
     loop = asyncio.get_running_loop()
     return await loop.run_in_executor(_threads(), _verify, password, stored_hash)

@@ -1,4 +1,4 @@
-"""Rates of counters that only grow, seen by whoever looks: change per second over some seconds."""
+"""Rates of counters that only grow: change per second over some seconds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Rates:
         now = self._clock.monotonic()
         seen = self._seen.setdefault(name, deque())
         if seen and value < seen[-1][1]:
-            # It began anew: what was counted before says nothing.
+            # The counter was reset.
             seen.clear()
         if not seen or now - seen[-1][0] > 0.5:
             seen.append((now, value))

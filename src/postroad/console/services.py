@@ -1,4 +1,4 @@
-"""How the services stand that `postroad up` runs: told by the supervisor, read by the console."""
+"""Status of the supervised services: reported by the supervisor, read by the console."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ServiceState = Literal["starting", "running", "waiting", "stopped"]
 
 @dataclass(frozen=True, slots=True)
 class ServiceReport:
-    """What a supervisor tells about one of its services."""
+    """A supervisor's report on one service."""
 
     name: str
     state: str
@@ -30,7 +30,7 @@ class ServiceReport:
 async def report_services(
     connection: AsyncConnection[Any], host: str, reports: Sequence[ServiceReport]
 ) -> None:
-    """Write down how the services of this host stand."""
+    """Store the status of the services of this host."""
     listed = [{**asdict(report), "since": report.since.isoformat()} for report in reports]
     await connection.execute("select console.report_services(%s, %s)", (host, Jsonb(listed)))
 

@@ -1,4 +1,4 @@
-"""One open page: who looks, in which language, what is refreshed, and what may be done."""
+"""One open page: its session, its language, what is refreshed and which actions are allowed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# What a look raises while the database is away; the page stays and says so.
+# Errors of an unreachable database; the page stays and reports it.
 AWAY = (psycopg.OperationalError, PoolTimeout, OSError, TimeoutError, DatabaseUnavailable)
 
 
@@ -136,10 +136,10 @@ class View:
         self._row_actions[verb] = do
 
     async def _row_action(self, event: GenericEventArguments) -> None:
-        told = event.args if isinstance(event.args, dict) else {}
-        do = self._row_actions.get(str(told.get("verb")))
+        given = event.args if isinstance(event.args, dict) else {}
+        do = self._row_actions.get(str(given.get("verb")))
         if do is not None:
-            await do(str(told.get("key")))
+            await do(str(given.get("key")))
 
     def start_refreshing(self, banner: ui.label, as_of: ui.html) -> None:
         """Refresh while the browser is connected.
@@ -195,7 +195,7 @@ class View:
         )
 
     def may(self, role: Role) -> bool:
-        """Tell whether to offer something; whether it is allowed is decided when it is done."""
+        """Return whether to offer something; whether it is allowed is decided when it is done."""
         return self.session.may(role)
 
     async def act(

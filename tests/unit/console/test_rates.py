@@ -11,7 +11,7 @@ from postroad.bus import ConsumerStatus
 from postroad.console.cache import Cache
 from postroad.console.catalogue import texts
 from postroad.console.history import History, posted_per_second
-from postroad.console.pages.road import road_of
+from postroad.console.pages.flow import flow_of
 from postroad.console.rates import Rates
 from postroad.operate import Page
 from tests.unit.console.test_cache import HandClock
@@ -102,10 +102,10 @@ async def test_what_comes_in_and_what_goes_out_have_rates_of_their_own() -> None
     clock = HandClock()
     view = Watcher(clock)
     view.see(arrived=100, gone=0)
-    await road_of(view)  # type: ignore[arg-type]
+    await flow_of(view)  # type: ignore[arg-type]
     clock.seconds += 10
     view.see(arrived=200, gone=20)
-    road = await road_of(view)  # type: ignore[arg-type]
+    road = await flow_of(view)  # type: ignore[arg-type]
     rates = {(edge.source, edge.target): edge.rate for edge in road.edges}
     for incoming in (
         ("x-clients", "exchange"),
@@ -125,7 +125,7 @@ async def test_a_queue_with_dead_messages_is_on_the_map_before_busier_ones() -> 
     view.see(arrived=0, gone=0)
     busy = [standing(f"busy{number}", "one", 100.0, 100.0) for number in range(12)]
     view.consumers = [*busy, replace(standing("quiet", "one", 0.0, 0.0), dmq=299)]
-    road = await road_of(view)  # type: ignore[arg-type]
+    road = await flow_of(view)  # type: ignore[arg-type]
     (node,) = [node for node in road.nodes if node.id == "q-quiet"]
     assert node.is_bad
     assert "299" in node.note

@@ -1,7 +1,7 @@
-"""The pages of the console, one module per room.
+"""The pages of the console, one module per component.
 
-A room adds its pages by one line in `ROOM_PAGES`: its place in the navigation, the package that
-must be there, and what registers the pages.
+A component adds its pages by one line in `COMPONENT_PAGES`: its entry of the navigation, the
+package that must be installed, and the function that registers the pages.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 
 from postroad.console.context import Context
 
-__all__ = ["ROOM_PAGES", "all_pages", "is_there"]
+__all__ = ["COMPONENT_PAGES", "all_pages", "is_there"]
 
-ROOM_PAGES: tuple[tuple[str, str, str], ...] = (
+COMPONENT_PAGES: tuple[tuple[str, str, str], ...] = (
     ("alerts", "postroad.alerts", "postroad.console.pages.alerts:add_alert_pages"),
     ("bridges", "postroad.bridge.status", "postroad.console.pages.bridges:add_bridge_pages"),
     ("exchange", "postroad.exchange", "postroad.console.pages.exchange:add_exchange_pages"),
@@ -28,8 +28,8 @@ ROOM_PAGES: tuple[tuple[str, str, str], ...] = (
 
 
 def all_pages() -> Sequence[Callable[[Context], None]]:
-    """Return what registers each room's pages; a room that is absent gets a page that says so."""
-    # Imported when asked for: pages know the frame, which knows the context.
+    """Return the functions that register pages; a component that is not installed gets a notice."""
+    # Imported late, because pages import the frame, which imports the context.
     from postroad.console.pages.absent import absent_page
     from postroad.console.pages.administration import add_administration_pages
     from postroad.console.pages.bus import add_bus_pages
@@ -37,19 +37,19 @@ def all_pages() -> Sequence[Callable[[Context], None]]:
     from postroad.console.pages.messages import add_message_pages
     from postroad.console.pages.overview import add_overview_page
 
-    rooms: list[Callable[[Context], None]] = []
-    for place, package, pages in ROOM_PAGES:
+    components: list[Callable[[Context], None]] = []
+    for place, package, pages in COMPONENT_PAGES:
         module, _, function = pages.partition(":")
         if is_there(package) and is_there(module):
-            rooms.append(getattr(importlib.import_module(module), function))
+            components.append(getattr(importlib.import_module(module), function))
         else:
-            rooms.append(absent_page(place, package.split(".")[1]))
+            components.append(absent_page(place, package.split(".")[1]))
     return (
         add_overview_page,
         add_message_pages,
         add_graph_pages,
         add_bus_pages,
-        *rooms,
+        *components,
         add_administration_pages,
     )
 

@@ -1,4 +1,4 @@
-"""The page of a room whose package is not installed: it says how to get it."""
+"""The page of a component that is not installed: how to install it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from postroad.console.view import View
 
 
 def absent_page(place: str, extra: str) -> Callable[[Context], None]:
-    """Give what registers the page of a room that is not there."""
+    """Return the function that registers the page of a component that is not installed."""
 
     async def show(view: View) -> None:
         t = view.t

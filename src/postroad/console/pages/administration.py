@@ -200,7 +200,7 @@ async def _accounts(view: View) -> None:
 
 def _account_buttons(view: View, one: Row) -> Markup:
     t = view.t
-    # Accounts of the provider get role and password there; nobody removes their own account.
+    # Accounts of the provider get role and password there; no account removes itself.
     shown = (
         row_button(view, t("account.change_short"), "change-account", one["name"])
         if one["issuer"] is None

@@ -39,7 +39,7 @@ def add_bridge_pages(context: Context) -> None:
 
 
 async def bridges(view: View) -> Sequence[BridgeStatus]:
-    """Return how all bridges stand, shared by all pages."""
+    """Return the status of all bridges, shared by all pages."""
     addresses = view.context.components.bridge_addresses
     if addresses is None:
         return ()

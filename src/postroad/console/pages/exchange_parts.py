@@ -35,7 +35,7 @@ async def traffic(view: View) -> Mapping[str, Mapping[str, Any]]:
 
 
 def exchange_tabs(view: View, shown: str) -> Markup:
-    """Lead to the parts of the room."""
+    """Return the tabs of the exchange."""
     t = view.t
     return tabs(
         t,

@@ -9,6 +9,9 @@ from nicegui import ui
 
 from postroad.bus import ConsumerStatus
 from postroad.console.context import Context
+from postroad.console.flow_map import Map, draw
+from postroad.console.flow_map import figures as map_figures
+from postroad.console.flow_map_narrow import draw_narrow
 from postroad.console.frame import add_page
 from postroad.console.history import posted_per_second
 from postroad.console.incidents import Incident, incidents
@@ -24,13 +27,10 @@ from postroad.console.markup import (
     rate,
 )
 from postroad.console.pages.administration import services
-from postroad.console.pages.road import road_of
+from postroad.console.pages.flow import flow_of
 from postroad.console.parts.lists import empty, figures, severity_badge
 from postroad.console.parts.resources import part_table
 from postroad.console.resources import SERVICES
-from postroad.console.roadmap import Map, draw
-from postroad.console.roadmap import figures as map_figures
-from postroad.console.roadmap_narrow import draw_narrow
 from postroad.console.view import View
 
 MAX_INCIDENTS = 8
@@ -44,8 +44,8 @@ def add_overview_page(context: Context) -> None:
 async def _overview(view: View) -> None:
     t = view.t
 
-    async def road() -> Map:
-        return await road_of(view)
+    async def flow() -> Map:
+        return await flow_of(view)
 
     async def totals() -> Markup:
         return _totals(view, await view.status(), await incidents(view))
@@ -61,7 +61,7 @@ async def _overview(view: View) -> None:
         )
 
     await view.live(totals)
-    first = await road()
+    first = await flow()
     note = element("span", t("overview.map_note"), class_="note")
     with ui.element("section").classes("card"):
         ui.html(
@@ -74,7 +74,7 @@ async def _overview(view: View) -> None:
 
     async def move() -> None:
         nonlocal shape
-        now = await road()
+        now = await flow()
         if now.shape != shape:
             shape = now.shape
             picture.set_content(_picture(view, now))
@@ -88,13 +88,13 @@ async def _overview(view: View) -> None:
         await view.live(health)
 
 
-def _picture(view: View, road: Map) -> Markup:
-    if not road.nodes:
+def _picture(view: View, flow: Map) -> Markup:
+    if not flow.nodes:
         advice = joined((view.t("overview.nothing_advice"), " ", element("code", "postroad up")))
         return element("div", empty(view.t("overview.nothing"), advice), class_="empty")
     label = view.t("overview.map")
-    # A phone shows one of the two, a desk the other; what moves is told to both.
-    return joined((draw(road, label), draw_narrow(road, label)))
+    # A phone shows one of the two, a large screen the other; both are updated.
+    return joined((draw(flow, label), draw_narrow(flow, label)))
 
 
 def _totals(view: View, found: Sequence[ConsumerStatus], wrong: Sequence[Incident]) -> Markup:

@@ -1,4 +1,4 @@
-"""Long lists: a search field, tabs, the way to the next page; all of it in the address."""
+"""Parts of lists: search field, tabs, links to pages."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The whole road as a picture: nodes in columns, edges between them, rates on the edges. Pure.
+"""The message flow as a picture: nodes in columns, edges between them, rates on the edges. Pure.
 
 The picture is drawn once; what moves (rates, notes, trouble) is sent as figures and put in place by
-the browser, so that movement does not start anew with each look.
+the browser, so that movement does not restart with each refresh.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NAME_LETTER, NOTE_LETTER, PADDING = 8.0, 6.5, 20
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Something on the road: a partner, a room, a queue, a receiver."""
+    """A node of the map: a partner, a component, a queue, a receiver."""
 
     id: str
     column: int
@@ -48,7 +48,7 @@ class Map:
     unit: str = "/s"
 
     def rate(self, edge: Edge) -> str:
-        """Write what stands on an edge; nothing where nothing moves."""
+        """Return the label of an edge; empty where nothing moves."""
         value = edge.rate
         if not value:
             return ""
@@ -56,29 +56,29 @@ class Map:
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """What the picture has to be drawn anew for."""
+        """What requires a new picture when it changes."""
         return (
             tuple((node.id, node.column, node.name) for node in self.nodes),
             tuple((edge.source, edge.target) for edge in self.edges),
         )
 
 
-def draw(road: Map, label: str) -> Markup:
+def draw(flow: Map, label: str) -> Markup:
     """Draw the picture; rates and notes are those of now."""
-    places = _places(road)
+    places = _places(flow)
     height = max((y for _, y in places.values()), default=TOP) + NODE_HEIGHT + GAP
-    columns = max(len(road.titles) - 1, 1)
+    columns = max(len(flow.titles) - 1, 1)
     titles = [
         element(
             "text", title, x=index * (WIDTH - NODE_WIDTH) / columns + 2, y=18, class_="column-title"
         )
-        for index, title in enumerate(road.titles)
+        for index, title in enumerate(flow.titles)
     ]
     edges: list[Markup] = []
-    for index, edge in enumerate(road.edges):
+    for index, edge in enumerate(flow.edges):
         if edge.source in places and edge.target in places:
-            edges.append(_edge(road, index, places))
-    nodes = [draw_node(node, places[node.id]) for node in road.nodes]
+            edges.append(_edge(flow, index, places))
+    nodes = [draw_node(node, places[node.id]) for node in flow.nodes]
     return element(
         "svg",
         titles,
@@ -91,36 +91,36 @@ def draw(road: Map, label: str) -> Markup:
     )
 
 
-def figures(road: Map) -> tuple[dict[str, object], dict[str, object]]:
+def figures(flow: Map) -> tuple[dict[str, object], dict[str, object]]:
     """Return what moves: edges and nodes by their ids in the picture."""
     edges: dict[str, object] = {
-        str(index): {"label": road.rate(edge), "rate": edge.rate or 0.0}
-        for index, edge in enumerate(road.edges)
+        str(index): {"label": flow.rate(edge), "rate": edge.rate or 0.0}
+        for index, edge in enumerate(flow.edges)
     }
     nodes: dict[str, object] = {
-        node.id: {"note": node.note, "bad": node.is_bad} for node in road.nodes
+        node.id: {"note": node.note, "bad": node.is_bad} for node in flow.nodes
     }
     return edges, nodes
 
 
-def _places(road: Map) -> dict[str, tuple[float, float]]:
-    columns = max(len(road.titles) - 1, 1)
+def _places(flow: Map) -> dict[str, tuple[float, float]]:
+    columns = max(len(flow.titles) - 1, 1)
     by_column: dict[int, list[Node]] = {}
-    for node in road.nodes:
+    for node in flow.nodes:
         by_column.setdefault(node.column, []).append(node)
     tallest = max((len(nodes) for nodes in by_column.values()), default=1)
-    room = tallest * (NODE_HEIGHT + GAP)
+    height = tallest * (NODE_HEIGHT + GAP)
     places = {}
     for column, nodes in by_column.items():
-        step = room / len(nodes)
+        step = height / len(nodes)
         for index, node in enumerate(nodes):
             y = TOP + step * index + (step - NODE_HEIGHT - GAP) / 2
             places[node.id] = (column * (WIDTH - NODE_WIDTH) / columns, y)
     return places
 
 
-def _edge(road: Map, index: int, places: dict[str, tuple[float, float]]) -> Markup:
-    edge = road.edges[index]
+def _edge(flow: Map, index: int, places: dict[str, tuple[float, float]]) -> Markup:
+    edge = flow.edges[index]
     x1, y1 = places[edge.source]
     x2, y2 = places[edge.target]
     if x2 > x1:
@@ -133,19 +133,19 @@ def _edge(road: Map, index: int, places: dict[str, tuple[float, float]]) -> Mark
         f"M{x1:.0f} {y1:.0f} C{x1 + bend:.0f} {y1:.0f} {x2 - bend:.0f} {y2:.0f} {x2:.0f} {y2:.0f}"
     )
     # Labels sit near the target, where edges that leave one node have parted.
-    return draw_edge(road, index, path, (x1 + (x2 - x1) * 0.6, y1 + (y2 - y1) * 0.65 - 5))
+    return draw_edge(flow, index, path, (x1 + (x2 - x1) * 0.6, y1 + (y2 - y1) * 0.65 - 5))
 
 
-def draw_edge(road: Map, index: int, path: str, label: tuple[float, float]) -> Markup:
+def draw_edge(flow: Map, index: int, path: str, label: tuple[float, float]) -> Markup:
     """Draw an edge along a path, and its rate at a place."""
-    edge = road.edges[index]
+    edge = flow.edges[index]
     return joined(
         (
             element("path", d=path, class_="edge"),
             element("path", d=path, class_="flow moving" if edge.rate else "flow", data_flow=index),
             element(
                 "text",
-                road.rate(edge),
+                flow.rate(edge),
                 x=f"{label[0]:.0f}",
                 y=f"{label[1]:.0f}",
                 class_="rate",

@@ -1,4 +1,4 @@
-"""What stands on the map: partners, rooms, queues and mailboxes, receivers and stores."""
+"""The nodes of the map: partners, components, queues and mailboxes, receivers and stores."""
 
 from __future__ import annotations
 
@@ -6,49 +6,49 @@ import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 
 from postroad.bus import ConsumerStatus
+from postroad.console.flow_map import Edge, Map, Node
 from postroad.console.history import posted_per_second
 from postroad.console.markup import address, count_of, number, rate
 from postroad.console.pages import is_there
 from postroad.console.rates import Rates
-from postroad.console.roadmap import Edge, Map, Node
 from postroad.console.view import AWAY, View
 
 MAX_QUEUES = 8
 MAX_ENTRIES = 4
-PARTNERS, ROOMS, PLACES, RECEIVERS = range(4)
+PARTNERS, COMPONENTS, PLACES, RECEIVERS = range(4)
 
 
-async def road_of(view: View) -> Map:
-    """Put what is known of all rooms on the map. Read-only, from looks that are shared."""
+async def flow_of(view: View) -> Map:
+    """Return the map of all components. Read-only, from cached values."""
     t = view.t
     titles = ("overview.partners", "overview.components", "overview.places", "overview.receivers")
-    road = Map([t(title) for title in titles], unit=t("unit.per_second"))
+    flow = Map([t(title) for title in titles], unit=t("unit.per_second"))
     rates: Rates = view.context.more.setdefault("rates", Rates())
-    rooms: tuple[tuple[str, Callable[[View, Map, Rates], Awaitable[None]]], ...] = (
+    components: tuple[tuple[str, Callable[[View, Map, Rates], Awaitable[None]]], ...] = (
         ("postroad.exchange", _exchange),
         ("postroad.intake", _intake),
         ("postroad.coordination", _coordination),
     )
-    for package, add in rooms:
+    for package, add in components:
         if is_there(package):
-            # A room whose own database is away is left out; the others are shown.
+            # A component whose database is unreachable is left out.
             with contextlib.suppress(*AWAY):
-                await add(view, road, rates)
-    _bus(view, road, await view.status())
+                await add(view, flow, rates)
+    _bus(view, flow, await view.status())
     if is_there("postroad.bridge.status"):
-        await _bridges(view, road)
-    return road
+        await _bridges(view, flow)
+    return flow
 
 
-async def _exchange(view: View, road: Map, rates: Rates) -> None:
+async def _exchange(view: View, flow: Map, rates: Rates) -> None:
     from postroad.console.pages.exchange_parts import databases, traffic
 
     found = list(await databases(view))[:MAX_ENTRIES]
     if not found:
         return
     t = view.t
-    road.nodes.append(Node("x-clients", PARTNERS, t("overview.clients"), "HTTP"))
-    road.nodes.append(Node("exchange", ROOMS, t("nav.exchange"), "", "", address("exchange")))
+    flow.nodes.append(Node("x-clients", PARTNERS, t("overview.clients"), "HTTP"))
+    flow.nodes.append(Node("exchange", COMPONENTS, t("nav.exchange"), "", "", address("exchange")))
     moved = await traffic(view)
     total = 0.0
     for one in found:
@@ -56,7 +56,7 @@ async def _exchange(view: View, road: Map, rates: Rates) -> None:
         moving = moved.get(name, {"received": 0, "per_second": 0})
         incoming = rates.of(f"exchange.{name}", float(moving["received"]))
         total += incoming
-        road.nodes.append(
+        flow.nodes.append(
             Node(
                 f"x-{name}",
                 PLACES,
@@ -67,7 +67,7 @@ async def _exchange(view: View, road: Map, rates: Rates) -> None:
                 is_bad=bool(one["in_doubt"] or one["parked"]),
             )
         )
-        road.nodes.append(
+        flow.nodes.append(
             Node(
                 f"erp-{name}",
                 RECEIVERS,
@@ -75,12 +75,12 @@ async def _exchange(view: View, road: Map, rates: Rates) -> None:
                 t.state((one["process_state"] or "idle").lower()),
             )
         )
-        road.edges.append(Edge("exchange", f"x-{name}", incoming))
-        road.edges.append(Edge(f"x-{name}", f"erp-{name}", float(moving["per_second"])))
-    road.edges.append(Edge("x-clients", "exchange", total))
+        flow.edges.append(Edge("exchange", f"x-{name}", incoming))
+        flow.edges.append(Edge(f"x-{name}", f"erp-{name}", float(moving["per_second"])))
+    flow.edges.append(Edge("x-clients", "exchange", total))
 
 
-async def _intake(view: View, road: Map, rates: Rates) -> None:
+async def _intake(view: View, flow: Map, rates: Rates) -> None:
     from postroad.console.pages.intake_parts import counts, servers
 
     found = list(await servers(view))
@@ -89,10 +89,10 @@ async def _intake(view: View, road: Map, rates: Rates) -> None:
     t = view.t
     counted = await counts(view)
     failed = counted["failed"]
-    road.nodes.append(
+    flow.nodes.append(
         Node(
             "intake",
-            ROOMS,
+            COMPONENTS,
             t("nav.intake"),
             f"{t.state('failed')}: {failed}" if failed else "",
             "",
@@ -101,13 +101,13 @@ async def _intake(view: View, road: Map, rates: Rates) -> None:
         )
     )
     total = rates.of("intake.completed", counted["completed"])
-    road.nodes.append(
+    flow.nodes.append(
         Node("store", PLACES, t("overview.store"), number(counted["completed"]), "store",
              address("intake", "files"))
     )  # fmt: skip
-    road.edges.append(Edge("intake", "store", total))
+    flow.edges.append(Edge("intake", "store", total))
     for one in found[:MAX_ENTRIES]:
-        road.nodes.append(
+        flow.nodes.append(
             Node(
                 f"s-{one['id']}",
                 PARTNERS,
@@ -120,24 +120,24 @@ async def _intake(view: View, road: Map, rates: Rates) -> None:
         )
         arrived = one["waiting"] + one["moving"] + one["completed"] + one["failed"]
         speed = rates.of(f"intake.{one['id']}", arrived)
-        road.edges.append(Edge(f"s-{one['id']}", "intake", speed))
+        flow.edges.append(Edge(f"s-{one['id']}", "intake", speed))
 
 
-async def _coordination(view: View, road: Map, rates: Rates) -> None:
+async def _coordination(view: View, flow: Map, rates: Rates) -> None:
     from postroad.console.pages.coordination_parts import newest_position, readers
 
     found = list(await readers(view))[:MAX_ENTRIES]
     if not found:
         return
     t = view.t
-    road.nodes.append(Node("writer", PARTNERS, t("overview.writer"), "", "store"))
-    road.nodes.append(
-        Node("coordination", ROOMS, t("nav.coordination"), "", "", address("coordination"))
+    flow.nodes.append(Node("writer", PARTNERS, t("overview.writer"), "", "store"))
+    flow.nodes.append(
+        Node("coordination", COMPONENTS, t("nav.coordination"), "", "", address("coordination"))
     )
     written = rates.of("coordination", await newest_position(view))
     for one in found:
         speed = rates.of(f"reader.{one['reader']}", one["finished_to"])
-        road.nodes.append(
+        flow.nodes.append(
             Node(
                 f"r-{one['reader']}",
                 PLACES,
@@ -148,18 +148,18 @@ async def _coordination(view: View, road: Map, rates: Rates) -> None:
                 is_bad=one["parked"] > 0,
             )
         )
-        road.edges.append(Edge("coordination", f"r-{one['reader']}", speed))
-    road.edges.append(Edge("writer", "coordination", written))
+        flow.edges.append(Edge("coordination", f"r-{one['reader']}", speed))
+    flow.edges.append(Edge("writer", "coordination", written))
 
 
-def _bus(view: View, road: Map, found: Sequence[ConsumerStatus]) -> None:
+def _bus(view: View, flow: Map, found: Sequence[ConsumerStatus]) -> None:
     t = view.t
     queues: dict[str, list[ConsumerStatus]] = {}
     for one in found:
         queues.setdefault(one.queue, []).append(one)
     if not queues:
         return
-    # Queues with dead messages come first: they are the ones that somebody has to look at.
+    # Queues with dead messages come first: they need attention.
     ranked = sorted(
         queues,
         key=lambda name: (
@@ -171,16 +171,21 @@ def _bus(view: View, road: Map, found: Sequence[ConsumerStatus]) -> None:
         ),
     )
     shown = sorted(ranked[:MAX_QUEUES])
-    road.nodes.append(
+    flow.nodes.append(
         Node(
-            "bus", ROOMS, t("nav.bus"), t.plural("overview.queues", len(queues)), "", address("bus")
+            "bus",
+            COMPONENTS,
+            t("nav.bus"),
+            t.plural("overview.queues", len(queues)),
+            "",
+            address("bus"),
         )
     )
     for name in shown:
         rows = queues[name]
         posted = posted_per_second(rows)
         consumed = sum(one.consumed_per_second or 0 for one in rows)
-        road.nodes.append(
+        flow.nodes.append(
             Node(
                 f"q-{name}",
                 PLACES,
@@ -191,17 +196,17 @@ def _bus(view: View, road: Map, found: Sequence[ConsumerStatus]) -> None:
                 is_bad=any(one.dmq for one in rows),
             )
         )
-        road.edges.append(Edge("bus", f"q-{name}", posted))
+        flow.edges.append(Edge("bus", f"q-{name}", posted))
         consumers = ", ".join(one.consumer for one in rows)
-        road.nodes.append(
-            Node(f"c-{name}", RECEIVERS, consumers, f"{name} · {rate(consumed)}{road.unit}", "",
+        flow.nodes.append(
+            Node(f"c-{name}", RECEIVERS, consumers, f"{name} · {rate(consumed)}{flow.unit}", "",
                  address("bus", "queues", name))
         )  # fmt: skip
-        road.edges.append(Edge(f"q-{name}", f"c-{name}", consumed))
+        flow.edges.append(Edge(f"q-{name}", f"c-{name}", consumed))
     if len(queues) > len(shown):
         more = t.plural("overview.more_queues", len(queues) - len(shown))
-        road.nodes.append(Node("q-more", PLACES, more, "", "queue", address("bus")))
-        road.edges.append(Edge("bus", "q-more"))
+        flow.nodes.append(Node("q-more", PLACES, more, "", "queue", address("bus")))
+        flow.edges.append(Edge("bus", "q-more"))
 
 
 def _queue_note(view: View, rows: Sequence[ConsumerStatus]) -> str:
@@ -210,11 +215,11 @@ def _queue_note(view: View, rows: Sequence[ConsumerStatus]) -> str:
     return f"{view.t.state('dead')}: {count_of(dead)} · {waiting}" if any(dead) else waiting
 
 
-async def _bridges(view: View, road: Map) -> None:
+async def _bridges(view: View, flow: Map) -> None:
     from postroad.console.pages.bridges import bridges, place_name
 
     for one in list(await bridges(view))[:MAX_ENTRIES]:
-        road.nodes.append(
+        flow.nodes.append(
             Node(
                 f"b-{one.name}",
                 RECEIVERS,
@@ -225,5 +230,5 @@ async def _bridges(view: View, road: Map) -> None:
                 is_bad=bool(one.problem),
             )
         )
-        source = f"q-{one.queue}" if any(n.id == f"q-{one.queue}" for n in road.nodes) else "bus"
-        road.edges.append(Edge(source, f"b-{one.name}", one.per_second))
+        source = f"q-{one.queue}" if any(n.id == f"q-{one.queue}" for n in flow.nodes) else "bus"
+        flow.edges.append(Edge(source, f"b-{one.name}", one.per_second))

@@ -1,9 +1,9 @@
-"""The road on a phone: room under room, each with who sends to it above and where it leads below.
+"""The flow on a phone: component under component, with its senders above and its targets below.
 
 ```
 [partner] [partner]
     └──┬─────┘
-[room             ]
+[component        ]
  ├─[place]──[receiver]
  └─[place]──[receiver]
 ```
@@ -13,8 +13,8 @@ The same nodes and edges as in the wide picture, so the same figures move in bot
 
 from __future__ import annotations
 
+from postroad.console.flow_map import Map, Node, draw_edge, draw_node
 from postroad.console.markup import Markup, element
-from postroad.console.roadmap import Map, Node, draw_edge, draw_node
 
 WIDTH, HALF, HEIGHT, GAP, INDENT, AISLE = 360, 150, 46, 20, 20, 46
 ROOM_COLUMN = 1
@@ -23,10 +23,10 @@ ROOM_COLUMN = 1
 class _Pen:
     """Draws from top to bottom, and remembers what is drawn."""
 
-    def __init__(self, road: Map) -> None:
-        self._road = road
-        self._nodes = {node.id: node for node in road.nodes}
-        self._edges = list(enumerate(road.edges))
+    def __init__(self, flow: Map) -> None:
+        self._flow = flow
+        self._nodes = {node.id: node for node in flow.nodes}
+        self._edges = list(enumerate(flow.edges))
         self._lines: list[Markup] = []
         self._boxes: list[Markup] = []
         self.y = 8.0
@@ -49,23 +49,23 @@ class _Pen:
         self._boxes.append(draw_node(node, (x, y), width))
 
     def line(self, index: int, path: str, label: tuple[float, float]) -> None:
-        self._lines.append(draw_edge(self._road, index, path, label))
+        self._lines.append(draw_edge(self._flow, index, path, label))
 
-    def room(self, room: Node) -> None:
-        """Draw a room with everything around it."""
-        self._partners(room)
+    def component(self, component: Node) -> None:
+        """Draw a component with its neighbours."""
+        self._partners(component)
         top = self.y
-        self.box(room, 0, top, WIDTH)
+        self.box(component, 0, top, WIDTH)
         self.y += HEIGHT + GAP
-        for index, place in self.from_(room.id):
+        for index, place in self.from_(component.id):
             middle = self.y + HEIGHT / 2
             path = f"M8 {top + HEIGHT} V{middle:.0f} H{INDENT}"
             self.line(index, path, (INDENT + 24, self.y - 6))
             self._row(place)
         self.y += GAP
 
-    def _partners(self, room: Node) -> None:
-        found = self.to(room.id)
+    def _partners(self, component: Node) -> None:
+        found = self.to(component.id)
         rows = (len(found) + 1) // 2
         bottom = self.y + rows * (HEIGHT + GAP) + 12
         for number, (index, partner) in enumerate(found):
@@ -109,10 +109,10 @@ class _Pen:
         )
 
 
-def draw_narrow(road: Map, label: str) -> Markup:
+def draw_narrow(flow: Map, label: str) -> Markup:
     """Draw the picture for a phone; rates and notes are those of now."""
-    pen = _Pen(road)
-    for node in road.nodes:
+    pen = _Pen(flow)
+    for node in flow.nodes:
         if node.column == ROOM_COLUMN:
-            pen.room(node)
+            pen.component(node)
     return pen.picture(label)
