@@ -21,22 +21,22 @@ __all__ = ["BridgeStatus", "ShardStatus", "bridges", "shard_statuses", "status"]
 
 @dataclass(frozen=True, slots=True)
 class BridgeStatus:
-    """How one bridge stands (view bridge.status).
+    """The state of one bridge (view bridge.status).
 
     Attributes:
-        name: its name in this house.
+        name: its name in this installation.
         kind: database, rabbitmq_out or rabbitmq_in.
         source: where messages come from.
         target: where they go to.
         queue: the queue at the source.
         queue_at_target: the queue at the target.
         state: running, paused, draining, drained, or unknown when its database is away.
-        lag: messages that wait to cross; None where nobody has looked yet.
-        lag_age: age of the oldest of them, where the source can tell.
+        lag: messages that wait to cross; None before the first check.
+        lag_age: age of the oldest of them, where the source reports it.
         per_second: messages carried per second, over the last ten seconds.
         carried: messages carried in the last hour.
         dropped: left out in the last hour: the target has had them.
-        refused: dead messages of the bridge, which somebody should look at.
+        refused: dead messages of the bridge, which need an operator.
         last_at: when the last batch crossed.
         problem: what keeps the bridge from working; None when nothing does.
         problem_at: since when.
@@ -74,7 +74,7 @@ async def bridges(addresses: Addresses) -> list[Bridge]:
 
 
 async def status(addresses: Addresses, name: str | None = None) -> list[BridgeStatus]:
-    """Tell how one bridge or all of them stand; a database that is away is told, not raised."""
+    """Return the state of one bridge or of all; an unavailable database is reported, not raised."""
     wanted = [await find(addresses, name)] if name else await load(addresses)
     by_place: dict[str, dict[str, dict[str, Any]]] = {}
     problems: dict[str, str] = {}

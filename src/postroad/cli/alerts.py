@@ -1,4 +1,4 @@
-"""`postroad alerts`: what is wrong, who was told, and whether telling works."""
+"""`postroad alerts`: open problems, their notices, and the channels."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SEVERITIES = ("info", "warning", "error", "critical")
 
 @click.group()
 def alerts() -> None:
-    """Alerts: what is wrong, who was told, and whether telling works.
+    """Alerts: open problems, their notices, and the channels.
 
     Example: postroad alerts list
     """
@@ -59,12 +59,12 @@ def list_alerts(application: Application, is_all: bool, limit: int, as_json: boo
 def ack(
     application: Application, keys: tuple[str, ...], is_all: bool, by: str | None, as_json: bool
 ) -> None:
-    """Say that alerts were seen: they are not reminded of any more.
+    """Acknowledge alerts: no more reminders are sent.
 
     Example: postroad alerts ack exchange/in_doubt/9f2c
     """
     if bool(keys) == is_all:
-        raise click.UsageError("name the keys, or say --all")
+        raise click.UsageError("name the keys, or give --all")
     who = by or getpass.getuser()
     with application.connection() as connection:
         count = sum(operations.ack(connection, key, by=who) for key in keys or (None,))
@@ -82,7 +82,7 @@ def ack(
 def test(
     ctx: click.Context, application: Application, names: tuple[str, ...], as_json: bool
 ) -> None:
-    """Send a test notice through every channel and say whether it was taken.
+    """Send a test notice through every channel and report whether it was accepted.
 
     Example: postroad alerts test --channel mail
     """
@@ -90,7 +90,7 @@ def test(
     channels = open_channels(settings)
     chosen = select_channels(channels, names)
     if not chosen:
-        _say_how_to_configure(as_json)
+        _explain_configuration(as_json)
         return
     with application.database() as dsn:
         outcomes = asyncio.run(_test(dsn, channels, chosen, settings))
@@ -165,12 +165,12 @@ def channels(application: Application, as_json: bool) -> None:
     if as_json:
         print_json(rows)
     elif not rows:
-        _say_how_to_configure(as_json)
+        _explain_configuration(as_json)
     else:
         print_table([name.replace("_", " ") for name in rows[0]], [list(r.values()) for r in rows])
 
 
-def _say_how_to_configure(as_json: bool) -> None:
+def _explain_configuration(as_json: bool) -> None:
     if as_json:
         print_json([])
     click.echo(
@@ -205,7 +205,7 @@ def notices(application: Application, channel: str | None, limit: int, as_json: 
 @json_option
 @pass_application
 def retry(application: Application, notice: int, as_json: bool) -> None:
-    """Let a notice be tried again at once that waits or was given up.
+    """Retry a notice that waits or was given up.
 
     Example: postroad alerts retry 42
     """
@@ -221,8 +221,10 @@ def retry(application: Application, notice: int, as_json: bool) -> None:
 @click.argument("key")
 @click.argument("title")
 @click.option("--severity", type=click.Choice(SEVERITIES), default="error", show_default=True)
-@click.option("--room", default="operator", show_default=True, help="Who says so.")
-@click.option("--text", default="", help="What else there is to know.")
+@click.option(
+    "--room", default="operator", show_default=True, help="The component that reports it."
+)
+@click.option("--text", default="", help="Further details.")
 @pass_application
 def raise_(
     application: Application, key: str, title: str, severity: Any, room: str, text: str

@@ -38,7 +38,7 @@ State = Literal[
 
 @dataclass(frozen=True, slots=True)
 class EventStatus:
-    """An event as the Coordinator knows it."""
+    """An event as the Coordinator stores it."""
 
     event_id: int
     position: int
@@ -59,7 +59,7 @@ class EventStatus:
 
 @dataclass(frozen=True, slots=True)
 class EventReader:
-    """How one reader stands with one event; `staged` of `payloads` is its progress."""
+    """The state of one event at one reader; `staged` of `payloads` is its progress."""
 
     reader: str
     state: str
@@ -178,7 +178,7 @@ async def events(
 
 
 async def event(connection: AsyncConnection[Any], event_id: int) -> EventDetail:
-    """Tell everything about one event. Raises EventNotFound."""
+    """Return all details of one event. Raises EventNotFound."""
     found = await _rows(connection, EventStatus, _EVENTS + " where event_id = %s", (event_id,))
     if not found:
         raise _unknown_event(event_id)
@@ -196,7 +196,7 @@ async def event(connection: AsyncConnection[Any], event_id: int) -> EventDetail:
 
 
 async def written_event(connection: AsyncConnection[Any], event_id: int) -> EventDetail:
-    """Tell what the Writer's database knows of an event. Raises EventNotFound.
+    """Return what the Writer's database stores of an event. Raises EventNotFound.
 
     Its position is 0 until it is published.
     """
@@ -230,7 +230,7 @@ def _unknown_event(event_id: int) -> EventNotFound:
 
 
 async def readers(connection: AsyncConnection[Any]) -> list[ReaderStatus]:
-    """List the readers that the Coordinator knows."""
+    """List the readers of the Coordinator."""
     return await _rows(
         connection,
         ReaderStatus,
