@@ -14,6 +14,7 @@ from playwright.sync_api import expect
 from postroad.bus import Bus
 from postroad.exchange import operations as exchange_operations
 from postroad.postgres import run_blocking
+from postroad.web.cursors import encode_cursor
 from tests.console.stage import look
 from tests.fixtures.console import OpenPage, RunningConsole
 from tests.fixtures.exchange_server import ExchangeProcess
@@ -129,3 +130,13 @@ def test_a_phone_shows_the_active_tab_and_sorts(open_page: OpenPage, bus: Bus, q
     page = open_page(f"/bus?search={queue}", width=390)
     page.locator("th a.sort", has_text="Depth").click()
     page.wait_for_url(re.compile("sort=depth"))
+
+
+def test_sorting_a_later_page_starts_at_the_first_one(
+    open_page: OpenPage, bus: Bus, queue: str
+) -> None:
+    page = open_page(f"/bus?search={queue}&after={encode_cursor(10**9, 'a')}")
+    page.locator("th a.sort", has_text="Oldest").click()
+    page.wait_for_url(re.compile("sort=oldest_age"))
+    assert "after=" not in page.url
+    expect(page.locator("tbody tr")).to_have_count(1)

@@ -65,6 +65,27 @@ def parameter(payload: Payload, value: object) -> str | bytes:
     raise _wrong(payload, f"the queue carries {payload}, not {type(value).__name__}")
 
 
+def parse(payload: Payload, text: str) -> Any:
+    """Read a payload that a person wrote: JSON, the text itself, bytes as 00ff10.
+
+    Raises WrongPayload.
+    """
+    try:
+        match payload:
+            case "text":
+                return text
+            case "bytea":
+                return bytes.fromhex(text.removeprefix("\\x"))
+        return json.loads(text)
+    except ValueError as error:
+        kind = "hexadecimal" if payload == "bytea" else "JSON"
+        example = "00ff10" if payload == "bytea" else '{"number": "4711"}'
+        raise WrongPayload(
+            f"the queue carries {payload}, and this is not {kind}: {error}",
+            hint=f"such as: {example}",
+        ) from error
+
+
 def array(payload: Payload, values: Iterable[object]) -> str:
     """Adapt many payloads to one array parameter; raise WrongPayload."""
     parameters = (parameter(payload, value) for value in values)

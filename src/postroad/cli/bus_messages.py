@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import json
 from datetime import UTC, datetime, timedelta
-from typing import Any, TextIO
+from typing import TextIO
 
 import click
 
 from postroad.bus import Bus, QueueNotFound
-from postroad.bus.payload import Payload, of_queue
+from postroad.bus import payload as payloads
 from postroad.cli.bus_output import print_messages
 from postroad.cli.context import Application, pass_application
 from postroad.cli.exit_codes import EXIT_CODES
@@ -78,9 +77,11 @@ def post(
     expiry = None if expires is None else now + expires
     with application.database() as dsn, Bus(dsn) as bus:
         shape = {each.queue: each.payload for each in bus.queues()}
-        payload = of_queue(queue, shape.get(queue))
+        payload = payloads.of_queue(queue, shape.get(queue))
         texts = [data or ""] if lines is None else lines.read().splitlines()
-        values = [_parse_payload(payload, text) for text in texts]
+        values = [
+            text.encode() if payload == "bytea" else payloads.parse(payload, text) for text in texts
+        ]
         shared = (dict(headers) or None, dict(properties) or None, delayed_until, expiry)
         if is_dry_run:
             iids: list[str] = []
@@ -200,20 +201,3 @@ def tail(
             with bus.subscribe(queue, consumer, poll_interval=poll_interval) as messages:
                 for message in itertools.islice(messages, count):
                     print_messages([message], as_json=as_json, is_line=True)
-
-
-def _parse_payload(payload: Payload, text: str) -> Any:
-    """Read what a person typed as the payload of a queue."""
-    match payload:
-        case "text":
-            return text
-        case "bytea":
-            return text.encode()
-        case "hstore" | "jsonb":
-            try:
-                return json.loads(text)
-            except ValueError as error:
-                example = '{"number": "4711"}' if payload == "hstore" else '{"number": 4711}'
-                raise click.BadParameter(
-                    f"the queue carries {payload}, and this is not JSON: {error}; e.g. '{example}'"
-                ) from error

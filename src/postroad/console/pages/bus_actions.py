@@ -3,35 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from nicegui import ui
 
 from postroad.bus import BusError, Queue, WrongPayload, browse, operations
+from postroad.bus import payload as payloads
 from postroad.bus.browse import Selection
 from postroad.console.markup import Markup, element, number
-from postroad.console.parts.dialogs import Tone, action_button, ask, confirm
+from postroad.console.parts.dialogs import Tone, action_button, ask
 from postroad.console.view import BAD, GOOD, View
 
 # A selection is counted up to this many messages; beyond it the dialog shows "more than".
 MAX_COUNTED = 100_000
 PREVIEW_ROWS = 5
-
-
-def read_payload(payload: str, text: str) -> Any:
-    """Read what a person typed as the payload of a queue. Raises WrongPayload."""
-    if payload == "text":
-        return text
-    if payload == "bytea":
-        try:
-            return bytes.fromhex(text.removeprefix("\\x"))
-        except ValueError:
-            raise WrongPayload("not hexadecimal", hint="write bytes as 00ff10") from None
-    try:
-        return json.loads(text)
-    except ValueError as wrong:
-        raise WrongPayload(f"not JSON: {wrong}", hint='write it as {"number": "4711"}') from None
 
 
 def post_button(view: View, queue: str | None) -> None:
@@ -72,7 +60,7 @@ def post_button(view: View, queue: str | None) -> None:
 
 async def _post(view: View, queue: Queue, text: str, properties: str) -> bool:
     try:
-        data = read_payload(queue.payload, text)
+        data = payloads.parse(payloads.of_queue(queue.queue, queue.payload), text)
         given = json.loads(properties) if properties.strip() else None
         if given is not None and not isinstance(given, dict):
             raise WrongPayload("properties are names and texts", hint='{"STATE": "DONE"}')
@@ -88,51 +76,40 @@ def bulk_button(view: View, verb: operations.Verb, selection: Selection) -> None
     """Offer to redrive, move or purge every message of a selection, after showing what matches."""
     t, bus = view.t, view.context.bus
 
+    def progressed(total: int) -> str:
+        return t("bus.progress", count=number(total))
+
+    async def do(destination: str | None) -> bool:
+        progress = ui.notification(progressed(0), spinner=True, timeout=None, position="top")
+
+        async def run() -> int:
+            total = 0
+            async for total in operations.on_matching(bus, verb, selection, destination):
+                progress.message = progressed(total)
+            return total
+
+        try:
+            return await view.act(
+                f"bus.{verb}",
+                selection.queue,
+                run,
+                detail={**asdict(selection), "destination": destination},
+                describe=lambda total: (progressed(total), GOOD),
+            )
+        finally:
+            progress.dismiss()
+
     async def open_dialog() -> None:
         count, is_complete = await _count(view, selection)
         if count == 0:
             view.notify(t("common.nothing_found"))
             return
         shown = number(count) if is_complete else t("common.more_than", count=number(count))
-        destinations = await _destinations(view, selection.queue) if verb == "move" else []
-        if verb == "move" and not destinations:
-            view.notify(t("bus.no_destination"))
-            return
-        preview = await _preview(view, selection)
-        fields: dict[str, Any] = {}
-
-        def fill() -> None:
-            ui.label(_sentence(view, verb, selection, shown))
-            ui.html(preview, sanitize=False).classes("preview")
-            if destinations:
-                fields["destination"] = _destination_field(view, destinations)
-
-        async def submit() -> bool:
-            destination = str(fields["destination"].value) if fields else None
-            progress = ui.notification(
-                t("bus.progress", count=0), spinner=True, timeout=None, position="top"
-            )
-
-            async def run() -> int:
-                total = 0
-                async for total in operations.on_matching(bus, verb, selection, destination):
-                    progress.message = t("bus.progress", count=number(total))
-                return total
-
-            try:
-                return await view.act(
-                    f"bus.{verb}",
-                    selection.queue,
-                    run,
-                    detail={**asdict(selection), "destination": destination},
-                    describe=lambda total: (t("bus.progress", count=number(total)), GOOD),
-                )
-            finally:
-                progress.dismiss()
-
-        label = t(f"bus.{verb}_count", count=shown)
-        tone: Tone = "main" if verb == "redrive" else "danger"
-        await ask(view, t(f"bus.{verb}"), label, submit, fill=fill, tone=tone)
+        given = {**asdict(selection), "state": t.state(selection.state), "count": shown}
+        what = t("bus.bulk_search" if selection.search else "bus.bulk_all", **given)
+        text = f"{what} {t(f'bus.{verb}_question')}"
+        label, preview = t(f"bus.{verb}_count", count=shown), await _preview(view, selection)
+        await _ask(view, verb, label, selection.queue, text, do, preview)
 
     action_button(view, t(f"bus.{verb}"), open_dialog, test=verb, is_danger=verb == "purge")
 
@@ -169,83 +146,93 @@ async def _preview(view: View, selection: Selection) -> Markup:
     return element("ul", lines)
 
 
-def _sentence(view: View, verb: str, selection: Selection, count: str) -> str:
-    given = {**asdict(selection), "state": view.t.state(selection.state), "count": count}
-    what = view.t("bus.bulk_search" if selection.search else "bus.bulk_all", **given)
-    return f"{what} {view.t(f'bus.{verb}_question')}"
+async def _ask(
+    view: View,
+    verb: str,
+    label: str,
+    queue: str,
+    text: str,
+    do: Callable[[str | None], Awaitable[bool]],
+    preview: Markup | None = None,
+) -> None:
+    """Ask before something is done with messages of a queue; a move needs its destination."""
+    t, fields = view.t, dict[str, ui.select]()
+    destinations: list[str] = []
+    if verb == "move":
+        listed = await view.context.bus.queues()
+        payload = next((one.payload for one in listed if one.queue == queue), "")
+        same = [one.queue for one in listed if one.payload == payload]
+        destinations = [name for name in same if name != queue]
+        if not destinations:
+            view.notify(t("bus.no_destination"))
+            return
 
+    def fill() -> None:
+        ui.label(text)
+        if preview is not None:
+            ui.html(preview, sanitize=False).classes("preview")
+        if destinations:
+            field = ui.select(
+                destinations, value=destinations[0], label=t("bus.destination"), with_input=True
+            )
+            fields["destination"] = field.props("outlined dense")
 
-def _destination_field(view: View, destinations: list[str]) -> ui.select:
-    label = view.t("bus.destination")
-    field = ui.select(destinations, value=destinations[0], label=label, with_input=True)
-    return field.props("outlined dense")
+    async def submit() -> bool:
+        return await do(str(fields["destination"].value) if fields else None)
 
-
-async def _destinations(view: View, queue: str) -> list[str]:
-    listed = await view.context.bus.queues()
-    payload = next((one.payload for one in listed if one.queue == queue), "")
-    return [one.queue for one in listed if one.payload == payload and one.queue != queue]
+    tone: Tone = "main" if verb == "redrive" else "danger"
+    is_move = verb == "move"
+    await ask(view, t(f"bus.{verb}"), label, submit, fill=fill, tone=tone, has_fields=is_move)
 
 
 async def message_buttons(view: View, queue: str, iid: str) -> None:
     """Offer to redrive, move or remove one message, each while that is possible."""
     t, bus = view.t, view.context.bus
 
-    async def copy(state: str | None = None) -> tuple[str, browse.State] | None:
+    async def copies() -> list[tuple[str, browse.State]]:
         found = await view.cached(("bus.message", iid), lambda: browse.find(bus, iid))
-        return next((one[:2] for one in found if state in (None, one[1])), None)
+        return [(consumer, state) for consumer, state, _ in found]
 
-    async def redrive() -> None:
-        await confirm(
-            view,
-            t("bus.redrive"),
-            f"{iid}. {t('bus.redrive_question')}",
-            lambda: view.act("bus.redrive", iid, lambda: bus.redrive(queue, None, iid)),
-            is_danger=False,
-        )
+    async def redrive(_: str | None) -> bool:
+        return await view.act("bus.redrive", iid, lambda: bus.redrive(queue, None, iid))
 
-    async def take() -> None:
+    async def take(_: str | None) -> bool:
         async def run() -> str:
             return "taken" if await bus.take(iid) is not None else "gone"
 
-        await confirm(
-            view,
-            t("bus.take"),
-            t("bus.take_question", iid=iid),
-            lambda: view.act("bus.take", iid, run),
+        return await view.act("bus.take", iid, run)
+
+    async def move(destination: str | None) -> bool:
+        found = await copies()
+        if not found or destination is None:
+            view.notify(t("bus.message_gone"))
+            return False
+        consumer, state = found[0]
+        return await view.act(
+            "bus.move",
+            iid,
+            lambda: operations.move(bus, queue, destination, consumer, state, iid),
+            detail={"consumer": consumer, "state": state, "destination": destination},
         )
-
-    async def move() -> None:
-        destinations, found = await _destinations(view, queue), await copy()
-        if found is None or not destinations:
-            view.notify(t("bus.no_destination" if found else "bus.message_gone"))
-            return
-        fields: dict[str, Any] = {}
-
-        def fill() -> None:
-            ui.label(f"{iid}. {t('bus.move_question')}")
-            fields["destination"] = _destination_field(view, destinations)
-
-        async def submit() -> bool:
-            destination = str(fields["destination"].value)
-            return await view.act(
-                "bus.move",
-                iid,
-                lambda: operations.move(bus, queue, destination, found[0], found[1], iid),
-                detail={"consumer": found[0], "state": found[1], "destination": destination},
-            )
-
-        await ask(view, t("bus.move"), t("bus.move"), submit, fill=fill, tone="danger")
 
     async def is_there() -> bool:
-        return await copy() is not None
+        return bool(await copies())
 
     async def is_dead() -> bool:
-        return await copy("dead") is not None
+        return any(state == "dead" for _, state in await copies())
+
+    async def button(
+        verb: str,
+        text: str,
+        do: Callable[[str | None], Awaitable[bool]],
+        is_offered: Callable[[], Awaitable[bool]],
+    ) -> None:
+        title = t(f"bus.{verb}")
+        opened = partial(_ask, view, verb, title, queue, text, do)
+        pressed = action_button(view, title, opened, test=verb, is_danger=verb == "take")
+        await view.offer(pressed, is_offered)
 
     with ui.element("div").classes("row"):
-        await view.offer(action_button(view, t("bus.redrive"), redrive, test="redrive"), is_dead)
-        await view.offer(action_button(view, t("bus.move"), move, test="move"), is_there)
-        await view.offer(
-            action_button(view, t("bus.take"), take, test="take", is_danger=True), is_there
-        )
+        await button("redrive", f"{iid}. {t('bus.redrive_question')}", redrive, is_dead)
+        await button("move", f"{iid}. {t('bus.move_question')}", move, is_there)
+        await button("take", t("bus.take_question", iid=iid), take, is_there)
