@@ -34,7 +34,9 @@ async def test_everything_a_message_has_travels(databases: Databases) -> None:
         " null, %s)",
         expires,
     )
-    ((added,),) = run(a, "select added from mbus._look(mbus._queue('orders'::text), 'default', 1)")
+    ((added,),) = run(
+        a, "select added from mbus._read_messages(mbus._queue('orders'::text), 'default', 1)"
+    )
     async with bridge:
         await carried(bridge, 1)
     (message,) = taken(b)
@@ -114,7 +116,7 @@ async def test_order_is_kept_within_the_queue_and_each_group(one_version: Databa
     rows = run(
         b,
         "select p.data_hstore -> 'n', p.headers -> 'group'"
-        " from mbus._look(mbus._queue('orders'::text), 'default', 1000) p",
+        " from mbus._read_messages(mbus._queue('orders'::text), 'default', 1000) p",
     )
     plain = [int(number) for number, group in rows if group is None]
     assert plain == [number for number in range(300) if number % 3]
