@@ -44,7 +44,12 @@ def unsettled(bus: Connection, consumers: int) -> None:
     ):
         bus.execute("select setval(%s, 8)", (f'mbus."{name}"',))
     bus.execute("""select setval('mbus."qs$q$head"', 3), setval('mbus."qs$q$tail"', 3)""")
+    bus.execute(
+        "select set_config('role', nspowner::regrole::text, true) from pg_namespace"
+        " where nspname = 'mbus'"
+    )
     bus.execute("select mbus._create_slot(q, s) from mbus.queue q, generate_series(0, 3) s")
+    bus.execute("set local role none")
 
 
 RESTORED = {

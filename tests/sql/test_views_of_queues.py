@@ -18,7 +18,8 @@ def test_the_default_name_is_the_queue_with_q_in_public(bus: Connection) -> None
 
 
 def test_name_schema_and_consumer_can_be_chosen(bus: Connection) -> None:
-    bus.execute("create schema shop")
+    owner = one(bus, "select nspowner::regrole::text from pg_namespace where nspname = 'mbus'")
+    bus.execute(f"create schema shop; grant usage, create on schema shop to {owner}".encode())
     bus.execute("select mbus.create_consumer('q', 'second')")
     bus.execute("select mbus.create_view('q', 'second', 'shop', 'Orders in')")
     post(bus, 1)

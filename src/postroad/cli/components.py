@@ -9,7 +9,7 @@ ALERTS = Schema("alerts", "postroad.alerts")
 BROKER = Schema("broker", "postroad.broker", ("hstore",))
 BRIDGE = Schema("bridge", "postroad.bridge", ("hstore",))
 EXCHANGE = Schema("exchange", "postroad.exchange")
-COORDINATION = Schema("coordination", "postroad.coordination")
+COORDINATION = Schema("coordination", "postroad.coordination", acts_on_tables_of_users=True)
 INTAKE = Schema("intake", "postroad.intake")
 CONSOLE = Schema("console", "postroad.console")
 SCHEMAS: tuple[Schema, ...] = (

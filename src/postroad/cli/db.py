@@ -148,4 +148,5 @@ def _sentence(done: Outcome, *, is_dry_run: bool) -> str:
     if done.is_fresh:
         return f"{done.schema}: {did}installed ({len(done.replaced)} files besides its tables)"
     steps = ", ".join(done.migrations) or "no migration"
+    steps += "; given to a role without superuser" if done.is_owner_changed else ""
     return f"{done.schema}: {did}upgraded ({steps}; {len(done.replaced)} files replaced)"

@@ -11,15 +11,18 @@ from psycopg import sql
 from postroad.postgres import bookkeeping
 from postroad.postgres.bookkeeping import LOCK_KEY
 from postroad.postgres.manifest import Manifest, Schema
+from postroad.postgres.ownership import own_schema
 
 _HEAD = """\
 -- Postroad {version}: fresh install of the schema {schema}.
 -- Run as the future owner, in one transaction:  psql -1 -f <this file> <database>
+-- Run by a superuser, the schema goes to a role without superuser.
 \\set ON_ERROR_STOP on
 set local client_min_messages = warning;
 set local check_function_bodies = on;
 set local standard_conforming_strings = on;
 select set_config('postroad.installing', 'yes', true) \\g /dev/null
+select set_config('postroad.installer', current_setting('role'), true) \\g /dev/null
 do $guard$
 begin
     if current_setting('postroad.installing', true) is distinct from 'yes' then
@@ -79,6 +82,7 @@ def installation_script(schema: Schema, manifest: Manifest, version: str) -> str
             _EXTENSION.format(extension=_literal(extension), schema=name)
             for extension in schema.extensions
         ),
+        own_schema(schema).as_string(None),
         bookkeeping.pin_search_path(schema).as_string(None).rstrip() + " \\g /dev/null",
         bookkeeping.create_tables(schema.name).as_string(None),
         *(_text(bookkeeping.migration_row(schema.name, one)) for one in manifest.migrations),
@@ -96,6 +100,9 @@ def installation_script(schema: Schema, manifest: Manifest, version: str) -> str
     for file in manifest.after:
         parts += [f"-- {file.path}", file.body.rstrip()]
     parts.append(_text(bookkeeping.release_row(schema.name, version)))
+    parts.append(
+        "select set_config('role', current_setting('postroad.installer'), true) \\g /dev/null"
+    )
     return "\n".join(parts) + "\n"
 
 

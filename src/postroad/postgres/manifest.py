@@ -49,6 +49,7 @@ class Schema:
     name: str
     package: str
     extensions: tuple[str, ...] = ()
+    acts_on_tables_of_users: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,11 @@ processes may install concurrently: the first does it, the others find it done. 
 
 1. refuse: server older than 15, schema that is newer than this Postroad or not ours;
 2. extensions (only when missing), schema, bookkeeping tables;
-3. `search_path` pinned, so that functions may use `set search_path from current`;
-4. fresh: every listed file. Existing: new migrations, then every replaceable file whose text
+3. as superuser: the schema goes to a role without superuser, and the rest runs as that role;
+4. `search_path` pinned, so that functions may use `set search_path from current`;
+5. fresh: every listed file. Existing: new migrations, then every replaceable file whose text
    changed; after a migration all of them, because it may have dropped what it changes;
-5. grants again whenever anything was replaced (a new function is open to PUBLIC until then), and
+6. grants again whenever anything was replaced (a new function is open to PUBLIC until then), and
    `after.sql` last.
 
 Critical section: from the advisory lock to the end of the transaction. Nothing outlives the
@@ -24,7 +25,7 @@ import psycopg
 from psycopg import Connection, sql
 from psycopg.pq import TransactionStatus
 
-from postroad.postgres import bookkeeping
+from postroad.postgres import bookkeeping, ownership
 from postroad.postgres.bookkeeping import Recorded
 from postroad.postgres.errors import (
     ConnectionNotIdle,
@@ -50,11 +51,12 @@ class Outcome:
     is_fresh: bool
     migrations: tuple[str, ...]
     replaced: tuple[str, ...]
+    is_owner_changed: bool = False
 
     @property
     def is_unchanged(self) -> bool:
         """Whether everything was there already."""
-        return not (self.is_fresh or self.migrations or self.replaced)
+        return not (self.is_fresh or self.migrations or self.replaced or self.is_owner_changed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +173,7 @@ def _migrate(
             is_fresh=recorded is None,
             migrations=tuple(migration.name for migration in migrations),
             replaced=tuple(file.path for file in replaced),
+            is_owner_changed=recorded is not None and ownership.is_owner_wrong(connection, schema),
         )
         if not (is_dry_run or outcome.is_unchanged):
             _apply(connection, schema, manifest, recorded, migrations, replaced)
@@ -191,6 +194,7 @@ def _apply(
         _ensure_schema(connection, schema)
     for extension in schema.extensions:
         _ensure_extension(connection, schema, extension)
+    connection.execute(ownership.own_schema(schema))
     connection.execute(bookkeeping.pin_search_path(schema))
     if recorded is None:
         connection.execute(bookkeeping.create_tables(schema.name))

@@ -104,7 +104,9 @@ class TestServer:
             drop = sql.SQL("drop database if exists {} with (force)")
             connection.execute(drop.format(sql.Identifier(name)))
             roles = connection.execute(
-                "select rolname from pg_roles where starts_with(rolname, %s)", (f"mbus_{name}_",)
+                # The owner last: it granted the others.
+                "select rolname from pg_roles where starts_with(rolname, %s) order by rolname = %s",
+                (f"mbus_{name}_", f"mbus_{name}_owner"),
             ).fetchall()
             for (role,) in roles:
                 connection.execute(sql.SQL("drop role {}").format(sql.Identifier(role)))

@@ -8,15 +8,20 @@ language plpgsql security definer set search_path from current as $$
 declare
   v_queue    mbus.queue := mbus._queue(qname);
   v_consumer mbus.consumer := mbus._consumer(v_queue, cname);
-  v_view     constant text := format('%I.%I', sname, coalesce(viewname, qname || '_q'));
+  v_name     constant text := coalesce(viewname, qname || '_q');
+  v_view     constant text := format('%I.%I', sname, v_name);
 begin
   if not exists (select from pg_namespace where nspname = sname) then
     raise exception 'schema "%" does not exist', sname using errcode = 'MB012', hint = 'Create it first.';
   end if;
-  if exists (select from pg_class c where c.oid = to_regclass(v_view) and not exists (
+  if exists (select from pg_class c where c.relnamespace = to_regnamespace(quote_ident(sname)) and c.relname = v_name::name and not exists (
       select from pg_trigger t where t.tgrelid = c.oid and t.tgfoid = to_regproc(format('mbus.%I', '_view_' || qname)))) then
     raise exception '% exists and is no view of queue "%"', v_view, qname
       using errcode = 'MB012', hint = 'Drop it, or give the view another name: the fourth argument.';
+  end if;
+  if not (has_schema_privilege(sname, 'create') and has_schema_privilege(sname, 'usage')) then
+    raise exception 'the owner of schema mbus may not create views in schema "%"', sname
+      using errcode = 'MB013', hint = format('grant usage, create on schema %I to %I', sname, current_user);
   end if;
   -- All lanes and slots are made now, so that the view covers those that are used later.
   perform mbus._add_feature(v_queue.id, 'high');
