@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import zlib
 from importlib.metadata import version
 from pathlib import Path
 
@@ -30,7 +31,11 @@ from tests.fixtures.rabbitmq import RabbitServer
 from tests.integration.broker.crew import url_of
 
 ROOT = Path(__file__).parents[1]
-PLUGINS = ("pytest-rerunfailures==16.7", "pytest-subtests==0.15.0", "pytest-order==1.5.0", "redis")
+# What the tests import; Django and what it needs for the tests of Celery's Django integration.
+PLUGINS = (
+    *("pytest-rerunfailures==16.7", "pytest-subtests==0.15.0", "pytest-order==1.5.0", "redis"),
+    *("django==5.2.*", "asgiref", "sqlparse"),
+)
 FILES = (
     "test_canvas",
     "test_group_chains",
@@ -55,7 +60,8 @@ def sources(celery: str) -> Path:
     """Return the folder with Celery's tests and the plugins that they need, downloaded once."""
     cache = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
     folder = cache / "postroad" / f"celery-suite-{celery}"
-    if (folder / "complete").exists():
+    complete = folder / f"complete-{zlib.crc32(repr(PLUGINS).encode()):08x}"
+    if complete.exists():
         return folder
     folder.mkdir(parents=True, exist_ok=True)
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
@@ -71,7 +77,7 @@ def sources(celery: str) -> Path:
             if member.name.partition("/")[2].startswith(("t/", "pyproject.toml"))
         ]
         opened.extractall(folder, wanted, filter="data")
-    (folder / "complete").touch()
+    complete.touch()
     return folder
 
 
@@ -83,6 +89,9 @@ def run(broker: str, backend: str, arguments: list[str]) -> int:
     paths = (str(folder / "plugins"), str(root), str(ROOT / "src"))
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(paths),
+        # Some tests run the program `celery` and read the worker's log.
+        "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", ""))),
+        "WORKER_LOGLEVEL": "INFO",
         "TEST_BROKER": broker,
         "TEST_BACKEND": backend,
         "PYTHONWARNINGS": "ignore",
