@@ -130,24 +130,18 @@ async def find(
     found: list[tuple[str, State, BrowsedMessage]] = []
     for consumer in await bus.consumers(queue):
         for state in STATES:
-            place: int | None = int(number) - 1
-            search: str | None = None
-            while True:
-                page = await browse(
-                    bus,
-                    queue,
-                    consumer.consumer,
-                    state,
-                    place=place,
-                    amount=1 if search is None else 50,
-                    search=search,
-                    max_characters=max_characters,
-                )
-                is_found = any(message.iid == iid for message in page.messages)
-                if is_found or state != "ready" or search is not None:
-                    break
-                # A ready message that was put back has another place than its number.
-                place, search = None, f"{queue}.{number}"
+            # A ready message that was put back has another place than its number.
+            is_ready = state == "ready"
+            page = await browse(
+                bus,
+                queue,
+                consumer.consumer,
+                state,
+                place=None if is_ready else int(number) - 1,
+                amount=1,
+                search=iid if is_ready else None,
+                max_characters=max_characters,
+            )
             found += [
                 (consumer.consumer, state, message)
                 for message in page.messages

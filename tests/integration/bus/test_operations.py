@@ -86,9 +86,12 @@ async def test_every_state_is_shown_where_it_is(bus: AsyncBus, database: str) ->
 
 async def test_a_message_that_was_put_back_is_found_by_its_iid(bus: AsyncBus) -> None:
     iid = await bus.post("orders", {"n": 0})
-    await bus.post_many("orders", [{"n": n} for n in range(1, 5)])
+    # More than a search reads at once.
+    await bus.post_many("orders", [{"n": n} for n in range(1, 10_005)])
     (held,) = await bus.lease("orders")
     await bus.nack(held, delay=timedelta(0))
+    page = await looking.browse(bus, "orders", search=iid)
+    assert [message.iid for message in page.messages] == [iid]
     assert [message.iid for _, _, message in await looking.find(bus, iid)] == [iid]
     assert await looking.find(bus, "nothing") == []
 

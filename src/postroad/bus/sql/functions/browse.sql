@@ -4,6 +4,7 @@
 -- Shows up to amt copies of one consumer in a state (ready, delayed, waiting, leased, dead), in order of posting
 -- from the one after place, or backwards.  A call reads at most amt messages, with a search at most `scan`.  When it has
 -- read that many, a last row with is_match false gives the place from which the next call continues.
+-- A search for the iid of a ready message of the queue reads that message only, wherever it is on the ring.
 -- place is the id on the ring for ready messages, the number of the message for the others.
 -- data is cut to max_characters; size is that of the whole, in bytes of its text.
 -- Errors: MB001, MB002, MB012 state.
@@ -20,6 +21,8 @@ declare
   v_order    constant text := case when is_descending then 'desc' else 'asc' end;
   v_past     constant text := case when is_descending then '<' else '>' end;
   v_rows     constant integer := least(greatest(case when search is null then amt else scan end, 1), 100000);
+  v_node     constant text := (select '@' || n.name from mbus.node n);
+  v_number   constant bigint := substring(search from '^[a-z0-9_]+\.([0-9]{1,18})@')::bigint;
   v_source   text;
 begin
   if browse.state = 'ready' then
@@ -32,7 +35,7 @@ begin
     matched as (
       select s.*, row_number() over (order by s.place %2$s) as n, count(*) over () as total,
              (s.expires is null or s.expires > mbus.now() or $9)
-             and ($5 is null or position(lower($5) in lower(concat_ws(' ', $1 || '.' || s.number, s.error,
+             and ($5 is null or position(lower($5) in lower(concat_ws(' ', $1 || '.' || s.number || $10, s.error,
                s.properties::text, s.headers::text, s.data))) > 0) as is_match
       from seen s),
     shown as (
@@ -44,10 +47,12 @@ begin
     cross join (values (true), (false)) k (is_match)
     where case when k.is_match then t.is_match and t.place_in_kind <= $6 else t.n = t.total and t.total = $7 end
     order by t.n, k.is_match desc$query$, v_source, v_order)
-  using qname, v_queue.id, v_consumer.id, browse.place, search, amt, v_rows, max_characters, browse.state <> 'ready';
+  using qname, v_queue.id, v_consumer.id, browse.place, search, amt, v_rows, max_characters, browse.state <> 'ready', v_node,
+    case when search = qname || '.' || v_number || v_node then v_number end;
 end $$;
 
 -- The query over the ring: of each table the next rows by its index, then the next of all of them.
+-- With a number ($11) only that message; one that was put back has another id on the ring.
 create or replace function mbus._browse_ready(
   p_queue mbus.queue, p_consumer mbus.consumer, p_past text, p_order text) returns text
 language sql stable set search_path from current as $$
@@ -55,7 +60,8 @@ language sql stable set search_path from current as $$
     select l.id as place, coalesce(l.origin, l.id) as number, l.added, l.expires, null::timestamptz as due_at, l.trail,
            l.trail #>> '{history,-1,error}' as error, l.headers, l.properties, l.data::text as data
     from (select s.id from mbus.%1$I s
-          where s.id >= %2$s and ($4 is null or s.id %3$s $4) order by s.id %4$s limit $7) s
+          where s.id >= %2$s and ($4 is null or s.id %3$s $4)
+            and ($11::bigint is null or s.id = $11 and s.origin is null or s.origin = $11) order by s.id %4$s limit $7) s
     cross join lateral (select e.* from mbus.%5$I e where e.id = s.id offset 0) l$query$,
     t.ready_table, coalesce(mbus._hint(t.ready_table), 0), p_past, p_order, t.payload_table), ' union all ')
     || format(') order by place %s limit $7', p_order)
