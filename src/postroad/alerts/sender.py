@@ -18,8 +18,9 @@ import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from psycopg import AsyncConnection
@@ -63,7 +64,9 @@ async def deliver(
     notice = Notice(**taken[0])
     rendered = render(notice, settings.installation)
     try:
-        await asyncio.to_thread(channel.send, rendered, settings.send_timeout)
+        await asyncio.get_running_loop().run_in_executor(
+            _threads(), channel.send, rendered, settings.send_timeout
+        )
     except DeliveryFailed as failure:
         await calls.run_async(
             connection,
@@ -80,6 +83,12 @@ async def deliver(
         raise
     await calls.run_async(connection, calls.SENT, (notice.id,))
     return notice
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    """Return threads of the channels' own: a server that hangs must not stop other services."""
+    return ThreadPoolExecutor(16, thread_name_prefix="alerts")
 
 
 class AlertSender(ConnectedService):

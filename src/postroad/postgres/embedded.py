@@ -18,6 +18,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -288,14 +289,20 @@ class EmbeddedService(Service):
 
     async def run(self) -> None:
         """Start the server, watch it, and leave it. Blocking calls run in a thread."""
-        await asyncio.to_thread(self._server.start)
+        loop = asyncio.get_running_loop()
+        # A thread of its own: those of the loop may all be waiting for this server.
+        thread = ThreadPoolExecutor(1, thread_name_prefix="embedded server")
         try:
-            self.announce_ready()
-            while not await self.pause(self._watch_interval.total_seconds()):
-                if await asyncio.to_thread(self._server.revive):
-                    self.signals.emit("revived")
+            await loop.run_in_executor(thread, self._server.start)
+            try:
+                self.announce_ready()
+                while not await self.pause(self._watch_interval.total_seconds()):
+                    if await loop.run_in_executor(thread, self._server.revive):
+                        self.signals.emit("revived")
+            finally:
+                await loop.run_in_executor(thread, self._server.stop)
         finally:
-            await asyncio.to_thread(self._server.stop)
+            thread.shutdown(wait=False)
 
 
 @contextmanager

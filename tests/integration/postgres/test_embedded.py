@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psycopg
@@ -161,11 +164,19 @@ async def test_the_service_brings_a_killed_server_back(
     server = EmbeddedServer(folder, bin_folder=server_bin_folder)
     service = EmbeddedService(server)
     service.signals.listen("revived")
+    # All threads of the loop wait for the server, as blocking calls of the console do.
+    is_revived = threading.Event()
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
     async with service:
+        waiting = asyncio.create_task(asyncio.to_thread(is_revived.wait))
         postmaster = read_postmaster(server.cluster.data)
         assert postmaster is not None
         os.kill(postmaster.pid, signal.SIGKILL)
-        await service.signals.wait("revived")
+        try:
+            await service.signals.wait("revived")
+        finally:
+            is_revived.set()
+            await waiting
         async with await psycopg.AsyncConnection.connect(service.dsn()) as connection:
             await connection.execute("select 1")
     assert not server.is_running
