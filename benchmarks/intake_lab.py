@@ -22,7 +22,7 @@ import psycopg
 from benchmarks.lab import Lab
 from postroad.cli.components import SCHEMAS
 from postroad.intake import Credentials, operations
-from postroad.postgres import install
+from postroad.postgres import install, run_blocking
 from postroad.vault import Vault, new_key
 
 __all__ = ["IntakeLab", "open_intake_lab"]
@@ -84,8 +84,9 @@ class IntakeLab:
         key = new_key()
         with psycopg.connect(self.lab.dsn) as connection:
             connection.execute("delete from intake.sftp_servers")
-            row = operations.create_server(
-                connection,
+            row = run_blocking(
+                self.lab.dsn,
+                operations.create_server,
                 Vault([key]),
                 Credentials(private_key=(self.folder / "userkey").read_text()),
                 {

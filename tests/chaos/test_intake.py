@@ -19,7 +19,7 @@ from psycopg.rows import dict_row
 
 from postroad.cli.components import SCHEMAS
 from postroad.intake import Credentials, operations
-from postroad.postgres import install
+from postroad.postgres import install, run_blocking
 from postroad.postgres.postmaster import read_postmaster
 from postroad.testing import TestServer, wait_until
 from postroad.testing.run_folder import run_folder
@@ -132,8 +132,9 @@ def test_every_final_version_is_there_once_with_one_notice(
     with psycopg.connect(dsn) as connection:
         for schema in SCHEMAS:
             install(connection, schema)
-        operations.create_server(
-            connection,
+        run_blocking(
+            dsn,
+            operations.create_server,
             Vault([key]),
             Credentials(private_key=sshd.key()),
             {

@@ -203,8 +203,9 @@ class Stage:
         )
         with psycopg.connect(self._dsn) as connection:
             vault = Vault.from_file(create_key_file(self._console.folder / "vault.key"))
-            made = intake_operations.create_server(
-                connection,
+            made = run_blocking(
+                self._dsn,
+                intake_operations.create_server,
                 vault,
                 Credentials(password="secret"),
                 {"name": "shop-files", "host": "127.0.0.1", "port": 2, "username": "nobody"},

@@ -13,6 +13,7 @@ from postroad.bus import Bus, Saga, Sagas
 from postroad.console.catalogue import texts
 from postroad.intake import operations as intake_operations
 from postroad.intake.credentials import Credentials
+from postroad.postgres import run_blocking
 from postroad.testing import wait_until
 from postroad.vault import Vault, create_key_file
 from tests.console.stage import look, press
@@ -41,7 +42,7 @@ def test_invalid_input_leaves_the_dialog_open_with_the_text(
     notice = page.locator(".q-notification").first
     expect(notice).to_contain_text(texts(language)("problem.kind_usage", text=""))
     # The error and its hint are told apart, and the button can be read on the colored background.
-    expect(notice).to_contain_text("; write it as")
+    expect(notice).to_contain_text("; such as")
     expect(notice.locator(".q-btn__content")).to_have_css("color", "rgb(255, 255, 255)")
     assert typed(page) == '{"number": 4711'
     page.locator('[data-test="post-data"]').fill('{"number": 4711}')
@@ -102,14 +103,14 @@ def test_actions_of_a_saga_follow_its_state_and_a_stuck_one_links_its_dead_compe
 
 @pytest.fixture
 def server(console: RunningConsole) -> Iterator[str]:
-    with psycopg.connect(console.dsn) as connection:
-        vault = Vault.from_file(create_key_file(console.folder / "vault.key"))
-        intake_operations.create_server(
-            connection,
-            vault,
-            Credentials(password="secret"),
-            {"name": "editable", "host": "127.0.0.1", "port": 1, "username": "nobody"},
-        )
+    vault = Vault.from_file(create_key_file(console.folder / "vault.key"))
+    run_blocking(
+        console.dsn,
+        intake_operations.create_server,
+        vault,
+        Credentials(password="secret"),
+        {"name": "editable", "host": "127.0.0.1", "port": 1, "username": "nobody"},
+    )
     yield "editable"
     with psycopg.connect(console.dsn) as connection:
         connection.execute("delete from intake.sftp_servers where name in ('editable', 'renamed')")
@@ -137,7 +138,7 @@ def test_a_server_is_changed_given_new_credentials_and_deleted(
     page.wait_for_url("**/intake/servers/renamed")
     ((_, after),) = look(console, stored, "renamed")
     assert after != before
-    press(page, "delete-server")
+    press(page, "remove")
     press(page, "confirm")
     page.wait_for_url("**/intake/servers")
     assert look(console, stored, "renamed") == []

@@ -124,11 +124,11 @@ def test_all_alerts_are_acknowledged_only_where_there_is_one(
             connection, "intake.file.78", room="intake", severity="error", title="file 78 failed"
         )
     page = open_page("/alerts", role="operator")
-    press(page, "ack")
+    press(page, "ack-all")
     press(page, "confirm")
     # Dead messages cannot be acknowledged: they leave the list when they are resolved.
     expect(
         page.get_by_role("link", name=re.compile("trouble, consumer default: 1"))
     ).to_be_visible()
-    expect(page.locator('[data-test="ack"]')).to_be_hidden()
+    expect(page.locator('[data-test="ack-all"]')).to_be_hidden()
     bus.drop_queue("trouble")

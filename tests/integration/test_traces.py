@@ -17,6 +17,7 @@ from postroad.coordination.gateway import Gateway
 from postroad.intake import operations
 from postroad.intake.engine import open_engine
 from postroad.intake.notice import create_queues
+from postroad.postgres import connect_async
 from postroad.settings.intake import IntakeSettings
 from postroad.testing import TestServer, wait_until_async
 from postroad.vault import Vault, new_key
@@ -217,7 +218,8 @@ async def test_a_notice_is_on_the_trace_of_the_look_and_then_of_the_request(
         assert len({one.split("-")[1] for one in found if one}) == 1
         assert None not in found
         with trace.following(line("a")):
-            operations.reimport(furnished, [partner.file("one.csv")["id"]])
+            async with await connect_async(furnished.info.dsn) as connection:
+                await operations.reimport(connection, [partner.file("one.csv")["id"]])
         await run_once(engine, partner)
         assert [trace_of(one) for one in notices()] == ["a"]
     finally:

@@ -10,7 +10,6 @@ import pytest
 from psycopg import Connection
 
 from postroad.alerts import ChannelNotFound, calls, clear_alert, raise_alert
-from postroad.alerts.operations import ack, retry
 from postroad.testing import DatabaseClock
 from tests.fixtures.postgres import Connect
 
@@ -140,8 +139,8 @@ def test_a_digest_reminds_of_what_is_open_and_not_acknowledged(desk: Desk) -> No
     desk.raise_("unseen")
     desk.wait(6)
     desk.tell()
-    assert ack(desk.connection, "seen", by="me") == 1
-    assert ack(desk.connection, "seen", by="me") == 0
+    assert desk.call(calls.ACK, "seen", "me")[0]["count"] == 1
+    assert desk.call(calls.ACK, "seen", "me")[0]["count"] == 0
     assert desk.compose(digest=DAY) is None
     desk.wait(DAY.total_seconds())
     assert desk.compose(digest=DAY) is not None
@@ -208,9 +207,9 @@ def test_an_old_notice_is_given_up_and_can_be_retried(desk: Desk) -> None:
     assert taken is not None
     assert desk.fail(taken) == "given_up"
     assert desk.take() is None
-    assert retry(desk.connection, int(str(taken["id"])))
+    assert desk.call(calls.RETRY, int(str(taken["id"])))[0]["is_tried"]
     assert desk.take() is not None
-    assert not retry(desk.connection, 0)
+    assert not desk.call(calls.RETRY, 0)[0]["is_tried"]
 
 
 def test_a_clock_that_is_set_back_keeps_nothing_waiting(desk: Desk) -> None:

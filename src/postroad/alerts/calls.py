@@ -29,13 +29,11 @@ REPORTS: Statement = (
     "select id, is_raise, key, room, severity, title, body from alerts.report order by id limit %s"
 )
 FORGET_REPORTS: Statement = "delete from alerts.report where id = any (%s)"
-LIST: Statement = "select * from alerts.list(p_is_open => %s, p_limit => %s)"
 ACK: Statement = "select alerts.ack(p_key => %s, p_by => %s) as count"
 SET_CHANNELS: Statement = (
     "select alerts.set_channels(p_names => %s::text[], p_kinds => %s::text[],"
     " p_severities => %s::text[])"
 )
-CHANNELS: Statement = "select * from alerts.channels()"
 COMPOSE: Statement = (
     "select alerts.compose(p_channel => %s, p_group_window => %s, p_quiet_window => %s,"
     " p_digest_every => %s, p_is_heartbeat => %s) as notice"
@@ -50,10 +48,7 @@ FAILED: Statement = (
     "select alerts.failed(p_notice => %s, p_token => %s, p_error => %s, p_backoff => %s,"
     " p_backoff_max => %s, p_give_up_after => %s) as state"
 )
-NOTICES: Statement = "select * from alerts.notices(p_channel => %s, p_limit => %s)"
-NOTICE: Statement = (
-    "select state, error from alerts.notices(p_channel => null, p_limit => 1000) where id = %s"
-)
+NOTICE: Statement = "select state, error from alerts.notice_list where id = %s"
 RETRY: Statement = "select alerts.retry(p_notice => %s) as is_tried"
 FOLD: Statement = "select alerts.fold() as count"
 PURGE: Statement = "select alerts.purge(p_keep => %s) as count"

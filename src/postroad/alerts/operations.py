@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any
 
-from psycopg import AsyncConnection, Connection
+from psycopg import AsyncConnection
 
 from postroad.alerts import calls
 from postroad.alerts.channel import Channel
@@ -15,28 +16,30 @@ from postroad.alerts.sender import deliver
 from postroad.settings.alerts import AlertsSettings
 
 OTHER_SENDER_SECONDS_DEFAULT = 30.0
-_PACE_SECONDS = 0.1
+POLL_SECONDS = 0.1
 
 
-def ack(connection: Connection[Any], key: str | None, *, by: str | None = None) -> int:
-    """Stop reminders of one open alert, or of all; return how many. Raises AlertNotFound."""
-    return int(calls.run(connection, calls.ACK, (key, by))[0]["count"])
+async def ack(
+    connection: AsyncConnection[Any],
+    keys: Sequence[str],
+    *,
+    by: Annotated[str | None, "Who; default: the user who runs the command."] = None,
+) -> dict[str, Any]:
+    """Acknowledge open alerts: no reminders of them are sent. Raises AlertNotFound.
+
+    Example: postroad alerts ack exchange/in_doubt/9f2c
+    """
+    count = 0
+    for key in keys:
+        count += (await calls.run_async(connection, calls.ACK, (key, by)))[0]["count"]
+    return {"acked": count, "count": count, "by": by}
 
 
-async def ack_async(
-    connection: AsyncConnection[Any], key: str | None, *, by: str | None = None
-) -> int:
-    """Stop reminders of one open alert, or of all; return how many. Raises AlertNotFound."""
-    return int((await calls.run_async(connection, calls.ACK, (key, by)))[0]["count"])
+async def retry(connection: AsyncConnection[Any], notice: int) -> bool:
+    """Retry a notice now that is waiting or was given up.
 
-
-def retry(connection: Connection[Any], notice: int) -> bool:
-    """Let a notice be tried again at once; False when it was sent or does not exist."""
-    return bool(calls.run(connection, calls.RETRY, (notice,))[0]["is_tried"])
-
-
-async def retry_async(connection: AsyncConnection[Any], notice: int) -> bool:
-    """Let a notice be tried again at once; False when it was sent or does not exist."""
+    Example: postroad alerts retry 42
+    """
     return bool((await calls.run_async(connection, calls.RETRY, (notice,)))[0]["is_tried"])
 
 
@@ -49,8 +52,8 @@ async def try_channel(
 ) -> None:
     """Send a test notice through a channel now, on an autocommit connection.
 
-    A running sender may be quicker to take it; then its outcome is waited for. Raises
-    ChannelNotFound, DeliveryFailed.
+    If a running sender takes the notice first, its outcome is awaited. Raises ChannelNotFound,
+    DeliveryFailed.
     """
     notice = (await calls.run_async(connection, calls.TEST, (channel.name,)))[0]["notice"]
     deadline = time.monotonic() + timeout_seconds
@@ -60,6 +63,6 @@ async def try_channel(
             return
         if found["state"] == "given_up" or time.monotonic() > deadline:
             raise DeliveryFailed(
-                found["error"] or "no sender has said what came of it", channel=channel.name
+                found["error"] or "no sender has reported the outcome", channel=channel.name
             )
-        await asyncio.sleep(_PACE_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)

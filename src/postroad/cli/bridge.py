@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -18,7 +17,7 @@ from postroad.bridge.addresses import Addresses
 from postroad.bridge.metrics import register_metrics
 from postroad.bridge.supervisor import BridgeSupervisor
 from postroad.cli.bridge_shards import shards
-from postroad.cli.context import Application, pass_application
+from postroad.cli.context import Application, pass_application, stop_event
 from postroad.cli.output import dry_run_option, json_option, print_json, print_table
 from postroad.settings import BridgeDefinition, BridgeSettings
 
@@ -292,9 +291,7 @@ async def _run(
         registry = CollectorRegistry()
         register_metrics(registry, lambda: supervisor.statuses)
         start_http_server(metrics_port, addr="127.0.0.1", registry=registry)
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, supervisor.stopping.set)
+    stop_event(supervisor.stopping)
     async with supervisor:
         click.echo(
             f"running {', '.join(sorted(supervisor.carriers)) or 'no bridges yet'}", err=True

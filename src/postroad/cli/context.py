@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -179,3 +180,11 @@ class Application:
 
 
 pass_application = click.make_pass_decorator(Application, ensure=True)
+
+
+def stop_event(stopping: asyncio.Event | None = None) -> asyncio.Event:
+    """Return an event, by default a new one, that SIGINT and SIGTERM set."""
+    event = stopping or asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, event.set)
+    return event

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import inspect
 import pydoc
-import signal
 import sys
 from collections.abc import Sequence
 
@@ -14,7 +13,7 @@ import click
 
 from postroad.alerts.sender import AlertSender
 from postroad.bridge import DatabaseBridge
-from postroad.cli.context import Application, pass_application
+from postroad.cli.context import Application, pass_application, stop_event
 from postroad.cli.coordination_databases import (
     Databases,
     coordination_databases,
@@ -168,10 +167,7 @@ async def _serve(
     databases: Databases,
     seconds: float | None,
 ) -> None:
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopping.set)
+    stopping = stop_event()
     await install_bridges(bridges)
     together = Together(f"coordination {part}", [*bridges, *services])
     async with together:

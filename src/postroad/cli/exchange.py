@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
 from pathlib import Path
 
 import click
 import uvloop
 from rich.console import Console
 
-from postroad.cli.context import Application, pass_application
+from postroad.cli.context import Application, pass_application, stop_event
 from postroad.cli.exchange_context import exchange_root, installed
 from postroad.cli.exchange_operate import COMMANDS
 from postroad.cli.output import json_option, print_json
@@ -68,10 +66,7 @@ def serve(
 
 
 async def _serve(server: ExchangeServer, as_json: bool) -> None:
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopping.set)
+    stopping = stop_event()
     async with server:
         if as_json:
             print_json({"url": server.url}, is_line=True)

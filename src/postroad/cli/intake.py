@@ -3,26 +3,42 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import sys
+import time
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
 import click
+from psycopg import AsyncConnection
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
 from postroad import logs
-from postroad.cli.context import Application, pass_application
+from postroad.cli.context import Application, pass_application, stop_event
+from postroad.cli.derived import action_command, list_command, resource_group
 from postroad.cli.intake_context import api_token, intake_context
-from postroad.cli.intake_files import files, retry, watch
 from postroad.cli.intake_keys import key
 from postroad.cli.intake_servers import servers
 from postroad.cli.output import json_option, print_json, print_table
 from postroad.intake import status as facts
 from postroad.intake.context import IntakeContext
+from postroad.intake.resources import ACTIONS, FILES, RETRY, SERVERS, STORES, TRANSFERS
+from postroad.operate import Row
 from postroad.postgres.server_user import make_data_folder
 from postroad.settings import HttpSettings
 
 CONTROL_PROCESSES = 2
+WATCH_INTERVAL_SECONDS = 0.5
+OPEN_STATUSES = ("discovered", "downloading", "downloaded", "uploading_to_minio")
 
 
 @click.group()
@@ -33,7 +49,14 @@ def intake() -> None:
     """
 
 
-for command in (servers, files, retry, watch, key):
+for command in (
+    servers,
+    resource_group(FILES, ACTIONS, Application.run),
+    action_command(RETRY, Application.run),
+    list_command(TRANSFERS, Application.run),
+    list_command(STORES, Application.run),
+    key,
+):
     intake.add_command(command)
 
 
@@ -44,13 +67,13 @@ for command in (servers, files, retry, watch, key):
     type=click.Choice(["prefork", "solo", "threads"]),
     default="prefork",
     show_default=True,
-    help="How tasks run beside each other.",
+    help="How tasks run in parallel.",
 )
-@click.option("--beat", "has_beat", is_flag=True, help="Be the scheduler, too.")
+@click.option("--beat", "has_beat", is_flag=True, help="Run the scheduler, too.")
 @click.option(
     "--only",
     type=click.Choice(["transfers", "control"]),
-    help="Only fetch files, or only do everything else; default: both, apart from each other.",
+    help="Only fetch files, or only do everything else; default: both, in separate processes.",
 )
 @pass_application
 def worker(
@@ -60,10 +83,10 @@ def worker(
     has_beat: bool,
     only: str | None,
 ) -> None:
-    """Run a Celery worker that looks at servers and fetches files.
+    """Run a Celery worker that scans servers and fetches files.
 
-    The processes of --concurrency fetch files. Two more look at servers and notify, so that long
-    transfers keep nobody waiting.
+    The processes of --concurrency fetch files. Two more scan servers and send notices, so that
+    long transfers do not delay them.
 
     Example: postroad intake worker --concurrency 4 --beat
     """
@@ -89,7 +112,7 @@ def worker(
 @intake.command()
 @pass_application
 def beat(application: Application) -> None:
-    """Run the scheduler: when servers are looked at, when stuck files are taken up again.
+    """Run the scheduler: scans of servers, recovery of stuck files.
 
     Example: postroad intake beat
     """
@@ -101,7 +124,7 @@ def beat(application: Application) -> None:
 
 
 @intake.command()
-@click.option("--host", help="Where to listen; default: the setting.")
+@click.option("--host", help="The address to listen on; default: the setting.")
 @click.option("--port", type=click.IntRange(0, 65535), help="0 takes a free one.")
 @pass_application
 def serve(application: Application, host: str | None, port: int | None) -> None:
@@ -139,16 +162,15 @@ def outbox(application: Application) -> None:
 @json_option
 @pass_application
 def status(application: Application, as_json: bool) -> None:
-    """Show how many files have each status, and what the servers and the store do.
+    """Show the files by status, the servers and the failing stores.
 
     Example: postroad intake status
     """
-    with application.connection() as connection:
-        found: dict[str, Any] = {
-            "files": facts.counts(connection),
-            "servers": facts.servers(connection),
-            "stores": facts.stores(connection),
-        }
+    found: dict[str, Any] = {
+        "files": application.run(facts.counts),
+        "servers": application.run(SERVERS.all),
+        "stores": application.run(STORES.all),
+    }
     if as_json:
         print_json(found)
         return
@@ -157,6 +179,58 @@ def status(application: Application, as_json: bool) -> None:
     for store in found["stores"]:
         if store["failures"]:
             click.secho(f"store {store['store']}: {store['problem']}", fg="red")
+
+
+@intake.command()
+@click.option("--seconds", type=click.FloatRange(min=0), help="Stop after that long.")
+@click.option("--until-done", is_flag=True, help="Stop when no file waits or is transferred.")
+@pass_application
+def watch(application: Application, seconds: float | None, until_done: bool) -> None:
+    """Show running transfers as progress bars until Ctrl-C.
+
+    Example: postroad intake watch
+    """
+    console = Console()
+    progress = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    )
+    bars: dict[int, TaskID] = {}
+
+    async def follow(connection: AsyncConnection[Any]) -> int:
+        began = time.monotonic()
+        counts = {"completed": 0}
+        while seconds is None or time.monotonic() - began < seconds:
+            moving = await TRANSFERS.all(connection)
+            _show(progress, bars, moving)
+            counts = await facts.counts(connection)
+            await connection.rollback()
+            if until_done and not moving and not any(counts[name] for name in OPEN_STATUSES):
+                break
+            await asyncio.sleep(WATCH_INTERVAL_SECONDS)
+        return counts["completed"]
+
+    with progress:
+        completed = application.run(follow)
+    if not console.is_terminal:
+        click.echo(f"{len(bars)} transfers were seen, {completed} files are completed")
+
+
+def _show(progress: Progress, bars: dict[int, TaskID], moving: Sequence[Row]) -> None:
+    now = {row["id"] for row in moving}
+    for row in moving:
+        if row["id"] not in bars:
+            name = f"{row['server']}/{row['filename']}"
+            bars[row["id"]] = progress.add_task(name[-60:], total=row["filesize"])
+        progress.update(bars[row["id"]], completed=row["bytes_done"])
+    for file_id, bar in bars.items():
+        if file_id not in now:
+            progress.update(bar, visible=False)
 
 
 def _application(application: Application, context: IntakeContext) -> Any:
@@ -182,9 +256,7 @@ async def _serve(
     from postroad.intake.notice import open_outbox
     from postroad.web.server import WebServer
 
-    stopping = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    stopping = stop_event()
     async with AsyncExitStack() as running:
         if token is not None:
             server = WebServer(create_api(context, token), host=host, port=port, http=http)

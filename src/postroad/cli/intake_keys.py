@@ -8,7 +8,8 @@ import click
 
 from postroad.cli.context import Application, pass_application
 from postroad.cli.output import dry_run_option, json_option, print_json
-from postroad.intake import operations, status
+from postroad.intake import operations
+from postroad.intake.resources import SERVERS
 from postroad.vault import Vault, create_key_file, new_key
 
 
@@ -23,7 +24,7 @@ def key() -> None:
 @key.command()
 @pass_application
 def create(application: Application) -> None:
-    """Make the key file where there is none, and say where it is.
+    """Create the key file if there is none, and print its path.
 
     Example: postroad intake key create
     """
@@ -36,26 +37,24 @@ def create(application: Application) -> None:
 @json_option
 @pass_application
 def rotate(application: Application, is_dry_run: bool, as_json: bool) -> None:
-    """Make a new key, and seal all credentials anew with it; older keys stay readable.
+    """Create a new key and seal all credentials with it; older keys stay readable.
 
-    With keys in the environment put the new key first there, and this seals with it.
+    If the keys are in the environment, put the new key first there.
 
     Example: postroad intake key rotate --dry-run
     """
     settings = application.settings.vault
     path = settings.key_file or application.data_folder / "vault.key"
     if is_dry_run:
-        with application.connection() as connection:
-            count = len(status.servers(connection))
-        _say(f"the credentials of {count} servers would be sealed anew", count, as_json)
+        count = len(application.run(SERVERS.all))
+        _print(f"the credentials of {count} servers would be sealed again", count, as_json)
         return
     if settings.keys is None:
         create_key_file(path)
         _put_first(path, new_key())
     vault = application.vault()
-    with application.connection() as connection:
-        count = operations.rotate_credentials(connection, vault)
-    _say(f"the credentials of {count} servers are sealed with the newest key", count, as_json)
+    count = application.run(lambda connection: operations.rotate_credentials(connection, vault))
+    _print(f"the credentials of {count} servers are sealed with the newest key", count, as_json)
 
 
 def _put_first(path: os.PathLike[str], fresh: str) -> None:
@@ -73,7 +72,7 @@ def _put_first(path: os.PathLike[str], fresh: str) -> None:
     Vault(f"{fresh}\n{text}".splitlines())
 
 
-def _say(text: str, count: int, as_json: bool) -> None:
+def _print(text: str, count: int, as_json: bool) -> None:
     if as_json:
         print_json({"servers": count})
     else:

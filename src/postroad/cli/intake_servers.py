@@ -1,4 +1,4 @@
-"""`postroad intake servers`: the sources."""
+"""`postroad intake servers`: lists and actions (from `intake.resources`), add, change, test."""
 
 from __future__ import annotations
 
@@ -11,44 +11,21 @@ from typing import Any
 import click
 
 from postroad.cli.context import Application, pass_application
+from postroad.cli.derived import resource_group
 from postroad.cli.intake_context import intake_context
 from postroad.cli.output import json_option, parse_duration, print_json, print_table
-from postroad.intake import Credentials, Engine, open_engine, operations, probe, status
+from postroad.intake import Credentials, Engine, open_engine, operations, probe
+from postroad.intake.resources import ACTIONS, SERVERS
 
 Command = Callable[..., Any]
 
 
-@click.group()
-def servers() -> None:
-    """SFTP servers: add, list, test, pause, change.
-
-    Example: postroad intake servers list
-    """
-
-
-@servers.command("list")
-@json_option
-@pass_application
-def list_servers(application: Application, as_json: bool) -> None:
-    """List the servers and how they stand.
-
-    Example: postroad intake servers list --json
-    """
-    with application.connection() as connection:
-        found = status.servers(connection)
-    if as_json:
-        print_json(found)
-    elif not found:
-        click.echo("there are no servers; add one: postroad intake servers add --help")
-    else:
-        columns = ["name", "host", "port", "directory", "is_active", "status", "waiting", "moving"]
-        columns += ["completed", "failed", "last_scan_at", "problem"]
-        print_table(columns, [[row[name] for name in columns] for row in found])
+servers = resource_group(SERVERS, ACTIONS, Application.run)
 
 
 def _facts_of_a_server(command: Command) -> Command:
     options: list[Command] = [
-        click.option("--name", help="How it is called; default: its host."),
+        click.option("--name", help="Its name; default: its host."),
         click.option("--port", type=click.IntRange(1, 65535)),
         click.option("--directory", help="The folder to watch; default: the login's own."),
         click.option("--host-key", help="Its public key; default: pinned on first use."),
@@ -58,7 +35,7 @@ def _facts_of_a_server(command: Command) -> Command:
             default=None,
             help="Send a password even before the host key is pinned.",
         ),
-        click.option("--interval", "scan_interval", type=parse_duration, help="Look that often."),
+        click.option("--interval", "scan_interval", type=parse_duration, help="The scan interval."),
         click.option("--include", multiple=True, help="Pattern of wanted files; repeatable."),
         click.option("--exclude", multiple=True, help="Pattern of unwanted files; repeatable."),
         click.option(
@@ -67,7 +44,9 @@ def _facts_of_a_server(command: Command) -> Command:
             help="Pattern of half-written files, in any case; repeatable.",
         ),
         click.option("--case-sensitive/--ignore-case", "is_case_sensitive", default=None),
-        click.option("--depth", "max_depth", type=click.IntRange(0, 100), help="Sub-folders."),
+        click.option(
+            "--depth", "max_depth", type=click.IntRange(0, 100), help="Levels of subfolders."
+        ),
         click.option("--follow-links/--no-follow-links", "follows_links", default=None),
         click.option(
             "--stable-checks",
@@ -115,9 +94,12 @@ def add(application: Application, as_json: bool, **given: Any) -> None:
     Example: postroad intake servers add --host sftp.example.com --user acme --key-file id_ed25519
     """
     credentials = _credentials(given) or Credentials(password=getpass.getpass("password: "))
-    with application.connection() as connection:
-        row = operations.create_server(connection, application.vault(), credentials, _values(given))
-    _say(row, f"added {row['name']}; try it: postroad intake servers test {row['name']}", as_json)
+    vault, values = application.vault(), _values(given)
+    row = application.run(
+        lambda connection: operations.create_server(connection, vault, credentials, values)
+    )
+    name = row["name"]
+    _print(row, f"server {name} is added; test it: postroad intake servers test {name}", as_json)
 
 
 @servers.command()
@@ -126,92 +108,15 @@ def add(application: Application, as_json: bool, **given: Any) -> None:
 @click.option("--user", "username")
 @_facts_of_a_server
 def change(application: Application, server: str, as_json: bool, **given: Any) -> None:
-    """Change what is given about a server.
+    """Change settings of a server; options that are not given keep their values.
 
     Example: postroad intake servers change acme --interval 5m --after-import delete
     """
-    credentials = _credentials(given)
-    with application.connection() as connection:
-        row = operations.change_server(
-            connection, application.vault(), server, _values(given), credentials
-        )
-    _say(row, f"changed {row['name']}", as_json)
-
-
-@servers.command()
-@click.argument("server")
-@json_option
-@pass_application
-def show(application: Application, server: str, as_json: bool) -> None:
-    """Show everything about one server but its credentials.
-
-    Example: postroad intake servers show acme
-    """
-    with application.connection() as connection:
-        row = status.server(connection, server)
-    if as_json:
-        print_json(row)
-    else:
-        print_table(("what", "value"), list(row.items()))
-
-
-@servers.command()
-@click.argument("server")
-@click.option("--yes", "is_sure", is_flag=True, help="Do not ask.")
-@pass_application
-def remove(application: Application, server: str, is_sure: bool) -> None:
-    """Remove a server with the journal of its files; what is in the store stays.
-
-    Example: postroad intake servers remove acme --yes
-    """
-    if not is_sure:
-        click.confirm(f"Remove {server} and the journal of its files?", abort=True)
-    with application.connection() as connection:
-        operations.delete_server(connection, server)
-    click.echo(f"removed {server}")
-
-
-@servers.command()
-@click.argument("server")
-@json_option
-@pass_application
-def pause(application: Application, server: str, as_json: bool) -> None:
-    """Neither look at a server nor begin transfers from it.
-
-    Example: postroad intake servers pause acme
-    """
-    with application.connection() as connection:
-        row = operations.pause_server(connection, server)
-    _say(row, f"paused {row['name']}", as_json)
-
-
-@servers.command()
-@click.argument("server")
-@json_option
-@pass_application
-def resume(application: Application, server: str, as_json: bool) -> None:
-    """Go on with a paused server.
-
-    Example: postroad intake servers resume acme
-    """
-    with application.connection() as connection:
-        row = operations.resume_server(connection, server)
-    _say(row, f"resumed {row['name']}", as_json)
-
-
-@servers.command()
-@click.argument("server")
-@click.option("--host-key", help="The key to trust; default: the one that the server showed.")
-@json_option
-@pass_application
-def trust(application: Application, server: str, host_key: str | None, as_json: bool) -> None:
-    """Trust a changed host key, and let a stopped server go on.
-
-    Example: postroad intake servers trust acme
-    """
-    with application.connection() as connection:
-        row = operations.trust_host_key(connection, server, host_key)
-    _say(row, f"{row['name']} is trusted with {row['host_key']}", as_json)
+    vault, credentials, values = application.vault(), _credentials(given), _values(given)
+    row = application.run(
+        lambda connection: operations.change_server(connection, vault, server, values, credentials)
+    )
+    _print(row, f"server {row['name']} is changed", as_json)
 
 
 @servers.command()
@@ -219,7 +124,7 @@ def trust(application: Application, server: str, host_key: str | None, as_json: 
 @json_option
 @pass_application
 def test(application: Application, server: str, as_json: bool) -> None:
-    """Log in to a server and look into its folder; nothing is imported.
+    """Log in to a server and list its folder; nothing is imported.
 
     Example: postroad intake servers test acme
     """
@@ -264,13 +169,12 @@ def browse(application: Application, server: str, path: str | None, as_json: boo
 
 def _with_engine(application: Application, server: str, look: Command) -> Any:
     with intake_context(application) as context:
-        with application.connection() as connection:
-            server_id = status.server(connection, server)["id"]
+        found = application.run(lambda connection: SERVERS.one(connection, server), dsn=context.dsn)
 
         async def run() -> Any:
             engine = open_engine(context.dsn, context.settings, context.vault, context.data_folder)
             try:
-                return await look(engine, server_id)
+                return await look(engine, found["id"])
             finally:
                 await engine.close()
 
@@ -302,7 +206,7 @@ def _values(given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _say(row: dict[str, Any], text: str, as_json: bool) -> None:
+def _print(row: dict[str, Any], text: str, as_json: bool) -> None:
     if as_json:
         print_json(row)
     else:

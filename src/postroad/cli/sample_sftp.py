@@ -16,10 +16,10 @@ from typing import Any
 import asyncssh
 
 from postroad.cli.parts import PartContext
-from postroad.intake import operations, status
+from postroad.intake import operations
 from postroad.intake.credentials import Credentials
 from postroad.intake.errors import ServerNotFound
-from postroad.postgres import connect
+from postroad.postgres import connect_async
 from postroad.service import Service
 
 NAME = "sample-shop"
@@ -59,15 +59,15 @@ class SampleSftp(Service):
         )
         async with server:
             key = server.get_port(), password
-            await asyncio.to_thread(self._tell_intake, *key)
+            await self._register(*key)
             self.announce_ready()
             while True:
                 await asyncio.to_thread(_put_file, outgoing)
                 if await self.pause(self._pause_between.total_seconds()):
                     return
 
-    def _tell_intake(self, port: int, password: str) -> None:
-        """Add the server, or update its port and password."""
+    async def _register(self, port: int, password: str) -> None:
+        """Add the server, or change its port and password."""
         vault = self._context.application.vault()
         public = _host_key(self._folder / "host_key").export_public_key().decode()
         values: dict[str, Any] = {
@@ -80,16 +80,13 @@ class SampleSftp(Service):
             # Files get their name when they are complete, so one scan is enough.
             "looks": 1,
         }
-        with connect(self._context.dsn) as connection:
+        credentials = Credentials(password=password)
+        async with await connect_async(self._context.dsn) as connection:
             try:
-                status.server(connection, NAME)
+                await operations.change_server(connection, vault, NAME, values, credentials)
             except ServerNotFound:
                 given = {"name": NAME, **values}
-                operations.create_server(connection, vault, Credentials(password=password), given)
-            else:
-                operations.change_server(
-                    connection, vault, NAME, values, Credentials(password=password)
-                )
+                await operations.create_server(connection, vault, credentials, given)
 
 
 class _OneUser(asyncssh.SSHServer):

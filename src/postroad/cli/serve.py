@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 
 import click
 
 from postroad import logs, trace
-from postroad.cli.context import Application, pass_application
+from postroad.cli.context import Application, pass_application, stop_event
 from postroad.cli.output import json_option, print_json, print_table
 from postroad.cli.parts import PARTS, Part, PartContext, find_part
 from postroad.errors import ConfigurationError
@@ -42,10 +41,7 @@ def serve(application: Application, name: str | None, as_json: bool) -> None:
 
 
 async def _run(part: Part, context: PartContext, *, as_json: bool) -> None:
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopping.set)
+    stopping = stop_event()
     service = part.service(context)
     async with service:
         if as_json:

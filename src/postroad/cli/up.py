@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
-import signal
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -16,7 +15,7 @@ import uvloop
 
 from postroad import trace
 from postroad.cli.components import SCHEMAS
-from postroad.cli.context import Application, pass_application
+from postroad.cli.context import Application, pass_application, stop_event
 from postroad.cli.log_file import ServiceLogStream
 from postroad.cli.output import print_table
 from postroad.cli.parts import Part, PartContext, find_part, present_parts
@@ -100,10 +99,7 @@ def up(
 
 
 async def _up(application: Application, wishes: Wishes, lock: UpLock) -> None:
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stopping.set)
+    stopping = stop_event()
     # Left in reverse order: the services end before the database.
     async with AsyncExitStack() as running:
         parts = _parts(wishes)

@@ -23,7 +23,7 @@ from postroad.console.database import DatabaseFacts
 from postroad.console.gate import PREFIX
 from postroad.console.history import History
 from postroad.console.services import ServiceBoard
-from postroad.postgres.connections import open_async_pool, open_pool
+from postroad.postgres.connections import open_async_pool
 from postroad.service import Service
 from postroad.settings import HttpSettings
 from postroad.web.application import prepare
@@ -86,9 +86,6 @@ class WebService(Service):
         pool = await open_async_pool(
             dsn, max_size=POOL_SIZE, application_name="postroad console", is_pooled=is_pooled
         )
-        blocking_pool = open_pool(
-            dsn, max_size=POOL_SIZE, application_name="postroad console", is_pooled=is_pooled
-        )
         cache = Cache()
         try:
             async with (
@@ -103,14 +100,13 @@ class WebService(Service):
                     history=History(bus, cache),
                     services=ServiceBoard(pool),
                     database=DatabaseFacts(pool),
-                    connections=Connections(pool, blocking_pool),
+                    connections=Connections(pool),
                     components=components,
                     effective=loaded.effective(),
                     cache=cache,
                 )
         finally:
             await pool.close()
-            blocking_pool.close()
 
 
 def _application(context: Context) -> FastAPI:

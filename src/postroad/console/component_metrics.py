@@ -35,16 +35,17 @@ async def component_metrics(context: Context) -> list[Metric]:
 
 
 async def _alerts(context: Context) -> list[Metric]:
-    from postroad.alerts import status
+    from postroad.alerts.resources import ALERTS, SEVERITIES
 
     opened = await context.cache.get(
         "alerts.open",
-        lambda: context.connections.run(status.list_alerts_async, limit=200),
+        lambda: context.connections.run(ALERTS.page, limit=200),
         AGE_SECONDS,
     )
     family = GaugeMetricFamily("postroad_alerts_open", "Open alerts.", labels=["severity"])
-    for severity in ("info", "warning", "error", "critical"):
-        family.add_metric([severity], sum(one.severity == severity for one in opened))
+    for severity in SEVERITIES:
+        count = sum(one["severity"] == severity for one in opened.rows)
+        family.add_metric([severity], count)
     return [family]
 
 
@@ -77,7 +78,7 @@ async def _intake(context: Context) -> list[Metric]:
     from postroad.intake import status
 
     counts = await context.cache.get(
-        "intake.counts", lambda: context.connections.run_blocking(status.counts), AGE_SECONDS
+        "intake.counts", lambda: context.connections.run(status.counts), AGE_SECONDS
     )
     family = GaugeMetricFamily("postroad_intake_files", "Files by status.", labels=["status"])
     for name, count in counts.items():

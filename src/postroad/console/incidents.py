@@ -7,16 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING
 
 from postroad.bus.resources import STUCK_SAGAS
 from postroad.console.markup import address, count_of
 from postroad.console.pages import is_there
 from postroad.console.resources import SERVICES
 from postroad.console.view import View
-
-if TYPE_CHECKING:
-    from postroad.alerts.status import Alert
+from postroad.operate import Row
 
 MAINTENANCE_LATE_SECONDS = 15
 MAX_SAGAS_COUNTED = 1_000
@@ -84,20 +81,20 @@ async def _alerts(view: View) -> list[Incident]:
     return [from_alert(one) for one in await open_alerts(view)]
 
 
-def from_alert(one: Alert) -> Incident:
+def from_alert(one: Row) -> Incident:
     """Return an alert as an incident that links its object."""
     return Incident(
-        one.severity,
-        one.title,
-        alert_address(one.key, one.room),
-        one.room,
-        one.body,
-        one.key,
-        one.count,
-        one.raised_at,
-        one.last_at,
-        (one.acked_by or "?") if one.acked_at else None,
-        one.cleared_at,
+        one["severity"],
+        one["title"],
+        alert_address(one["key"], one["room"]),
+        one["room"],
+        one["body"],
+        one["key"],
+        one["count"],
+        one["raised_at"],
+        one["last_at"],
+        (one["acked_by"] or "?") if one["acked_at"] else None,
+        one["cleared_at"],
     )
 
 

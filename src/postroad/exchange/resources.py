@@ -140,6 +140,7 @@ MESSAGES = Resource(
                columns=("id", "sender", "recipient", "file_name"), is_search=True),
     ),
     key="number",
+    label="id",
     example="postroad exchange messages --database sales --state parked",
     missing=MessageNotFound,
 )  # fmt: skip

@@ -9,11 +9,11 @@ import json
 import posixpath
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Annotated, Any
 
 import asyncssh
 import psycopg
-from psycopg import Connection
+from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
 from postroad import trace
@@ -35,22 +35,22 @@ from postroad.vault import Vault
 _LOGIN = ("host", "port", "username", "host_key", "trusts_first_key")
 
 
-def create_server(
-    connection: Connection[Any],
+async def create_server(
+    connection: AsyncConnection[Any],
     vault: Vault,
     credentials: Credentials,
     values: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Add a server and return it; its name is its host unless given. Raises ServerExists."""
     given = _checked(values, values) | {"credentials": credentials.seal(vault)}
-    server_id = _call(connection, "select intake.create_server(%s)", _json(given))
-    return status.server(connection, server_id)
+    server_id = await _call(connection, "select intake.create_server(%s)", _json(given))
+    return await status.server(connection, server_id)
 
 
-def change_server(
-    connection: Connection[Any],
+async def change_server(
+    connection: AsyncConnection[Any],
     vault: Vault,
-    name_or_id: str | int,
+    server: str,
     values: Mapping[str, Any],
     credentials: Credentials | None = None,
 ) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def change_server(
     A changed host, port, user name or host key needs the credentials again: stored ones must not be
     sent to a host for which they were not entered. Raises CredentialsNeeded.
     """
-    found = status.server(connection, name_or_id)
+    found = await status.server(connection, server)
     given = _checked(values, {**found, **values})
     changed = [name for name in _LOGIN if name in given and given[name] != found[name]]
     if changed and credentials is None:
@@ -69,68 +69,104 @@ def change_server(
         )
     if credentials is not None:
         given["credentials"] = credentials.seal(vault)
-    return _change(connection, found["id"], given)
+    return await _change(connection, found["id"], given)
 
 
-def delete_server(connection: Connection[Any], name_or_id: str | int) -> None:
-    """Remove a server with the journal of its files; the objects in the store stay."""
-    found = status.server(connection, name_or_id)
-    _call(connection, "select intake.delete_server(%s)", found["id"])
+async def delete_server(connection: AsyncConnection[Any], server: str) -> None:
+    """Remove a server with the journal of its files; the objects in the store stay.
+
+    Example: postroad intake servers remove acme --yes
+    """
+    found = await status.server(connection, server)
+    await _call(connection, "select intake.delete_server(%s)", found["id"])
 
 
-def pause_server(connection: Connection[Any], name_or_id: str | int) -> dict[str, Any]:
-    """Stop scans, new transfers and clean-ups of a server; running ones end."""
-    return _change(connection, status.server(connection, name_or_id)["id"], {"is_active": False})
+async def pause_server(connection: AsyncConnection[Any], server: str) -> dict[str, Any]:
+    """Stop scans, new transfers and clean-ups of a server; running ones end.
+
+    Example: postroad intake servers pause acme
+    """
+    return await _change(
+        connection, (await status.server(connection, server))["id"], {"is_active": False}
+    )
 
 
-def resume_server(connection: Connection[Any], name_or_id: str | int) -> dict[str, Any]:
-    """Resume a paused server; it is scanned immediately."""
-    return _change(connection, status.server(connection, name_or_id)["id"], {"is_active": True})
+async def resume_server(connection: AsyncConnection[Any], server: str) -> dict[str, Any]:
+    """Resume a paused server; it is scanned immediately.
+
+    Example: postroad intake servers resume acme
+    """
+    return await _change(
+        connection, (await status.server(connection, server))["id"], {"is_active": True}
+    )
 
 
-def trust_host_key(
-    connection: Connection[Any], name_or_id: str | int, host_key: str | None = None
+async def trust_host_key(
+    connection: AsyncConnection[Any],
+    server: str,
+    *,
+    host_key: Annotated[str | None, "The key to trust; default: the one that it showed."] = None,
 ) -> dict[str, Any]:
-    """Trust a key, by default the one that the server showed, and resume the server."""
-    found = status.server(connection, name_or_id)
+    """Trust a changed host key and resume the server.
+
+    Example: postroad intake servers trust acme
+    """
+    found = await status.server(connection, server)
     key = None if host_key is None else _public_key(host_key)
-    _call(connection, "select intake.trust_host_key(%s, %s)", found["id"], key)
-    return status.server(connection, found["id"])
+    await _call(connection, "select intake.trust_host_key(%s, %s)", found["id"], key)
+    return await status.server(connection, found["id"])
 
 
-def retry(connection: Connection[Any], ids: Sequence[int]) -> list[int]:
-    """Retry files now that failed, vanished, were superseded or skipped, or wait."""
-    return _files(connection, "select intake.retry(%s::bigint[])", ids)
+async def retry(connection: AsyncConnection[Any], ids: Sequence[int]) -> dict[str, Any]:
+    """Retry files now that failed, vanished, were superseded or skipped, or wait.
+
+    With --all: the failed ones.
+
+    Example: postroad intake retry --all --server acme
+    """
+    return await _files(connection, "select intake.retry(%s::bigint[])", ids)
 
 
-def skip(connection: Connection[Any], ids: Sequence[int]) -> list[int]:
-    """Do not import files; running transfers of them stop."""
-    return _files(connection, "select intake.skip(%s::bigint[])", ids)
+async def skip(connection: AsyncConnection[Any], ids: Sequence[int]) -> dict[str, Any]:
+    """Do not import files; running transfers of them stop.
+
+    Example: postroad intake files skip 42 43
+    """
+    return await _files(connection, "select intake.skip(%s::bigint[])", ids)
 
 
-def reimport(connection: Connection[Any], ids: Sequence[int]) -> list[int]:
-    """Fetch completed files again and announce them again."""
-    return _files(connection, "select intake.reimport(%s::bigint[])", ids)
+async def reimport(connection: AsyncConnection[Any], ids: Sequence[int]) -> dict[str, Any]:
+    """Fetch completed files again and announce them again.
+
+    Example: postroad intake files reimport 42
+    """
+    return await _files(connection, "select intake.reimport(%s::bigint[])", ids)
 
 
-def rotate_credentials(connection: Connection[Any], vault: Vault) -> int:
+async def rotate_credentials(connection: AsyncConnection[Any], vault: Vault) -> int:
     """Seal all credentials with the newest key; returns how many. Raises SealBroken."""
-    rows = connection.execute(
+    cursor = await connection.execute(
         "select id, credentials from intake.sftp_servers order by id for update"
-    ).fetchall()
+    )
+    rows = await cursor.fetchall()
     sealed = [vault.rotate(row[1]) for row in rows]
-    _call(connection, "select intake.reseal(%s, %s)", [row[0] for row in rows], sealed)
+    await _call(connection, "select intake.reseal(%s, %s)", [row[0] for row in rows], sealed)
     return len(rows)
 
 
-def _files(connection: Connection[Any], statement: str, ids: Sequence[int]) -> list[int]:
-    done: list[int] = _call(connection, statement + trace.FOLLOWED, list(ids), trace.line())
-    return done
+async def _files(
+    connection: AsyncConnection[Any], statement: str, ids: Sequence[int]
+) -> dict[str, Any]:
+    """Call a function for files; returns the ids of those that it changed."""
+    done = await _call(connection, statement + trace.FOLLOWED, list(ids), trace.line())
+    return {"ids": done, "count": len(done)}
 
 
-def _change(connection: Connection[Any], server_id: int, values: dict[str, Any]) -> dict[str, Any]:
-    _call(connection, "select intake.change_server(%s, %s)", server_id, _json(values))
-    return status.server(connection, server_id)
+async def _change(
+    connection: AsyncConnection[Any], server_id: int, values: dict[str, Any]
+) -> dict[str, Any]:
+    await _call(connection, "select intake.change_server(%s, %s)", server_id, _json(values))
+    return await status.server(connection, server_id)
 
 
 def _checked(values: Mapping[str, Any], server: Mapping[str, Any]) -> dict[str, Any]:
@@ -183,9 +219,10 @@ _TAKEN = {
 }
 
 
-def _call(connection: Connection[Any], statement: str, *parameters: Any) -> Any:
+async def _call(connection: AsyncConnection[Any], statement: str, *parameters: Any) -> Any:
     try:
-        row = connection.execute(statement.encode(), parameters).fetchone()
+        cursor = await connection.execute(statement.encode(), parameters)
+        row = await cursor.fetchone()
     except psycopg.errors.UniqueViolation as failure:
         text = _TAKEN.get(failure.diag.constraint_name or "", "it exists already")
         raise ServerExists(text, hint="list them: postroad intake servers list") from failure

@@ -158,6 +158,20 @@ class Action:
         text = self.done if value or not self.unchanged else self.unchanged
         return text.format_map({**facts, "be": "would be" if is_dry_run else be})
 
+    async def run_on(
+        self,
+        connection: AsyncConnection[Any],
+        supplied: Mapping[str, Any],
+        row: Row,
+        /,
+        **arguments: Any,
+    ) -> Mapping[str, Any]:
+        """Run it for one row, as `run` does."""
+        first, named = self.parameters[0], self.arguments_of(row)
+        if first.is_many:
+            named[first.name] = [named[first.name]]
+        return await self.run(connection, supplied, **named, **arguments)
+
     async def run_on_matching(
         self,
         connection: AsyncConnection[Any],
@@ -180,8 +194,11 @@ class Action:
                 for named in wanted:
                     facts = await self.run(connection, supplied, **named, **arguments)
                     count = len(named[first.name]) if first.is_many else 1
-                    given = {*arguments, *([] if first.is_many else named)}
                     for name, value in {"count": count, **facts}.items():
-                        if type(value) in (int, list) and not {name, f"{name}_"} & given:
+                        if name in arguments:
+                            total[name] = value
+                        elif type(value) in (int, list) and (
+                            first.is_many or not {name, f"{name}_"} & named.keys()
+                        ):
                             total[name] = total[name] + value if name in total else value
             yield dict(total)

@@ -1,9 +1,9 @@
 """PostgreSQL as Postroad uses it: the server, connections, LISTEN and the migrator.
 
 - `EmbeddedServer` runs a PostgreSQL in the data folder when no database is named. It is shared by
-  all processes that use the folder; the last one stops it. A killed server is started again and
-  recovers from its log.
-- `open_pool`, `open_async_pool`, `connect`, `connect_async` open connections that survive a restart
+  all processes that use the folder; the last one out stops it. A killed user leaves no trace, a
+  killed server is started again and recovers from its log.
+- `open_async_pool`, `connect`, `connect_async` open connections that survive a restart
   of the server.
 - `ListenHub` is the one LISTEN connection of a process; after each interruption its
   subscribers are called, because notices may have been lost.
@@ -19,7 +19,6 @@ from postroad.postgres.connections import (
     connect,
     connect_async,
     open_async_pool,
-    open_pool,
     run_blocking,
 )
 from postroad.postgres.embedded import EmbeddedServer
@@ -37,7 +36,6 @@ __all__ = [
     "connect_async",
     "install",
     "open_async_pool",
-    "open_pool",
     "require",
     "run_blocking",
     "script",

@@ -15,7 +15,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection, Connection
-from psycopg_pool import AsyncConnectionPool, ConnectionPool
+from psycopg_pool import AsyncConnectionPool
 
 from postroad.postgres.errors import DatabaseUnavailable
 
@@ -102,29 +102,6 @@ async def connect_async(
         return await AsyncConnection.connect(dsn, **parameters)
     except psycopg.OperationalError as failure:
         raise _unavailable(dsn, failure) from failure
-
-
-def open_pool(
-    dsn: str,
-    *,
-    min_size: int = POOL_MIN_SIZE_DEFAULT,
-    max_size: int = POOL_MAX_SIZE_DEFAULT,
-    application_name: str = "postroad",
-    connect_timeout: timedelta = CONNECT_TIMEOUT_DEFAULT,
-    is_pooled: bool = False,
-) -> ConnectionPool:
-    """Open a pool; it connects in the background. The caller closes it (or uses `with`)."""
-    return ConnectionPool(
-        dsn,
-        kwargs=_parameters(dsn, application_name, connect_timeout, is_pooled, autocommit=False),
-        min_size=min_size,
-        max_size=max(max_size, min_size),
-        check=ConnectionPool.check_connection,
-        timeout=connect_timeout.total_seconds(),
-        reconnect_timeout=RECONNECT_TIMEOUT.total_seconds(),
-        name=application_name,
-        open=True,
-    )
 
 
 async def open_async_pool(

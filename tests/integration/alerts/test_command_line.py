@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 from typing import Any
 
@@ -26,16 +27,20 @@ def run(database: str, monkeypatch: pytest.MonkeyPatch, smtp: SmtpServer) -> Any
 
 
 def test_alerts_are_listed_and_acknowledged(run: Any, report: Reporter) -> None:
-    assert "nothing is wrong" in run("list").output
+    assert "there are no alerts" in run("list").output
     report.raise_("one")
     report.raise_("two")
     found = json.loads(run("list", "--json").stdout)
     assert {one["key"] for one in found} == {"one", "two"}
-    assert json.loads(run("ack", "one", "--by", "me", "--json").stdout) == {"acked": 1, "by": "me"}
+    facts = json.loads(run("ack", "one", "--by", "me", "--json").stdout)
+    assert (facts["acked"], facts["by"]) == (1, "me")
     assert "title of two" in run("list").output
-    assert json.loads(run("ack", "--all", "--json").stdout)["acked"] == 1
+    assert json.loads(run("ack", "--all", "--dry-run", "--json").stdout)["acked"] == 1
+    facts = json.loads(run("ack", "--all", "--json").stdout)
+    assert (facts["acked"], facts["keys"]) == (1, ["two"])
+    assert getpass.getuser() in facts["by"]
     assert run("ack", "three").exception.code == "MA002"
-    assert run("ack").exit_code == 2
+    assert run("ack").exit_code == run("ack", "one", "--all").exit_code == 2
 
 
 def test_alerts_are_raised_and_cleared_by_scripts(run: Any) -> None:

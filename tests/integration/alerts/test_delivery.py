@@ -10,9 +10,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from postroad.alerts import AlertSender, ChannelRefused, DeliveryFailed, status
+from postroad.alerts import AlertSender, ChannelRefused, DeliveryFailed
 from postroad.alerts.channel import Channel, open_channels
 from postroad.alerts.rendering import Rendered
+from postroad.alerts.resources import NOTICES
+from postroad.postgres import run_blocking
 from postroad.settings import AlertsSettings
 from postroad.testing import wait_until_async
 from tests.fixtures.smtp import SmtpServer
@@ -89,11 +91,11 @@ async def test_what_is_not_taken_is_tried_again(
         assert smtp.taken == []
         smtp.behaviour = "accept"
         await sender.signals.wait("sent")
-    with psycopg.connect(database) as connection:
-        (notice,) = status.list_notices(connection)
-    assert notice.state == "sent"
-    assert notice.attempts == len(notice.tries) >= 3
-    assert [one["outcome"] for one in notice.tries] == ["failed"] * (notice.attempts - 1) + ["sent"]
+    (notice,) = run_blocking(database, NOTICES.all)
+    assert notice["state"] == "sent"
+    assert notice["attempts"] == len(notice["tries"]) >= 3
+    outcomes = [one["outcome"] for one in notice["tries"]]
+    assert outcomes == ["failed"] * (notice["attempts"] - 1) + ["sent"]
 
 
 async def test_a_mail_whose_answer_was_lost_is_sent_again_under_the_same_id(
@@ -125,8 +127,7 @@ async def test_several_senders_send_each_notice_once(
         await until_taken(smtp, number + 1)
     await asyncio.gather(*(sender.stop() for sender in senders))
     assert len(smtp.taken) == 5
-    with psycopg.connect(database) as connection:
-        assert [one.attempts for one in status.list_notices(connection)] == [1] * 5
+    assert [one["attempts"] for one in run_blocking(database, NOTICES.all)] == [1] * 5
 
 
 async def test_a_channel_that_fails_is_told_to_the_others_and_cleared(

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from psycopg import AsyncConnection
 
-from postroad.alerts import ClockWatcher, DiskWatcher, status
+from postroad.alerts import ClockWatcher, DiskWatcher
+from postroad.alerts.resources import ALERTS
 
 Usage = namedtuple("Usage", ("total", "used", "free"))
 FOLDER = Path("/somewhere")
@@ -23,7 +24,7 @@ async def session(database: str) -> AsyncIterator[AsyncConnection]:
 
 
 async def titles(session: AsyncConnection) -> list[str]:
-    return [one.title for one in await status.list_alerts_async(session)]
+    return [one["title"] for one in await ALERTS.all(session)]
 
 
 async def test_a_disk_is_reported_once_until_it_is_well_again(
@@ -36,7 +37,7 @@ async def test_a_disk_is_reported_once_until_it_is_well_again(
     seen = []
     for free[0] in (50, 9, 9, 10.5, 4, 4, 11.5):
         await watcher.check(session)
-        seen.append([(a.severity, a.count) for a in await status.list_alerts_async(session)])
+        seen.append([(a["severity"], a["count"]) for a in await ALERTS.all(session)])
     once, worse = [("error", 1)], [("critical", 2)]
     assert seen == [[], once, once, once, worse, worse, []]
 

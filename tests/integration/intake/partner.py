@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from postroad.intake.notice import notify
 from postroad.intake.temporary import upload
 from postroad.intake.transfer import transfer
 from postroad.intake.work import dispatch, reconcile
+from postroad.postgres import run_blocking
 from postroad.vault import Vault
 from tests.fixtures.sshd import SshServer
 
@@ -39,8 +41,9 @@ class Partner:
     ) -> Partner:
         """Make a folder and the server's row; files count as whole at the first look."""
         folder = sshd.new_folder()
-        row = operations.create_server(
-            connection,
+        row = run_blocking(
+            connection.info.dsn,
+            operations.create_server,
             vault,
             Credentials(private_key=sshd.key()),
             {
@@ -59,7 +62,11 @@ class Partner:
         credentials = None
         if values.keys() & {"host", "port", "username", "host_key"}:
             credentials = Credentials.open(self.vault, self.server["credentials"])
-        operations.change_server(self.connection, self.vault, self.server_id, values, credentials)
+        self.run(operations.change_server, self.vault, self.server_id, values, credentials)
+
+    def run(self, operation: Callable[..., Any], *arguments: Any) -> Any:
+        """Run an operation of the intake in a transaction of its own."""
+        return run_blocking(self.connection.info.dsn, operation, *arguments)
 
     def write(self, name: str | bytes, data: bytes) -> Path:
         """Put a file into the folder."""

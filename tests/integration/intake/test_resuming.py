@@ -168,7 +168,7 @@ async def test_uploads_that_nobody_will_complete_are_aborted(
     monkeypatch.setattr(engine.store, "complete", away)
     (ids,) = (await dispatch(engine, partner.server_id)).transfers
     await transfer(engine, ids)
-    operations.skip(partner.connection, ids)
+    partner.run(operations.skip, ids)
     # One that belongs to no file at all, of a worker that died before it could note it.
     await engine.store.begin("nobody/knows")
     assert len(await engine.store.open_uploads()) == 2

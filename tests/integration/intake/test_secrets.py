@@ -9,13 +9,15 @@ import psycopg
 import pytest
 
 from postroad import logs
-from postroad.intake import Credentials, operations, probe, status
+from postroad.intake import Credentials, operations, probe
 from postroad.intake.api import create_api
 from postroad.intake.celery_worker import create_app
 from postroad.intake.context import IntakeContext
 from postroad.intake.discovery import discover
 from postroad.intake.engine import Engine
 from postroad.intake.errors import SourceError
+from postroad.intake.resources import SERVERS
+from postroad.postgres import run_blocking
 from postroad.settings.intake import IntakeSettings
 from postroad.testing import TestServer
 from postroad.vault import SealBroken, Vault, new_key
@@ -65,7 +67,7 @@ async def test_planted_secrets_are_found_nowhere(
             answers.append((await web.get("/servers")).text)
     (password_sftp.files / "a.csv").write_bytes(b"1")
     with psycopg.connect(database, autocommit=True) as connection:
-        for row in status.servers(connection):
+        for row in run_blocking(database, SERVERS.all):
             partner = Partner(password_sftp.files, connection, vault, row["id"])
             try:
                 await run_once(engine, partner)
@@ -102,7 +104,7 @@ async def test_rotating_the_key_seals_anew_and_the_old_key_can_go(
     before = partner.server["credentials"]
     fresh = new_key()
     keys = [fresh, *_keys(vault)]
-    assert operations.rotate_credentials(partner.connection, Vault(keys)) == 1
+    assert partner.run(operations.rotate_credentials, Vault(keys)) == 1
     after = partner.server["credentials"]
     assert after != before
     with pytest.raises(SealBroken):

@@ -28,6 +28,7 @@ from postroad.intake.notice import notify
 from postroad.intake.source import Source
 from postroad.intake.transfer import transfer
 from postroad.intake.work import dispatch
+from postroad.postgres import run_blocking
 from postroad.testing import wait_until_async
 from postroad.vault import Vault
 from tests.fixtures.processes import free_port
@@ -59,7 +60,7 @@ async def test_a_first_host_key_is_pinned_and_a_changed_one_stops_the_server_and
     # It stays stopped: nobody looks, nobody fetches.
     assert await discover(engine, partner.server_id) is None
     assert not (await dispatch(engine, partner.server_id)).transfers
-    operations.trust_host_key(partner.connection, partner.server_id)
+    partner.run(operations.trust_host_key, partner.server_id)
     await run_once(engine, partner)
     assert partner.statuses == {"a.csv": "completed", "b.csv": "completed"}
 
@@ -78,7 +79,7 @@ async def test_a_host_key_of_another_kind_is_a_changed_one_too(
         assert (server["status"], server["seen_host_key"]) == ("host_key_changed", sshd.host_key)
         assert any("host key" in title for title in _alerts(partner))
         assert (await probe.try_server(engine, partner.server_id))["works"] is False
-        operations.trust_host_key(partner.connection, partner.server_id)
+        partner.run(operations.trust_host_key, partner.server_id)
         assert (await probe.try_server(engine, partner.server_id))["works"] is True
     finally:
         sshd.change_host_key()
@@ -99,8 +100,9 @@ async def test_a_password_lets_in_and_a_wrong_one_is_said_to_be_refused(
     engine: Engine, password_sftp: PasswordSftp, database: str, vault: Vault
 ) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
-        row = operations.create_server(
-            connection,
+        row = run_blocking(
+            database,
+            operations.create_server,
             vault,
             Credentials(password="not the password"),
             {
@@ -119,8 +121,13 @@ async def test_a_password_lets_in_and_a_wrong_one_is_said_to_be_refused(
         assert partner.server["status"] == "login_refused"
         assert "refuses the login of partner" in partner.server["problem"]
         assert partner.server["retry_at"] is not None
-        operations.change_server(
-            connection, vault, row["id"], {}, Credentials(password=password_sftp.password)
+        run_blocking(
+            database,
+            operations.change_server,
+            vault,
+            row["id"],
+            {},
+            Credentials(password=password_sftp.password),
         )
         await run_once(engine, partner)
         assert partner.statuses == {"a.csv": "completed"}
@@ -131,8 +138,9 @@ async def test_a_password_is_not_sent_to_a_host_whose_key_is_not_pinned(
     engine: Engine, password_sftp: PasswordSftp, database: str, vault: Vault
 ) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
-        row = operations.create_server(
-            connection,
+        row = run_blocking(
+            database,
+            operations.create_server,
             vault,
             Credentials(password=password_sftp.password),
             {
@@ -149,7 +157,7 @@ async def test_a_password_is_not_sent_to_a_host_whose_key_is_not_pinned(
             await discover(engine, partner.server_id)
         assert partner.server["host_key"] is None
         assert partner.server["seen_host_key"].startswith("ssh-")
-        operations.trust_host_key(connection, row["id"])
+        run_blocking(database, operations.trust_host_key, row["id"])
         await run_once(engine, partner)
         assert partner.statuses == {"a.csv": "completed"}
 
@@ -163,7 +171,7 @@ async def test_stored_credentials_are_not_sent_to_another_host(
     await probe.try_server(engine, partner.server_id)
     before = partner.server
     with pytest.raises(CredentialsNeeded):
-        operations.change_server(partner.connection, partner.vault, partner.server_id, change)
+        partner.run(operations.change_server, partner.vault, partner.server_id, change)
     assert partner.server == before
     partner.change(**change)
     name, value = change.popitem()
@@ -181,7 +189,7 @@ async def test_keys_with_passphrase_and_certificates_let_in(
         passphrase=PASSPHRASE if name in ("lockedkey", "sealedkey") else None,
         certificate=(sshd.folder / "certkey-cert.pub").read_text() if name == "certkey" else None,
     )
-    operations.change_server(partner.connection, partner.vault, partner.server_id, {}, credentials)
+    partner.run(operations.change_server, partner.vault, partner.server_id, {}, credentials)
     answer = await probe.try_server(engine, partner.server_id)
     assert answer == {"works": True, "host_key": sshd.host_key, "is_empty": True}
 
@@ -297,7 +305,7 @@ async def test_a_forbidden_file_fails_after_the_last_try_with_its_reason_and_can
     assert row["attempts"] == engine.settings.max_attempts
     assert row["error_message"] == "secret.csv may not be read: permission denied"
     secret.chmod(0o644)
-    assert operations.retry(partner.connection, [row["id"]]) == [row["id"]]
+    assert partner.run(operations.retry, [row["id"]])["ids"] == [row["id"]]
     await work_off(engine, partner)
     assert partner.statuses["secret.csv"] == "completed"
 
@@ -392,11 +400,11 @@ async def test_a_paused_server_is_not_cleaned_up_until_it_goes_on(
     await discover(engine, partner.server_id)
     (ids,) = (await dispatch(engine, partner.server_id)).transfers
     assert await transfer(engine, ids) == ids
-    operations.pause_server(partner.connection, partner.server_id)
+    partner.run(operations.pause_server, partner.server_id)
     await notify(engine, ids)
     assert await clean_up(engine) == 0
     assert (partner.statuses, file.exists()) == ({"a.csv": "completed"}, True)
-    operations.resume_server(partner.connection, partner.server_id)
+    partner.run(operations.resume_server, partner.server_id)
     assert await clean_up(engine) == 1
     assert not file.exists()
 

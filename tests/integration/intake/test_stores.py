@@ -107,7 +107,7 @@ async def test_a_file_in_the_place_of_a_folder_fails_alone(
     assert not partner.rows("select * from intake.store_state where failures > 0")
     # Somebody makes room, and lets it be tried again.
     (Path(engine.store.name.removeprefix("file://")) / partner.server["name"] / "data").unlink()
-    operations.retry(partner.connection, [partner.file("data/big.bin")["id"]])
+    partner.run(operations.retry, [partner.file("data/big.bin")["id"]])
     await work_off(engine, partner)
     assert partner.statuses["data/big.bin"] == "completed"
 

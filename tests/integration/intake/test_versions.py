@@ -68,7 +68,7 @@ async def test_a_touched_file_that_is_imported_again_by_hand_is_announced(
     os.utime(path, (100, 100))
     await run_once(engine, partner)
     touched = partner.files[-1]["id"]
-    operations.reimport(partner.connection, [touched])
+    partner.run(operations.reimport, [touched])
     await run_once(engine, partner)
     assert partner.notices()[-1]["file_id"] == touched
     assert partner.files[-1]["same_as"] is None

@@ -162,7 +162,7 @@ async def test_an_action_on_all_that_match_skips_rows_without_it(
     shop: psycopg.AsyncConnection[Any],
 ) -> None:
     found = [so_far async for so_far in MARK.run_on_matching(shop, {"by": "ann"}, {}, note="!")]
-    assert found == [{"count": 17}]
+    assert found == [{"count": 17, "note": "!"}]
     cursor = await shop.execute("select count(*) from item where name = 'ann!'")
     assert await cursor.fetchone() == (17,)
     many = Action(_mark_many, "{count} {be} marked", ITEMS, when={"state": ("gone",)})
@@ -171,7 +171,8 @@ async def test_an_action_on_all_that_match_skips_rows_without_it(
     ]
     assert found == [{"count": 4, "ids": [2, 8, 14, 20]}]
     assert (await ITEMS.one(shop, 8))["name"] == "bob"
-    assert (await many.run(shop, {"by": "bob"}, ids=[3], by="eve"))["by"] == "eve"
+    row = await ITEMS.one(shop, 3)
+    assert (await many.run_on(shop, {"by": "bob"}, row, by="eve"))["by"] == "eve"
     assert MARK.summary == "Mark an item."
     assert [(one.name, one.is_option, one.help) for one in MARK.parameters] == [
         ("id_", False, ""),

@@ -5,6 +5,8 @@ tables/channel.sql
 tables/notice.sql
 tables/attempt.sql
 internal/now.sql
+views/alert_list.sql
+views/notice_list.sql
 internal/severity.sql
 functions/fold.sql
 internal/items.sql

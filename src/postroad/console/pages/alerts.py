@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from nicegui import ui
+from psycopg import AsyncConnection
 
-from postroad.alerts import operations, status
-from postroad.alerts.status import Alert
+from postroad.alerts.resources import ACK, ALERTS, CHANNELS
 from postroad.console.context import Context
 from postroad.console.frame import add_page
 from postroad.console.incidents import Incident, from_alert, incidents
@@ -22,12 +23,13 @@ from postroad.console.markup import (
     link,
     moment,
     number,
-    table,
 )
-from postroad.console.parts.dialogs import action_button, confirm, row_button
+from postroad.console.parts.dialogs import row_button
 from postroad.console.parts.lists import empty, severity_badge, tabs
+from postroad.console.parts.resources import bulk_buttons, resource_table, show_resource
 from postroad.console.parts.sorting import search_form, sortable
 from postroad.console.view import View
+from postroad.operate import Row
 
 
 def add_alert_pages(context: Context) -> None:
@@ -35,12 +37,11 @@ def add_alert_pages(context: Context) -> None:
     add_page(context, "/alerts", "alerts", "nav.alerts", _alerts)
 
 
-async def open_alerts(view: View) -> Sequence[Alert]:
-    """Return what is open now, shared by all pages."""
+async def open_alerts(view: View) -> Sequence[Row]:
+    """Return the open alerts, shared by all pages."""
     connections = view.context.connections
-    return await view.cached(
-        "alerts.open", lambda: connections.run(status.list_alerts_async, limit=200)
-    )
+    page = await view.cached("alerts.open", lambda: connections.run(ALERTS.page, limit=200))
+    return page.rows
 
 
 async def _alerts(view: View) -> None:
@@ -48,66 +49,19 @@ async def _alerts(view: View) -> None:
     is_open = view.query("show") != "all"
 
     async def listed() -> Markup:
-        if is_open:
-            return _incident_table(view, await incidents(view))
-        found = await view.cached(
-            "alerts.all",
-            lambda: connections.run(status.list_alerts_async, is_open=False, limit=200),
-        )
-        return _incident_table(view, [from_alert(one) for one in found])
+        return _incident_table(view, await incidents(view))
 
     async def channels() -> Markup:
-        found = await view.cached(
-            "alerts.channels", lambda: connections.run(status.list_channels_async), 5
-        )
-        return card(
-            t("alert.channels"),
-            table(
-                [
-                    Column(t("alert.channel")),
-                    Column(t("alert.kind")),
-                    Column(t("alert.least")),
-                    Column(t("alert.sent"), "num"),
-                    Column(t("alert.waiting"), "num"),
-                    Column(t("alert.last"), "nowrap"),
-                    Column(t("bus.error")),
-                ],
-                [
-                    (
-                        one.name,
-                        one.kind,
-                        t.state(one.least_severity),
-                        number(one.sent),
-                        number(one.waiting),
-                        moment(one.last_sent_at),
-                        one.error or NOTHING,
-                    )
-                    for one in found
-                ],
-                label=t("alert.channels"),
-                empty=empty(t("alert.no_channel"), element("code", t("alert.no_channel_advice"))),
-            ),
-        )
-
-    async def acknowledge() -> None:
-        await confirm(
-            view,
-            t("alert.ack"),
-            t("alert.ack_question"),
-            lambda: view.act(
-                "alerts.ack",
-                "*",
-                lambda: connections.run(operations.ack_async, None, by=view.session.account),
-            ),
-            is_danger=False,
-        )
+        found = await view.cached("alerts.channels", lambda: connections.run(CHANNELS.all), 5)
+        none = empty(t("alert.no_channel"), element("code", t("alert.no_channel_advice")))
+        return card(t("alert.channels"), resource_table(view, CHANNELS, found, none=none))
 
     async def is_any_unacknowledged() -> bool:
-        return any(one.acked_at is None for one in await open_alerts(view))
+        return any(one["acked_at"] is None for one in await open_alerts(view))
 
     async def acknowledge_one(key: str) -> None:
-        by = view.session.account
-        await view.act("alerts.ack", key, lambda: connections.run(operations.ack_async, key, by=by))
+        by = {"by": view.session.account}
+        await view.act("alerts.ack", key, lambda: connections.run(_ack, by, key))
 
     view.on_row("ack", acknowledge_one)
     ui.html(
@@ -120,13 +74,29 @@ async def _alerts(view: View) -> None:
         ),
         sanitize=False,
     )
-    with ui.element("div").classes("row"):
+    if is_open:
         ui.html(search_form(view, t("alert.search_hint")), sanitize=False)
-        ui.space()
-        button = action_button(view, t("alert.ack"), acknowledge, test="ack")
-    await view.offer(button, is_any_unacknowledged)
-    await view.live(listed)
+        for button in bulk_buttons(view, connections, ALERTS, {}, (ACK,)):
+            await view.offer(button, is_any_unacknowledged)
+        await view.live(listed)
+    else:
+        await show_resource(
+            view,
+            connections,
+            ALERTS,
+            ["alerts"],
+            cells={
+                "severity": lambda row: severity_badge(view, from_alert(row)),
+                "title": lambda row: _what(from_alert(row)),
+                "acked_by": lambda row: _acked(view, from_alert(row)),
+            },
+            none=(t("overview.no_alerts"), t("alert.none_advice")),
+        )
     await view.live(channels)
+
+
+async def _ack(connection: AsyncConnection[Any], by: Mapping[str, str], key: str) -> int:
+    return int((await ACK.run(connection, by, keys=[key]))["acked"])
 
 
 def _incident_table(view: View, found: Sequence[Incident]) -> Markup:
@@ -147,7 +117,7 @@ def _incident_table(view: View, found: Sequence[Incident]) -> Markup:
         [
             (
                 severity_badge(view, one),
-                _what(one.title, one.body, one.key, one.href),
+                _what(one),
                 one.component,
                 number(one.count),
                 moment(one.since),
@@ -168,11 +138,11 @@ def _acked(view: View, one: Incident) -> Markup | str:
     return row_button(view, view.t("alert.ack_one"), "ack", one.key) or NOTHING
 
 
-def _what(title: str, body: str, key: str | None, href: str) -> Markup:
+def _what(one: Incident) -> Markup:
     return joined(
         (
-            link(element("strong", title), href),
-            element("div", body, class_="note") if body else None,
-            element("div", key, class_="note mono") if key else None,
+            link(element("strong", one.title), one.href),
+            element("div", one.body, class_="note") if one.body else None,
+            element("div", one.key, class_="note mono") if one.key else None,
         )
     )

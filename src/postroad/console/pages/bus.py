@@ -27,9 +27,8 @@ from postroad.console.markup import (
 )
 from postroad.console.pages.bus_actions import bulk_button, post_button
 from postroad.console.parts.charts import Line, line_chart, spark
-from postroad.console.parts.listing import say_gone
-from postroad.console.parts.lists import crumbs, empty, figures, tabs
-from postroad.console.parts.resources import detail_facts, read_row, resource_table, show_resource
+from postroad.console.parts.lists import empty, figures, tabs
+from postroad.console.parts.resources import detail_facts, open_row, resource_table, show_resource
 from postroad.console.view import View
 from postroad.operate import Row
 
@@ -162,11 +161,11 @@ def _cells() -> dict[str, Callable[[Row], object]]:
 
 async def _queue(view: View) -> None:
     t, name, connections = view.t, view.path("queue"), view.context.connections
-    shape = await read_row(view, connections, QUEUES, name)
-    ui.html(crumbs((t("nav.bus"), address("bus")), (name, None)), sanitize=False)
-    if shape is None:
-        say_gone(t("bus.queue_gone"))
+    place = [(t("nav.bus"), address("bus"))]
+    queue = await open_row(view, connections, QUEUES, name, place, t("bus.queue_gone"))
+    if queue is None:
         return
+    shape = await queue()
     consumer = view.query("consumer") or shape["consumers"][0]
 
     def choose(row: Row) -> Markup:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from nicegui import ui
+
 from postroad.console.context import Context
 from postroad.console.frame import add_page
 from postroad.console.markup import Markup, address, element, joined, number
 from postroad.console.pages.coordination_event import event_page
 from postroad.console.pages.coordination_parts import coordinator, readers
 from postroad.console.parts.charts import line_chart
-from postroad.console.parts.listing import say_gone
-from postroad.console.parts.lists import empty, figures
+from postroad.console.parts.lists import empty, figures, gone
 from postroad.console.parts.resources import resource_table, show_resource
 from postroad.console.view import View
 from postroad.coordination import status
@@ -31,7 +32,7 @@ def add_coordination_pages(context: Context) -> None:
 async def _overview(view: View) -> None:
     t, connections = view.t, coordinator(view)
     if connections is None:
-        say_gone(t("coordination.nothing"))
+        ui.html(gone(t("coordination.nothing")), sanitize=False)
         return
 
     async def head() -> Markup:

@@ -9,19 +9,16 @@ from nicegui import ui
 
 from postroad.console.markup import NOTHING, Markup, address, badge, card, element, facts
 from postroad.console.pages.coordination_parts import coordinator
-from postroad.console.parts.listing import say_gone
-from postroad.console.parts.lists import crumbs
 from postroad.console.parts.resources import (
     action_buttons,
     detail_facts,
+    open_row,
     part_table,
-    read_row,
 )
 from postroad.console.view import View
 from postroad.coordination import status
 from postroad.coordination.resources import CANCEL, EVENTS, RETRY
 from postroad.coordination.status import PayloadStatus
-from postroad.operate import Row
 
 PAYLOADS_SHOWN = 50
 
@@ -29,24 +26,10 @@ PAYLOADS_SHOWN = 50
 async def event_page(view: View) -> None:
     """Show one event."""
     t, connections = view.t, coordinator(view)
-    event_id = view.number("event")
-    ui.html(
-        crumbs((t("nav.coordination"), address("coordination")), (str(event_id), None)),
-        sanitize=False,
-    )
-
-    async def found() -> Row | None:
-        if connections is None:
-            return None
-        return await read_row(view, connections, EVENTS, event_id)
-
-    first = await found()
-    if first is None or connections is None:
-        say_gone(t("coordination.event_gone"))
+    event_id, place = view.number("event"), [(t("nav.coordination"), address("coordination"))]
+    now = await open_row(view, connections, EVENTS, event_id, place, t("coordination.event_gone"))
+    if now is None or connections is None:
         return
-
-    async def now() -> Row:
-        return await found() or first
 
     async def head() -> Markup:
         one = await now()

@@ -10,12 +10,10 @@ from nicegui import ui
 
 from postroad.console.markup import Markup, address, card, element, number, pretty
 from postroad.console.pages.exchange_parts import exchange_tabs, process_link
-from postroad.console.parts.listing import say_gone
-from postroad.console.parts.lists import crumbs
 from postroad.console.parts.resources import (
     action_buttons,
     detail_facts,
-    read_row,
+    open_row,
     show_resource,
 )
 from postroad.console.view import View
@@ -43,22 +41,14 @@ async def messages_page(view: View) -> None:
 async def message_page(view: View) -> None:
     """Show one message with its file."""
     t, connections = view.t, view.context.connections
-    key = view.number("number")
-    one = await read_row(view, connections, MESSAGES, key)
-    ui.html(
-        crumbs(
-            (t("nav.exchange"), address("exchange")),
-            (t("exchange.messages"), address("exchange", "messages")),
-            (str(one["id"]) if one else str(key), None),
-        ),
-        sanitize=False,
-    )
-    if one is None:
-        say_gone(t("exchange.message_gone"))
+    place = [
+        (t("nav.exchange"), address("exchange")),
+        (t("exchange.messages"), address("exchange", "messages")),
+    ]
+    number_, missing = view.number("number"), t("exchange.message_gone")
+    now = await open_row(view, connections, MESSAGES, number_, place, missing)
+    if now is None:
         return
-
-    async def now() -> dict[str, Any]:
-        return await read_row(view, connections, MESSAGES, key) or one
 
     async def shown() -> Markup:
         row = await now()

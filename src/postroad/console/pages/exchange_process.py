@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from nicegui import ui
-
 from postroad.console.markup import (
     NOTHING,
     Column,
@@ -22,9 +20,8 @@ from postroad.console.markup import (
     table,
 )
 from postroad.console.pages.graphs import live_graph
-from postroad.console.parts.listing import say_gone
-from postroad.console.parts.lists import crumbs, empty
-from postroad.console.parts.resources import action_buttons, detail_facts, read_row
+from postroad.console.parts.lists import empty
+from postroad.console.parts.resources import action_buttons, detail_facts, open_row
 from postroad.console.view import View
 from postroad.exchange.resources import PROCESSES, RELEASE, RESOLVE
 
@@ -45,16 +42,10 @@ _ARROWS = (
 async def process_page(view: View) -> None:
     """Show one process."""
     t, connections = view.t, view.context.connections
-    process = view.path("process")
-
-    first = await read_row(view, connections, PROCESSES, process)
-    ui.html(crumbs((t("nav.exchange"), address("exchange")), (process, None)), sanitize=False)
-    if first is None:
-        say_gone(t("exchange.process_gone"))
+    place, missing = [(t("nav.exchange"), address("exchange"))], t("exchange.process_gone")
+    again = await open_row(view, connections, PROCESSES, view.path("process"), place, missing)
+    if again is None:
         return
-
-    async def again() -> dict[str, Any]:
-        return await read_row(view, connections, PROCESSES, process) or first
 
     async def head() -> Markup:
         one = await again()

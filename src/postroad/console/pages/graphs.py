@@ -25,9 +25,7 @@ from postroad.console.markup import (
     table,
 )
 from postroad.console.pages.bus import bus_tabs
-from postroad.console.parts.listing import say_gone
-from postroad.console.parts.lists import crumbs
-from postroad.console.parts.resources import action_buttons, detail_facts, read_row, show_resource
+from postroad.console.parts.resources import action_buttons, detail_facts, open_row, show_resource
 from postroad.console.view import View
 from postroad.operate import Row
 
@@ -146,16 +144,11 @@ def _step_message(one: SagaStep) -> tuple[Markup | str, Markup | str]:
 async def _saga(view: View) -> None:
     t, connections = view.t, view.context.connections
     saga_id = view.number("saga_id")
-    first = await read_row(view, connections, SAGAS, saga_id)
-    ui.html(
-        crumbs((t("saga.title"), address("bus", "sagas")), (str(saga_id), None)), sanitize=False
-    )
-    if first is None:
-        say_gone(t("saga.gone"))
+    place = [(t("saga.title"), address("bus", "sagas"))]
+    row = await open_row(view, connections, SAGAS, saga_id, place, t("saga.gone"))
+    if row is None:
         return
-
-    async def row() -> Row:
-        return await read_row(view, connections, SAGAS, saga_id) or first
+    first = await row()
 
     async def steps() -> list[SagaStep]:
         sagas = AsyncSagas(view.context.bus)

@@ -1,18 +1,15 @@
-"""What the pages of the intake share."""
+"""Parts that several pages of the intake use."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from postroad.console.markup import (
-    Markup,
-    address,
-    element,
-)
+from postroad.console.markup import Markup, address, element
 from postroad.console.parts.lists import tabs
 from postroad.console.view import View
 from postroad.intake import status
+from postroad.intake.resources import SERVERS
+from postroad.operate import Row
 
 
 def bar(done: int | None, total: int | None) -> Markup:
@@ -25,13 +22,11 @@ def bar(done: int | None, total: int | None) -> Markup:
 
 async def counts(view: View) -> Mapping[str, int]:
     """Return how many files have each status, shared by all pages."""
-    return await view.cached(
-        "intake.counts", lambda: view.context.connections.run_blocking(status.counts)
-    )
+    return await view.cached("intake.counts", lambda: view.context.connections.run(status.counts))
 
 
 def intake_tabs(view: View, shown: str) -> Markup:
-    """Lead to the parts of the room."""
+    """Link the pages of the intake."""
     t = view.t
     return tabs(
         t,
@@ -43,8 +38,6 @@ def intake_tabs(view: View, shown: str) -> Markup:
     )
 
 
-async def servers(view: View) -> Sequence[Mapping[str, Any]]:
+async def servers(view: View) -> Sequence[Row]:
     """Return all servers, shared by all pages."""
-    return await view.cached(
-        "intake.servers", lambda: view.context.connections.run_blocking(status.servers)
-    )
+    return await view.cached("intake.servers", lambda: view.context.connections.run(SERVERS.all))

@@ -31,7 +31,14 @@ from postroad.console.markup import (
 )
 from postroad.console.markup import Column as Head
 from postroad.console.parts.dialogs import action_button, confirm
-from postroad.console.parts.lists import empty, filter_form, nothing_found, pager
+from postroad.console.parts.lists import (
+    crumbs,
+    empty,
+    filter_form,
+    gone,
+    nothing_found,
+    pager,
+)
 from postroad.console.view import View
 from postroad.operate import Action, Column, Filter, Page, Resource, Row
 from postroad.operate.resource import NUMBERS
@@ -209,7 +216,7 @@ async def show_resource(
     form = await _filter_form(view, connections, resource, place, given) if has_form else None
     if form is not None:
         ui.html(form, sanitize=False)
-    _bulk_buttons(view, connections, resource, given, actions)
+    bulk_buttons(view, connections, resource, given, actions)
     await view.live(listed)
 
 
@@ -245,17 +252,18 @@ async def _filter_form(
     )
 
 
-def _bulk_buttons(
+def bulk_buttons(
     view: View,
     connections: Connections,
     resource: Resource,
     given: Mapping[str, str],
     actions: Sequence[Action],
-) -> None:
+) -> list[ui.button | None]:
+    """Offer actions on all rows that match the filters."""
     if not actions or not view.may("operator"):
-        return
+        return []
 
-    def button(action: Action) -> None:
+    def button(action: Action) -> ui.button | None:
         async def ask() -> None:
             count = await connections.run(resource.count, given)
 
@@ -279,25 +287,49 @@ def _bulk_buttons(
             )
 
         label = view.t("common.all_matching", action=title_of(view, action))
-        action_button(view, label, ask, test=f"{action.verb}-all", is_danger=action.is_danger)
+        test = f"{action.verb}-all"
+        return action_button(view, label, ask, test=test, is_danger=action.is_danger)
 
     with ui.element("div").classes("row"):
-        for action in actions:
-            button(action)
+        return [button(action) for action in actions]
 
 
-async def read_row(
-    view: View, connections: Connections, resource: Resource, identity: object
-) -> Row | None:
-    """Read one row, shared by all pages that show it; None if it does not exist."""
+async def open_row(
+    view: View,
+    connections: Connections | None,
+    resource: Resource,
+    identity: object,
+    place: Sequence[tuple[str, str]],
+    missing: str,
+) -> Callable[[], Awaitable[Row]] | None:
+    """Begin the page of a row: breadcrumbs below `place`, or `missing` if it does not exist.
+
+    Returns a function that reads the row as it is now; None if there is none.
+    """
 
     async def read() -> Row | None:
+        if connections is None:
+            return None
         try:
             return await connections.run(resource.one, identity)
         except resource.missing:
             return None
 
-    return await view.cached((resource.name, str(identity)), read, 1)
+    async def cached() -> Row | None:
+        return await view.cached((resource.name, str(identity)), read, 1)
+
+    # Not from the cache, which may have read the name before the row got it.
+    first = await read()
+    label = str(first[resource.label_name]) if first else str(identity)
+    ui.html(crumbs(*place, (label, None)), sanitize=False)
+    if first is None:
+        ui.html(gone(missing), sanitize=False)
+        return None
+
+    async def now() -> Row:
+        return await cached() or first
+
+    return now
 
 
 def detail_facts(
@@ -347,7 +379,7 @@ async def action_buttons(
 
             async def do() -> Any:
                 given = {"by": f"{view.session.account} (console)", **(supplied or {})}
-                done = await connections.run(action.run, given, **action.arguments_of(one), **more)
+                done = await connections.run(action.run_on, given, one, **more)
                 if then is not None:
                     then(action)
                 return done.get("status") or done.get(action.result)

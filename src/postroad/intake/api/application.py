@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI
 
 from postroad import __version__
-from postroad.intake.api import files, servers
-from postroad.intake.api.tools import Tools
+from postroad.intake.api.routes import files, servers
 from postroad.intake.context import IntakeContext
 from postroad.intake.engine import open_engine
 from postroad.intake.notice import create_queues
-from postroad.postgres import open_pool
+from postroad.intake.resources import FILES
+from postroad.operate import Page
+from postroad.operate.http import add_list
+from postroad.postgres import open_async_pool
 from postroad.web.application import BEARER, prepare
 from postroad.web.limits import BodyLimit, TokenCheck
 from postroad.web.problems import problem_responses
@@ -31,8 +34,9 @@ def create_api(context: IntakeContext, token: str) -> FastAPI:
             context.dsn, context.settings, context.vault, context.data_folder, "web"
         )
         await create_queues(engine)
-        with open_pool(context.dsn, application_name="postroad intake web") as pool:
-            app.state.tools = Tools(pool, engine, context.vault)
+        pool = await open_async_pool(context.dsn, application_name="postroad intake web")
+        async with pool:
+            app.state.pool, app.state.engine, app.state.vault = pool, engine, context.vault
             yield
         await engine.close()
 
@@ -49,8 +53,15 @@ def create_api(context: IntakeContext, token: str) -> FastAPI:
         dependencies=[Depends(BEARER)],
         responses=problem_responses(401, 404, 409, 422, 503),
     )
-    router.include_router(servers.router)
-    router.include_router(files.router)
+
+    async def read_files(*given: Any, **paging: Any) -> Page:
+        async with app.state.pool.connection() as connection:
+            return await FILES.page(connection, *given, **paging)
+
+    lists = APIRouter(tags=["files"])
+    add_list(lists, "/files", FILES, read_files)
+    for each in (servers, lists, files):
+        router.include_router(each)
     app.include_router(router)
     app.add_middleware(BodyLimit, limit_bytes=MAX_BODY_BYTES)
     app.add_middleware(TokenCheck, token=token, prefix=PREFIX)

@@ -1,14 +1,13 @@
-"""Bodies of requests and answers. Answers are derived from the entities; none holds a secret."""
+"""Bodies of requests, and answers that are no rows of a list. None of these holds a secret."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal, get_args, get_type_hints
+from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SecretStr, create_model
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SecretStr
 
 from postroad.intake.credentials import Credentials
-from postroad.intake.models import FileHistory, ImportedFile, IntakeBase, SftpServer
 
 Text = Annotated[str, Field(max_length=4096, pattern=r"^[^\x00]*$")]
 GivenText = Annotated[Text, Field(min_length=1)]
@@ -121,48 +120,9 @@ class Entry(BaseModel):
     mode: str | None
 
 
-def _shape(name: str, about: str, entity: type[IntakeBase], without: set[str], **more: Any) -> Any:
-    """Return the model of an entity's columns and of further fields."""
-    hints = get_type_hints(entity)
-    columns = [column.key for column in entity.__table__.columns if column.key not in without]
-    fields: dict[str, Any] = {key: (get_args(hints[key])[0], ...) for key in columns}
-    return create_model(name, __doc__=about, **fields, **more)
+class HistoryOut(BaseModel):
+    """One event of a file."""
 
-
-_COUNT = (int, ...)
-_INTERNAL = {
-    *("path", "path_digest", "lease_token", "lease_owner", "bytes_at_claim", "upload_id"),
-    *("part_size", "traceparent", "lost_workers", "same_as"),
-}
-
-ServerOut: Any = _shape(
-    "ServerOut",
-    "A server, its status, and its files by status. `looks` and `way` are deprecated names.",
-    SftpServer,
-    {"credentials", "scan_token", "scan_until"},
-    stable_checks=(int, Field(validation_alias="looks")),
-    transfer_mode=(str, Field(validation_alias="way")),
-    **dict.fromkeys(("waiting", "moving", "completed", "failed"), _COUNT),
-)
-FileOut: Any = _shape(
-    "FileOut",
-    "One version of a remote file.",
-    ImportedFile,
-    _INTERNAL,
-    server=(str, ...),
-    path_hex=(str, ...),
-    worker=(str | None, ...),
-)
-TransferOut: Any = _shape(
-    "TransferOut",
-    "A running transfer with its progress.",
-    ImportedFile,
-    {
-        *_INTERNAL,
-        *("server_id", "mtime", "version", "file_hash", "error_message", "next_try_at"),
-        *("lease_until", "store", "object_key", "cleanup", "created_at", "completed_at"),
-    },
-    server=(str, ...),
-    worker=(str, ...),
-)
-HistoryOut: Any = _shape("HistoryOut", "One event of a file.", FileHistory, {"id", "file_id"})
+    at: datetime
+    status: str
+    note: str | None

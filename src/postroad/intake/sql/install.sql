@@ -24,4 +24,5 @@ functions/operate.sql
 functions/queues.sql
 views/transfers.sql
 views/server_status.sql
+views/file_list.sql
 grants.sql

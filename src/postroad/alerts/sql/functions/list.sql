@@ -8,9 +8,6 @@ language plpgsql security definer set search_path from current as $$
 begin
   perform alerts.fold();
   return query
-    select a.id, a.key, a.room, a.severity, a.title, a.body, a.count, a.raised_at, a.last_at, a.cleared_at,
-           a.acked_at, a.acked_by,
-           array(select t.channel from alerts.told t where t.alert_id = a.id order by t.channel)
-    from alerts.alert a where a.cleared_at is null or not p_is_open
+    select a.* from alerts.alert_list a where a.cleared_at is null or not p_is_open
     order by a.cleared_at is not null, coalesce(a.cleared_at, a.last_at) desc, a.id desc limit p_limit;
 end $$;

@@ -3,12 +3,7 @@ create or replace function alerts.notices(p_channel text default null, p_limit i
 returns table (id bigint, channel text, kind text, state text, items jsonb, attempts integer, created_at timestamptz,
                due_at timestamptz, sent_at timestamptz, error text, tries jsonb)
 language sql stable security definer set search_path from current as $$
-  select n.id, n.channel, n.kind, n.state, n.items, n.attempts, n.created_at, n.due_at, n.sent_at, n.error,
-         coalesce((select jsonb_agg(jsonb_build_object(
-            'sender', t.sender, 'started_at', t.started_at, 'ended_at', t.ended_at, 'outcome', t.outcome,
-            'error', t.error) order by t.id)
-          from alerts.attempt t where t.notice_id = n.id), '[]')
-  from alerts.notice n where n.channel = p_channel or p_channel is null order by n.id desc limit p_limit
+  select n.* from alerts.notice_list n where n.channel = p_channel or p_channel is null order by n.id desc limit p_limit
 $$;
 
 -- Make a notice that was given up or waits due now.  Returns whether it will be tried.

@@ -1,0 +1,233 @@
+"""What operators of the intake can list and do; see `postroad.operate`."""
+
+from __future__ import annotations
+
+from postroad.intake import operations, status
+from postroad.intake.errors import FileNotFound, ServerNotFound
+from postroad.intake.status import FILE_STATUSES
+from postroad.operate import Action, Column, Filter, Resource
+
+SERVERS = Resource(
+    "intake.servers",
+    "server",
+    "intake.server_status",
+    "List SFTP servers with their state and their files by status.",
+    (
+        Column("name", "Server", "Сервер"),
+        Column("id", "Id", "Номер", "number", is_listed=False),
+        Column("host", "Host", "Хост", is_sortable=True),
+        Column("port", "Port", "Порт", "number", is_listed=False),
+        Column("username", "User", "Пользователь", is_listed=False),
+        Column("directory", "Folder", "Папка", is_sortable=True),
+        Column("is_active", "Active", "Включён", "boolean"),
+        Column("status", "State", "Состояние", "state", is_sortable=True),
+        Column("waiting", "Waiting", "Ждут", "number", is_sortable=True),
+        Column("moving", "In transfer", "Передаются", "number", is_sortable=True),
+        Column("completed", "Completed", "Принято", "number", is_sortable=True),
+        Column("failed", "Failed", "С ошибкой", "alarm", is_sortable=True),
+        Column("last_scan_at", "Last scan", "Последний опрос", "moment", is_sortable=True),
+        Column("problem", "Problem", "Проблема"),
+        Column("failures", "Failures in a row", "Ошибок подряд", "number", is_listed=False),
+        Column("retry_at", "Next attempt", "Следующая попытка", "moment", is_listed=False),
+        Column("last_scan", "Result of the last scan", "Итог последнего опроса", "json",
+               is_listed=False),
+        Column("next_scan_at", "Next scan", "Следующий опрос", "moment", is_listed=False),
+        Column("host_key", "Host key", "Ключ сервера", "code", is_listed=False),
+        Column("seen_host_key", "Changed host key", "Новый ключ сервера", "code", is_listed=False),
+        Column("trusts_first_key", "Trusts the first host key", "Доверяет первому ключу сервера",
+               "boolean", is_listed=False),
+        Column("scan_interval", "Scan interval", "Интервал опроса", "duration",
+               is_listed=False, help="None: the setting of the intake."),
+        Column("include", "Included", "Принимаются", "list", is_listed=False),
+        Column("exclude", "Excluded", "Исключаются", "list", is_listed=False),
+        Column("ignore", "Ignored", "Пропускаются", "list", is_listed=False),
+        Column("is_case_sensitive", "Case-sensitive", "Учитывать регистр", "boolean",
+               is_listed=False),
+        Column("max_depth", "Levels of subfolders", "Глубина вложенных папок", "number",
+               is_listed=False),
+        Column("follows_links", "Follows links", "Переходить по ссылкам", "boolean",
+               is_listed=False),
+        Column("stable_checks", "Identical listings", "Одинаковых списков", "number",
+               is_listed=False, help="Identical listings required before a file is imported."),
+        Column("minimum_age", "Minimum age", "Минимальный возраст", "duration", is_listed=False),
+        Column("done_suffix", "Suffix of done-files", "Суффикс файла готовности", "code",
+               is_listed=False),
+        Column("after_import", "After import", "После приёма", is_listed=False),
+        Column("move_to", "Moved to", "Куда переносить", "code", is_listed=False),
+        Column("transfer_mode", "Transfer mode", "Способ передачи", is_listed=False),
+        Column("max_connections", "Connections", "Соединений", "number", is_listed=False),
+        Column("created_at", "Created", "Создан", "moment", is_listed=False),
+        Column("updated_at", "Changed", "Изменён", "moment", is_listed=False),
+        Column("looks", "Identical listings", "Одинаковых списков", "number", is_listed=False,
+               help="Deprecated name of stable_checks."),
+        Column("way", "Transfer mode", "Способ передачи", is_listed=False,
+               help="Deprecated name of transfer_mode."),
+    ),
+    (
+        Filter("status", "State", "Состояние", choices=status.SERVER_STATUSES),
+        Filter("search", "Search", "Поиск", "A part of the name, host, user, folder or problem.",
+               columns=("name", "host", "username", "directory", "problem"), is_search=True),
+    ),
+    key="name",
+    is_descending=False,
+    example="postroad intake servers list --json",
+    detail=status.server,
+    missing=ServerNotFound,
+)  # fmt: skip
+
+FILES = Resource(
+    "intake.files",
+    "file",
+    "intake.file_list",
+    "List files, the latest first.",
+    (
+        Column("id", "Id", "Номер", "number"),
+        Column("filename", "File", "Файл"),
+        Column("server", "Server", "Сервер"),
+        Column("server_id", "Server id", "Номер сервера", "number", is_listed=False),
+        Column("status", "State", "Состояние", "state"),
+        Column("version", "Version", "Версия", "number"),
+        Column("filesize", "Size", "Размер", "bytes"),
+        Column("bytes_done", "Transferred", "Передано", "bytes"),
+        Column("attempts", "Attempts", "Попытки", "number"),
+        Column("created_at", "Found", "Найден", "moment"),
+        Column("completed_at", "Completed", "Принят", "moment"),
+        Column("updated_at", "Changed", "Изменён", "moment", is_listed=False),
+        Column("error_message", "Error", "Ошибка"),
+        Column("path_hex", "Path, as bytes", "Путь в байтах", "code", is_listed=False),
+        Column("mtime", "Modification time", "Время изменения", "number", is_listed=False,
+               help="As the server reports it, in seconds since 1970."),
+        Column("file_hash", "SHA-256", "SHA-256", "code", is_listed=False),
+        Column("store", "Store", "Хранилище", is_listed=False),
+        Column("object_key", "Key in the store", "Ключ в хранилище", "code", is_listed=False),
+        Column("cleanup", "Cleanup at the source", "Очистка источника", is_listed=False),
+        Column("next_try_at", "Next attempt", "Следующая попытка", "moment", is_listed=False),
+        Column("worker", "Worker", "Рабочий процесс", "code", is_listed=False),
+        Column("lease_until", "Lease until", "Аренда до", "moment", is_listed=False),
+    ),
+    (
+        Filter("status", "State", "Состояние", choices=FILE_STATUSES),
+        Filter("server", "Server", "Сервер", "Only of this server, by name or id.",
+               offered="select name from intake.sftp_servers order by name limit 500",
+               condition="%s in (r.server, r.server_id::text)"),
+        Filter("name", "Name", "Имя", "A part of the file name.",
+               condition="strpos(lower(r.filename), lower(%s)) > 0"),
+        Filter("search", "Search", "Поиск", "A part of the file name or of the error.",
+               columns=("filename", "error_message"), is_search=True),
+    ),
+    label="filename",
+    parts={
+        "history": (
+            Column("at", "At", "Когда", "moment"),
+            Column("status", "State", "Состояние", "state"),
+            Column("note", "Note", "Примечание"),
+        )
+    },
+    example="postroad intake files list --status failed --server acme",
+    detail=status.file,
+    missing=FileNotFound,
+)  # fmt: skip
+
+TRANSFERS = Resource(
+    "intake.transfers",
+    "transfer",
+    "intake.transfers",
+    "List running transfers with their progress.",
+    (
+        Column("id", "Id", "Номер", "number", is_listed=False),
+        Column("filename", "File", "Файл"),
+        Column("server", "Server", "Сервер"),
+        Column("status", "State", "Состояние", "state"),
+        Column("bytes_done", "Progress", "Готово", "bytes"),
+        Column("filesize", "Size", "Размер", "bytes"),
+        Column("attempts", "Attempts", "Попытки", "number"),
+        Column("worker", "Worker", "Рабочий процесс", "code", is_listed=False),
+        Column("updated_at", "Changed", "Изменена", "moment", is_listed=False),
+    ),
+    is_descending=False,
+    label="filename",
+    example="postroad intake transfers --json",
+)
+
+STORES = Resource(
+    "intake.stores",
+    "store",
+    "intake.store_state",
+    "List stores that have failed, with their state.",
+    (
+        Column("store", "Store", "Хранилище"),
+        Column("failures", "Failures in a row", "Ошибок подряд", "alarm"),
+        Column("problem", "Problem", "Проблема"),
+        Column("retry_at", "Next attempt", "Следующая попытка", "moment"),
+        Column("updated_at", "Changed", "Изменено", "moment"),
+    ),
+    key="store",
+    is_descending=False,
+    example="postroad intake stores",
+)
+
+RETRY = Action(
+    operations.retry,
+    "{count} files {be} retried",
+    FILES,
+    "Retry",
+    "Повторить",
+    when={"status": ("failed",)},
+    is_bulk=True,
+)
+SKIP = Action(
+    operations.skip,
+    "{count} files {be} skipped",
+    FILES,
+    "Skip",
+    "Пропустить",
+    when={"status": (*FILE_STATUSES[:4], "failed")},
+    is_danger=True,
+    is_bulk=True,
+)
+REIMPORT = Action(
+    operations.reimport,
+    "{count} files {be} imported again",
+    FILES,
+    "Import again",
+    "Принять ещё раз",
+    when={"status": ("completed",)},
+    is_bulk=True,
+)
+PAUSE = Action(
+    operations.pause_server,
+    "server {name} {be} paused",
+    SERVERS,
+    "Pause",
+    "Приостановить",
+    name="pause",
+    when={"is_active": (True,)},
+)
+RESUME = Action(
+    operations.resume_server,
+    "server {name} {be} resumed",
+    SERVERS,
+    "Resume",
+    "Продолжить",
+    name="resume",
+    when={"is_active": (False,)},
+)
+TRUST = Action(
+    operations.trust_host_key,
+    "server {name} {be} trusted with {host_key}",
+    SERVERS,
+    "Trust the host key",
+    "Доверять ключу сервера",
+    name="trust",
+)
+REMOVE = Action(
+    operations.delete_server,
+    "server {server} {be} removed",
+    SERVERS,
+    "Delete",
+    "Удалить",
+    name="remove",
+    question="Remove {server} and the journal of its files?",
+    is_danger=True,
+)
+ACTIONS = (RETRY, SKIP, REIMPORT, PAUSE, RESUME, TRUST, REMOVE)
