@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from typing import Any
 
 import click
@@ -41,42 +40,24 @@ def print_messages(messages: Iterable[Message], *, as_json: bool, is_line: bool 
     """Print messages; one JSON object per line where they come one by one."""
     found = list(messages)
     if as_json:
-        documents = [dataclasses.asdict(message) for message in found]
-        if is_line:
-            for document in documents:
-                print_json(document, is_line=True)
-        else:
-            print_json(documents)
+        documents: list[Any] = [dataclasses.asdict(message) for message in found]
+        for document in documents if is_line else [documents]:
+            print_json(document, is_line=is_line)
     elif is_line:
         for message in found:
-            click.echo(f"{_time(message.added)}  {message.iid}  {_shown(message.data)}")
+            added = message.added.astimezone().isoformat(sep=" ", timespec="milliseconds")
+            click.echo(f"{added}  {message.iid}  {_shown(message.data)}")
     elif not found:
         click.echo("there is no message", err=True)
     else:
-        print_table(
-            _MESSAGE_COLUMNS,
-            [
-                (
-                    message.iid,
-                    message.added,
-                    _unusual(message.headers) or None,
-                    dict(message.properties) or None,
-                    _shown(message.data),
-                )
-                for message in found
-            ],
-        )
+        print_table(_MESSAGE_COLUMNS, [_row(message) for message in found])
 
 
-def _unusual(headers: Any) -> dict[str, str | None]:
-    return {name: value for name, value in headers.items() if name not in _USUAL_HEADERS}
-
-
-def _time(moment: datetime) -> str:
-    return moment.astimezone().isoformat(sep=" ", timespec="milliseconds")
+def _row(message: Message) -> tuple[Any, ...]:
+    headers = {k: v for k, v in message.headers.items() if k not in _USUAL_HEADERS}
+    properties = dict(message.properties)
+    return message.iid, message.added, headers or None, properties or None, _shown(message.data)
 
 
 def _shown(data: Any) -> Any:
-    if isinstance(data, bytes):
-        return f"\\x{data.hex()}"
-    return data
+    return f"\\x{data.hex()}" if isinstance(data, bytes) else data
