@@ -156,6 +156,7 @@ ROUTES = Resource(
         Column("queue", "Queue", "Очередь"),
         Column("database_id", "Database", "База"),
         Column("recipient", "Recipient", "Получатель"),
+        Column("created_at", "Created", "Создан", "moment"),
     ),
     is_descending=False,
     example="postroad exchange routes list",
