@@ -1,6 +1,6 @@
 """Tables that fit on a page: searched and sorted by what their cells show, as the address says.
 
-Lists that may be of any length are not sorted here but read by their key: see `listing.py`.
+Lists that may be of any length are not sorted here but read by their key: see `resources.py`.
 """
 
 from __future__ import annotations
