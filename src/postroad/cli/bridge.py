@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, TypeVar
@@ -126,13 +126,16 @@ def list_(application: Application, as_json: bool) -> None:
 
     Example: postroad bridge list
     """
-    found = _ask(application, facts.bridges)
+    columns = ("name", "kind", "source", "queue", "target", "queue_at_target", "selector")
+    _print(_ask(application, facts.bridges), columns, as_json)
+
+
+def _print(found: Sequence[Any], columns: Sequence[str], as_json: bool) -> None:
     if as_json:
         print_json([asdict(each) for each in found])
     elif not found:
         click.echo("there are no bridges; add one with: postroad bridge add")
     else:
-        columns = ("name", "kind", "source", "queue", "target", "queue_at_target", "selector")
         print_table(columns, [[getattr(each, name) for name in columns] for each in found])
 
 
@@ -145,17 +148,11 @@ def status(application: Application, name: str | None, as_json: bool) -> None:
 
     Example: postroad bridge status orders --json
     """
+    columns = (
+        "name", "state", "lag", "lag_age", "per_second", "carried", "dropped", "refused", "problem",
+    )  # fmt: skip
     found = _ask(application, lambda addresses: facts.status(addresses, name))
-    if as_json:
-        print_json([asdict(each) for each in found])
-    elif not found:
-        click.echo("there are no bridges; add one with: postroad bridge add")
-    else:
-        columns = (
-            "name", "state", "lag", "lag_age", "per_second", "carried", "dropped", "refused",
-            "problem",
-        )  # fmt: skip
-        print_table(columns, [[getattr(each, name) for name in columns] for each in found])
+    _print(found, columns, as_json)
 
 
 def _change(
@@ -178,30 +175,27 @@ def _change(
         click.echo(f"bridge {name} {would}{verb} (was {before})")
 
 
-@bridge.command()
-@click.argument("name")
-@dry_run_option
-@json_option
-@pass_application
-def pause(application: Application, name: str, is_dry_run: bool, as_json: bool) -> None:
-    """Let a bridge take nothing until it is resumed; its messages wait at the source.
+def _state_command(
+    verb: str, state: str, call: Callable[[Addresses, str], Awaitable[str]], help_: str
+) -> None:
+    @bridge.command(verb, help=f"{help_}\n\nExample: postroad bridge {verb} orders")
+    @click.argument("name")
+    @dry_run_option
+    @json_option
+    @pass_application
+    def command(application: Application, name: str, is_dry_run: bool, as_json: bool) -> None:
+        _change(application, name, state, call, is_dry_run, as_json)
 
-    Example: postroad bridge pause orders
-    """
-    _change(application, name, "paused", operations.pause, is_dry_run, as_json)
 
-
-@bridge.command()
-@click.argument("name")
-@dry_run_option
-@json_option
-@pass_application
-def resume(application: Application, name: str, is_dry_run: bool, as_json: bool) -> None:
-    """Let a bridge go on that was paused or drained.
-
-    Example: postroad bridge resume orders
-    """
-    _change(application, name, "running", operations.resume, is_dry_run, as_json)
+_state_command(
+    "pause",
+    "paused",
+    operations.pause,
+    "Let a bridge take nothing until it is resumed; its messages wait at the source.",
+)
+_state_command(
+    "resume", "running", operations.resume, "Let a bridge go on that was paused or drained."
+)
 
 
 @bridge.command()
