@@ -37,8 +37,9 @@ async def upload(engine: Engine, ids: list[int]) -> list[int]:
             else:
                 await held.attempt(row, one)
             held.holder.release(row["id"])
-    if done:
-        await engine.store_works()
+        # Not after a failure of the store, which ends the block.
+        if done:
+            await engine.store_works()
     return done
 
 

@@ -63,8 +63,9 @@ async def transfer(engine: Engine, ids: list[int]) -> list[int]:
                     await _fetch(held, server, rows, source, done)
             except SourceError as failure:
                 await held.give_back(failure.message)
-    if done:
-        await engine.store_works()
+        # Not after a failure of the store, which ends the block.
+        if done:
+            await engine.store_works()
     return done
 
 

@@ -103,6 +103,27 @@ async def test_a_transfer_goes_on_from_its_last_stored_part(
     assert await _read(engine, row["object_key"]) == data
 
 
+async def test_a_store_that_fails_after_another_file_was_stored_counts_as_down(
+    engine: Engine, partner: Partner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("first.bin", "second.bin"):
+        partner.write(name, random.Random(SEED).randbytes(6 * MIB))
+    await discover(engine, partner.server_id)
+    put_part = engine.store.put_part
+    stored: set[str] = set()
+
+    async def only_the_first(*arguments: Any) -> str:
+        stored.add(arguments[0])
+        if len(stored) > 1:
+            raise StoreUnavailable("the store went away")
+        return await put_part(*arguments)
+
+    monkeypatch.setattr(engine.store, "put_part", only_the_first)
+    batches = (await dispatch(engine, partner.server_id)).transfers
+    assert len(await transfer(engine, [one for ids in batches for one in ids])) == 1
+    assert partner.rows("select failures from intake.store_state") == [{"failures": 1}]
+
+
 async def test_an_upload_that_was_completed_and_not_noted_is_not_sent_again(
     engine: Engine, partner: Partner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
