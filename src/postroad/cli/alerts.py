@@ -26,7 +26,7 @@ def alerts() -> None:
     """
 
 
-list_alerts = list_command(ALERTS, Application.run, "list")
+list_alerts = list_command(ALERTS, Application.run, "list", limit=100)
 list_alerts.params.insert(
     1, click.Option(["--all", "show"], flag_value="all", help="Also cleared alerts.")
 )

@@ -17,10 +17,8 @@ from postroad.bus.resources import CONSUMERS, DEAD, FIGURES, QUEUES, REDRIVE
 from postroad.cli.bus_messages import consume, peek, post, tail, take
 from postroad.cli.bus_output import print_facts
 from postroad.cli.context import Application, pass_application
-from postroad.cli.derived import action_command, list_command
+from postroad.cli.derived import MAX_LIMIT, action_command, list_command
 from postroad.cli.output import dry_run_option, json_option, parse_duration, print_json
-
-MAX_LISTED = 100_000
 
 
 @click.group()
@@ -51,9 +49,9 @@ for command in (
     peek,
     take,
     tail,
-    list_command(QUEUES, bus_run, limit=MAX_LISTED),
-    list_command(CONSUMERS, bus_run, argument="queue", limit=MAX_LISTED),
-    list_command(FIGURES, bus_run, "status", argument="queue", limit=MAX_LISTED),
+    list_command(QUEUES, bus_run, limit=MAX_LIMIT),
+    list_command(CONSUMERS, bus_run, argument="queue", limit=MAX_LIMIT),
+    list_command(FIGURES, bus_run, "status", argument="queue", limit=MAX_LIMIT),
     list_command(DEAD, bus_run, "dmq", argument="queue", limit=100),
     action_command(REDRIVE, bus_run),
 ):

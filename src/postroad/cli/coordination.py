@@ -12,7 +12,7 @@ from rich.progress import DownloadColumn, Progress, TextColumn, TimeElapsedColum
 from postroad.cli.context import Application, pass_application
 from postroad.cli.coordination_databases import coordination_databases, prepare_database
 from postroad.cli.coordination_serve import serve
-from postroad.cli.derived import action_command, list_command
+from postroad.cli.derived import MAX_LIMIT, action_command, list_command
 from postroad.cli.output import json_option, print_json, print_table
 from postroad.coordination import take_snapshot
 from postroad.coordination.resources import CANCEL, EVENTS, READERS, RETRY, SKIP, VOTER
@@ -37,9 +37,9 @@ def _at_coordinator(application: Application, do: Any, /, *, is_dry_run: bool = 
 
 for command in (
     serve,
-    list_command(EVENTS, _at_coordinator),
-    list_command(EVENTS, _at_coordinator, "show"),
-    list_command(READERS, _at_coordinator),
+    list_command(EVENTS, _at_coordinator, limit=100),
+    list_command(EVENTS, _at_coordinator, "show", limit=100),
+    list_command(READERS, _at_coordinator, limit=MAX_LIMIT),
     *(action_command(action, _at_coordinator) for action in (RETRY, SKIP, CANCEL, VOTER)),
 ):
     coordination.add_command(command)

@@ -22,12 +22,14 @@ from psycopg import AsyncConnection
 
 from postroad.cli.context import Application, pass_application
 from postroad.cli.output import parse_duration, print_json, print_table
-from postroad.operate import Action, Filter, Page, Parameter, Resource, Row
+from postroad.operate import Action, Column, Filter, Page, Parameter, Resource, Row
 
 JSON = click.Option(["--json", "as_json"], is_flag=True, help="Print JSON for machines.")
 DRY_RUN = click.Option(
     ["--dry-run", "is_dry_run"], is_flag=True, help="Report what would be done; change nothing."
 )
+# The most rows of one page, and the default where a list is short and used to be printed whole.
+MAX_LIMIT = 100_000
 
 
 class Runner(Protocol):
@@ -78,7 +80,7 @@ def list_command(
 
         page = run(application, read)
         print_rows(resource, page.rows, as_json=as_json)
-        if page.cursor is not None and not as_json:
+        if page.cursor is not None:
             click.echo(f"there are more: --after {page.cursor}", err=True)
 
     sortable = resource.sort_keys
@@ -92,7 +94,7 @@ def list_command(
         click.Option(["--after"], metavar="CURSOR", help="The page after this cursor."),
         click.Option(
             ["--limit"],
-            type=click.IntRange(1, 100_000),
+            type=click.IntRange(1, MAX_LIMIT),
             default=limit,
             show_default=True,
             help="At most so many rows.",
@@ -114,8 +116,10 @@ def action_command(
         is_all = given.pop("is_all", False)
         target = action.parameters[0]
         is_named = bool(given[target.name]) or not (target.is_required or is_all)
-        if action.is_bulk and is_named == is_all:
-            raise click.UsageError(f"name the {action.resource.plural}, or give --all")
+        if action.is_bulk:
+            if is_named == is_all:
+                raise click.UsageError(f"name the {action.resource.plural}, or give --all")
+            _refuse_unused(action, given, is_all=is_all)
         if action.question and not given.pop("is_sure") and not is_dry_run:
             click.confirm(action.question.format_map(given), abort=True)
 
@@ -127,7 +131,7 @@ def action_command(
 
         facts = run(application, do, is_dry_run=is_dry_run)
         if as_json:
-            print_json({**facts, "is_dry_run": is_dry_run})
+            print_json({"status": "OK", **facts, "is_dry_run": is_dry_run})
             return
         if is_all:
             be = "would be" if is_dry_run else "are"
@@ -147,6 +151,19 @@ def action_command(
         parameters.append(click.Option(["--yes", "is_sure"], is_flag=True, help="Do not ask."))
     parameters += [DRY_RUN, JSON]
     return click.Command(action.verb, callback=command, params=parameters, help=action.summary)
+
+
+def _refuse_unused(action: Action, given: Mapping[str, Any], *, is_all: bool) -> None:
+    """Refuse filters of one named row, and options that name a row beside --all."""
+    filters = {one.name for one in action.resource.filters}
+    if is_all:
+        unused = set(action.columns) - filters - {action.parameters[0].name}
+    else:
+        unused = filters - {one.name for one in action.parameters}
+    for name in sorted(unused):
+        if given[name]:
+            hint = "cannot be combined with --all" if is_all else "needs --all"
+            raise click.UsageError(f"--{name.replace('_', '-')} {hint}")
 
 
 async def _run_on_all(
@@ -172,9 +189,13 @@ def print_rows(resource: Resource, rows: Sequence[Row], *, as_json: bool) -> Non
     elif not rows:
         click.echo(f"there are no {resource.plural.replace('_', ' ')}", err=True)
     else:
-        names = [column.name for column in resource.listed]
-        heads = [name.replace("_", " ") for name in names]
-        print_table(heads, [[row[name] for name in names] for row in rows])
+        heads = [column.name.replace("_", " ") for column in resource.listed]
+        print_table(heads, [[_cell(one, row) for one in resource.listed] for row in rows])
+
+
+def _cell(column: Column, row: Row) -> Any:
+    value = row[column.name]
+    return column.null if value is None and column.null else value
 
 
 def print_row(resource: Resource, row: Row, *, as_json: bool) -> None:
@@ -187,7 +208,12 @@ def print_row(resource: Resource, row: Row, *, as_json: bool) -> None:
         for name, value in row.items()
         if isinstance(value, list) and value and isinstance(value[0], dict)
     }
-    fields = [(name.replace("_", " "), v) for name, v in row.items() if name not in tables]
+    columns = {column.name: column for column in resource.columns}
+    fields = [
+        (name.replace("_", " "), _cell(columns[name], row) if name in columns else value)
+        for name, value in row.items()
+        if name not in tables and (name in columns or not isinstance(value, dict))
+    ]
     print_table(("field", "value"), fields)
     for name, rows in tables.items():
         names = [one.name for one in resource.parts.get(name, ())] or list(rows[0])
@@ -200,9 +226,11 @@ def resource_group(
     actions: Iterable[Action],
     run: Runner,
     supply: Callable[[Application], Mapping[str, Any]] | None = None,
+    *,
+    limit: int = 50,
 ) -> click.Group:
     """Return the group of a resource: its list, alone or as `list`, `show`, and its actions."""
-    listing = list_command(resource, run, "list")
+    listing = list_command(resource, run, "list", limit=limit)
 
     @pass_application
     def show(application: Application, /, row_name: str, as_json: bool) -> None:
@@ -267,14 +295,19 @@ def _parameter(one: Parameter, *, is_optional: bool) -> click.Parameter:
         many = -1 if one.is_many else 1
         needed = one.is_required and not is_optional
         label = one.name.rstrip("_").upper()
+        if one.choices:
+            label = f"{{{'|'.join(one.choices)}}}"
         shown = label if needed else f"[{label}]"
         return click.Argument([one.name], type=kind, nargs=many, required=needed, metavar=shown)
     word = re.sub("^(is|may|has)_", "", one.name).replace("_", "-")
+    # To click a default of None is a default, too.
+    given: dict[str, Any] = {"required": True} if one.is_required else {"default": one.default}
     if kind is bool:
         flags = f"--{word}" if one.default is False else f"--{word}/--no-{word}"
-        return click.Option([flags, one.name], is_flag=True, default=one.default, help=one.help)
+        return click.Option([flags, one.name], is_flag=True, help=one.help, **given)
     if one.is_many:
         return click.Option(
             [f"--{word.removesuffix('s')}", one.name], type=kind, multiple=True, help=one.help
         )
-    return click.Option([f"--{word}", one.name], type=kind, default=one.default, help=one.help)
+    metavar = "DURATION" if one.type is timedelta else None
+    return click.Option([f"--{word}", one.name], type=kind, metavar=metavar, help=one.help, **given)

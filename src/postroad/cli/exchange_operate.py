@@ -12,7 +12,7 @@ from psycopg import AsyncConnection
 from rich.progress import Progress
 
 from postroad.cli.context import Application, pass_application
-from postroad.cli.derived import action_command, list_command, resource_group
+from postroad.cli.derived import MAX_LIMIT, action_command, list_command, resource_group
 from postroad.cli.exchange_context import exchange_connection, exchange_root, exchange_run
 from postroad.cli.output import dry_run_option, json_option, print_json, print_table
 from postroad.exchange import operations, status
@@ -128,9 +128,9 @@ def check(application: Application, is_fixing: bool, root: Path | None, as_json:
 
 
 COMMANDS = (
-    resource_group(CLIENTS, ACTIONS, exchange_run),
-    resource_group(DATABASES, ACTIONS, exchange_run),
-    resource_group(ROUTES, ACTIONS, exchange_run),
+    resource_group(CLIENTS, ACTIONS, exchange_run, limit=MAX_LIMIT),
+    resource_group(DATABASES, ACTIONS, exchange_run, limit=MAX_LIMIT),
+    resource_group(ROUTES, ACTIONS, exchange_run, limit=MAX_LIMIT),
     list_command(PROCESSES, exchange_run),
     list_command(MESSAGES, exchange_run),
     action_command(REQUEUE, _run),

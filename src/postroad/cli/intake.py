@@ -24,7 +24,7 @@ from rich.progress import (
 
 from postroad import logs
 from postroad.cli.context import Application, pass_application, stop_event
-from postroad.cli.derived import action_command, list_command, resource_group
+from postroad.cli.derived import MAX_LIMIT, action_command, list_command, resource_group
 from postroad.cli.intake_context import api_token, intake_context
 from postroad.cli.intake_keys import key
 from postroad.cli.intake_servers import servers
@@ -53,8 +53,8 @@ for command in (
     servers,
     resource_group(FILES, ACTIONS, Application.run),
     action_command(RETRY, Application.run),
-    list_command(TRANSFERS, Application.run),
-    list_command(STORES, Application.run),
+    list_command(TRANSFERS, Application.run, limit=MAX_LIMIT),
+    list_command(STORES, Application.run, limit=MAX_LIMIT),
     key,
 ):
     intake.add_command(command)

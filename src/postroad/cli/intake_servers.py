@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from postroad.cli.context import Application, pass_application
-from postroad.cli.derived import resource_group
+from postroad.cli.derived import MAX_LIMIT, resource_group
 from postroad.cli.intake_context import intake_context
 from postroad.cli.output import json_option, parse_duration, print_json, print_table
 from postroad.intake import Credentials, Engine, open_engine, operations, probe
@@ -20,7 +20,7 @@ from postroad.intake.resources import ACTIONS, SERVERS
 Command = Callable[..., Any]
 
 
-servers = resource_group(SERVERS, ACTIONS, Application.run)
+servers = resource_group(SERVERS, ACTIONS, Application.run, limit=MAX_LIMIT)
 
 
 def _facts_of_a_server(command: Command) -> Command:
@@ -35,7 +35,13 @@ def _facts_of_a_server(command: Command) -> Command:
             default=None,
             help="Send a password even before the host key is pinned.",
         ),
-        click.option("--interval", "scan_interval", type=parse_duration, help="The scan interval."),
+        click.option(
+            "--interval",
+            "scan_interval",
+            type=parse_duration,
+            metavar="DURATION",
+            help="The scan interval.",
+        ),
         click.option("--include", multiple=True, help="Pattern of wanted files; repeatable."),
         click.option("--exclude", multiple=True, help="Pattern of unwanted files; repeatable."),
         click.option(
@@ -56,7 +62,10 @@ def _facts_of_a_server(command: Command) -> Command:
             help="Identical listings required before a file is imported. --looks is deprecated.",
         ),
         click.option(
-            "--minimum-age", type=parse_duration, help="Time unchanged before the import."
+            "--minimum-age",
+            type=parse_duration,
+            metavar="DURATION",
+            help="Time unchanged before the import.",
         ),
         click.option("--done-suffix", help="Ending of the done-file, such as .done."),
         click.option("--after-import", type=click.Choice(["leave", "delete", "move"])),

@@ -32,14 +32,16 @@ _STEP = (
 
 async def _event(connection: AsyncConnection[Any], event_id: str) -> Row:
     """Read an event with its readers and its timeline. Raises EventNotFound."""
-    found = await status.event(connection, int(event_id) if str(event_id).isdigit() else 0)
+    found = await status.event(connection, int(event_id) if str(event_id).isdecimal() else 0)
     began = found.timeline[0].at if found.timeline else found.event.created_at
     readers = [{**asdict(one), "progress": f"{one.staged}/{one.payloads}"} for one in found.readers]
     steps = [
         {"after_ms": round((one.at - began).total_seconds() * 1000), **asdict(one)}
         for one in found.timeline
     ]
-    return {**asdict(found.event), "readers": readers, "timeline": steps}
+    event = asdict(found.event)
+    # Scripts that read the command's JSON know the event's fields by this name.
+    return {**event, "event": event, "readers": readers, "timeline": steps}
 
 
 EVENTS = Resource(

@@ -15,6 +15,7 @@ OPEN_STATES = ("STARTED", "READY_TO_COMMIT", "UNKNOWN", "CLEANUP", "FAILED")
 PROCESS_STATES = (*OPEN_STATES, "DONE", "ABORTED", "CANCELLED")
 MESSAGE_STATES = (
     "queued", "leased", "deferred", "parked", "unknown", "waiting", "done", "discarded",
+    "uploaded", "prepared",
 )  # fmt: skip
 
 _DATABASE = Filter(
@@ -63,7 +64,14 @@ CLIENTS = Resource(
     (
         Column("id", "Client", "Клиент"),
         Column("is_admin", "Administrator", "Администратор", "boolean"),
-        Column("databases", "Databases", "Базы", "list", help="Empty for all (null)."),
+        Column(
+            "databases",
+            "Databases",
+            "Базы",
+            "list",
+            null="all",
+            help="Databases that it has rights on; null for all.",
+        ),
         Column("may_send", "Sends", "Отправляет", "boolean"),
         Column("may_take", "Takes", "Забирает", "boolean"),
         Column("recipients", "Also for", "Также за", "list"),
@@ -136,6 +144,7 @@ MESSAGES = Resource(
         _DATABASE,
         Filter("state", "State", "Состояние", choices=MESSAGE_STATES),
         Filter("sender", "Sender", "Отправитель", "Only of this sender."),
+        Filter("recipient", "Recipient", "Получатель", "Only for this recipient."),
         Filter("search", "Search", "Поиск", "A part of the id, sender, recipient or file name.",
                columns=("id", "sender", "recipient", "file_name"), is_search=True),
     ),
@@ -208,5 +217,11 @@ ACTIONS = (
     Action(operations.renew_client, "the new token of {id}, " + SHOWN_ONCE, CLIENTS, name="renew"),
     Action(operations.remove_client, "client {id} {be} removed", CLIENTS, name="remove"),
     Action(operations.add_route, "route {id} {be} added", ROUTES, name="add"),
-    Action(operations.remove_route, "route {id} {be} removed", ROUTES, name="remove"),
+    Action(
+        operations.remove_route,
+        "route {id} {be} removed",
+        ROUTES,
+        name="remove",
+        unchanged="there is no route {id}",
+    ),
 )

@@ -144,9 +144,7 @@ class Action:
         elif isinstance(result, str):
             result = {"result": result}
         given = {
-            name.rstrip("_"): value
-            for name, value in arguments.items()
-            if value is not None and name not in self.needs
+            name.rstrip("_"): value for name, value in arguments.items() if name not in self.needs
         }
         return {**given, **result}
 
@@ -185,8 +183,8 @@ class Action:
         joined. Each batch is one transaction unless the caller has begun one.
         """
         total: dict[str, Any] = {"count": 0}
-        async for rows in self.resource.matching(connection, filters):
-            wanted = [self.arguments_of(row) for row in rows if self.is_offered(row)]
+        async for rows in self.resource.matching(connection, filters, self.when):
+            wanted = [self.arguments_of(row) for row in rows]
             first = self.parameters[0]
             if first.is_many and wanted:
                 wanted = [{first.name: [one[first.name] for one in wanted]}]

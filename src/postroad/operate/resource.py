@@ -7,7 +7,8 @@ others. The query is built from names that a component declares; callers give va
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Literal, LiteralString, TypeAlias
@@ -70,6 +71,8 @@ class Column:
     is_listed: bool = True
     is_sortable: bool = False
     is_nullable: bool = True
+    # What a table of the command line shows for null, by default a dash.
+    null: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +185,12 @@ class Resource:
         is_descending: bool | None = None,
         after: str | None = None,
         limit: int = LIMIT_DEFAULT,
+        when: Mapping[str, Collection[Any]] | None = None,
     ) -> Page:
-        """Read one page. Read-only. Raises FilterInvalid, CursorInvalid."""
+        """Read one page. Read-only. Raises FilterInvalid, CursorInvalid.
+
+        `when` are the values of columns that rows must have besides, as those of an action.
+        """
         order = sort or self.key
         if order not in self.sort_keys:
             raise FilterInvalid(
@@ -191,7 +198,7 @@ class Resource:
             )
         if is_descending is None:
             is_descending = self.is_descending if order == self.key else False
-        conditions, values = self._conditions(filters or {})
+        conditions, values = self._conditions(filters or {}, when)
         if after is not None:
             condition, start = self._start(order, is_descending, after)
             conditions.append(condition)
@@ -238,21 +245,29 @@ class Resource:
         rows = await self._rows(connection, text, [identity])
         return rows[0] if rows else None
 
-    async def count(self, connection: AsyncConnection[Any], filters: Mapping[str, Any]) -> int:
-        """Count the rows that match, up to `MAX_COUNTED`. Read-only."""
-        conditions, values = self._conditions(filters)
+    async def count(
+        self,
+        connection: AsyncConnection[Any],
+        filters: Mapping[str, Any],
+        when: Mapping[str, Collection[Any]] | None = None,
+    ) -> int:
+        """Count the rows that match, up to `MAX_COUNTED`; `when` is that of `page`. Read-only."""
+        conditions, values = self._conditions(filters, when)
         text = sql.SQL(
             "select count(*) as count from (select from {source} r{where} limit %s) c"
         ).format(source=sql.SQL(self.source), where=_where(conditions))
         return int((await self._rows(connection, text, [*values, MAX_COUNTED]))[0]["count"])
 
     async def matching(
-        self, connection: AsyncConnection[Any], filters: Mapping[str, Any]
+        self,
+        connection: AsyncConnection[Any],
+        filters: Mapping[str, Any],
+        when: Mapping[str, Collection[Any]] | None = None,
     ) -> AsyncIterator[list[Row]]:
         """Yield all rows that match, in batches in order of the key."""
         after = None
         while True:
-            page = await self.page(connection, filters, after=after, limit=MAX_KEYS)
+            page = await self.page(connection, filters, after=after, limit=MAX_KEYS, when=when)
             if page.rows:
                 yield page.rows
             if (after := page.cursor) is None:
@@ -276,7 +291,9 @@ class Resource:
             return list(one.choices)
         return [str(row[0]) for row in await cursor.fetchall()]
 
-    def _conditions(self, filters: Mapping[str, Any]) -> tuple[list[sql.Composable], list[Any]]:
+    def _conditions(
+        self, filters: Mapping[str, Any], when: Mapping[str, Collection[Any]] | None
+    ) -> tuple[list[sql.Composable], list[Any]]:
         known = {one.name: one for one in self.filters}
         given = {one.name: one.default for one in self.filters if one.default}
         given |= {name: v for name, v in filters.items() if v not in (None, "", False)}
@@ -287,9 +304,16 @@ class Resource:
                 raise FilterInvalid(
                     f"{self.name} has no filter {name}", hint=f"use: {', '.join(known)}"
                 )
+            if not _is_text(str(value)):
+                raise FilterInvalid(f"{name} has characters that no text of the list has")
             condition, wanted = self._condition(known[name], value)
             conditions.append(condition)
             values += wanted
+        for name, allowed in (when or {}).items():
+            filled = [value for value in allowed if value is not None]
+            text = "({0} = any (%s) or {0} is null)" if None in allowed else "{0} = any (%s)"
+            conditions.append(sql.SQL(text if filled else "{0} is null").format(_name(name)))
+            values += [filled] if filled else []
         return conditions, values
 
     def _condition(self, one: Filter, value: Any) -> tuple[sql.Composable, list[Any]]:
@@ -358,7 +382,7 @@ class Resource:
             raise CursorInvalid(
                 "the cursor belongs to another list", hint="begin without one"
             ) from wrong
-        if not isinstance(given, str) or "\0" in given:
+        if not isinstance(given, str) or not _is_text(given):
             raise CursorInvalid("the cursor belongs to another list", hint="begin without one")
         return given
 
@@ -388,6 +412,11 @@ def _name(name: str) -> sql.Composable:
 
 def _where(conditions: Sequence[sql.Composable]) -> sql.Composable:
     return sql.SQL(" where ") + sql.SQL(" and ").join(conditions) if conditions else sql.SQL("")
+
+
+def _is_text(value: str) -> bool:
+    """Return whether PostgreSQL can store it: without NUL and lone surrogates."""
+    return re.search("[\0\ud800-\udfff]", value) is None
 
 
 def _number(name: str, value: Any) -> int:

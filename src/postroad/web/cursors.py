@@ -7,7 +7,6 @@ two calls neither repeat nor hide others.
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from typing import Any
 
@@ -25,7 +24,7 @@ def decode_cursor(cursor: str, *kinds: type) -> tuple[Any, ...]:
     try:
         padded = cursor + "=" * (-len(cursor) % 4)
         key = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
-    except (ValueError, binascii.Error) as failure:
+    except (ValueError, RecursionError) as failure:
         raise CursorInvalid("the cursor cannot be read", hint="begin without one") from failure
     fits = isinstance(key, list) and len(key) == len(kinds)
     # A bool is an int to Python, and not to a list that asked for a number.

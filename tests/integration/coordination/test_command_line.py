@@ -51,8 +51,9 @@ def test_events_are_listed_shown_cancelled_and_tried_again(call: tuple[Lab, Any]
     assert "lists" in shown.output
     assert "0/1" in shown.output or "1/1" in shown.output
     assert "too long for type" in shown.output
-    timeline = json.loads(run("show", str(parked), "--json").output)["timeline"]
-    assert timeline[0]["state"] == "Created"
+    detail = json.loads(run("show", str(parked), "--json").output)
+    assert detail["timeline"][0]["state"] == "Created"
+    assert detail["event"]["event_id"] == parked
 
     readers = json.loads(run("readers", "--json").output)
     assert [(each["reader"], each["parked"]) for each in readers] == [("lists", 1)]
@@ -70,6 +71,26 @@ def test_events_are_listed_shown_cancelled_and_tried_again(call: tuple[Lab, Any]
     assert "committed" in str(refused.exception)
     assert run("voter", "lists", "--no-voter").exit_code == 0
     assert lab.value("coordinator", "select is_voter from coordination.reader") is False
+
+
+def test_options_that_an_action_needs_are_asked_for(call: tuple[Lab, Any]) -> None:
+    lab, run = call
+    for arguments in (("voter", "lists"), ("skip", "1")):
+        refused = run(*arguments)
+        assert (refused.exit_code, "Missing option" in refused.output) == (2, True)
+    assert lab.value("coordinator", "select is_voter from coordination.reader") is True
+
+
+def test_json_of_an_action_names_all_its_arguments(call: tuple[Lab, Any]) -> None:
+    lab, run = call
+    event = lab.write('insert into "DummyItem" ("Id", "Name") values (1, \'fine\')')
+    lab.settle()
+    assert json.loads(run("retry", str(event), "--json").output) == {
+        "status": "OK",
+        "event_id": event,
+        "reader": None,
+        "is_dry_run": False,
+    }
 
 
 def test_a_parked_event_can_be_skipped(call: tuple[Lab, Any]) -> None:

@@ -387,6 +387,38 @@ async def test_the_command_line_does_what_operators_need(exchange: Room) -> None
     await command("replay", "sales", code=4)
 
 
+async def test_the_command_line_keeps_its_lists_whole_and_its_filters_narrow(
+    exchange: Room,
+) -> None:
+    async def command(*arguments: str, code: int = 0) -> Any:
+        given = ["--database-url", exchange.dsn, "exchange", *arguments]
+        result = await asyncio.to_thread(CliRunner().invoke, cli, given)
+        assert result.exit_code == code, (arguments, result.output, result.exception)
+        return json.loads(result.stdout) if "--json" in arguments and not code else result.output
+
+    await exchange.caller("phone").send("m1")
+    exchange.rows("update exchange.message set state = 'parked' returning number")
+    exchange.rows(
+        "select exchange.add_client('c' || i, md5(i::text), false, '{}', '{}', true, true)"
+        " from generate_series(1, 60) i"
+    )
+    await command("clients", "change", "c1", "--all-databases")
+    assert len(await command("clients", "--json")) > 60
+    rows = {line.split()[0]: line for line in (await command("clients")).splitlines()}
+    assert " all " in rows["c1"]
+    assert " all " not in rows["c2"]
+    page = await command("clients", "list", "--limit", "1")
+    assert "there are more: --after" in page
+    # Only for a recipient that has none: nothing may change.
+    none = await command("requeue", "--all", "--recipient", "nobody", "--json")
+    assert (none["count"], none["status"]) == (0, "OK")
+    assert await command("messages", "--state", "queued", "--json") == []
+    await command("requeue", "m1", "--state", "parked", code=2)
+    assert (await command("requeue", "--all", "--sender", "phone", "--json"))["count"] == 1
+    assert "there is no route r1" in await command("routes", "remove", "r1")
+    assert (await command("clients", "change", "c2", "--no-send", "--json"))["status"] == "OK"
+
+
 async def _in_doubt(room: Room, phone: Caller, erp: Caller) -> str:
     await phone.send("doubtful")
     process = await erp.begin()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -150,6 +151,35 @@ async def test_a_cursor_of_another_list_is_refused(
 ) -> None:
     with pytest.raises(CursorInvalid):
         await ITEMS.page(shop, sort=sort, after=cursor)
+
+
+@pytest.mark.parametrize("text", ["\ud800", "a\0"])
+async def test_text_that_the_database_cannot_store_is_refused(
+    shop: psycopg.AsyncConnection[Any], text: str
+) -> None:
+    items = replace(ITEMS, key="name")
+    with pytest.raises(CursorInvalid):
+        await items.page(shop, after=encode_cursor(text))
+    for name in ("name", "search"):
+        with pytest.raises(FilterInvalid):
+            await ITEMS.page(shop, {name: text})
+
+
+async def test_a_cursor_of_deep_brackets_is_refused(shop: psycopg.AsyncConnection[Any]) -> None:
+    cursor = base64.urlsafe_b64encode(b"[" * 20_000).decode()
+    with pytest.raises(CursorInvalid):
+        await ITEMS.page(shop, after=cursor)
+
+
+async def test_only_rows_with_the_action_are_counted_and_read_for_it(
+    shop: psycopg.AsyncConnection[Any],
+) -> None:
+    assert await ITEMS.count(shop, {}, MARK.when) == 17
+    assert await ITEMS.count(shop, {"state": "gone"}, MARK.when) == 0
+    assert await ITEMS.count(shop, {}, {"price": (None,)}) == 5
+    assert await ITEMS.count(shop, {}, {"price": (None, 1)}) == 10
+    read = [rows async for rows in ITEMS.matching(shop, {}, MARK.when)]
+    assert {row["state"] for rows in read for row in rows} == {"new", "sold"}
 
 
 async def test_a_row_that_does_not_exist_is_reported(shop: psycopg.AsyncConnection[Any]) -> None:
