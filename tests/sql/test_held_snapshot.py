@@ -81,7 +81,9 @@ def test_figures_and_maintenance_cost_the_same_after_many_leases(
         clock.advance(timedelta(minutes=1))
         for _ in range(3):
             maintain(held, None)
-        counts.append(pages(held, query))
+        # An ANALYZE by autovacuum lets the next call plan its statements again; the others show
+        # the cost.
+        counts.append(min(pages(held, query) for _ in range(3)))
     assert counts[1] < counts[0] * 1.5 + 50
 
 
