@@ -55,7 +55,9 @@ def test_workers_of_one_host_have_names_of_their_own_and_leave_nothing_behind(
         wait_until(lambda: len(nodes(app)) == 4, what="four nodes", timeout_seconds=SECONDS)
         first, second = crew.processes["first"], crew.processes["second"]
         # Transfers and control, the scheduler, and a pool of three.
-        assert len(processes(first.pid)) >= 6
+        wait_until(
+            lambda: len(processes(first.pid)) >= 6, what="six processes", timeout_seconds=SECONDS
+        )
         os.kill(first.pid, signal.SIGKILL)
         first.wait()
         wait_until(lambda: not processes(first.pid), what="all ended", timeout_seconds=SECONDS)
