@@ -102,6 +102,41 @@ def test_pages_open_without_complaints_and_faults(
     assert not found, "\n".join(found)
 
 
+def test_lists_are_sorted_and_filtered_in_the_page(
+    open_page: OpenPage, stage: Stage, console: RunningConsole
+) -> None:
+    page = open_page("/exchange", language="ru")
+    heads = page.locator("table").first.locator("th")
+    assert heads.last.inner_text() == "Старейшее"
+    heads.get_by_role("link", name="очереди").click()
+    first = page.locator("table").first
+    expect(first.locator("tbody tr").first).to_contain_text("shop-stock")
+    first.get_by_role("link", name="очереди").click()
+    expect(first.locator("tbody tr").first).to_contain_text("shop-sales")
+
+    page.goto(f"{console.url}/console/coordination")
+    page.get_by_role("link", name="Отстаёт на").click()
+    expect(page.locator('th[aria-sort="descending"]')).to_have_count(1)
+    for entity, count in (("DummyItem", 0), ("DummyNode", 2)):
+        page.fill("form.filter [name=entity]", entity)
+        page.locator("form.filter button").click()
+        expect(page.locator("table").last.locator("tbody a")).to_have_count(count)
+    page.select_option("form.filter [name=unfinished]", "yes")
+    page.locator("form.filter button").click()
+    expect(page.locator(".empty")).to_be_visible()
+    page.goto(f"{console.url}/console{stage.path('rooms', 'event')}")
+    expect(page.locator("table").last).to_contain_text("координатор")
+
+
+def test_an_action_on_all_that_match_counts_the_rows_that_have_it(
+    open_page: OpenPage, stage: Stage, console: RunningConsole
+) -> None:
+    page = open_page("/exchange/messages", role="operator")
+    page.locator('[data-test="requeue-all"]').click()
+    expect(page.locator(".q-dialog")).to_contain_text("0")
+    expect(page.locator(".q-dialog")).not_to_contain_text("3")
+
+
 def ways(names: Iterable[str], languages: list[str]) -> Iterable[tuple[str, str]]:
     if os.environ.get("POSTROAD_STRESS"):
         return itertools.product(names, languages)

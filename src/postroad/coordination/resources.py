@@ -23,7 +23,7 @@ _READER = (
 _STEP = (
     Column("after_ms", "After, ms", "Спустя, мс", "number"),
     Column("state", "State", "Состояние", "state"),
-    Column("by", "By", "Участник"),
+    Column("by", "By", "Участник", "word"),
     Column("reader", "Reader", "Читатель"),
     Column("at", "At", "Время", "moment"),
     Column("note", "Note", "Примечание"),

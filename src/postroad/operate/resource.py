@@ -34,6 +34,7 @@ Kind = Literal[
     "since",
     "duration",
     "state",
+    "word",
     "list",
     "json",
 ]

@@ -11,7 +11,7 @@ from postroad.console.pages.coordination_event import event_page
 from postroad.console.pages.coordination_parts import coordinator, readers
 from postroad.console.parts.charts import line_chart
 from postroad.console.parts.lists import empty, figures, gone
-from postroad.console.parts.resources import resource_table, show_resource
+from postroad.console.parts.resources import read_sorted, resource_table, show_resource
 from postroad.console.view import View
 from postroad.coordination import status
 from postroad.coordination.resources import EVENTS, READERS, RETRY
@@ -40,6 +40,8 @@ async def _overview(view: View) -> None:
             "coordination.summary", lambda: connections.run(status.summary), 5
         )
         events = sum(found.states.values())
+        await readers(view)
+        rows, sorted_by = await read_sorted(view, connections, READERS)
         return joined(
             (
                 figures(
@@ -62,7 +64,8 @@ async def _overview(view: View) -> None:
                 resource_table(
                     view,
                     READERS,
-                    await readers(view),
+                    rows,
+                    sorted_by=sorted_by,
                     none=empty(t("coordination.no_reader"), t("coordination.no_reader_advice")),
                 ),
             )

@@ -11,12 +11,21 @@ from postroad.console.context import Context
 from postroad.console.frame import add_page
 from postroad.console.markup import Markup, address, card, element, joined, number
 from postroad.console.pages.exchange_messages import message_page, messages_page
-from postroad.console.pages.exchange_parts import databases, exchange_tabs, process_link
+from postroad.console.pages.exchange_parts import exchange_tabs, process_link
 from postroad.console.pages.exchange_process import process_page
 from postroad.console.parts.lists import empty, figures
-from postroad.console.parts.resources import resource_table, show_resource
+from postroad.console.parts.resources import read_sorted, resource_table, show_resource
 from postroad.console.view import View
 from postroad.exchange.resources import DATABASES, PROCESSES
+
+# As many columns as a screen of usual width has room for.
+DATABASE_COLUMNS = (
+    "id", "queued", "leased", "deferred", "parked", "replies", "in_doubt", "process_state",
+    "oldest_at",
+)  # fmt: skip
+PROCESS_COLUMNS = (
+    "id", "database", "owner", "state", "files", "replies", "started_at", "ended_at", "error",
+)  # fmt: skip
 
 
 def add_exchange_pages(context: Context) -> None:
@@ -35,7 +44,7 @@ async def _overview(view: View) -> None:
     t, connections = view.t, view.context.connections
 
     async def head() -> Markup:
-        return _databases(view, await databases(view))
+        return _databases(view, *await read_sorted(view, connections, DATABASES))
 
     async def doubts() -> Markup:
         page = await view.cached(
@@ -45,7 +54,7 @@ async def _overview(view: View) -> None:
         if not page.rows:
             return Markup("")
         note = element("p", t("exchange.in_doubt_note"), class_="note")
-        shown = resource_table(view, PROCESSES, page.rows, to=_address)
+        shown = resource_table(view, PROCESSES, page.rows, to=_address, names=PROCESS_COLUMNS)
         return card(t("exchange.in_doubt"), note, shown, class_="urgent")
 
     ui.html(exchange_tabs(view, "processes"), sanitize=False)
@@ -57,6 +66,7 @@ async def _overview(view: View) -> None:
         PROCESSES,
         ["exchange"],
         to=_address,
+        names=PROCESS_COLUMNS,
         none=(t("exchange.no_process"), t("exchange.no_process_advice")),
     )
 
@@ -65,7 +75,7 @@ def _address(process: Mapping[str, Any]) -> str:
     return address("exchange", "processes", process["id"])
 
 
-def _databases(view: View, found: Sequence[dict[str, Any]]) -> Markup:
+def _databases(view: View, found: Sequence[dict[str, Any]], sorted_by: tuple[str, bool]) -> Markup:
     t = view.t
     restored = [
         element(
@@ -84,6 +94,8 @@ def _databases(view: View, found: Sequence[dict[str, Any]]) -> Markup:
         DATABASES,
         found,
         to=lambda row: address("exchange", database=row["id"]),
+        names=DATABASE_COLUMNS,
+        sorted_by=sorted_by,
         none=empty(t("exchange.no_database"), t("exchange.no_database_advice")),
         cells={
             "process_state": lambda row: process_link(view, row["process"], row["process_state"])

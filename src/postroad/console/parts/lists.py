@@ -20,16 +20,23 @@ def filter_form(
     action: str,
     *,
     search: str | None = None,
+    texts: Mapping[str, str] | None = None,
     hidden: Mapping[str, object] | None = None,
     choices: Mapping[str, tuple[str, Mapping[str, str]]] | None = None,
     chosen: Mapping[str, str] | None = None,
     hint: str = "",
 ) -> Markup:
-    """Make the form over a list: a search and choices by name; it works without scripts."""
+    """Make the form over a list: a search, texts and choices by name; it works without scripts.
+
+    `texts` are the titles of text fields; what was chosen is in `chosen`, as of choices.
+    """
     fields: list[Markup] = []
     if search is not None:
         field = element("input", type="search", name="search", value=search, placeholder=hint)
         fields.append(element("label", t("common.search"), field))
+    for name, title in (texts or {}).items():
+        field = element("input", type="text", name=name, value=(chosen or {}).get(name, ""))
+        fields.append(element("label", title, field))
     for name, (title, options) in (choices or {}).items():
         listed = [
             element(

@@ -41,7 +41,7 @@ from postroad.console.parts.lists import (
 )
 from postroad.console.view import View
 from postroad.operate import Action, Column, Filter, Page, Resource, Row
-from postroad.operate.resource import NUMBERS
+from postroad.operate.resource import MAX_KEYS, NUMBERS
 
 PAGE_ROWS = 50
 MAX_CODE_LENGTH = 24
@@ -79,6 +79,8 @@ def cell(view: View, column: Column, value: Any) -> Markup | str:
             return t.age(datetime.now(UTC) - _moment(value))
         case "duration":
             return t.age(value if isinstance(value, timedelta) else timedelta(seconds=value))
+        case "word":
+            return t.state(str(value).lower())
         case "state":
             return badge(t.state(str(value).lower()), str(value).lower())
         case "list":
@@ -157,6 +159,26 @@ def _row_link(value: object, href: str) -> Markup:
     return link(shown, href, class_="mono", title=text)
 
 
+def order_of(view: View, resource: Resource) -> tuple[str, bool]:
+    """Return the column by which the address sorts a list, and whether descending."""
+    name = view.query("sort")
+    return (name, view.query("order") == "down") if name in resource.sort_keys else ("", False)
+
+
+async def read_sorted(
+    view: View, connections: Connections, resource: Resource
+) -> tuple[Sequence[Row], tuple[str, bool]]:
+    """Read a list that fits on a page, in the order of the address; returns it, too."""
+    name, is_down = order_of(view, resource)
+    page = await view.cached(
+        (resource.name, "sorted", name, is_down),
+        lambda: connections.run(
+            resource.page, sort=name or None, is_descending=is_down, limit=MAX_KEYS
+        ),
+    )
+    return page.rows, (name, is_down)
+
+
 async def show_resource(
     view: View,
     connections: Connections,
@@ -165,6 +187,7 @@ async def show_resource(
     *,
     to: Callable[[Row], str] | None = None,
     cells: Mapping[str, Callable[[Row], object]] | None = None,
+    names: Sequence[str] = (),
     more: Mapping[str, Callable[[Row], object]] | None = None,
     none: tuple[object, object] = ("", ""),
     actions: Sequence[Action] = (),
@@ -181,8 +204,8 @@ async def show_resource(
     given = {one.name: view.query(one.name) for one in resource.filters}
     after, is_down = view.query("after"), True if sort else None
     # Another list of the same page may be sorted by the column of the address.
-    if view.query("sort") in resource.sort_keys:
-        sort, is_down = view.query("sort"), view.query("order") == "down"
+    if (chosen := order_of(view, resource))[0]:
+        sort, is_down = chosen
 
     async def read() -> Page:
         return await connections.run(
@@ -205,6 +228,7 @@ async def show_resource(
             page.rows,
             to=to,
             cells=cells,
+            names=names,
             more=more,
             none=empty(*none),
             sorted_by=(sort, bool(is_down)),
@@ -228,14 +252,21 @@ async def _filter_form(
     given: Mapping[str, str],
 ) -> Markup | None:
     choices: dict[str, tuple[str, Mapping[str, str]]] = {}
+    texts: dict[str, str] = {}
     search: str | None = None
     hint, t = "", view.t
     for one in resource.filters:
         if one.is_search:
             search, hint = given[one.name], (t.language == "en" and one.help) or title_of(view, one)
             continue
+        if one.is_flag:
+            words = {"": t("common.all"), "yes": t("common.yes")}
+            choices[one.name] = (title_of(view, one), words)
+            continue
         if not (one.choices or one.offered or one.of):
-            # Set by links from other pages; kept, and shown by what it finds.
+            # Beside a search, which finds more: set by links from other pages, and kept.
+            if not any(other.is_search for other in resource.filters):
+                texts[one.name] = title_of(view, one)
             continue
         values = await view.cached(
             (resource.name, one.name), partial(connections.run, resource.offered, one), 10
@@ -244,11 +275,19 @@ async def _filter_form(
         every = {} if one.default else {"": t("common.all")}
         choices[one.name] = (title_of(view, one), {**every, **words})
     kept = {**given, "sort": view.query("sort"), "order": view.query("order")}
-    hidden = {name: value for name, value in kept.items() if name not in {*choices, "search"}}
-    if search is None and not choices:
+    shown = {*choices, *texts, "search"}
+    hidden = {name: value for name, value in kept.items() if name not in shown}
+    if search is None and not choices and not texts:
         return None
     return filter_form(
-        t, address(*place), search=search, hint=hint, choices=choices, chosen=given, hidden=hidden
+        t,
+        address(*place),
+        search=search,
+        texts=texts,
+        hint=hint,
+        choices=choices,
+        chosen=given,
+        hidden=hidden,
     )
 
 
@@ -260,12 +299,13 @@ def bulk_buttons(
     actions: Sequence[Action],
 ) -> list[ui.button | None]:
     """Offer actions on all rows that match the filters."""
-    if not actions or not view.may("operator"):
+    actions = [action for action in actions if view.may(action.role)]
+    if not actions:
         return []
 
     def button(action: Action) -> ui.button | None:
         async def ask() -> None:
-            count = await connections.run(resource.count, given)
+            count = await connections.run(resource.count, given, action.when)
 
             async def do() -> int:
                 total = 0
@@ -281,7 +321,11 @@ def bulk_buttons(
                 title,
                 view.t("common.sure_all", action=title, count=number(count)),
                 lambda: view.act(
-                    f"{resource.component}.{action.verb}", resource.plural, do, detail=dict(given)
+                    f"{resource.component}.{action.verb}",
+                    resource.plural,
+                    do,
+                    role=action.role,
+                    detail=dict(given),
                 ),
                 is_danger=True,
             )
