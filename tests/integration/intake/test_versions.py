@@ -226,7 +226,7 @@ async def test_two_discoverers_that_both_hold_the_scan_write_each_version_once(
 async def test_a_scan_is_held_on_however_long_it_takes(
     engine: Engine, partner: Partner, monkeypatch: pytest.MonkeyPatch, suffix: str | None
 ) -> None:
-    monkeypatch.setattr(discovery, "SCAN_LEASE", timedelta(seconds=0.3))
+    monkeypatch.setattr(discovery, "SCAN_LEASE", timedelta(seconds=2))
     partner.change(done_suffix=suffix)
     partner.write("a.csv", b"1")
     until: list[datetime] = []
@@ -237,7 +237,7 @@ async def test_a_scan_is_held_on_however_long_it_takes(
 
             async def extended(first: datetime = first) -> bool:
                 until.append(partner.server["scan_until"])
-                return bool(until[-1] > first + timedelta(seconds=0.3))
+                return bool(until[-1] > first + timedelta(seconds=2))
 
             await wait_until_async(extended, what="the lease of the scan held on")
             yield page
