@@ -96,6 +96,7 @@ BACK = {
         alter table coordination."WriterEvent" drop column "RollbackReason" cascade;
     """,
     "intake": """
+        drop view intake.server_status;
         alter table intake.imported_files drop column traceparent, drop column lost_workers;
         alter table intake.imported_files drop column same_as;
         alter table intake.sftp_servers drop column trusts_first_key;
