@@ -125,6 +125,9 @@ def action_command(
 
         async def do(connection: AsyncConnection[Any]) -> Mapping[str, Any]:
             if is_all:
+                if not is_dry_run:
+                    # Each batch commits: one transaction over all rows would lock them for long.
+                    await connection.set_autocommit(True)
                 return await _run_on_all(action, connection, supplied, given)
             arguments = {one.name: _given(one, given[one.name]) for one in action.parameters}
             return await action.run(connection, supplied, **arguments)

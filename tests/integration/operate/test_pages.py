@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -10,7 +11,10 @@ from typing import Annotated, Any
 
 import psycopg
 import pytest
+from click.testing import CliRunner
 
+from postroad.cli.context import Application
+from postroad.cli.derived import action_command
 from postroad.operate import Action, Column, Filter, FilterInvalid, Resource, RowNotFound
 from postroad.web.cursors import encode_cursor
 from postroad.web.errors import CursorInvalid
@@ -208,6 +212,31 @@ async def test_an_action_on_all_that_match_skips_rows_without_it(
         ("id_", False, ""),
         ("note", True, "Why."),
     ]
+
+
+@pytest.mark.parametrize("is_dry_run", [False, True])
+def test_a_command_on_all_rows_commits_each_batch_unless_it_is_a_dry_run(
+    empty_database: str, is_dry_run: bool
+) -> None:
+    async def mark(connection: psycopg.AsyncConnection[Any], id_: int) -> dict[str, int]:
+        """Mark an item."""
+        await connection.execute("update item set name = 'marked' where id = %s", [id_])
+        return {"own": int(connection.autocommit)}
+
+    def run(application: object, do: Any, /, *, is_dry_run: bool = False) -> Any:
+        return Application().run(do, is_dry_run=is_dry_run, dsn=empty_database)
+
+    columns = (Column("id", "Item", "Товар", "number"), Column("name", "Name", "Название"))
+    items = Resource("shop.items", "item", "item", "List items.", columns)
+    with psycopg.connect(empty_database) as connection:
+        connection.execute("create table item as select 1 as id, '' as name")
+        connection.commit()
+        command = action_command(Action(mark, "{id} {be} marked", items, is_bulk=True), run)
+        given = ["--all", "--json", *(["--dry-run"] if is_dry_run else [])]
+        done = json.loads(CliRunner().invoke(command, given).output)
+        names = connection.execute("select name from item").fetchall()
+    assert (done["count"], done["own"]) == (1, 0 if is_dry_run else 1)
+    assert names == [("" if is_dry_run else "marked",)]
 
 
 async def test_a_filter_that_names_rows_of_another_list_offers_and_checks_them(
