@@ -18,6 +18,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from psycopg import AsyncConnection
 
+from postroad.errors import PostroadError
 from postroad.operate.resource import Resource, Row
 
 Role = Literal["viewer", "operator", "admin"]
@@ -180,7 +181,8 @@ class Action:
         """Run it for all rows that match and are offered it; yields the result so far.
 
         That is the `count` of rows and what else the function returns: numbers are added, lists
-        joined. Each batch is one transaction unless the caller has begun one.
+        joined. A row that was changed meanwhile, so that the action is refused, counts as
+        `skipped`. Each batch is one transaction unless the caller has begun one.
         """
         total: dict[str, Any] = {"count": 0}
         async for rows in self.resource.matching(connection, filters, self.when):
@@ -190,7 +192,14 @@ class Action:
                 wanted = [{first.name: [one[first.name] for one in wanted]}]
             async with connection.transaction():
                 for named in wanted:
-                    facts = await self.run(connection, supplied, **named, **arguments)
+                    try:
+                        async with connection.transaction():
+                            facts = await self.run(connection, supplied, **named, **arguments)
+                    except PostroadError as refused:
+                        if refused.kind not in ("refused", "not_found"):
+                            raise
+                        total["skipped"] = total.get("skipped", 0) + 1
+                        continue
                     count = len(named[first.name]) if first.is_many else 1
                     for name, value in {"count": count, **facts}.items():
                         if name in arguments:

@@ -17,7 +17,7 @@ from postroad.cli.context import Application
 from postroad.cli.derived import action_command
 from postroad.operate import Action, Column, Filter, FilterInvalid, Resource, RowNotFound
 from postroad.web.cursors import encode_cursor
-from postroad.web.errors import CursorInvalid
+from postroad.web.errors import Conflict, CursorInvalid
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 ITEMS = Resource(
@@ -190,6 +190,21 @@ async def test_a_row_that_does_not_exist_is_reported(shop: psycopg.AsyncConnecti
     assert (await ITEMS.one(shop, "7"))["name"] == "Item 7"
     with pytest.raises(RowNotFound, match="there is no item 99"):
         await ITEMS.one(shop, 99)
+
+
+async def test_a_row_that_was_changed_meanwhile_is_skipped(
+    shop: psycopg.AsyncConnection[Any],
+) -> None:
+    async def sell(connection: psycopg.AsyncConnection[Any], id_: int) -> None:
+        await connection.execute("update item set state = 'sold' where id = %s", (id_,))
+        if id_ == 3:
+            raise Conflict("item 3 was sold meanwhile")
+
+    action = Action(sell, "", ITEMS, when={"state": ("new",)})
+    totals = [so_far async for so_far in action.run_on_matching(shop, {}, {})]
+    assert totals[-1] == {"count": 8, "skipped": 1}
+    cursor = await shop.execute("select id from item where state = 'new'")
+    assert await cursor.fetchall() == [(3,)]
 
 
 async def test_an_action_on_all_that_match_skips_rows_without_it(
