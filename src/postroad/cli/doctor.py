@@ -31,8 +31,8 @@ from postroad.postgres.server_user import SYSTEM_USER, data_folder_default
 from postroad.settings import masked_database_url
 
 SPACE_LEAST_BYTES = 1_000_000_000
-CLOCKS_APART_MOST = timedelta(seconds=2)
-MAINTENANCE_AGE_MOST = timedelta(seconds=15)
+MAX_CLOCK_DIFFERENCE = timedelta(seconds=2)
+MAX_MAINTENANCE_AGE = timedelta(seconds=15)
 NEVER_SECONDS = 1e9
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -163,7 +163,7 @@ def _clock(connection: Connection[Any]) -> Iterator[Finding]:
     row = connection.execute("select clock_timestamp()").fetchone()
     middle = before + (datetime.now(UTC) - before) / 2
     apart = abs(row[0] - middle) if row else timedelta(0)
-    is_good = apart < CLOCKS_APART_MOST
+    is_good = apart < MAX_CLOCK_DIFFERENCE
     yield Finding(
         "clock",
         "good" if is_good else "bad",
@@ -181,7 +181,7 @@ def _maintenance(connection: Connection[Any]) -> Iterator[Finding]:
     except psycopg.Error:
         return
     seconds = float(row[0]) if row else 0.0
-    is_late = seconds > MAINTENANCE_AGE_MOST.total_seconds()
+    is_late = seconds > MAX_MAINTENANCE_AGE.total_seconds()
     found = "never yet" if seconds > NEVER_SECONDS else f"{max(seconds, 0):.0f} s ago"
     yield Finding(
         "maintenance",
