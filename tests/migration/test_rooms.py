@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 from psycopg import Connection
+from psycopg.errors import RaiseException
 
-from postroad.cli.components import SCHEMAS
+from postroad.cli.components import BRIDGE, SCHEMAS
 from postroad.postgres import install, upgrade
 from tests.fixtures.postgres import Connect
 from tests.migration.catalogue import catalogue
@@ -63,6 +64,15 @@ BACK = {
           language sql as 'select 0::bigint';
     """,
     "broker": "drop sequence broker.maintained",
+    "bridge": """
+        create table bridge.shard (logical text, name text, database text, state text,
+          weight integer);
+        create table bridge.gate (logical text, is_open boolean);
+        create sequence bridge.shard_epoch;
+        create function bridge.enter(text) returns boolean language sql as 'select true';
+        create function bridge.add_shard(text, text, text, integer) returns void
+          language sql as '';
+    """,
     "exchange": """
         drop view exchange.database_list, exchange.client_list;
         drop view exchange.process_list, exchange.message_list;
@@ -122,6 +132,22 @@ def test_a_migrated_room_equals_a_fresh_one(
     assert catalogue(connection, room) != fresh
     assert [(one,) for one in upgrade(connection, schema).migrations] == names
     assert catalogue(connection, room) == fresh
+
+
+def test_an_upgrade_does_not_drop_a_list_of_shards(empty_database: str, connect: Connect) -> None:
+    connection = connect(empty_database)
+    for each in SCHEMAS:
+        install(connection, each)
+    connection.execute(BACK["bridge"].encode())
+    connection.execute("insert into bridge.shard values ('orders', 'a', 'a', 'active', 1)")
+    connection.execute("delete from bridge.migration")
+    connection.commit()
+    with pytest.raises(RaiseException, match="schema bridge lists shards"):
+        upgrade(connection, BRIDGE)
+    connection.rollback()
+    connection.execute("delete from bridge.shard")
+    connection.commit()
+    upgrade(connection, BRIDGE)
 
 
 def _upgrade_coordination(connection: Connection[Any], before: str) -> None:

@@ -41,8 +41,7 @@ from postroad.bridge.rabbit_in import RabbitIn
 from postroad.bridge.rabbit_out import RabbitOut
 from postroad.bridge.rabbit_publisher import Outgoing, RabbitPublisher
 from postroad.bridge.service import PumpSettings
-from postroad.bridge.sharded_queue import ShardedQueue
-from postroad.bridge.sharded_worker import ShardedWorker
+from postroad.bridge.shards import ShardedQueue, ShardedWorker
 from postroad.bridge.supervisor import BridgeSupervisor
 
 __all__ = [

@@ -23,6 +23,8 @@ class Addresses:
     home: str
     databases: Mapping[str, str] = field(default_factory=dict)
     brokers: Mapping[str, str] = field(default_factory=dict)
+    shards: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """The weight of each database of a logical queue."""
 
     @classmethod
     def of(cls, home: str, settings: BridgeSettings) -> Addresses:
@@ -31,6 +33,7 @@ class Addresses:
             home,
             {name: url.get_secret_value() for name, url in settings.databases.items()},
             {name: url.get_secret_value() for name, url in settings.brokers.items()},
+            settings.shards,
         )
 
     def is_broker(self, name: str) -> bool:

@@ -17,7 +17,7 @@ class BridgeError(PostroadError, code="bridge"):
 
 
 class BridgeNotFound(BridgeError, code="MR001", kind="not_found"):
-    """There is no bridge, outlet, inlet or shard of that name."""
+    """There is no bridge, outlet or inlet of that name."""
 
 
 class BridgeExists(BridgeError, code="MR002", kind="refused"):
@@ -57,7 +57,7 @@ class Unfit(BridgeError, kind="refused"):
 
 
 class NoShard(BridgeError, kind="not_found"):
-    """The logical queue has no active shard."""
+    """The logical queue has no shard that takes posts."""
 
 
 _NO_SCHEMA = "3F000"

@@ -1,149 +1,174 @@
-"""The shards of logical queues: their list, their status, and what an operator may do.
+"""`ShardedQueue` and `ShardedWorker`: one logical queue over several independent databases.
 
-```
-(none) ──add──▶ active ──drain──▶ draining ──empty──▶ drained ──remove──▶ (none)
-                  ▲                   │                  │
-                  └──────────────── add ────────────────┘
-```
+The settings name the databases and their weights (`bridge.shards`). A message goes to the shard of
+its group, so that the group keeps its order; one without a group goes to any shard. A shard of
+weight 0 gets no messages and is still consumed. Posts to a shard that is away fail; the other
+shards are not affected.
 
-The list is kept in the database `home`. Whether a shard takes posts is decided by a gate in the
-shard's database, inside the transaction that posts: a client with an old list is refused instead of
-leaving a message in a shard that no worker reads any more.
+This is consistent hashing and nothing more: no list that clients share, no transaction over two
+shards, no rebalancing. After a change of the weights some groups move, and their messages posted
+before and after the move may be processed at the same time.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
-
-import psycopg
-from psycopg.rows import class_row
+import bisect
+import hashlib
+import random
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Self
 
 from postroad.bridge.addresses import Addresses
-from postroad.bridge.calls import call, transact
-from postroad.bridge.errors import BridgeError, BridgeNotFound
+from postroad.bridge.errors import NoShard
+from postroad.bus import AsyncBus, AsyncWorker, WorkerSettings
+from postroad.bus.hstore import Hstore
 from postroad.bus.payload import Payload
-from postroad.postgres.errors import DatabaseError
+from postroad.service import Service
+
+POINTS_PER_WEIGHT = 160
 
 
-@dataclass(frozen=True, slots=True)
-class Shard:
-    """One database of a logical queue."""
+class HashRing:
+    """Consistent hashing: which shard a key belongs to.
 
-    logical: str
-    name: str
-    database: str
-    state: str
-    weight: int
-
-
-@dataclass(frozen=True, slots=True)
-class ShardStatus(Shard):
-    """The status of one shard; `depth` is None when its database is away."""
-
-    depth: int | None = None
-    posted_per_second: float | None = None
-    consumed_per_second: float | None = None
-    problem: str | None = None
-
-
-async def load_shards(addresses: Addresses, logical: str | None = None) -> list[Shard]:
-    """List the shards of one logical queue or of all."""
-    async with transact(addresses.home) as connection:
-        cursor = connection.cursor(row_factory=class_row(Shard))
-        await cursor.execute(
-            "select logical, name, database, state, weight from bridge.shard"
-            " where %s::text is null or logical = %s order by logical, name",
-            (logical, logical),
-        )
-        return await cursor.fetchall()
-
-
-async def add_shard(
-    addresses: Addresses,
-    logical: str,
-    database: str,
-    *,
-    name: str | None = None,
-    weight: int = 1,
-    payload: Payload = "hstore",
-) -> None:
-    """Add a database to a logical queue, or reactivate one that was draining.
-
-    The queue is created there if it does not exist. Posts go there within a second.
+    Each shard has points on a circle, in proportion to its weight; a key belongs to the shard of
+    the next point. A new shard takes keys from all others in proportion, a removed one gives its
+    keys to all others, and every other key stays where it was.
     """
-    addresses.refuse_secret(database)
-    async with transact(addresses.database(database)) as connection:
-        await connection.execute(
-            "select mbus.create_queue(%s::text, payload => %s::regtype)"
-            " where not exists (select from mbus.queues where queue = %s)",
-            (logical, payload, logical),
+
+    def __init__(self, weights: Mapping[str, int]) -> None:
+        points = sorted(
+            (_place(f"{name}/{number}"), name)
+            for name, weight in weights.items()
+            for number in range(POINTS_PER_WEIGHT * weight)
         )
-        await call(connection, "set_gate", logical, True)
-    async with transact(addresses.home) as connection:
-        await call(connection, "add_shard", logical, name or database, database, weight)
+        self._places = [place for place, _ in points]
+        self._names = [name for _, name in points]
+
+    def __bool__(self) -> bool:
+        return bool(self._names)
+
+    def find(self, key: str) -> str:
+        """Return the shard of a key; the ring must not be empty."""
+        return self._names[bisect.bisect_right(self._places, _place(key)) % len(self._names)]
 
 
-async def drain_shard(addresses: Addresses, logical: str, name: str) -> None:
-    """Stop posts to a shard; workers empty it, then it is drained."""
-    shard = await _find(addresses, logical, name)
-    async with transact(addresses.home) as connection:
-        await call(connection, "set_shard_state", logical, name, "draining")
-    async with transact(addresses.database(shard.database)) as connection:
-        await call(connection, "set_gate", logical, False)
+def _place(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
 
 
-async def remove_shard(addresses: Addresses, logical: str, name: str) -> None:
-    """Remove a drained shard. Raises BridgeError for any other."""
-    shard = await _find(addresses, logical, name)
-    if shard.state != "drained":
-        raise BridgeError(
-            f"shard {name} of {logical} is {shard.state}",
-            hint=f"empty it first: postroad bridge shards drain {logical} {name}",
+def _weights(addresses: Addresses, logical: str) -> Mapping[str, int]:
+    weights = addresses.shards.get(logical)
+    if not weights:
+        raise NoShard(
+            f"{logical} has no shards",
+            hint=f"name its databases in the settings, with a weight each: bridge.shards.{logical}",
         )
-    async with transact(addresses.home) as connection:
-        await call(connection, "remove_shard", logical, name)
+    return weights
 
 
-async def settle_shards(addresses: Addresses, logical: str | None = None) -> list[str]:
-    """Mark draining shards that are empty as drained; return their names."""
-    done = []
-    for each in await shard_statuses(addresses, logical):
-        if each.state == "draining" and each.depth == 0:
-            async with transact(addresses.home) as connection:
-                await call(connection, "set_shard_state", each.logical, each.name, "drained")
-            done.append(each.name)
-    return done
+class ShardedQueue:
+    """A logical queue to post to; an async context manager. Raises NoShard, AddressUnknown."""
 
-
-async def shard_statuses(addresses: Addresses, logical: str | None = None) -> list[ShardStatus]:
-    """Return the status of shards; for a database that is away, with its problem."""
-    return [await _status(addresses, shard) for shard in await load_shards(addresses, logical)]
-
-
-async def _status(addresses: Addresses, shard: Shard) -> ShardStatus:
-    status = ShardStatus(**asdict(shard))
-    try:
-        async with transact(addresses.database(shard.database)) as connection:
-            cursor = await connection.execute(
-                "select sum(s.depth)::bigint, max(s.posted_per_second),"
-                " sum(s.consumed_per_second), (select g.is_open from bridge.gate g"
-                " where g.logical = %s) from mbus.status s where s.queue = %s",
-                (shard.logical, shard.logical),
+    def __init__(self, addresses: Addresses, logical: str) -> None:
+        self.logical = logical
+        weights = _weights(addresses, logical)
+        self._ring = HashRing(weights)
+        if not self._ring:
+            raise NoShard(
+                f"no shard of {logical} takes posts",
+                hint=f"give one a weight above 0 in the settings: bridge.shards.{logical}",
             )
-            row = await cursor.fetchone()
-    except (psycopg.Error, DatabaseError, BridgeError) as away:
-        return replace(status, problem=str(away).strip().splitlines()[0])
-    depth, posted, consumed, is_open = row or (None, None, None, None)
-    if shard.state == "draining" and is_open:
-        # The drain was interrupted between its two steps: messages may still be posted.
-        return replace(status, problem="its gate is still open; drain it again")
-    return replace(status, depth=depth, posted_per_second=posted, consumed_per_second=consumed)
+        self._buses = {name: AsyncBus(addresses.database(name)) for name in weights}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections to all shards."""
+        for bus in self._buses.values():
+            await bus.close()
+
+    async def install(self, payload: Payload = "hstore") -> None:
+        """Create the queue in every shard that does not have it. Repeatable."""
+        for bus in self._buses.values():
+            if all(each.queue != self.logical for each in await bus.queues()):
+                await bus.create_queue(self.logical, payload=payload)
+
+    def shard_of(self, key: str) -> str:
+        """Return the shard of a group."""
+        return self._ring.find(key)
+
+    async def post(
+        self,
+        data: object,
+        headers: Hstore | None = None,
+        properties: Hstore | None = None,
+        delayed_until: datetime | None = None,
+        expires: datetime | None = None,
+    ) -> str:
+        """Post one message to the shard of its group and return its iid."""
+        bus = self._buses[self._shard_for(headers)]
+        return await bus.post(self.logical, data, headers, properties, delayed_until, expires)
+
+    async def post_many(
+        self, data: Sequence[object], headers: Sequence[Hstore] | None = None
+    ) -> list[str]:
+        """Post many; those of one shard all or none. Returns the iids in order."""
+        parts: dict[str, list[int]] = {}
+        for place in range(len(data)):
+            shard = self._shard_for(headers[place] if headers else None)
+            parts.setdefault(shard, []).append(place)
+        iids = [""] * len(data)
+        for shard, places in parts.items():
+            chosen = [headers[place] for place in places] if headers else None
+            posted = await self._buses[shard].post_many(
+                self.logical, [data[place] for place in places], chosen
+            )
+            for place, iid in zip(places, posted, strict=True):
+                iids[place] = iid
+        return iids
+
+    def _shard_for(self, headers: Hstore | None) -> str:
+        return self.shard_of((headers or {}).get("group") or f"{random.getrandbits(64):x}")
 
 
-async def _find(addresses: Addresses, logical: str, name: str) -> Shard:
-    for shard in await load_shards(addresses, logical):
-        if shard.name == name:
-            return shard
-    raise BridgeNotFound(
-        f"{logical} has no shard {name}", hint="`postroad bridge shards list` shows them"
-    )
+class ShardedWorker(Service):
+    """Runs the same handlers on all shards; `equip` registers them with each shard's worker.
+
+    It fails with the error of the first worker that fails; a worker waits while its database is
+    away. Raises NoShard, AddressUnknown.
+    """
+
+    def __init__(
+        self,
+        addresses: Addresses,
+        logical: str,
+        equip: Callable[[AsyncWorker], None],
+        settings: WorkerSettings | None = None,
+    ) -> None:
+        super().__init__(f"shards of {logical}")
+        self._workers = [
+            AsyncWorker(addresses.database(name), settings) for name in _weights(addresses, logical)
+        ]
+        for worker in self._workers:
+            equip(worker)
+
+    def request_stop(self) -> None:
+        """Ask all workers to stop, so that they drain at the same time."""
+        super().request_stop()
+        for worker in self._workers:
+            worker.request_stop()
+
+    async def run(self) -> None:
+        """Run the workers until stopped."""
+        await self.supervise(*self._workers)
+        self.announce_ready()
+        try:
+            await self.stopping.wait()
+        finally:
+            await self.stop_supervised()

@@ -13,10 +13,7 @@ from postroad.bridge.addresses import Addresses
 from postroad.bridge.calls import transact
 from postroad.bridge.errors import BridgeError
 from postroad.bridge.registry import Bridge, find, load
-from postroad.bridge.shards import ShardStatus, shard_statuses
 from postroad.postgres.errors import DatabaseError
-
-__all__ = ["BridgeStatus", "ShardStatus", "bridges", "shard_statuses", "status"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +65,17 @@ _FIELDS = (
 )  # fmt: skip
 
 
-async def bridges(addresses: Addresses) -> list[Bridge]:
-    """List the registered bridges."""
-    return await load(addresses)
+@dataclass(frozen=True, slots=True)
+class ShardStatus:
+    """The status of one shard of a logical queue; `depth` is None when its database is away."""
+
+    logical: str
+    name: str
+    weight: int
+    depth: int | None = None
+    posted_per_second: float | None = None
+    consumed_per_second: float | None = None
+    problem: str | None = None
 
 
 async def status(addresses: Addresses, name: str | None = None) -> list[BridgeStatus]:
@@ -112,3 +117,30 @@ def _status(bridge: Bridge, rows: dict[str, dict[str, Any]], problem: str | None
     if not seen.is_run and seen.problem is None and seen.state in ("running", "draining"):
         return replace(seen, problem="nobody runs it; start it with: postroad bridge run")
     return seen
+
+
+async def shard_statuses(addresses: Addresses, logical: str | None = None) -> list[ShardStatus]:
+    """Return the status of the shards of one logical queue or of all."""
+    return [
+        await _shard_status(addresses, ShardStatus(queue, name, weight))
+        for queue, weights in sorted(addresses.shards.items())
+        if logical in (None, queue)
+        for name, weight in sorted(weights.items())
+    ]
+
+
+async def _shard_status(addresses: Addresses, shard: ShardStatus) -> ShardStatus:
+    try:
+        async with transact(addresses.database(shard.name)) as connection:
+            cursor = await connection.execute(
+                "select sum(s.depth)::bigint, max(s.posted_per_second), sum(s.consumed_per_second)"
+                " from mbus.status s where s.queue = %s",
+                (shard.logical,),
+            )
+            ((depth, posted, consumed),) = await cursor.fetchall()
+    except (psycopg.Error, DatabaseError, BridgeError) as away:
+        return replace(shard, problem=str(away).strip().splitlines()[0])
+    problem = "the queue does not exist there" if depth is None else None
+    return replace(
+        shard, depth=depth, posted_per_second=posted, consumed_per_second=consumed, problem=problem
+    )

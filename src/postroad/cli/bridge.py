@@ -15,6 +15,7 @@ from postroad.bridge import operations
 from postroad.bridge import status as facts
 from postroad.bridge.addresses import Addresses
 from postroad.bridge.metrics import register_metrics
+from postroad.bridge.registry import load
 from postroad.bridge.supervisor import BridgeSupervisor
 from postroad.cli.bridge_shards import shards
 from postroad.cli.context import Application, pass_application, stop_event
@@ -127,7 +128,7 @@ def list_(application: Application, as_json: bool) -> None:
     Example: postroad bridge list
     """
     columns = ("name", "kind", "source", "queue", "target", "queue_at_target", "selector")
-    _print(_ask(application, facts.bridges), columns, as_json)
+    _print(_ask(application, load), columns, as_json)
 
 
 def _print(found: Sequence[Any], columns: Sequence[str], as_json: bool) -> None:

@@ -50,6 +50,9 @@ class BridgeSettings(Section):
     """RabbitMQ brokers by name, as `amqp://` or `amqps://` URL, or `file:/path` of one."""
     bridges: dict[str, BridgeDefinition] = Field(default_factory=dict)
     """Bridges by name that are opened wherever this file is used. Others: `postroad bridge add`."""
+    shards: dict[str, dict[str, Annotated[int, Field(ge=0, le=1000)]]] = Field(default_factory=dict)
+    """The databases of each logical queue and their weights: `orders = { db_a = 1, db_b = 2 }`. One
+    of weight 0 gets no more messages and is still consumed."""
     batch_messages: int = Field(default=4000, ge=1, le=100_000)
     """The largest batch in messages; at most 1000 to RabbitMQ. Default 4000."""
     batch_bytes: int = Field(default=4_000_000, ge=1_000)

@@ -111,19 +111,18 @@ def test_what_goes_wrong_is_said_with_a_way_out(house: House) -> None:
     assert "geheim" not in secret.error + secret.out
 
 
-def test_shards_live_on_the_command_line(house: House) -> None:
-    say = house.say
-    assert "added" in say("shards", "add", "work", "db_a", "--payload", "jsonb").out
-    assert say("shards", "add", "work", "db_b", "--payload", "jsonb", "--weight", "2").code == 0
-    found = say("shards", "list", "--json").json
-    assert [(each["name"], each["state"], each["depth"]) for each in found] == [
-        ("db_a", "active", 0),
-        ("db_b", "active", 0),
+def test_shards_are_listed_with_what_waits_in_them(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "bridge.shards" in house.say("shards", "list").out
+    monkeypatch.setenv("POSTROAD_BRIDGE__SHARDS__ORDERS__DB_A", "2")
+    monkeypatch.setenv("POSTROAD_BRIDGE__SHARDS__ORDERS__DB_B", "0")
+    found = house.say("shards", "list", "orders", "--json").json
+    assert [(each["name"], each["weight"], each["depth"]) for each in found] == [
+        ("db_a", 2, 0),
+        ("db_b", 0, None),
     ]
-    assert say("shards", "remove", "work", "db_b").code == 1
-    assert say("shards", "drain", "work", "db_b").code == 0
-    assert "drained" in say("shards", "list", "work").out
-    assert say("shards", "remove", "work", "db_b").code == 0
+    assert "the queue does not exist there" in house.say("shards", "list").out
 
 
 def test_every_command_has_an_example() -> None:

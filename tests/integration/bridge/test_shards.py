@@ -8,16 +8,9 @@ from typing import Any
 
 import pytest
 
-from postroad.bridge import Addresses, BridgeError, NoShard, ShardedQueue, ShardedWorker
-from postroad.bridge.shards import (
-    add_shard,
-    drain_shard,
-    load_shards,
-    remove_shard,
-    settle_shards,
-    shard_statuses,
-)
-from postroad.bus import AsyncWorker
+from postroad.bridge import Addresses, NoShard, ShardedQueue, ShardedWorker
+from postroad.bridge.status import shard_statuses
+from postroad.bus import AsyncWorker, ConsumerNotFound
 from postroad.testing import wait_until_async
 from tests.chaos.bridge_load import IS_STRESS
 from tests.integration.bridge.conftest import Databases, depth
@@ -26,16 +19,16 @@ GROUPS = 40
 LOAD = 20_000 if IS_STRESS else 600
 
 
-def addressed(databases: list[str]) -> Addresses:
-    return Addresses(databases[0], {f"s{number}": dsn for number, dsn in enumerate(databases)})
+def addressed(databases: list[str], **weights: int) -> Addresses:
+    named = {f"s{number}": dsn for number, dsn in enumerate(databases)}
+    return Addresses(databases[0], named, shards={"orders": weights or dict.fromkeys(named, 1)})
 
 
 async def test_posts_go_by_group_and_stay_there(one_version: Databases) -> None:
     databases = one_version(3)
-    addresses = addressed(databases)
-    for name in ("s0", "s1", "s2"):
-        await add_shard(addresses, "orders", name, payload="jsonb")
-    async with ShardedQueue(addresses, "orders") as orders:
+    async with ShardedQueue(addressed(databases), "orders") as orders:
+        await orders.install("jsonb")
+        await orders.install("jsonb")
         iids = await orders.post_many(
             [{"n": number} for number in range(300)],
             [{"group": f"g{number % GROUPS}"} for number in range(300)],
@@ -51,38 +44,37 @@ async def test_posts_go_by_group_and_stay_there(one_version: Databases) -> None:
     assert {f"s{number}": count for number, count in enumerate(depths)} == dict(expected)
 
 
-async def test_without_a_shard_a_post_says_what_to_do(one_version: Databases) -> None:
-    addresses = addressed(one_version(1))
-    async with ShardedQueue(addresses, "orders") as orders:
-        with pytest.raises(NoShard, match="no shard of orders"):
-            await orders.post({"n": "1"})
+@pytest.mark.parametrize("weights", [{}, {"s0": 0}])
+async def test_without_a_shard_a_queue_names_the_setting(weights: dict[str, int]) -> None:
+    with pytest.raises(NoShard, match="orders") as refused:
+        ShardedQueue(Addresses("dbname=home", shards={"orders": weights}), "orders")
+    assert "bridge.shards.orders" in (refused.value.hint or "")
 
 
-async def test_a_closed_gate_turns_a_poster_with_an_old_list_away(one_version: Databases) -> None:
+async def test_a_sharded_worker_fails_where_a_shard_has_no_queue(one_version: Databases) -> None:
     databases = one_version(2)
-    addresses = addressed(databases)
-    await add_shard(addresses, "orders", "s0")
-    await add_shard(addresses, "orders", "s1")
-    async with ShardedQueue(addresses, "orders") as orders:
-        group = next(f"g{n}" for n in range(100) if orders.shard_of(f"g{n}") == "s1")
-        await drain_shard(addresses, "orders", "s1")
-        await orders.post({"n": "1"}, {"group": group})
-    assert (depth(databases[0], "default"), depth(databases[1], "default")) == (1, 0)
-    with pytest.raises(BridgeError, match="draining"):
-        await remove_shard(addresses, "orders", "s1")
-    assert await settle_shards(addresses) == ["s1"]
-    await remove_shard(addresses, "orders", "s1")
-    assert [shard.name for shard in await load_shards(addresses)] == ["s0"]
+    async with ShardedQueue(addressed(databases[:1]), "orders") as orders:
+        await orders.install()
+
+    def equip(worker: AsyncWorker) -> None:
+        @worker.handler("orders")
+        async def ignore(message: Any, connection: Any) -> None:
+            del message, connection
+
+    worker = ShardedWorker(addressed(databases), "orders", equip)
+    with pytest.raises(ConsumerNotFound):
+        async with worker:
+            await worker.join()
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-async def test_nothing_is_lost_while_one_shard_is_added_and_one_drained_under_load(
-    one_version: Databases, capsys: pytest.CaptureFixture[str]
+async def test_nothing_is_lost_while_one_shard_is_added_and_one_emptied_under_load(
+    one_version: Databases,
 ) -> None:
-    addresses = addressed(one_version(5))
-    for name in ("s0", "s1", "s2", "s3"):
-        await add_shard(addresses, "orders", name, payload="jsonb")
+    databases = one_version(5)
+    before = addressed(databases, s0=1, s1=1, s2=1, s3=1)
+    after = addressed(databases, s0=1, s1=0, s2=1, s3=1, s4=1)
     seen: Counter[int] = Counter()
 
     def equip(worker: AsyncWorker) -> None:
@@ -91,46 +83,28 @@ async def test_nothing_is_lost_while_one_shard_is_added_and_one_drained_under_lo
             del connection
             seen[message.data["n"]] += 1
 
-    posted = 0
-    is_over = asyncio.Event()
+    async def produce(addresses: Addresses, numbers: range) -> None:
+        async with ShardedQueue(addresses, "orders") as orders:
+            for first in numbers[::10]:
+                tens = range(first, first + 10)
+                await orders.post_many(
+                    [{"n": n} for n in tens], [{"group": f"g{n % GROUPS}"} for n in tens]
+                )
 
-    async def produce(orders: ShardedQueue) -> None:
-        nonlocal posted
-        while not is_over.is_set() or posted < LOAD:
-            numbers = range(posted, posted + 10)
-            await orders.post_many(
-                [{"n": n} for n in numbers], [{"group": f"g{n % GROUPS}"} for n in numbers]
-            )
-            posted += 10
-
-    async def reached(count: int) -> None:
-        async def enough() -> bool:
-            return posted >= count
-
-        await wait_until_async(enough, what=f"{count} posted", timeout_seconds=200)
-
-    worker = ShardedWorker(addresses, "orders", equip)
-    worker.signals.listen("left")
-    async with worker, ShardedQueue(addresses, "orders") as orders:
-        producing = asyncio.create_task(produce(orders))
-        await reached(LOAD // 4)
-        await add_shard(addresses, "orders", "s4", payload="jsonb")
-        await reached(LOAD // 2)
-        await drain_shard(addresses, "orders", "s1")
-        # Its worker leaves by itself once the shard is empty.
-        assert await worker.signals.wait("left", 60) == "s1"
-        is_over.set()
-        await producing
+    async with ShardedQueue(after, "orders") as orders:
+        await orders.install("jsonb")
+    # As after a restart with new settings: workers first, then one client after the other.
+    async with ShardedWorker(after, "orders", equip):
+        old = asyncio.create_task(produce(before, range(LOAD)))
+        await produce(after, range(LOAD, 2 * LOAD))
+        await old
 
         async def done() -> bool:
-            return len(seen) == posted
+            return len(seen) == 2 * LOAD
 
-        await wait_until_async(done, what="all consumed", timeout_seconds=120)
-        states = {each.name: each for each in await shard_statuses(addresses, "orders")}
-    with capsys.disabled():
-        print(  # noqa: T201 - a figure that people ask for
-            f"\nshards: posted {posted}, consumed {sum(seen.values())}, distinct {len(seen)}"
-        )
+        await wait_until_async(done, what="all consumed", timeout_seconds=200)
+        statuses = await shard_statuses(after, "orders")
     assert set(seen.values()) == {1}
-    assert states["s1"].state == "drained"
-    assert [each.depth for each in states.values()] == [0] * 5
+    assert [(each.name, each.weight, each.depth) for each in statuses] == [
+        ("s0", 1, 0), ("s1", 0, 0), ("s2", 1, 0), ("s3", 1, 0), ("s4", 1, 0)
+    ]  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 from postroad.bridge.addresses import Addresses
 from postroad.bridge.errors import AddressUnknown, SecretInAddress
 from postroad.bridge.rabbit_mapping import routing_key
-from postroad.bridge.sharded_queue import HashRing
+from postroad.bridge.shards import HashRing
 from postroad.bridge.supervisor import LagWatch
 
 KEYS = [f"key {number}" for number in range(4_000)]

@@ -3,7 +3,6 @@ tables/bridge.sql
 tables/outlet.sql
 tables/inlet.sql
 tables/ledger.sql
-tables/shard.sql
 internal/now.sql
 internal/find.sql
 internal/journey.sql
@@ -16,7 +15,6 @@ functions/bury.sql
 functions/inlets.sql
 functions/receive.sql
 functions/settle.sql
-functions/shards.sql
 functions/alert.sql
 views/outlets.sql
 views/inlets.sql
