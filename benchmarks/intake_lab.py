@@ -84,21 +84,21 @@ class IntakeLab:
         key = new_key()
         with psycopg.connect(self.lab.dsn) as connection:
             connection.execute("delete from intake.sftp_servers")
-            row = run_blocking(
-                self.lab.dsn,
-                operations.create_server,
-                Vault([key]),
-                Credentials(private_key=(self.folder / "userkey").read_text()),
-                {
-                    "name": f"run{self.numbers}",
-                    "host": "127.0.0.1",
-                    "port": self.sftp_port,
-                    "username": self.user,
-                    "directory": str(self.files / below),
-                    "looks": 1,
-                    "max_connections": 1,
-                },
-            )
+        row = run_blocking(
+            self.lab.dsn,
+            operations.create_server,
+            Vault([key]),
+            Credentials(private_key=(self.folder / "userkey").read_text()),
+            {
+                "name": f"run{self.numbers}",
+                "host": "127.0.0.1",
+                "port": self.sftp_port,
+                "username": self.user,
+                "directory": str(self.files / below),
+                "looks": 1,
+                "max_connections": 1,
+            },
+        )
         given = {
             "dsn": self.lab.dsn,
             "key": key,
