@@ -1,0 +1,113 @@
+"""Postroad's adapter for the public harness: `python -m benchmarks.harness.adapter`.
+
+The environment and the records are described in `contract`. `POSTROAD_MODE` is `lease` (default)
+or `transaction`; `POSTROAD_PREFETCH` overrides the worker's default and `POSTROAD_TTL_SECONDS` that
+of a lease; `POSTROAD_WORKERS` workers (default 1) share `WORKER_COUNT`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from datetime import timedelta
+from importlib.metadata import version
+from typing import Any
+
+import psycopg
+
+from benchmarks.harness import contract
+from postroad.bus import AsyncBus, AsyncWorker, WorkerSettings
+from postroad.cli.components import BUS
+from postroad.postgres import install
+
+QUEUE = "long_horizon_bench"
+# Written by transactional handlers in their own transaction, while a ledger is kept.
+EFFECT = "public.harness_effect"
+
+
+class Postroad:
+    """A queue of texts, posted in batches, handled by AsyncWorker."""
+
+    def __init__(self, settings: contract.Settings) -> None:
+        self._settings = settings
+        self._mode = os.environ.get("POSTROAD_MODE", "lease")
+        prefetch = os.environ.get("POSTROAD_PREFETCH")
+        self._prefetch = int(prefetch) if prefetch else None
+        self._workers = int(os.environ.get("POSTROAD_WORKERS", "1"))
+        self._ttl = timedelta(seconds=float(os.environ.get("POSTROAD_TTL_SECONDS", "30")))
+        self._bus = AsyncBus(settings.database_url)
+
+    async def prepare(self) -> contract.Description:
+        with psycopg.connect(self._settings.database_url) as connection:
+            install(connection, BUS)
+            connection.execute(
+                f"create table if not exists {EFFECT}"
+                " (number bigint not null, at timestamptz not null default clock_timestamp())"
+            )
+        known = {each.queue for each in await self._bus.queues()}
+        if QUEUE not in known:
+            await self._bus.create_queue(QUEUE, payload="text")
+        with psycopg.connect(self._settings.database_url) as connection:
+            found = connection.execute(
+                "select format('%I.%I', schemaname, tablename) from pg_tables"
+                " where schemaname = 'mbus' order by 1"
+            ).fetchall()
+        mode = "" if self._mode == "lease" else f"-{self._mode}"
+        release = version("postroad")
+        return contract.Description(f"postroad{mode}", release, release, [row[0] for row in found])
+
+    async def post(self, payloads: list[str]) -> None:
+        await self._bus.post_many(QUEUE, payloads)
+
+    async def work(self, jobs: contract.Jobs, stopping: asyncio.Event) -> None:
+        await asyncio.gather(*(self._serve(jobs, stopping) for _ in range(self._workers)))
+
+    async def _serve(self, jobs: contract.Jobs, stopping: asyncio.Event) -> None:
+        settings = WorkerSettings(grace=timedelta(seconds=2))
+        worker = AsyncWorker(self._settings.database_url, settings)
+        options: dict[str, Any] = {
+            "concurrency": -(-self._settings.worker_count // self._workers),
+            "prefetch": self._prefetch,
+        }
+        if self._mode == "lease":
+
+            @worker.handler(QUEUE, mode="lease", ttl=self._ttl, **options)
+            async def leased(message: Any) -> None:
+                await jobs(message.data)
+
+        elif self._settings.ledger_folder:
+
+            @worker.handler(QUEUE, mode="transaction", **options)
+            async def recorded(message: Any, connection: Any) -> None:
+                job = json.loads(message.data)
+                await connection.execute(f"insert into {EFFECT} values (%s)", (job["seq"],))
+                await jobs.do(job)
+
+        else:
+
+            @worker.handler(QUEUE, mode="transaction", **options)
+            async def taken(message: Any, connection: Any) -> None:  # noqa: ARG001 - unused
+                await jobs(message.data)
+
+        await worker.start()
+        ends = [asyncio.create_task(worker.join()), asyncio.create_task(stopping.wait())]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        await worker.stop()
+        await ends[0]
+
+    async def depth(self) -> int:
+        return sum(each.ready for each in await self._bus.status(QUEUE))
+
+    async def close(self) -> None:
+        await self._bus.close()
+
+
+async def _main() -> int:
+    settings = contract.Settings.read()
+    return await contract.run(settings, Postroad(settings))
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(_main()))
