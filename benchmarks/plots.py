@@ -40,6 +40,8 @@ def draw(folder: Path, name: str, scenario: dict[str, Any]) -> None:
         painter = _backlog
     elif "bytes" in raw:
         painter = _bytes
+    elif "clean" in raw:
+        painter = _harness
     if painter is None:
         return
     with mpl.rc_context(_STYLE):
@@ -116,3 +118,22 @@ def _bytes(axes: Axes, raw: dict[str, Any]) -> None:
     axes.set_xticks(range(len(labels)), [f"by {label}" for label in labels])
     axes.set_ylabel("bytes of log per message")
     axes.legend(frameon=False, fontsize=8)
+
+
+def _harness(axes: Axes, raw: dict[str, Any]) -> None:
+    """Draw the rates of all arms, a bar for each number of jobs in flight."""
+    cells = {cell: raw["clean"].get(cell, {}) for cell in ("16/1ms", "64/1ms", "256/1ms")}
+    arms = [arm for arm in raw["shapes"] if any(arm in found for found in cells.values())]
+    for place, (cell, found) in enumerate(cells.items()):
+        axes.barh(
+            [row + (place - 1) * 0.27 for row in range(len(arms))],
+            [found[arm]["rate"] if arm in found else 0 for arm in arms],
+            0.25,
+            color=[OURS if arm in ("lease", "transactional") else THEIRS for arm in arms],
+            alpha=(0.45, 0.7, 1.0)[place],
+            label=f"{cell.partition('/')[0]} in flight",
+        )
+    axes.set_yticks(range(len(arms)), arms)
+    axes.invert_yaxis()
+    axes.set_xlabel("jobs a second, 1 ms of work; from top to bottom 16, 64 and 256 in flight")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")

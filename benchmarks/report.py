@@ -112,7 +112,14 @@ def _methods(results: dict[str, Any], folder: Path) -> str:
         )
         if (folder / f"{name}.svg").is_file():
             parts.append(f"![{scenario['title']}]({name}.svg)\n")
+        parts += [_own_table(table) for table in scenario["raw"].get("tables", ())]
     return "\n".join(parts)
+
+
+def _own_table(table: dict[str, Any]) -> str:
+    lines = [table["header"], ["---"] * len(table["header"]), *table["rows"]]
+    text = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+    return f"#### {table['title']}\n\n{text}\n"
 
 
 def _maintenance(scenario: dict[str, Any]) -> str:
