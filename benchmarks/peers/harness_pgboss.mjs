@@ -18,7 +18,8 @@ const QUEUE = "bench";
 const FETCHERS = 4;
 const workers = number("WORKER_COUNT", "32");
 const workMs = number("JOB_WORK_MS", "1");
-const rate = number("PRODUCER_RATE", "800");
+const offered = number("PRODUCER_RATE", "800");
+const rateFile = get("PRODUCER_RATE_CONTROL_FILE", "");
 const isFilling = get("PRODUCER_MODE", "fixed") === "depth-target";
 const batchMax = number("PRODUCER_BATCH_MAX", "128");
 const batchMs = number("PRODUCER_BATCH_MS", "10");
@@ -151,6 +152,14 @@ async function post(amount) {
   }
 }
 
+function rate() {
+  try {
+    return rateFile ? Number(readFileSync(rateFile, "ascii")) : offered;
+  } catch {
+    return offered;
+  }
+}
+
 async function produce() {
   let credit = 0;
   let last = performance.now();
@@ -166,7 +175,7 @@ async function produce() {
     }
     await sleep(batchMs);
     const now = performance.now();
-    credit += (rate * (now - last)) / 1000;
+    credit += (rate() * (now - last)) / 1000;
     last = now;
     const amount = Math.min(Math.floor(credit), batchMax);
     if (amount) {
@@ -231,6 +240,6 @@ async function stop() {
 process.on("SIGTERM", stop);
 process.on("SIGINT", stop);
 sampling();
-if (rate > 0) {
+if (offered > 0) {
   produce();
 }
