@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import json
 import signal
 import statistics
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.harness.arms import PEERS, Arm, arm_named, ours
 from benchmarks.harness.cells import Cell, parse_cells
 from benchmarks.harness.driver import Measured, Place, measure, open_place
+from benchmarks.harness.phases import RATE, run_faults, run_pressure
 from benchmarks.peers.install import NotInstalled
 
 COLUMNS = (
@@ -34,6 +37,7 @@ def main() -> int:
     parser.add_argument("--trees", default="", help="two or more source trees, comma-separated")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=6, help="measured per cell and round")
+    parser.add_argument("--phases", default="", help="pressure, faults or both, instead of cells")
     parser.add_argument("--warm", type=int, default=2, help="seconds of load before that")
     options = parser.parse_args()
     try:
@@ -48,9 +52,21 @@ def main() -> int:
     with open_place() as place:
         for name, cell in cells:
             arms = _arms(name, trees)
-            if arms:
+            if options.phases:
+                for arm in arms:
+                    _run_phases(place, arm, cell, options)
+            elif arms:
                 _print(cell, _rounds(place, arms, cell, options))
     return 0
+
+
+def _run_phases(place: Place, arm: Arm, cell: Cell, options: argparse.Namespace) -> None:
+    """Print the figures of the phases; a cell without a rate gets that of the full run."""
+    load = cell if cell.rate else replace(cell, rate=RATE)
+    for name, run in (("pressure", run_pressure), ("faults", run_faults)):
+        if name in options.phases:
+            found = run(place, arm, load, options.seconds)
+            print(json.dumps({arm.name: found}, indent=2), flush=True)
 
 
 def _arms(name: str, trees: list[Path]) -> list[Arm]:

@@ -37,10 +37,11 @@ from benchmarks.harness.ledger import Fault, judge
 from benchmarks.harness.meters import Meter, dead_rows
 from postroad.postgres.postmaster import read_postmaster
 
-__all__ = ["FAULTS", "PRESSURES", "run_faults", "run_pressure"]
+__all__ = ["FAULTS", "PRESSURES", "RATE", "run_faults", "run_pressure"]
 
 PRESSURES = ("clean", "held snapshot", "active readers", "burst")
 FAULTS = ("kill of the worker", "kill of all sessions", "immediate stop")
+RATE = 800
 READERS = 4
 SCAN_PAUSE_SECONDS = 0.1
 BURST_FACTOR = 5

@@ -7,7 +7,7 @@ from typing import Any
 from benchmarks.harness.arms import OURS, PEERS, Arm, arm_named
 from benchmarks.harness.cells import CLEAN, Cell
 from benchmarks.harness.driver import AdapterFailed, Measured, Place, measure, open_place
-from benchmarks.harness.phases import FAULTS, run_faults, run_pressure
+from benchmarks.harness.phases import FAULTS, RATE, run_faults, run_pressure
 from benchmarks.lab import Lab
 from benchmarks.peers.install import NotInstalled
 from benchmarks.result import Bar, Figure, Findings, Scenario, at_least, at_most
@@ -17,7 +17,6 @@ ARMS = (*OURS, *PEERS)
 BATCH_CONTRACT = ("pgque",)
 MANY_WORKERS = "lease*16"
 IN_FLIGHT = 64
-RATE = 800
 CLEAN_SECONDS, WARM_SECONDS = 5, 2
 PRESSURE_SECONDS = 5
 FAULT_SECONDS = 13
