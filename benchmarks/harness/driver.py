@@ -175,7 +175,9 @@ class Adapter:
         took = time.monotonic() - began
         # Children that outlive their parent would go on using the server.
         self.kill()
-        self._reader.join(5)
+        self._reader.join()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
         self._errors.close()
         return took
 
