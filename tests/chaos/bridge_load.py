@@ -9,9 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable
 
 import psycopg
 
@@ -19,24 +17,9 @@ from postroad.bridge import Addresses, operations
 from postroad.postgres.postmaster import read_postmaster
 from postroad.settings import BridgeDefinition
 from postroad.testing import TestServer, wait_until
-from postroad.testing.run_folder import run_folder
 
 IS_STRESS = bool(os.environ.get("POSTROAD_STRESS"))
 POST_CHUNK = 100
-
-
-@contextmanager
-def own_server(bin_folder: Path | None = None) -> Iterator[TestServer]:
-    """Give a server that may be killed."""
-    folder = run_folder() / f"own-{os.getpid()}-{os.urandom(4).hex()}"
-    folder.mkdir(mode=0o755)
-    (folder / "bin_folder").write_text(str(bin_folder or ""), encoding="utf-8")
-    server = TestServer(folder, bin_folder)
-    server.start()
-    try:
-        yield server
-    finally:
-        server.stop()
 
 
 def crash(server: TestServer) -> None:

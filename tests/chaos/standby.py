@@ -14,8 +14,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from postroad.postgres.postmaster import read_postmaster
 from postroad.testing import TestServer, wait_until
-from postroad.testing.run_folder import run_folder
-from tests.chaos.bridge_load import own_server
+from tests.fixtures.postgres import new_server_folder, running_server
 
 STANDBY_NAME = "standby"
 
@@ -58,16 +57,13 @@ class Pair:
 @contextmanager
 def synchronous_pair(bin_folder: Path | None) -> Iterator[Pair]:
     """Give a primary whose commits wait for its standby."""
-    with own_server(bin_folder) as primary:
+    with running_server(bin_folder) as primary:
         cluster = primary.embedded.cluster
         with (cluster.data / "pg_hba.conf").open("a", encoding="utf-8") as rules:
             rules.write("local replication postroad peer map=postroad\n")
         with psycopg.connect(primary.dsn("postgres"), autocommit=True) as connection:
             connection.execute("select pg_reload_conf()")
-        folder = run_folder() / f"own-{os.getpid()}-{os.urandom(4).hex()}"
-        folder.mkdir(mode=0o755)
-        (folder / "bin_folder").write_text(str(bin_folder or ""), encoding="utf-8")
-        standby = TestServer(folder, bin_folder)
+        standby = TestServer(new_server_folder(bin_folder), bin_folder)
         copy = standby.embedded.cluster
         copy.make_folders()
         source = conninfo_to_dict(primary.dsn("postgres"))

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from postroad.bus import Maintenance
-from postroad.cli.components import ALERTS, BRIDGE, BUS
+from postroad.cli.components import SCHEMAS
 from postroad.testing import wait_until
 from tests.chaos.bridge_load import (
     IS_STRESS,
@@ -19,11 +19,11 @@ from tests.chaos.bridge_load import (
     add_bridge,
     arrived,
     crash,
-    own_server,
     prepare,
     read_all,
     wreak,
 )
+from tests.fixtures.postgres import running_server
 from tests.fixtures.rabbitmq import RabbitServer
 
 MESSAGES = 200_000 if IS_STRESS else 6_000
@@ -50,10 +50,10 @@ def terminate_some(dsn: str) -> Callable[[], None]:
 @pytest.mark.timeout(1200 if IS_STRESS else 180)
 def test_each_message_crosses_once_whoever_is_killed(capsys: pytest.CaptureFixture[str]) -> None:
     with ExitStack() as stack:
-        source_server = stack.enter_context(own_server())
-        target_server = stack.enter_context(own_server())
-        a = stack.enter_context(source_server.clone(BUS, ALERTS, BRIDGE))
-        b = stack.enter_context(target_server.clone(BUS, ALERTS, BRIDGE))
+        source_server = stack.enter_context(running_server())
+        target_server = stack.enter_context(running_server())
+        a = stack.enter_context(source_server.clone(*SCHEMAS))
+        b = stack.enter_context(target_server.clone(*SCHEMAS))
         prepare(a, is_source=True)
         prepare(b, is_source=False)
         bridge = Process("--database-url", a, "bridge", "run")
@@ -103,10 +103,10 @@ def test_each_message_crosses_rabbitmq_once_whoever_is_killed(
     rabbitmq: RabbitServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with ExitStack() as stack:
-        source_server = stack.enter_context(own_server())
-        target_server = stack.enter_context(own_server())
-        a = stack.enter_context(source_server.clone(BUS, ALERTS, BRIDGE))
-        b = stack.enter_context(target_server.clone(BUS, ALERTS, BRIDGE))
+        source_server = stack.enter_context(running_server())
+        target_server = stack.enter_context(running_server())
+        a = stack.enter_context(source_server.clone(*SCHEMAS))
+        b = stack.enter_context(target_server.clone(*SCHEMAS))
         prepare(a, is_source=True)
         prepare(b, is_source=False)
         name = rabbitmq.unique("orders")

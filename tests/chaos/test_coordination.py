@@ -14,9 +14,9 @@ import psycopg
 import pytest
 
 from postroad.testing import TestServer, wait_until
-from postroad.testing.run_folder import run_folder
 from tests.chaos.coordination_crew import Crew, connected, open_databases
 from tests.chaos.test_nothing_is_lost import stop_immediately
+from tests.fixtures.postgres import running_server
 from tests.integration.coordination.checker import Recorder
 from tests.integration.coordination.lab import Lab
 from tests.integration.coordination.test_histories import Writers
@@ -93,13 +93,8 @@ def _situation(lab: Lab, readers: tuple[str, ...]) -> str:
 
 @pytest.fixture
 def newest_own_server() -> Iterator[TestServer]:
-    folder = run_folder() / f"own-{os.getpid()}-{os.urandom(4).hex()}"
-    folder.mkdir(mode=0o755)
-    (folder / "bin_folder").write_text("", encoding="utf-8")
-    server = TestServer(folder)
-    server.start()
-    yield server
-    server.stop()
+    with running_server() as server:
+        yield server
 
 
 @pytest.mark.slow

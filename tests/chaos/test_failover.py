@@ -14,11 +14,12 @@ import pytest
 from postroad.bridge import DatabaseBridge
 from postroad.bus import AsyncBus, AsyncWorker
 from postroad.bus.errors import BusError
-from postroad.cli.components import ALERTS, BRIDGE, BUS
+from postroad.cli.components import SCHEMAS
 from postroad.postgres.errors import DatabaseUnavailable
 from postroad.testing import wait_until_async
-from tests.chaos.bridge_load import IS_STRESS, own_server
+from tests.chaos.bridge_load import IS_STRESS
 from tests.chaos.standby import Pair, synchronous_pair
+from tests.fixtures.postgres import running_server
 
 POSTERS = 4
 LOAD = 20_000 if IS_STRESS else 1_500
@@ -68,12 +69,12 @@ class Posters:
 async def test_workers_go_on_after_a_promotion_and_nothing_acknowledged_is_lost(
     pair: Pair, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    database = pair.primary.create(pair.primary.template(BUS, ALERTS, BRIDGE))
+    database = pair.primary.create(pair.primary.template(*SCHEMAS))
     dsn = pair.dsn(database)
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("select mbus.create_queue('orders', payload => 'jsonb')")
         connection.execute("create table consumed (n integer, iid text)")
-    with own_server() as elsewhere, elsewhere.clone(BUS, ALERTS, BRIDGE) as other:
+    with running_server() as elsewhere, elsewhere.clone(*SCHEMAS) as other:
         bridge = DatabaseBridge("out", source=dsn, target=other, queue="orders")
         await bridge.install()
         worker = AsyncWorker(dsn)

@@ -19,11 +19,11 @@ from psycopg.rows import dict_row
 
 from postroad.cli.components import SCHEMAS
 from postroad.intake import Credentials, operations
-from postroad.postgres import install, run_blocking
+from postroad.postgres import run_blocking
 from postroad.postgres.postmaster import read_postmaster
 from postroad.testing import TestServer, wait_until
-from postroad.testing.run_folder import run_folder
 from postroad.vault import Vault, new_key
+from tests.fixtures.postgres import running_server
 from tests.fixtures.s3 import S3Server
 from tests.fixtures.sshd import SshServer
 from tests.integration.intake.crew import Crew
@@ -46,13 +46,8 @@ OPEN = (
 
 @pytest.fixture
 def server() -> Iterator[TestServer]:
-    folder = run_folder() / f"intake-{os.getpid()}-{os.urandom(4).hex()}"
-    folder.mkdir(mode=0o755)
-    (folder / "bin_folder").write_text("", encoding="utf-8")
-    server = TestServer(folder)
-    server.start()
-    yield server
-    server.stop()
+    with running_server() as server:
+        yield server
 
 
 class Partner(threading.Thread):
@@ -126,25 +121,22 @@ def test_every_final_version_is_there_once_with_one_notice(
     server: TestServer, sshd: SshServer, s3: S3Server, tmp_path: Path
 ) -> None:
     dice = random.Random(os.environ.get("POSTROAD_TEST_SEED", "postroad"))
-    dsn = server.dsn(server.create())
+    dsn = server.dsn(server.create(server.template(*SCHEMAS)))
     key = new_key()
     folder = sshd.new_folder()
-    with psycopg.connect(dsn) as connection:
-        for schema in SCHEMAS:
-            install(connection, schema)
-        run_blocking(
-            dsn,
-            operations.create_server,
-            Vault([key]),
-            Credentials(private_key=sshd.key()),
-            {
-                "host": "127.0.0.1",
-                "port": sshd.port,
-                "username": sshd.username,
-                "directory": str(folder),
-                "looks": 2,
-            },
-        )
+    run_blocking(
+        dsn,
+        operations.create_server,
+        Vault([key]),
+        Credentials(private_key=sshd.key()),
+        {
+            "host": "127.0.0.1",
+            "port": sshd.port,
+            "username": sshd.username,
+            "directory": str(folder),
+            "looks": 2,
+        },
+    )
     crew = Crew.of(tmp_path / "crew", dsn, key, s3, max_attempts="3", part_bytes="5242880")
     partner = Partner(folder, random.Random(dice.random()))
     try:
