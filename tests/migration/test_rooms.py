@@ -102,7 +102,10 @@ BACK = {
         alter table coordination.progress drop column generation, drop column needs_snapshot;
         alter table coordination.reader drop column generation;
         drop table coordination.removed_reader, coordination.unrestored;
-        alter table coordination.payload drop column changed;
+        drop view coordination.payload_row cascade;
+        drop type coordination.page cascade;
+        alter table coordination.payload drop column changed, drop column count;
+        alter sequence coordination.payload_id increment by 1;
         alter table coordination."WriterEvent" drop column "RollbackReason" cascade;
     """,
     "intake": """

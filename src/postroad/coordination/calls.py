@@ -9,6 +9,8 @@ from decimal import Decimal
 from typing import Any
 
 import psycopg
+from psycopg.adapt import Buffer, Dumper, Loader
+from psycopg.pq import Format
 from psycopg.types.json import set_json_loads
 
 from postroad.coordination.errors import translate
@@ -23,11 +25,16 @@ DECISIONS = "co_decide"
 BECOME = "select coordination.become(%s, %s)"
 PUBLISH = "select coordination.publish(%s)"
 PULL = (
-    "select page::text, events, payloads, more, next_position, next_sequence"
+    "select page::text, events, payloads, more, next_position, next_sequence, afters, befores"
+    " from coordination.pull(%s, %s, %s, 2)"
+)
+# A Writer whose schema is older has pages of version 1 only.
+PULL_VERSION_1 = (
+    "select page::text, events, payloads, more, next_position, next_sequence, null, null"
     " from coordination.pull(%s, %s, %s)"
 )
 CURSOR = "select position, sequence, has_snapshot, needs_snapshot from coordination.progress"
-STAGE = "select coordination.stage(%s::jsonb)"
+STAGE = "select coordination.stage(%s::jsonb, %s, %s)"
 ATTEND = "select coordination.attend(%s)"
 ANNOUNCE = "select coordination.announce()"
 CONFIGURE_READER = (
@@ -47,6 +54,31 @@ WATCH = "select coordination.watch(%s, %s)"
 PURGE = "select coordination.purge(%s, %s)"
 
 DROP_EVENTS = "select count(*) from mbus.consumen_co_events_by_reader(1000)"
+
+
+class TextArray(bytes):
+    """An array of texts in PostgreSQL's binary format: passed on without being decoded."""
+
+
+class _TextArrayLoader(Loader):
+    format = Format.BINARY
+
+    def load(self, data: Buffer) -> TextArray:
+        return TextArray(data)
+
+
+class _TextArrayDumper(Dumper):
+    format = Format.BINARY
+    oid = psycopg.adapters.types["text"].array_oid
+
+    def dump(self, obj: TextArray) -> Buffer:
+        return obj
+
+
+def pass_arrays(connection: psycopg.AsyncConnection[Any]) -> None:
+    """Make the connection read and write arrays of texts as TextArray."""
+    connection.adapters.register_loader(_TextArrayDumper.oid, _TextArrayLoader)
+    connection.adapters.register_dumper(TextArray, _TextArrayDumper)
 
 
 async def fetch_value(

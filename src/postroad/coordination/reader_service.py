@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
+import psycopg
 from psycopg import AsyncConnection
 
 from postroad.bus.reconnect import TRANSIENT
@@ -67,6 +68,8 @@ class Page:
     more: bool
     position: int
     sequence: int
+    afters: calls.TextArray | None = None
+    befores: calls.TextArray | None = None
 
 
 class Reader(PollingService):
@@ -108,6 +111,7 @@ class Reader(PollingService):
         self._writer_dsn = writer
         self._writer: AsyncConnection[Any] | None = None
         self._page = page
+        self._pull_call = calls.PULL
         self._repeat = repeat
         self._settings = (wait, max_attempts, bool(checks))
         self._checks = tuple(checks)
@@ -116,6 +120,7 @@ class Reader(PollingService):
 
     async def prepare(self, connection: AsyncConnection[Any]) -> None:
         """Take the first snapshot if this Reader is new, and announce it to the Coordinator."""
+        calls.pass_arrays(connection)
         await connection.execute(calls.CONFIGURE_READER, (*self._settings, *self._settings))
         cursor = await connection.execute(calls.CURSOR)
         row = await cursor.fetchone()
@@ -172,11 +177,11 @@ class Reader(PollingService):
         if not page.events:
             return None
         if not page.more:
-            await connection.execute(calls.STAGE, (page.text,))
+            await connection.execute(calls.STAGE, (page.text, page.afters, page.befores))
             return None
         ahead = asyncio.create_task(self._pull(writer, page.position, page.sequence))
         try:
-            await connection.execute(calls.STAGE, (page.text,))
+            await connection.execute(calls.STAGE, (page.text, page.afters, page.befores))
         except BaseException:
             # No task group: the caller handles the error by its class.
             ahead.cancel()
@@ -186,8 +191,13 @@ class Reader(PollingService):
 
     async def _pull(self, writer: AsyncConnection[Any], position: int, sequence: int) -> Page:
         self.pulls += 1
-        with translated():
-            cursor = await writer.execute(calls.PULL, (position, sequence, self._page))
+        parameters = (position, sequence, self._page)
+        try:
+            with translated():
+                cursor = await writer.execute(self._pull_call, parameters, binary=True)
+        except psycopg.errors.UndefinedFunction:
+            self._pull_call = calls.PULL_VERSION_1
+            cursor = await writer.execute(self._pull_call, parameters, binary=True)
         row = await cursor.fetchone()
         if row is None:
             return Page("", 0, 0, False, position, sequence)
@@ -225,6 +235,8 @@ class Reader(PollingService):
             self._writer = await connect_async(
                 self._writer_dsn, application_name="postroad coordination pull", autocommit=True
             )
+            calls.pass_arrays(self._writer)
+            self._pull_call = calls.PULL
         return self._writer
 
     async def _leave_writer(self) -> None:

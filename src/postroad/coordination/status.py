@@ -206,7 +206,7 @@ async def written_event(connection: AsyncConnection[Any], event_id: int) -> Even
         'select e."Id" as event_id, coalesce(e."Position", 0) as position,'
         ' coordination._status_name(e."AppEventStatusId") as state, e."Mode" as mode,'
         ' t."Name" as type, coalesce(e."Entities", array[t."Entity"]) as entities,'
-        ' coalesce(e."PayloadCount", (select count(*) from coordination.payload p'
+        ' coalesce(e."PayloadCount", (select count(*) from coordination.payload_row p'
         ' where p.event_id = e."Id")) as payloads, e."Date" as created_at,'
         ' e."FinishedAt" as finished_at, null::timestamptz as deadline,'
         ' e."CorrelationId" as correlation_id, e."Cancels" as cancels, null::text as outcome,'
@@ -275,7 +275,8 @@ async def payloads(
         'select p."Sequence" as sequence, p."Entity" as entity, p."Operation" as operation,'
         ' s."Name" as status, p."Content" as content, q.before as before'
         ' from coordination."AppEventPayload" p'
-        ' join coordination.payload q on q.event_id = p."AppEventId" and q.sequence = p."Sequence"'
+        " join coordination.payload_row q"
+        ' on q.event_id = p."AppEventId" and q.sequence = p."Sequence"'
         ' join coordination."AppEventPayloadStatus" s on s."Id" = p."AppEventPayloadStatusId"'
         ' where p."AppEventId" = %s and p."Sequence" > %s order by p."Sequence" limit %s',
         (event_id, after, limit),

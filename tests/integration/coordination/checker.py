@@ -37,7 +37,7 @@ class Recorder:
             "writer",
             'select e."Id", t."Entity", t."Operation", p.after::text,'
             " coalesce(p.changed, coordination._changed(p.before, p.after))"
-            ' from coordination."AppEvent" e join coordination.payload p on p.event_id = e."Id"'
+            ' from coordination."AppEvent" e join coordination.payload_row p on p.event_id = e."Id"'
             ' join coordination."AppEventType" t on t."Id" = p.type_id'
             ' where e."AppEventStatusId" <> 11 order by e."Position", p.sequence',
         )

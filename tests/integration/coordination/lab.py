@@ -93,9 +93,9 @@ class Lab:
         position, sequence = self.run(
             reader, "select position, sequence from coordination.progress"
         )[0]
-        text, events = self.run(
+        text, events, afters, befores = self.run(
             "writer",
-            "select page::text, events from coordination.pull(%s, %s, %s)",
+            "select page::text, events, afters, befores from coordination.pull(%s, %s, %s, 2)",
             position,
             sequence,
             page,
@@ -103,11 +103,17 @@ class Lab:
         if not events:
             return False
         self.pulls += 1
-        self.stage(reader, text)
+        self.stage(reader, text, afters, befores)
         return True
 
-    def stage(self, reader: str, page: str) -> None:
-        self.run(reader, "select coordination.stage(%s::jsonb)", page)
+    def stage(
+        self,
+        reader: str,
+        page: str,
+        afters: list[str] | None = None,
+        befores: list[str | None] | None = None,
+    ) -> None:
+        self.run(reader, "select coordination.stage(%s::jsonb, %s, %s)", page, afters, befores)
         self.transactions += 1
         self.collect(reader, "co_votes", ("coordinator",))
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.both_versions
 
 EVENTS = (
     'select e."Id", t."Name",'
-    ' (select count(*) from coordination.payload p where p.event_id = e."Id")'
+    ' (select count(*) from coordination.payload_row p where p.event_id = e."Id")'
     ' from coordination."AppEvent" e'
     ' join coordination."AppEventType" t on t."Id" = e."AppEventTypeId"'
     ' order by e."Id"'
@@ -140,7 +140,7 @@ def test_bulk_statements_raw_sql_and_other_programs_are_caught(
     other.execute('truncate "DummyItem"')
     found = _run(
         engine,
-        'select p.event_id, t."Name", count(*) from coordination.payload p'
+        'select p.event_id, t."Name", count(*) from coordination.payload_row p'
         ' join coordination."AppEventType" t on t."Id" = p.type_id group by 1, 2 order by 1, 2',
     )
     counts = [(name.removeprefix("DummyItem."), count) for _, name, count in found]

@@ -58,10 +58,10 @@ def test_the_reader_never_shows_what_was_refused(open_a_lab: OpenLab) -> None:
     lab.publish()
     lab.pull("r1")
     assert lab.rows("r1") == before
-    assert lab.value("r1", "select count(*) from coordination.payload") == 3
+    assert lab.value("r1", "select count(*) from coordination.payload_row") == 3
     lab.settle()
     assert lab.rows("r1") == before
-    assert lab.value("r1", "select count(*) from coordination.payload") == 0
+    assert lab.value("r1", "select count(*) from coordination.payload_row") == 0
 
 
 def test_rows_that_somebody_changed_since_are_left_and_an_alert_is_raised(

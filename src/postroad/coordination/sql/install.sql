@@ -12,6 +12,7 @@ internal/now.sql
 internal/checks.sql
 internal/names.sql
 internal/entities.sql
+internal/payload_rows.sql
 internal/replicas.sql
 internal/capture.sql
 internal/commit_order.sql

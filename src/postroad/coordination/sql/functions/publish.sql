@@ -19,7 +19,7 @@ begin
       select e."Id", f.last_sequence, f.last_id, f.type_ids
       from coordination."AppEvent" e
       cross join lateral (
-        select max(p.sequence) as last_sequence, greatest(e."CommitNumber", max(p.id)) as last_id, array_agg(distinct p.type_id) as type_ids
+        select max(p.sequence + coalesce(p.count, 1) - 1) as last_sequence, greatest(e."CommitNumber", max(p.id)) as last_id, array_agg(distinct p.type_id) as type_ids
         from coordination.payload p where p.event_id = e."Id") f
       where not e."IsPublished"),
     placed as materialized (

@@ -1,18 +1,20 @@
 -- Stages a page that was pulled from the Writer, with the cursor, in one transaction; applies what can be
 -- applied, votes on two-phase events, and reports to the Coordinator.  A page that does not continue the cursor changes nothing.
+-- p_afters, p_befores: the images of its payloads, each a JSON array; a page of version 1 has them in itself.
 -- Returns the cursor: position, sequence, finished_to.  Raises PC010, PC014 for a page of another version.
 -- Locks: the row of progress, first and for all that a Reader does; then staging, then the entities' tables.
-create or replace function coordination.stage(p_page jsonb) returns jsonb
+create or replace function coordination.stage(p_page jsonb, p_afters text[] default null, p_befores text[] default null) returns jsonb
 language plpgsql security definer set search_path from current as $$
 declare
   v_progress coordination.progress;
   v_finished bigint;
   v_reports     jsonb := '[]';
   v_last     record;
+  v_payloads coordination.page := (p_page -> 'payloads', p_afters, p_befores);
 begin
   perform coordination._require('reader');
-  perform coordination._refuse_if(p_page ->> 'version' is distinct from '1', 'PC014', format('a page of version %s', p_page ->> 'version'),
-    'this Reader supports version 1');
+  perform coordination._refuse_if(coalesce(p_page ->> 'version', '') not in ('1', '2'), 'PC014', format('a page of version %s', p_page ->> 'version'),
+    'this Reader supports versions 1 and 2');
   select * into v_progress from coordination.progress for update;
   if (p_page #>> '{from,position}')::bigint = v_progress.position
     and (p_page #>> '{from,sequence}')::integer = v_progress.sequence and jsonb_array_length(p_page -> 'events') > 0
@@ -22,8 +24,8 @@ begin
       update coordination.progress p set columns = v_progress.columns;
     end if;
     v_finished := coordination._finished_to();
-    if not coordination._apply_page(p_page, v_progress) then
-      perform coordination._stage_page(p_page, v_progress);
+    if not coordination._apply_page(p_page, v_payloads, v_progress) then
+      perform coordination._stage_page(p_page, v_payloads, v_progress);
       v_reports := coordination._advance();
     end if;
     select e.id, e.position, e.count, coalesce(s.staged, e.count) as staged into v_last
@@ -47,7 +49,8 @@ end $$;
 
 -- Applies a page directly, if it has whole events without votes and nothing else waits.  False, with nothing changed, for any other
 -- page, or when the tables refuse it.
-create or replace function coordination._apply_page(p_page jsonb, p_progress coordination.progress) returns boolean
+create or replace function coordination._apply_page(
+  p_page jsonb, p_payloads coordination.page, p_progress coordination.progress) returns boolean
 language plpgsql set search_path from current as $$
 declare
   v_now timestamptz := coordination.now();
@@ -56,13 +59,13 @@ begin
     or exists (select from coordination.staging) or exists (select from coordination.early_decision)
     or not (
       select bool_and(e.mode = 'replicate' and e.outcome is null or e.outcome is not distinct from 'commit')
-        and sum(e.count) = jsonb_array_length(p_page -> 'payloads')
+        and sum(e.count) = (select coalesce(sum(coalesce(x.k, 1)), 0) from jsonb_to_recordset(p_page -> 'payloads') x (k integer))
       from jsonb_to_recordset(p_page -> 'events') e (mode text, outcome text, count integer))
   then
     return false;
   end if;
   begin
-    perform coordination._apply(p_page -> 'payloads', null, p_page -> 'columns');
+    perform coordination._apply(p_payloads, null, p_page -> 'columns');
     with done as (
       insert into coordination."AppEvent" ("Id", "IsPublished", "Date", "CorrelationId", "AppEventTypeId", "AppEventStatusId",
         "Mode", "Position", "PayloadCount", "Entities", "FinishedAt", "Cancels", "Number")
@@ -88,7 +91,8 @@ begin
 end $$;
 
 -- Stages a page: every payload is stored until its event is decided or can be applied.
-create or replace function coordination._stage_page(p_page jsonb, p_progress coordination.progress) returns void
+create or replace function coordination._stage_page(
+  p_page jsonb, p_payloads coordination.page, p_progress coordination.progress) returns void
 language plpgsql set search_path from current as $$
 declare
   v_now    timestamptz := coordination.now();
@@ -123,16 +127,17 @@ begin
   perform coordination._type(x.n, case x.o when 'I' then 'Insert' when 'U' then 'Update' else 'Delete' end)
   from (select distinct x.n, x.o from jsonb_to_recordset(p_page -> 'payloads') x (n text, o text)) x;
   with come as (
-    insert into coordination.payload (event_id, sequence, id, type_id, after, changed)
-    select x.e, x.s, x.v, t."Id", x.c, x.u
-    from jsonb_to_recordset(p_page -> 'payloads') x (e bigint, s integer, v bigint, n text, o text, c json, u text[])
+    insert into coordination.payload (event_id, sequence, id, type_id, count, after, before, changed)
+    select x.e, x.s, x.v, t."Id", x.k, coalesce(x.afters::json, x.c), x.befores::json, x.u
+    from rows from (jsonb_to_recordset(p_payloads.rows) as (e bigint, s integer, v bigint, n text, o text, k integer, c json, u text[]),
+      unnest(p_payloads.afters), unnest(p_payloads.befores)) x (e, s, v, n, o, k, c, u, afters, befores)
     join coordination.staging g on g.event_id = x.e
     join coordination."AppEventType" t on t."Entity" = x.n and left(t."Operation", 1) = x.o
     on conflict do nothing
-    returning event_id),
+    returning event_id, count),
   counted as (
     update coordination.staging s set staged = s.staged + c.count
-    from (select event_id, count(*) as count from come group by event_id) c
+    from (select event_id, sum(coalesce(count, 1)) as count from come group by event_id) c
     where c.event_id = s.event_id
     returning s.event_id, s.staged, s.count)
   insert into coordination.history (event_id, reader, states, at, by, note)

@@ -1,45 +1,50 @@
--- Applies payloads to the entities' tables: those of a page (p_rows) or those staged for some events.
+-- Applies payloads to the entities' tables: those of a page, or those staged for some events.
 -- One statement per entity and operation, parents before children; where that violates a constraint, in
 -- another order, and in the end row by row as the Writer did it.
 -- Whatever the tables refuse is raised, and nothing was applied.
 --
 -- An image is the whole row, so after a cancelled event it may contain values of that event until the Writer has restored them.  For these
 -- entities an update writes only the columns that it changed, and leaves a row alone that only the cancelled event made.
-create or replace function coordination._apply(p_rows jsonb, p_events bigint[], p_columns jsonb) returns void
+create or replace function coordination._apply(p_page coordination.page, p_events bigint[], p_columns jsonb) returns void
 language plpgsql set search_path from current as $$
 begin
   begin
-    perform coordination._apply_together(p_rows, p_events, p_columns, '{erase,write}');
+    perform coordination._apply_together(p_page, p_events, p_columns, '{erase,write}');
     set constraints all immediate;
   exception when integrity_constraint_violation then
     begin
       -- A row to delete may be referenced until others are written, by a constraint that cannot be deferred.
-      perform coordination._apply_together(p_rows, p_events, p_columns, '{write,erase}');
+      perform coordination._apply_together(p_page, p_events, p_columns, '{write,erase}');
       set constraints all immediate;
     exception when integrity_constraint_violation then
-      perform coordination._apply_in_order(p_rows, p_events);
+      perform coordination._apply_in_order(p_page, p_events);
       set constraints all immediate;
     end;
   end;
 end $$;
 
--- The payloads of a page, or those staged for some events.  Without a search_path, so that the planner inlines it.
-create or replace function coordination._changes(p_rows jsonb, p_events bigint[])
-returns table (event_position bigint, sequence integer, entity text, operation text, content jsonb, changed text[], is_trial boolean)
+-- The payloads of a page, or those staged for some events; images are arrays.  A page of an older Writer has one row in each payload.
+-- Without a search_path, so that the planner inlines it.
+create or replace function coordination._changes(p_page coordination.page, p_events bigint[])
+returns table (event_position bigint, sequence integer, entity text, operation text, afters json, befores json, changed text[],
+  is_trial boolean)
 language sql stable as $$
-  select x.p, x.s, x.n, x.o, x.c, x.u, false
-  from jsonb_to_recordset(p_rows) x (p bigint, s integer, n text, o text, c jsonb, u text[])
-  where p_rows is not null
+  select x.p, x.s, x.n, x.o, coalesce(x.afters::json, json_build_array(x.c)), x.befores::json, x.u, false
+  from rows from (jsonb_to_recordset((p_page).rows) as (p bigint, s integer, n text, o text, c json, u text[]),
+    unnest((p_page).afters), unnest((p_page).befores)) x (p, s, n, o, c, u, afters, befores)
+  where (p_page).rows is not null
   union all
-  select s.position, x.sequence, t."Entity", left(t."Operation", 1), x.after::jsonb, x.changed, s.mode = 'two-phase' and s.outcome is null
+  select s.position, x.sequence, t."Entity", left(t."Operation", 1),
+    case when x.count is null then json_build_array(x.after) else x.after end, x.before, x.changed,
+    s.mode = 'two-phase' and s.outcome is null
   from coordination.payload x
   join coordination.staging s on s.event_id = x.event_id
   join coordination."AppEventType" t on t."Id" = x.type_id
-  where p_rows is null and x.event_id = any (p_events)
+  where (p_page).rows is null and x.event_id = any (p_events)
 $$;
 
 create or replace function coordination._apply_together(
-  p_rows jsonb, p_events bigint[], p_columns jsonb, p_steps text[]) returns void
+  p_page coordination.page, p_events bigint[], p_columns jsonb, p_steps text[]) returns void
 language plpgsql set search_path from current as $$
 declare
   v_part   record;
@@ -47,15 +52,15 @@ declare
   v_narrow text[] := coordination._unrestored(p_events);
 begin
   set constraints all deferred;
-  -- A payload that lacks a column of its entity differs from one with a null there.
+  -- A payload that lacks a column of its entity differs from one with a null there; the rows of one payload have the same columns.
   select jsonb_agg(s) into v_parts from (
     select x.entity, bool_or(x.operation = 'D') as erases, bool_or(x.operation <> 'D') as writes,
       bool_and(x.operation = 'D' or (x.operation = 'I' or x.entity <> all (v_narrow))
-        and x.content ?& array(select jsonb_array_elements_text(p_columns -> x.entity))) as is_whole
-    from coordination._changes(p_rows, p_events) x
+        and (x.afters -> 0)::jsonb ?& array(select jsonb_array_elements_text(p_columns -> x.entity))) as is_whole
+    from coordination._changes(p_page, p_events) x
     where x.entity <> all ((select p.ignored from coordination.progress p)::text[]) group by x.entity) s;
   if exists (select from jsonb_to_recordset(v_parts) p (is_whole boolean) where not p.is_whole) then
-    perform coordination._apply_in_order(p_rows, p_events);
+    perform coordination._apply_in_order(p_page, p_events);
     return;
   end if;
   perform coordination._ensure_replica(p.entity, array(select jsonb_array_elements_text(p_columns -> p.entity)))
@@ -69,7 +74,7 @@ begin
     -- Children are erased before their parents, parents written before their children.
     order by u.place, case u.step when 'erase' then -e.level else e.level end, e.name
   loop
-    execute format('select coordination.%I($1, $2)', v_part.step || '_' || v_part.name) using p_rows, p_events;
+    execute format('select coordination.%I($1, $2)', v_part.step || '_' || v_part.name) using p_page, p_events;
   end loop;
 end $$;
 
@@ -86,7 +91,7 @@ language sql stable set search_path from current as $$
 $$;
 
 -- Row by row, as the Writer did it, each with the columns that are present in its image.
-create or replace function coordination._apply_in_order(p_rows jsonb, p_events bigint[]) returns void
+create or replace function coordination._apply_in_order(p_page coordination.page, p_events bigint[]) returns void
 language plpgsql set search_path from current as $$
 declare
   v_row     record;
@@ -99,10 +104,12 @@ declare
 begin
   set constraints all deferred;
   for v_row in
-    select x.entity as n, x.operation as o, x.content as c, x.changed as u, x.is_trial
-    from coordination._changes(p_rows, p_events) x
+    select x.entity as n, x.operation as o, r.after::jsonb as c, x.is_trial,
+      case when x.operation = 'U' and x.entity = any (v_narrow) then coalesce(x.changed, coordination._changed(r.before, r.after)) end as u
+    from coordination._changes(p_page, p_events) x
+    cross join lateral rows from (json_array_elements(x.afters), json_array_elements(x.befores)) with ordinality r (after, before, place)
     where x.entity <> all ((select p.ignored from coordination.progress p)::text[])
-    order by x.event_position, x.sequence
+    order by x.event_position, x.sequence, r.place
   loop
     v_entity := coordination._entity(v_row.n);
     v_table := coordination._table(v_entity);
@@ -114,7 +121,7 @@ begin
       execute format('delete from %s t using jsonb_to_record($1) as g (%s) where %s', v_table,
         coordination._definitions(v_table, v_entity.key_columns),
         coordination._list(v_entity.key_columns, 't.%1$I = g.%1$I', ' and ')) using v_row.c;
-    elsif v_row.o = 'U' and v_row.n = any (v_narrow) and v_row.u <> '{}' then
+    elsif v_row.u <> '{}' then
       v_others := array(select c from unnest(v_columns) c where c = any (v_row.u) and c <> all (v_entity.key_columns));
       -- Of a subset of the columns perhaps none was changed.
       continue when v_others = '{}';

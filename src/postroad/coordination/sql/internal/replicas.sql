@@ -33,7 +33,7 @@ begin
     'action', coordination._on_conflict(v_shared, v_entity.key_columns));
   execute coordination._fill('erase', v_values);
   execute coordination._fill('write', v_values);
-  execute format('revoke execute on function coordination.%I(jsonb, bigint[]), coordination.%I(jsonb, bigint[]) from public',
+  execute format('revoke execute on function coordination.%I(coordination.page, bigint[]), coordination.%I(coordination.page, bigint[]) from public',
     'erase_' || p_name, 'write_' || p_name);
   update coordination.entity e set applied = p_columns where e.name = p_name returning * into v_entity;
   return v_entity;

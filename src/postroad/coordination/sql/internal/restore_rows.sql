@@ -6,7 +6,7 @@ language sql stable set search_path from current as $$
     'select distinct on (%1$s) first_value(p.before) over w as "coordination before", '
     'case last_value(t."Operation") over w when ''Delete'' then null else last_value(p.after) over w end as "coordination after", '
     'max(p.id) over w as "coordination version", k.* '
-    'from coordination.payload p join coordination."AppEventType" t on t."Id" = p.type_id and t."Entity" = %2$L '
+    'from coordination.payload_row p join coordination."AppEventType" t on t."Id" = p.type_id and t."Entity" = %2$L '
     'cross join lateral json_to_record(p.after) as k (%3$s) where p.event_id = $1 '
     'window w as (partition by %1$s order by p.sequence rows between unbounded preceding and unbounded following)',
     coordination._list((p_entity).key_columns, 'k.%I'), (p_entity).name,
@@ -20,7 +20,7 @@ language sql stable set search_path from current as $$
   select array(
     select c.name from coordination._columns(coordination._table(p_entity)) c
     where not exists (
-      select from coordination.payload p join coordination."AppEventType" t on t."Id" = p.type_id and t."Entity" = (p_entity).name
+      select from coordination.payload_row p join coordination."AppEventType" t on t."Id" = p.type_id and t."Entity" = (p_entity).name
       where p.event_id = p_event and coalesce(p.before, p.after) -> c.name is null
         and (p.before is not null or t."Operation" <> 'Delete')))
 $$;
@@ -138,13 +138,21 @@ create or replace function coordination._leave_rows(p_entity coordination.entity
 language plpgsql set search_path from current as $$
 begin
   if to_regclass(format('%I.%I', (p_entity).schema_name, (p_entity).table_name)) is null then return; end if;
+  -- Images that are rewritten one by one need rows of their own.
+  with packed as (
+    delete from coordination.payload p using coordination."AppEvent" e, coordination."AppEventType" t
+    where e."Id" = p.event_id and e."FinishedAt" is null and e."Id" <> p_event."Id" and p.count is not null
+      and t."Id" = p.type_id and t."Entity" = (p_entity).name and p.id > (select min(x.id) from coordination.payload x where x.event_id = p_event."Id")
+    returning p)
+  insert into coordination.payload (event_id, sequence, id, type_id, after, before, changed)
+  select r.* from packed k cross join lateral coordination._unpack(k.p) r;
   execute format(
     -- Materialized: the images are parsed once, and not once per row of the event.
     'with later as materialized ('
     '  select p.event_id as "coordination event", p.sequence as "coordination sequence", p.id as "coordination id", '
     '    e."FinishedAt" is null as "coordination is open", o.* '
     '  from coordination."AppEvent" e '
-    '  join coordination.payload p on p.event_id = e."Id" and p.id > (select min(x.id) from coordination.payload x where x.event_id = $1) '
+    '  join coordination.payload_row p on p.event_id = e."Id" and p.id > (select min(x.id) from coordination.payload x where x.event_id = $1) '
     '  join coordination."AppEventType" t on t."Id" = p.type_id and t."Entity" = $3 '
     '  cross join lateral json_to_record(p.after) as o (%3$s) '
     '  where e."Id" is distinct from $2 and e."AppEventStatusId" <> coordination._status(''Canceled'')), '

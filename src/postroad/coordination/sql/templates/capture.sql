@@ -1,4 +1,5 @@
--- Writes what a statement changed in {table} into the event of its transaction.
+-- Writes what a statement changed in {table} into the event of its transaction.  A row of payload has at most a thousand changed rows
+-- and about four million bytes of images.
 create or replace function coordination.{function}() returns trigger
 language plpgsql security definer set search_path from current {settings} as $capture$
 declare
@@ -11,34 +12,53 @@ begin
   select * into v_event, v_from, v_is_new from coordination._current_event();
   if tg_op = 'INSERT' then
     v_type := {insert};
-    insert into coordination.payload (event_id, sequence, id, type_id, after)
-    select v_event, v_from + row_number() over (), nextval('coordination.payload_id'), {insert}, {new_image}
-    from new_rows n;
+    with packed as (
+      insert into coordination.payload (event_id, sequence, id, type_id, count, after)
+      select v_event, v_from + min(s.place), nextval('coordination.payload_id'), {insert}, count(*), json_agg(s.after)
+      from (
+        select c.after, row_number() over w as place, sum(octet_length(c.after::text)) over w as bytes
+        from (select {new_image} as after from new_rows n offset 0) c window w as (rows unbounded preceding)) s
+      group by (s.place - 1) / 1000, s.bytes / 4000000 returning count)
+    select sum(p.count) into v_count from packed p;
   elsif tg_op = 'UPDATE' then
     v_type := {update};
     -- A changed key leaves a row without its pair on either side: one row gone, another come.
-    insert into coordination.payload (event_id, sequence, id, type_id, after, before)
-    select v_event, v_from + row_number() over (), nextval('coordination.payload_id'),
-      case when s.is_gone then {delete} when s.is_come then {insert} else {update} end,
-      case when s.is_gone then s.old_key else s.new_image end, case when not s.is_come then s.old_image end
-    from (
-      select n.{first_key} is null as is_gone, o.{first_key} is null as is_come,
-        {old_key} as old_key, {new_image} as new_image, {old_image} as old_image
-      from old_rows o full join new_rows n on {same_key}) s
-    where s.is_gone or s.is_come or s.new_image::text <> s.old_image::text;
+    with packed as (
+      insert into coordination.payload (event_id, sequence, id, type_id, count, after, before)
+      select v_event, v_from + min(s.place), nextval('coordination.payload_id'), s.type_id, count(*), json_agg(s.after),
+        case when s.type_id <> {insert} then json_agg(s.before) end
+      from (
+        select c.*, row_number() over w as place, sum(octet_length(c.after::text) + octet_length(c.before::text)) over w as bytes
+        from (
+          select case when n.{first_key} is null then {delete} when o.{first_key} is null then {insert} else {update} end as type_id,
+            case when n.{first_key} is null then {old_key} else {new_image} end as after, {old_image} as before
+          from old_rows o full join new_rows n on {same_key} offset 0) c
+        where c.type_id <> {update} or c.after::text <> c.before::text
+        window w as (order by c.type_id rows unbounded preceding)) s
+      group by s.type_id, (s.place - 1) / 1000, s.bytes / 4000000 returning count)
+    select sum(p.count) into v_count from packed p;
   else
     v_type := {delete};
     if tg_op = 'DELETE' then
-      insert into coordination.payload (event_id, sequence, id, type_id, after, before)
-      select v_event, v_from + row_number() over (), nextval('coordination.payload_id'), {delete}, {old_key}, {old_image}
-      from old_rows o;
+      with packed as (
+        insert into coordination.payload (event_id, sequence, id, type_id, count, after, before)
+        select v_event, v_from + min(s.place), nextval('coordination.payload_id'), {delete}, count(*), json_agg(s.after), json_agg(s.before)
+        from (
+          select c.*, row_number() over w as place, sum(octet_length(c.before::text)) over w as bytes
+          from (select {old_key} as after, {old_image} as before from old_rows o offset 0) c window w as (rows unbounded preceding)) s
+        group by (s.place - 1) / 1000, s.bytes / 4000000 returning count)
+      select sum(p.count) into v_count from packed p;
     else
-      insert into coordination.payload (event_id, sequence, id, type_id, after, before)
-      select v_event, v_from + row_number() over (), nextval('coordination.payload_id'), {delete}, {old_key}, {old_image}
-      from {table} o;
+      with packed as (
+        insert into coordination.payload (event_id, sequence, id, type_id, count, after, before)
+        select v_event, v_from + min(s.place), nextval('coordination.payload_id'), {delete}, count(*), json_agg(s.after), json_agg(s.before)
+        from (
+          select c.*, row_number() over w as place, sum(octet_length(c.before::text)) over w as bytes
+          from (select {old_key} as after, {old_image} as before from {table} o offset 0) c window w as (rows unbounded preceding)) s
+        group by (s.place - 1) / 1000, s.bytes / 4000000 returning count)
+      select sum(p.count) into v_count from packed p;
     end if;
   end if;
-  get diagnostics v_count = row_count;
   if v_count > 0 then
     perform coordination._note_event(v_event, v_from + v_count, v_is_new, v_type, {mode});
   end if;

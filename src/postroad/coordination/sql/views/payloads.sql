@@ -4,7 +4,7 @@ select p.id as "Id", coalesce(e."IsPublished", s.event_id is not null) as "IsPub
   coordination._payload_status(case when s.vote is not null or s.event_id is null and e."AppEventStatusId" = coordination._status('Committed') then 'Processed'
     when s.event_id is not null then 'Prepared' when e."IsPublished" then 'Saved' else 'Created' end) as "AppEventPayloadStatusId",
   p.after as "Content", p.sequence as "Sequence", t."Entity", t."Operation", p.type_id as "AppEventTypeId"
-from coordination.payload p
+from coordination.payload_row p
 join coordination."AppEventType" t on t."Id" = p.type_id
 left join coordination."AppEvent" e on e."Id" = p.event_id
 left join coordination.staging s on s.event_id = p.event_id;

@@ -1,0 +1,115 @@
+"""How payloads are stored and travel: packed by statement, row by row for older versions."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.integration.coordination.lab import Lab
+
+pytestmark = pytest.mark.both_versions
+
+# What a Writer of an earlier version stored: one payload for each changed row.
+STORE_ROW_BY_ROW = """
+with packed as (delete from coordination.payload p returning p)
+insert into coordination.payload (event_id, sequence, id, type_id, after, before, changed)
+select r.* from packed k cross join lateral coordination._unpack(k.p) r
+"""
+CHANGES = (
+    'insert into "DummyItem" ("Id", "Name") select n, \'item \' || n from generate_series(1, 25) n',
+    'update "DummyItem" set "Name" = \'other\' where "Id" between 5 and 20',
+    # Two keys are gone, two are new, the others stay.
+    'update "DummyItem" set "Name" = \'moved\','
+    ' "Id" = case when "Id" > 23 then "Id" + 100 else "Id" end where "Id" > 10',
+    'delete from "DummyItem" where "Id" < 5',
+)
+
+
+def _sizes(lab: Lab, event: int | None) -> list[int]:
+    rows = lab.run(
+        "writer",
+        "select count from coordination.payload where event_id = %s order by sequence",
+        event,
+    )
+    return [count for (count,) in rows]
+
+
+def test_the_rows_of_a_statement_share_payloads_of_bounded_size(lab_of_each: Lab) -> None:
+    lab = lab_of_each
+    many = lab.write('insert into "DummyItem" ("Name") select n from generate_series(1, 2500) n')
+    assert _sizes(lab, many) == [1000, 1000, 500]
+    for part in ("writer", "r1"):
+        lab.run(part, 'alter table "DummyItem" alter "Name" type text')
+    large = lab.write('update "DummyItem" set "Name" = repeat(\'x\', 1500000) where "Id" <= 6')
+    assert sum(_sizes(lab, large)) == 6
+    assert len(_sizes(lab, large)) > 1
+    assert lab.value("writer", 'select count(*) from coordination."AppEventPayload"') == 2506
+    lab.quiet(page=700)
+    lab.assert_same()
+
+
+def test_every_cut_of_a_page_brings_each_row_once(lab_of_each: Lab) -> None:
+    lab = lab_of_each
+    lab.write(*CHANGES)
+    lab.quiet(page=7)
+    lab.assert_same()
+    identities = lab.run(
+        "writer",
+        'select count(*), count(distinct "Id"), max("Sequence")'
+        ' from coordination."AppEventPayload"',
+    )
+    # 25 inserts, 16 updates, 15 moved keys: 13 updates, 2 deletes and 2 inserts, 4 deletes.
+    assert identities == [(62, 62, 62)]
+
+
+@pytest.mark.parametrize("mode", ["replicate", "two-phase"])
+def test_payloads_that_an_earlier_version_stored_are_applied(lab_of_each: Lab, mode: str) -> None:
+    lab = lab_of_each
+    event = lab.write(*CHANGES, mode=mode)
+    lab.run("writer", STORE_ROW_BY_ROW)
+    lab.quiet(page=7)
+    assert lab.state(event) == "Committed"
+    lab.assert_same()
+
+
+def test_payloads_that_an_earlier_version_stored_are_rolled_back(lab_of_each: Lab) -> None:
+    lab = lab_of_each
+    lab.write('insert into "DummyItem" ("Id", "Name") select n, n from generate_series(3, 8) n')
+    lab.quiet()
+    before = lab.rows("writer")
+    # A row that only this Reader has, and that it does not lose.
+    lab.run("r1", 'create table kept (id bigint references "DummyItem")')
+    lab.run("r1", "insert into kept values (3)")
+    event = lab.write(*CHANGES[1:], mode="two-phase")
+    lab.run("writer", STORE_ROW_BY_ROW)
+    lab.settle()
+    assert lab.state(event) == "Canceled"
+    assert lab.rows("writer") == lab.rows("r1") == before
+
+
+@pytest.mark.parametrize("mode", ["replicate", "two-phase"])
+def test_a_reader_of_an_earlier_version_gets_each_row_for_itself(
+    lab_of_each: Lab, mode: str
+) -> None:
+    lab = lab_of_each
+    lab.write(*CHANGES, mode=mode)
+    lab.publish()
+    sequence = 0
+    while True:
+        page, events = lab.run(
+            "writer",
+            "select page, events from coordination.pull(0, %s, 10)",
+            sequence,
+        )[0]
+        for payload in page["payloads"]:
+            assert isinstance(payload["c"], dict)
+            assert (payload["u"] is not None) == (payload["o"] == "U")
+        assert page["version"] == 1
+        assert events == 1
+        lab.stage("r1", json.dumps(page))
+        sequence = lab.value("r1", "select sequence from coordination.progress")
+        if sequence == 0:
+            break
+    lab.settle()
+    lab.assert_same()
