@@ -20,7 +20,7 @@ def _services(part: str, writer: str, coordinator: str, reader: str, page: str) 
         ]
     return [
         Reader(reader, writer, page=int(page)),
-        *reader_bridges("lists", reader, writer, coordinator),
+        *reader_bridges("lists", reader, coordinator),
     ]
 
 

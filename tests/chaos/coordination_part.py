@@ -47,7 +47,7 @@ def _services(part: str, dsns: dict[str, str], page: int, deadline: timedelta) -
     options["max_attempts"] = 1_000_000
     return [
         Reader(dsns[part], writer, **options),  # type: ignore[arg-type]
-        *reader_bridges(part, dsns[part], writer, coordinator),
+        *reader_bridges(part, dsns[part], coordinator),
     ]
 
 

@@ -106,6 +106,7 @@ BACK = {
         drop type coordination.page cascade;
         alter table coordination.payload drop column changed, drop column count;
         alter sequence coordination.payload_id increment by 1;
+        drop sequence coordination.publisher_waits;
         alter table coordination."WriterEvent" drop column "RollbackReason" cascade;
     """,
     "intake": """

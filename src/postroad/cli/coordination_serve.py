@@ -156,7 +156,7 @@ def _services(
                 keep=settings.keep,
             )
         )
-        bridges = reader_bridges(reader, databases.reader, databases.writer, databases.coordinator)
+        bridges = reader_bridges(reader, databases.reader, databases.coordinator)
     return services, bridges
 
 

@@ -46,9 +46,7 @@ class _Coordination(Service):
         await asyncio.to_thread(_prepare, databases, settings.reader_name)
         bridges = [
             *writer_bridges(databases.writer, databases.coordinator),
-            *reader_bridges(
-                settings.reader_name, databases.reader, databases.writer, databases.coordinator
-            ),
+            *reader_bridges(settings.reader_name, databases.reader, databases.coordinator),
         ]
         await install_bridges(bridges)
         parts = Together(

@@ -2,7 +2,7 @@
 
 | queue | from | to |
 |---|---|---|
-| `co_events` | Writer | Coordinator, every Reader |
+| `co_events` | Writer | Coordinator |
 | `co_votes` | every Reader | Coordinator |
 | `co_decide` | Coordinator | Writer, every Reader |
 
@@ -28,10 +28,9 @@ def writer_bridges(writer: str, coordinator: str) -> list[DatabaseBridge]:
     )
 
 
-def reader_bridges(name: str, reader: str, writer: str, coordinator: str) -> list[DatabaseBridge]:
-    """Make the bridges of a Reader, for events, votes and decisions; none is started."""
+def reader_bridges(name: str, reader: str, coordinator: str) -> list[DatabaseBridge]:
+    """Make the bridges of a Reader, for votes and decisions; none is started."""
     return _joined(
-        (f"c_{name}", writer, reader, calls.EVENTS),
         ("c_main", reader, coordinator, calls.VOTES),
         (f"c_{name}", coordinator, reader, calls.DECISIONS),
     )
@@ -41,7 +40,7 @@ def make_bridges(writer: str, coordinator: str, readers: Mapping[str, str]) -> l
     """Make the bridges between a Writer, a Coordinator and Readers by name; none is started."""
     found = writer_bridges(writer, coordinator)
     for name, reader in readers.items():
-        found += reader_bridges(name, reader, writer, coordinator)
+        found += reader_bridges(name, reader, coordinator)
     return found
 
 

@@ -22,6 +22,11 @@ EVENTS = "co_events"
 VOTES = "co_votes"
 DECISIONS = "co_decide"
 
+# Notices between the services: the Writer has captured events, or published some.
+CHANNEL = "coordination"
+CAPTURED = "captured"
+PUBLISHED = "published"
+
 BECOME = "select coordination.become(%s, %s)"
 PUBLISH = "select coordination.publish(%s)"
 PULL = (
@@ -33,6 +38,7 @@ PULL_VERSION_1 = (
     "select page::text, events, payloads, more, next_position, next_sequence, null, null"
     " from coordination.pull(%s, %s, %s)"
 )
+READER_NAME = "select name from coordination.node where role = 'reader'"
 CURSOR = "select position, sequence, has_snapshot, needs_snapshot from coordination.progress"
 STAGE = "select coordination.stage(%s::jsonb, %s, %s)"
 ATTEND = "select coordination.attend(%s)"
@@ -53,7 +59,10 @@ VOTE = "select coordination.vote(%s, %s)"
 WATCH = "select coordination.watch(%s, %s)"
 PURGE = "select coordination.purge(%s, %s)"
 
-DROP_EVENTS = "select count(*) from mbus.consumen_co_events_by_reader(1000)"
+# An earlier version sent the events of the Writer to every Reader.
+CLOSE_OUTLET = (
+    "select bridge.close_outlet(o.name) from bridge.outlet o where o.name = %s and o.queue = %s"
+)
 
 
 class TextArray(bytes):

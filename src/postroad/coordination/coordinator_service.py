@@ -19,7 +19,7 @@ from psycopg import AsyncConnection
 
 from postroad.coordination import calls
 from postroad.coordination.inbox import Inbox
-from postroad.coordination.polling import KEEP_DEFAULT, PollingService, Upkeep, notify
+from postroad.coordination.polling import KEEP_DEFAULT, PollingService, Upkeep
 
 DEADLINE_DEFAULT = timedelta(seconds=30)
 ASK_DEFAULT = timedelta(seconds=10)
@@ -52,7 +52,6 @@ class Coordinator(PollingService):
                 consumer="coordinator",
                 call="coordination.receive({}, %s)",
                 parameters=(deadline,),
-                posts_to=(calls.DECISIONS,),
                 listen=listen,
             )
             for queue in (calls.EVENTS, calls.VOTES)
@@ -65,5 +64,4 @@ class Coordinator(PollingService):
     async def work(self, connection: AsyncConnection[Any]) -> bool:
         """Check deadlines and readers once."""
         await connection.execute(calls.WATCH, self._limits)
-        await notify(connection, calls.DECISIONS)
         return False

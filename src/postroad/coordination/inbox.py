@@ -16,7 +16,7 @@ from psycopg import AsyncConnection
 
 from postroad.bus import calls as bus_calls
 from postroad.bus.session import run_async
-from postroad.coordination.polling import PollingService, notify
+from postroad.coordination.polling import PollingService
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +38,6 @@ class Inbox(PollingService):
         consumer: str,
         call: str,
         parameters: Sequence[object] = (),
-        posts_to: Sequence[str] = (),
         listen: bool = True,
     ) -> None:
         super().__init__(name, dsn, queue=queue, pause=PAUSE_DEFAULT, listen=listen)
@@ -52,7 +51,6 @@ class Inbox(PollingService):
         self._one = f"select m.iid, m.data::text, {followed} from {take}"  # noqa: S608 - own names
         self._call = f"select {call.format('%s::jsonb')}"
         self._parameters = tuple(parameters)
-        self._posts_to = tuple(posts_to)
 
     async def work(self, connection: AsyncConnection[Any]) -> bool:
         """Take a batch; return whether there may be more."""
@@ -67,8 +65,6 @@ class Inbox(PollingService):
         except psycopg.Error as failure:
             logger.warning("batch_refused", extra={"queue": self._queue, "reason": str(failure)})
             count = await self._one_by_one(connection)
-        if count and self._posts_to:
-            await notify(connection, *self._posts_to)
         if count:
             self.signals.emit("received", count)
         return count > 0

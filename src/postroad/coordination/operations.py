@@ -9,7 +9,6 @@ from psycopg import AsyncConnection
 from postroad import trace
 from postroad.coordination import calls
 from postroad.coordination.calls import translated
-from postroad.coordination.polling import notify
 from postroad.coordination.snapshot import take_snapshot
 
 __all__ = ["cancel", "purge", "remove_reader", "retry", "set_voter", "skip", "take_snapshot"]
@@ -33,7 +32,6 @@ async def cancel(
     """
     with translated():
         await connection.execute(CANCEL, (event_id, reason, trace.line()))
-    await _wake(connection)
 
 
 async def retry(
@@ -48,7 +46,6 @@ async def retry(
     """
     with translated():
         await connection.execute(RETRY, (event_id, reader, trace.line()))
-    await _wake(connection)
 
 
 async def skip(
@@ -66,7 +63,6 @@ async def skip(
     """
     with translated():
         await connection.execute(SKIP, (event_id, reader, trace.line()))
-    await _wake(connection)
 
 
 async def set_voter(
@@ -81,21 +77,14 @@ async def set_voter(
     """
     with translated():
         await connection.execute("select coordination.set_voter(%s, %s)", (reader, is_voter))
-    await _wake(connection)
 
 
 async def remove_reader(connection: AsyncConnection[Any], reader: str) -> None:
     """Forget a reader; nothing waits for it any more. Raises ReaderNotFound."""
     with translated():
         await connection.execute("select coordination.remove_reader(%s)", (reader,))
-    await _wake(connection)
 
 
 async def purge(connection: AsyncConnection[Any], keep: object, limit: int = 10_000) -> int:
     """Remove finished events older than `keep` from this database; return how many."""
     return int(await calls.fetch_value(connection, calls.PURGE, keep, limit) or 0)
-
-
-async def _wake(connection: AsyncConnection[Any]) -> None:
-    if connection.autocommit:
-        await notify(connection, calls.DECISIONS)

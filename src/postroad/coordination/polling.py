@@ -26,7 +26,7 @@ from postroad.bus.session import run_async
 from postroad.coordination import calls
 from postroad.coordination.errors import CoordinationError, translate
 from postroad.postgres.connections import connect_async
-from postroad.postgres.listen import ListenHub
+from postroad.postgres.listen import ListenHub, Notice
 from postroad.service import Service
 
 logger = logging.getLogger(__name__)
@@ -45,13 +45,17 @@ class PollingService(Service):
         dsn: str,
         *services: Service,
         queue: str | None = None,
+        notice: tuple[str, str] | None = None,
         pause: timedelta,
         listen: bool = True,
     ) -> None:
+        """Wait for messages of a queue, or for a notice, by database and payload, if given."""
         super().__init__(name)
         self.dsn = dsn
         self._services = services
         self._queue = queue
+        self._notice = notice
+        self._noticed = asyncio.Event()
         self._wakeup: AsyncWakeup | None = None
         self._pause_seconds = pause.total_seconds()
         self._listens = listen
@@ -66,6 +70,7 @@ class PollingService(Service):
     def request_stop(self) -> None:
         """Ask this service and those that it runs to stop."""
         super().request_stop()
+        self._noticed.set()
         if self._wakeup is not None:
             self._wakeup.request_stop()
         for service in self._services:
@@ -101,20 +106,34 @@ class PollingService(Service):
         connection = await self._connect(stack, self.name)
         await self.prepare(connection)
         wakeup = self._wakeup = await self._open_wakeup(stack, self._queue) if self._queue else None
+        if self._notice is not None and self._listens:
+            await self._open_hub(stack, self._notice[0]).start()
         self.announce_ready()
         while not self.stopping.is_set():
+            self._noticed.clear()
             epoch = wakeup.epoch(self._queue) if wakeup and self._queue else 0
             again = await self.work(connection)
             backoff.reset()
             self.signals.emit("worked", again)
             if again:
                 continue
-            if wakeup and self._queue:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(self._pause_seconds):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._pause_seconds):
+                    if wakeup and self._queue:
                         await wakeup.wait(self._queue, epoch)
-            else:
-                await self.pause(self._pause_seconds)
+                    else:
+                        await self._noticed.wait()
+
+    def _on_notice(self, notice: Notice) -> None:
+        # Notices may have been lost while the hub was connecting.
+        if self._notice is not None and notice.payload in (None, self._notice[1]):
+            self._noticed.set()
+
+    def _open_hub(self, stack: AsyncExitStack, dsn: str) -> ListenHub:
+        hub = ListenHub(dsn)
+        stack.push_async_callback(hub.stop)
+        hub.subscribe(calls.CHANNEL, self._on_notice)
+        return hub
 
     async def _connect(self, stack: AsyncExitStack, part: str) -> AsyncConnection[Any]:
         connection = await connect_async(
@@ -133,9 +152,7 @@ class PollingService(Service):
                 probe = await self._connect(stack, "probe")
             return await run_async(probe, bus_calls.positions(*queues))
 
-        hub = ListenHub(self.dsn) if self._listens else None
-        if hub is not None:
-            stack.push_async_callback(hub.stop)
+        hub = self._open_hub(stack, self.dsn) if self._listens else None
         return await stack.enter_async_context(AsyncWakeup(positions, [queue], hub=hub))
 
 
@@ -155,7 +172,7 @@ class Upkeep(PollingService):
         return bool(count >= PURGE_EVENTS)
 
 
-async def notify(connection: AsyncConnection[Any], *queues: str) -> None:
-    """Wake the consumers of these queues, after the commit of what was posted to them."""
+async def notify(connection: AsyncConnection[Any], payload: str) -> None:
+    """Wake the services that wait for this notice, after the commit of what it is about."""
     with contextlib.suppress(psycopg.DatabaseError):
-        await run_async(connection, bus_calls.notify(*queues))
+        await connection.execute("select pg_notify(%s, %s)", (calls.CHANNEL, payload))

@@ -1,19 +1,20 @@
 """The Reader's service: pulls pages from the Writer, stages and applies them, votes.
 
 ```
-woken by a message, or after the interval
+woken by a notice of the Writer's database, or after the interval
    └─ pull a page after the cursor ──> stage(): payloads, cursor, what can be applied,
                                        the acknowledgement (which is the vote): one transaction
 decision received ──> settle(): applied, or the staged rows are dropped
 ```
 
-A message only wakes the Reader; its cursor determines what is pulled. So a message that is lost,
+A notice only wakes the Reader; its cursor determines what is pulled. So a notice that is lost,
 duplicated or late only changes when that happens. While a page is staged the next one is pulled.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from postroad.coordination import calls
 from postroad.coordination.calls import translated
 from postroad.coordination.errors import EventNotFound, EventsPurged, WriterUnreachable
 from postroad.coordination.inbox import Inbox
-from postroad.coordination.polling import KEEP_DEFAULT, PollingService, Upkeep, notify
+from postroad.coordination.polling import KEEP_DEFAULT, PollingService, Upkeep
 from postroad.coordination.snapshot import take_snapshot
 from postroad.postgres.connections import connect_async
 
@@ -36,6 +37,8 @@ logger = logging.getLogger(__name__)
 
 PAGE_DEFAULT = 10
 POLL_INTERVAL_DEFAULT = timedelta(seconds=1)
+# Without notices, behind a pooler.
+UNNOTICED_INTERVAL = timedelta(milliseconds=100)
 REPEAT_DEFAULT = timedelta(seconds=5)
 MAX_ATTEMPTS_DEFAULT = 5
 
@@ -96,7 +99,6 @@ class Reader(PollingService):
             queue=calls.DECISIONS,
             consumer="reader",
             call="coordination.settle({})",
-            posts_to=(calls.VOTES,),
             listen=listen,
         )
         super().__init__(
@@ -104,8 +106,8 @@ class Reader(PollingService):
             dsn,
             inbox,
             Upkeep(dsn, keep),
-            queue=calls.EVENTS,
-            pause=poll_interval,
+            notice=(writer, calls.PUBLISHED),
+            pause=poll_interval if listen else min(poll_interval, UNNOTICED_INTERVAL),
             listen=listen,
         )
         self._writer_dsn = writer
@@ -127,32 +129,25 @@ class Reader(PollingService):
         if self._takes_snapshot and row is not None and row[0] == 0 and not row[2]:
             await self._take_snapshot()
         await connection.execute(calls.ANNOUNCE)
-        await notify(connection, calls.VOTES)
+        await self._close_outlet(connection)
 
     async def work(self, connection: AsyncConnection[Any]) -> bool:
         """Pull and stage until the Reader has caught up, retry what is due, and vote."""
         try:
             writer = await self._reach_writer()
-            async with connection.transaction():
-                # Before the pull: a message that is posted after it wakes the Reader again.
-                await connection.execute(calls.DROP_EVENTS)
-                cursor = await connection.execute(calls.CURSOR)
-                row = await cursor.fetchone()
-                if row is None:
-                    return False
-                needs_snapshot = bool(row[3])
-                if not needs_snapshot:
-                    page = await self._pull(writer, row[0], row[1])
-                    following = await self._stage(connection, writer, page)
-            if needs_snapshot:
+            cursor = await connection.execute(calls.CURSOR)
+            row = await cursor.fetchone()
+            if row is None:
+                return False
+            if row[3]:
                 # The Coordinator had removed this Reader, and events that it missed may be purged.
                 await self._take_snapshot()
                 return True
-            staged = page.events
+            staged = 0
+            following: Page | None = await self._pull(writer, row[0], row[1])
             while following is not None and not self.stopping.is_set():
-                page = following
-                staged += page.events
-                following = await self._stage(connection, writer, page)
+                staged += following.events
+                following = await self._stage(connection, writer, following)
         except EventsPurged:
             # Away for longer than the Writer keeps events.
             await self._take_snapshot()
@@ -166,7 +161,6 @@ class Reader(PollingService):
         has_more = await calls.fetch_value(connection, calls.ATTEND, self._repeat)
         voted = await self._check(connection) if self._checks else 0
         if staged or voted or has_more:
-            await notify(connection, calls.VOTES)
             self.signals.emit("staged", staged)
         return bool(voted or has_more)
 
@@ -224,6 +218,12 @@ class Reader(PollingService):
                 # Cancelled while the check was running.
                 logger.info("vote_too_late", extra={"event_id": event})
         return len(waiting)
+
+    async def _close_outlet(self, connection: AsyncConnection[Any]) -> None:
+        name = await calls.fetch_value(connection, calls.READER_NAME)
+        with contextlib.suppress(psycopg.errors.InsufficientPrivilege, *TRANSIENT):
+            writer = await self._reach_writer()
+            await writer.execute(calls.CLOSE_OUTLET, (f"c_{name}", calls.EVENTS))
 
     async def _take_snapshot(self) -> None:
         await self._reach_writer()

@@ -11,6 +11,7 @@ released with the session that held it. After a crash the next Writer continues 
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -21,14 +22,19 @@ from postroad.coordination.inbox import Inbox
 from postroad.coordination.polling import KEEP_DEFAULT, PollingService, Upkeep, notify
 
 POLL_INTERVAL_DEFAULT = timedelta(milliseconds=10)
-BUSY_FACTOR = 3
+# A transaction that commits while the publisher begins to wait sends no notice.
+NOTICE_FACTOR = 10
+# The publisher pauses longer than it worked: more events share a message, which costs the same.
+BUSY_FACTOR = 2
+MAX_BUSY_SECONDS = 0.03
 RESEND_DEFAULT = timedelta(seconds=30)
 
 
 class Writer(PollingService):
     """Runs beside the Writer's database: publisher, inbox and upkeep.
 
-    The publisher polls. A NOTIFY in the transactions that write would serialise their commits.
+    A transaction that writes sends a notice only if the publisher waits for one: a NOTIFY in each
+    of them would serialise their commits.
     """
 
     def __init__(
@@ -46,19 +52,27 @@ class Writer(PollingService):
             queue=calls.DECISIONS,
             consumer="writer",
             call="coordination.finish({})",
-            posts_to=(calls.EVENTS,),
             listen=listen,
         )
-        super().__init__("coordination writer", dsn, inbox, Upkeep(dsn, keep), pause=poll_interval)
+        super().__init__(
+            "coordination writer",
+            dsn,
+            inbox,
+            Upkeep(dsn, keep),
+            notice=(dsn, calls.CAPTURED),
+            pause=poll_interval,
+            listen=listen,
+        )
         self._resend = resend
-        self._poll_seconds = poll_interval.total_seconds()
+        self._idle_seconds = poll_interval.total_seconds() * (NOTICE_FACTOR if listen else 1)
 
     async def work(self, connection: AsyncConnection[Any]) -> bool:
         """Give captured events positions and post them."""
+        began = time.perf_counter()
         count = await calls.fetch_value(connection, calls.PUBLISH, self._resend)
         if count:
-            await notify(connection, calls.EVENTS)
+            await notify(connection, calls.PUBLISHED)
             self.signals.emit("published", count)
-        # A longer interval under load: more events share a message, which costs the same.
-        self._pause_seconds = self._poll_seconds * (BUSY_FACTOR if count else 1)
+        busy_seconds = BUSY_FACTOR * (time.perf_counter() - began)
+        self._pause_seconds = min(busy_seconds, MAX_BUSY_SECONDS) if count else self._idle_seconds
         return False

@@ -29,8 +29,7 @@ begin
   perform coordination._create_queue(u.queue, case when u.is_consumed then p_role end)
   from (values ('writer', 'co_events', false), ('writer', 'co_decide', true),
     ('coordinator', 'co_events', true), ('coordinator', 'co_votes', true),
-    ('coordinator', 'co_decide', false), ('reader', 'co_events', true),
-    ('reader', 'co_votes', false), ('reader', 'co_decide', true)) u (role, queue, is_consumed)
+    ('coordinator', 'co_decide', false), ('reader', 'co_votes', false), ('reader', 'co_decide', true)) u (role, queue, is_consumed)
   where u.role = p_role;
   if p_role = 'reader' then
     insert into coordination.progress default values on conflict do nothing;
@@ -52,13 +51,14 @@ begin
   perform coordination.drop_idle_consumer(p_queue);
 end $$;
 
--- Drops the consumer `default`, which is not used, as soon as the queue has another one, a service's or a bridge's.
+-- Drops the consumer `default`, which is not used, as soon as the queue has another one, a service's or a bridge's; and the one of a
+-- Reader of an earlier version, which got events from its queue.
 create or replace function coordination.drop_idle_consumer(p_queue text) returns void
 language plpgsql security definer set search_path from current as $$
 begin
-  if (select count(*) > 1 and bool_or(c.name = 'default')
-      from mbus.consumer c join mbus.queue q on q.id = c.queue_id where q.name = p_queue)
-  then
-    perform mbus.drop_consumer(p_queue, 'default');
-  end if;
+  perform mbus.drop_consumer(p_queue, c.name)
+  from mbus.consumer c join mbus.queue q on q.id = c.queue_id
+  where q.name = p_queue and (c.name = 'default' or c.name = 'reader' and p_queue = 'co_events') and exists (
+    select from mbus.consumer o
+    where o.queue_id = c.queue_id and o.name <> 'default' and (o.name <> 'reader' or p_queue <> 'co_events'));
 end $$;

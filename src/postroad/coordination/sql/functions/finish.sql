@@ -1,7 +1,7 @@
 -- Handles a message of the Coordinator at the Writer: decisions about single events, and up to where everything is finished.
 -- Repeating it is harmless; states only go forward.  Returns how many events changed.  Raises PC010.
 create or replace function coordination.finish(p_message jsonb) returns integer
-language plpgsql security definer set search_path from current as $$
+language plpgsql security definer set plan_cache_mode = force_generic_plan set search_path from current as $$
 declare
   v_now    timestamptz := coordination.now();
   v_count  integer := 0;

@@ -32,6 +32,7 @@ begin
     'PC005', format('there is no event %s', p_event), 'list them with: postroad coordination events');
   perform mbus.post_co_decide(jsonb_build_object('version', 1, 'kind', 'retry', 'id', p_event, 'reader', p_reader),
     mbus.trace_headers());
+  perform mbus.notify(array['co_decide']);
 end $$;
 
 -- Drops a parked event at one reader: its changes are missing there until later changes, or a snapshot, bring them.
@@ -46,6 +47,7 @@ begin
     'only a parked event can be skipped; show it with: postroad coordination show ' || p_event);
   perform mbus.post_co_decide(jsonb_build_object('version', 1, 'kind', 'skip', 'id', p_event, 'reader', p_reader),
     mbus.trace_headers());
+  perform mbus.notify(array['co_decide']);
 end $$;
 
 -- Sets whether a reader votes.  One that does not vote catches up when it is back, and blocks no decision.

@@ -6,7 +6,7 @@
 -- number drawn when their commit began: a transaction that waited for another's row drew later.  A long transaction blocks no other.
 -- Locks: the publisher's advisory lock, tried.  Raises PC010.
 create or replace function coordination.publish(p_resend interval default '30 seconds') returns integer
-language plpgsql security definer set search_path from current as $$
+language plpgsql security definer set plan_cache_mode = force_generic_plan set search_path from current as $$
 declare
   v_now   timestamptz := coordination.now();
   v_count integer := 0;
@@ -14,6 +14,12 @@ declare
 begin
   perform coordination._require('writer');
   if not coordination._try_lock(1) then return 0; end if;
+  if pg_sequence_last_value('coordination.publisher_waits') is distinct from 2
+    and not exists (select from coordination."AppEvent" e where not e."IsPublished")
+  then
+    -- From now on a transaction that captures an event sends a notice; those that were committed before are seen below.
+    perform setval('coordination.publisher_waits', 2);
+  end if;
   if exists (select from coordination."AppEvent" e where not e."IsPublished") then
     with due as materialized (
       select e."Id", f.last_sequence, f.last_id, f.type_ids
@@ -50,6 +56,7 @@ language plpgsql set search_path from current as $$
 declare
   v_message jsonb;
   v_line    text;
+  v_waits   boolean := false;
   -- Everything before is finished here: the Coordinator need not keep its outcome.
   v_to      bigint := least((p_events[1] ->> 'position')::bigint, (
     select e."Position" from coordination."AppEvent" e
@@ -63,7 +70,10 @@ begin
     group by (u.place - 1) / 500 order by (u.place - 1) / 500
   loop
     perform mbus.post_co_events(v_message, mbus.trace_headers(v_line));
+    v_waits := v_waits or v_message -> 'events' @> '[{"mode": "two-phase"}]';
   end loop;
+  -- A decision waits for these; others are taken from the queue by polling, many at a time.
+  if v_waits then perform mbus.notify(array['co_events']); end if;
   return cardinality(p_events);
 end $$;
 

@@ -7,7 +7,7 @@ create or replace function coordination.pull(
   p_position bigint, p_sequence integer default 0, p_limit integer default 10, p_version integer default 1,
   out page json, out events integer, out payloads integer, out more boolean, out next_position bigint, out next_sequence integer,
   out afters text[], out befores text[])
-language plpgsql stable security definer set search_path from current as $$
+language plpgsql stable security definer set plan_cache_mode = force_generic_plan set search_path from current as $$
 declare
   v_upto integer := p_sequence + p_limit;
 begin

@@ -2,7 +2,7 @@
 -- removed and must take a snapshot.
 -- Repeating it is harmless.  Raises PC010.
 create or replace function coordination.settle(p_message jsonb) returns void
-language plpgsql security definer set search_path from current as $$
+language plpgsql security definer set plan_cache_mode = force_generic_plan set search_path from current as $$
 declare
   v_name     text := coordination._require('reader');
   v_finished bigint;

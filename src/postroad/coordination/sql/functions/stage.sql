@@ -4,7 +4,7 @@
 -- Returns the cursor: position, sequence, finished_to.  Raises PC010, PC014 for a page of another version.
 -- Locks: the row of progress, first and for all that a Reader does; then staging, then the entities' tables.
 create or replace function coordination.stage(p_page jsonb, p_afters text[] default null, p_befores text[] default null) returns jsonb
-language plpgsql security definer set search_path from current as $$
+language plpgsql security definer set plan_cache_mode = force_generic_plan set search_path from current as $$
 declare
   v_progress coordination.progress;
   v_finished bigint;

@@ -217,6 +217,8 @@ begin
     'generation', (select p.generation from coordination.progress p),
     'finished_to', coordination._finished_to(), 'at', coordination.now(), 'events', p_reports),
     mbus.trace_headers());
+  -- A decision may wait for these; progress alone is taken from the queue by polling.
+  if p_reports <> '[]' then perform mbus.notify(array['co_votes']); end if;
 end $$;
 
 create or replace function coordination._finished_to() returns bigint

@@ -4,6 +4,10 @@ create or replace function coordination._number_commit() returns trigger
 language plpgsql security definer set search_path from current as $$
 begin
   update coordination."AppEvent" e set "CommitNumber" = nextval('coordination.payload_id') where e."Id" = new."Id";
+  -- Only for a publisher that waits: a notice makes commits wait for each other.
+  if pg_sequence_last_value('coordination.publisher_waits') = 2 then
+    perform setval('coordination.publisher_waits', 1), pg_notify('coordination', 'captured');
+  end if;
   return null;
 end $$;
 

@@ -59,6 +59,7 @@ begin
         from coordination.decision d join coordination."WriterEvent" e on e."Id" = d.event_id
         where d.event_id = any (v_ids))),
       mbus.trace_headers());
+    if v_ids <> '{}' then perform mbus.notify(array['co_decide']); end if;
     v_ids := '{}';
     v_from := v_from + 5000;
   end loop;

@@ -32,6 +32,8 @@ create index "AppEvent_finished_idx" on coordination."AppEvent" ("FinishedAt") w
 create unique index "AppEvent_number_idx" on coordination."AppEvent" ("Number") where "Number" is not null;
 
 create sequence coordination.position;
+-- 2: the publisher waits for a notice of the next event; 1: it does not.  A sequence, because it is set outside of transactions.
+create sequence coordination.publisher_waits;
 create sequence coordination.number;
 
 -- Up to where events are finished elsewhere, as last reported; read by retention.

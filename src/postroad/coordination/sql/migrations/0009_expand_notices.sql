@@ -1,0 +1,2 @@
+-- breaks older: no
+create sequence coordination.publisher_waits;
