@@ -20,10 +20,11 @@ Handled = Iterable[tuple[int, float]]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault, and until when its consequences were watched, in seconds of the epoch."""
+    """One fault in seconds of the epoch: when it began, when its cause was over, watched until."""
 
     name: str
     at: float
+    over: float
     until: float
 
 
@@ -32,12 +33,14 @@ class Outcome:
     """The consequences of one fault.
 
     Attributes:
+        outage_seconds: how long the cause lasted: a stopped server, until it accepts sessions.
         doubled: jobs that ran a second time after the fault and before the next one.
         rate_back_seconds: until jobs run at 90 % of the offered rate again; None when not seen.
         last_back_seconds: until the last job posted before the fault has run; None when never.
     """
 
     name: str
+    outage_seconds: float
     doubled: int
     rate_back_seconds: float | None
     last_back_seconds: float | None
@@ -69,6 +72,7 @@ def judge(
     outcomes = [
         Outcome(
             fault.name,
+            fault.over - fault.at,
             bisect_right(repeats, fault.until) - bisect_right(repeats, fault.at),
             _rate_back(bins, fault, rate),
             _last_back(times_of_posting, runs, fault),

@@ -102,8 +102,9 @@ def run_faults(place: Place, arm: Arm, cell: Cell, seconds: int) -> dict[str, An
         for name in FAULTS:
             at = time.time()
             _inflict(name, place, database, worker)
+            over = time.time()
             _pause(seconds, producer, worker)
-            faults.append(Fault(name, at, time.time()))
+            faults.append(Fault(name, at, over, time.time()))
         producer.stop()
         handled = _wait_until_drained(place, database, arm, folder, worker)
         worker.stop()

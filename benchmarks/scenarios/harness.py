@@ -204,13 +204,14 @@ def _tables(raw: dict[str, Any]) -> list[dict[str, Any]]:
             f"{each['doubled']:,}",
             str(each["restarts"]),
             *(
-                f"{_seconds(fault['rate_back_seconds'])} / {_seconds(fault['last_back_seconds'])}"
+                f"{_seconds(fault['outage_seconds'])} / {_seconds(fault['rate_back_seconds'])} / "
+                f"{_seconds(fault['last_back_seconds'])}"
                 for fault in each["faults"].values()
             ),
         ]
         for name, each in raw["faults"].items()
     ]
-    header = ["arm", "lost", "doubled", "restarts", *(f"{fault}: rate / last job back after"
+    header = ["arm", "lost", "doubled", "restarts", *(f"{fault}: outage / rate back / last job back"
               for fault in FAULTS)]  # fmt: skip
     tables.append({"title": "Faults", "header": header, "rows": rows})
     rows = [[name, shape] for name, shape in raw["shapes"].items()]

@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks.harness.contract import Jobs, Settings, read_ledger
 from benchmarks.harness.ledger import Fault, judge
 
-FAULT = Fault("kill", 100.0, 110.0)
+FAULT = Fault("kill", 100.0, 100.5, 110.0)
 RATE = 40
 
 
@@ -31,7 +31,7 @@ def test_a_job_without_confirmation_is_not_lost() -> None:
 
 
 def test_a_job_that_ran_twice_is_doubled_by_the_fault_before() -> None:
-    second = Fault("stop", 110.0, 120.0)
+    second = Fault("stop", 110.0, 112.0, 120.0)
     handled = [(1, 99.0), (1, 101.0), (2, 99.0), (2, 99.1)]
     lost, doubled, outcomes = judge([(1, 2, 98.0)], handled, [FAULT, second], RATE)
     assert (lost, doubled) == (0, 2)
