@@ -129,7 +129,7 @@ def _harness(axes: Axes, raw: dict[str, Any]) -> None:
             [row + (place - 1) * 0.27 for row in range(len(arms))],
             [found[arm]["rate"] if arm in found else 0 for arm in arms],
             0.25,
-            color=[OURS if arm in ("lease", "transactional") else THEIRS for arm in arms],
+            color=[OURS if arm in ("lease", "transactional", "batch") else THEIRS for arm in arms],
             alpha=(0.45, 0.7, 1.0)[place],
             label=f"{cell.partition('/')[0]} in flight",
         )

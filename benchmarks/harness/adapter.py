@@ -1,8 +1,8 @@
 """Postroad's adapter for the public harness: `python -m benchmarks.harness.adapter`.
 
-The environment and the records are described in `contract`. `POSTROAD_MODE` is `lease` (default)
-or `transaction`; `POSTROAD_PREFETCH` overrides the worker's default and `POSTROAD_TTL_SECONDS` that
-of a lease; `POSTROAD_WORKERS` workers (default 1) share `WORKER_COUNT`.
+The environment and the records are described in `contract`. `POSTROAD_MODE` is `lease` (default),
+`transaction` or `batch`. `POSTROAD_PREFETCH` overrides the worker's default, and
+`POSTROAD_TTL_SECONDS` that of a lease. `POSTROAD_WORKERS` workers (default 1) share `WORKER_COUNT`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from postroad.postgres import install
 QUEUE = "long_horizon_bench"
 # Written by transactional handlers in their own transaction, while a ledger is kept.
 EFFECT = "public.harness_effect"
+# Two calls at a time: one batch is taken while the other is worked on.
+BATCH, BATCHES = 500, 2
 
 
 class Postroad:
@@ -77,25 +79,38 @@ class Postroad:
             async def leased(message: Any) -> None:
                 await jobs(message.data)
 
-        elif self._settings.ledger_folder:
+        elif self._mode == "batch":
+            limit = asyncio.Semaphore(self._settings.worker_count)
 
-            @worker.handler(QUEUE, mode="transaction", **options)
-            async def recorded(message: Any, connection: Any) -> None:
-                job = json.loads(message.data)
-                await connection.execute(f"insert into {EFFECT} values (%s)", (job["seq"],))
-                await jobs.do(job)
+            async def bounded(job: dict[str, Any]) -> None:
+                async with limit:
+                    await jobs.do(job)
+
+            @worker.handler(QUEUE, mode="transaction", concurrency=BATCHES, batch=BATCH)
+            async def whole(messages: Any, connection: Any) -> None:
+                batch = [json.loads(each.data) for each in messages]
+                await asyncio.gather(*map(bounded, batch))
+                await self._record(connection, batch)
 
         else:
 
             @worker.handler(QUEUE, mode="transaction", **options)
-            async def taken(message: Any, connection: Any) -> None:  # noqa: ARG001 - unused
-                await jobs(message.data)
+            async def taken(message: Any, connection: Any) -> None:
+                job = json.loads(message.data)
+                await jobs.do(job)
+                await self._record(connection, [job])
 
         await worker.start()
         ends = [asyncio.create_task(worker.join()), asyncio.create_task(stopping.wait())]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         await worker.stop()
         await ends[0]
+
+    async def _record(self, connection: Any, batch: list[dict[str, Any]]) -> None:
+        """Write what was done in the transaction that consumes it, while a ledger is kept."""
+        if self._settings.ledger_folder:
+            numbers = [job["seq"] for job in batch]
+            await connection.execute(f"insert into {EFFECT} select unnest(%s::int8[])", (numbers,))
 
     async def depth(self) -> int:
         return sum(each.ready for each in await self._bus.status(QUEUE))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import sys
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.peers.install import NotInstalled, installed_node_peer, installed_peer
+from postroad.bus import AsyncWorker
 
 __all__ = ["OURS", "PEERS", "ROOT", "Arm", "arm_named", "ours"]
 
@@ -28,7 +30,12 @@ class Arm:
     @property
     def is_ours(self) -> bool:
         """Whether it is one of Postroad's modes."""
-        return self.name.startswith(OURS)
+        return self.name.startswith(tuple(_MODES))
+
+    @property
+    def has_effects(self) -> bool:
+        """Whether its handlers write what they do in the transaction that consumes the job."""
+        return self.is_ours and not self.name.startswith("lease")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +54,14 @@ _MODES = {
         "AsyncWorker in transaction mode: the commit of the handler's transaction consumes the "
         "job; defaults",
     ),
+    "batch": (
+        "batch",
+        "AsyncWorker with batch handlers in transaction mode: up to 500 jobs are consumed by one "
+        "commit, two batches at a time",
+    ),
 }
-OURS = tuple(_MODES)
+_HAS_BATCH = "batch" in inspect.signature(AsyncWorker.handler).parameters
+OURS = tuple(mode for mode in _MODES if mode != "batch" or _HAS_BATCH)
 PEERS = {
     "pgque": _Peer(
         ("psycopg[binary]",),

@@ -184,7 +184,7 @@ def _wait_until_drained(
     deadline = time.monotonic() + DRAIN_SECONDS
     while True:
         posted, handled = read_ledger(folder)
-        if arm.name.startswith("transactional"):
+        if arm.has_effects:
             # What a handler did counts when it was committed, not when it ran.
             handled = _effects(place.server.dsn(database))
         seen = {number for number, _ in handled}
