@@ -157,6 +157,15 @@ class Adapter:
             if record["kind"] == kind:
                 return record
 
+    def warm_up(self, seconds: int) -> None:
+        """Wait for the first job done, and for so many seconds of load after it."""
+        deadline = time.monotonic() + START_SECONDS
+        while not self.wait_for("detail", START_SECONDS)["completed"]:
+            if time.monotonic() > deadline:
+                raise AdapterFailed(f"{self.arm.name}: no job was done: {self.errors}")
+        for _ in range(seconds):
+            self.wait_for("detail", START_SECONDS)
+
     def kill(self) -> None:
         """Kill the process with SIGKILL, with everything that it started."""
         with contextlib.suppress(ProcessLookupError):
@@ -230,8 +239,7 @@ def measure(place: Place, arm: Arm, cell: Cell, warm_seconds: int, seconds: int)
             adapter = Adapter(arm, address_of(place, database), environment_of(cell))
             try:
                 adapter.wait_for("descriptor", START_SECONDS)
-                for _ in range(max(1, warm_seconds)):
-                    adapter.wait_for("detail", START_SECONDS)
+                adapter.warm_up(warm_seconds)
                 before, began, done = meter.read(), time.monotonic(), adapter.completed
                 client = cpu_seconds_of(adapter.process.pid)
                 latencies, sessions = Histogram(), before.sessions

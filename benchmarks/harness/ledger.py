@@ -84,8 +84,8 @@ def judge(
 
 def _rate_back(bins: Counter[int], fault: Fault, rate: float) -> float | None:
     wanted = RECOVERED_PART * rate * BIN_SECONDS
-    # The bin of the fault itself may be full of what ran before it.
-    for place in range(int(fault.at / BIN_SECONDS) + 1, int(fault.until / BIN_SECONDS) + 1):
+    # Bins before that may be full of what ran before the fault took hold.
+    for place in range(int(fault.over / BIN_SECONDS) + 1, int(fault.until / BIN_SECONDS) + 1):
         if bins[place] >= wanted:
             return max(0.0, place * BIN_SECONDS - fault.at)
     return None

@@ -68,8 +68,7 @@ def run_pressure(place: Place, arm: Arm, cell: Cell, seconds: int) -> dict[str, 
         adapter = Adapter(arm, address_of(place, database), environment)
         stack.callback(adapter.stop)
         adapter.wait_for("descriptor", START_SECONDS)
-        for _ in range(3):
-            adapter.wait_for("detail", START_SECONDS)
+        adapter.warm_up(2)
         dsn = place.server.dsn(database)
         for name in PRESSURES:
             with _pressure(name, dsn):
@@ -116,7 +115,8 @@ def run_faults(place: Place, arm: Arm, cell: Cell, seconds: int) -> dict[str, An
         "posted": sum(amount for _, amount, _ in posted),
         "lost": lost,
         "doubled": doubled,
-        "restarts": producer.restarts + worker.restarts,
+        "restarts": len(producer.restarts) + len(worker.restarts),
+        "last_words": [*producer.restarts, *worker.restarts][:3],
         "faults": {each.name: each.facts() for each in outcomes},
     }
 
@@ -128,7 +128,7 @@ class _Kept:
         self._start = lambda: Adapter(arm, address, environment)
         self._adapter = self._start()
         self._adapter.wait_for("descriptor", START_SECONDS)
-        self.restarts = 0
+        self.restarts: list[str] = []
 
     def kill(self) -> None:
         self._adapter.kill()
@@ -138,9 +138,9 @@ class _Kept:
     def check(self) -> None:
         """Start it again if it has ended by itself."""
         if self._adapter.process.poll() is not None:
+            self.restarts.append(self._adapter.errors.strip()[-300:])
             self._adapter.stop()
             self._adapter = self._start()
-            self.restarts += 1
 
     def stop(self) -> None:
         self._adapter.stop()

@@ -19,7 +19,7 @@ MANY_WORKERS = "lease*16"
 IN_FLIGHT = 64
 CLEAN_SECONDS, WARM_SECONDS = 5, 2
 PRESSURE_SECONDS = 5
-FAULT_SECONDS = 13
+FAULT_SECONDS = 12
 DEAD_ROWS_MAX = 5_000
 
 Cells = dict[str, dict[str, Measured]]
@@ -242,7 +242,7 @@ SCENARIO = Scenario(
     "each: clean; a transaction with a snapshot held; 4 sessions that count the rows of all tables "
     "in snapshots of a second (their time is part of the server's); 5 times the rate, and the time "
     "until nothing waits. Faults, with the same load, producer and worker apart, leases of 10 s, "
-    "13 s between them: SIGKILL of the worker, which is started again at once; "
+    "12 s between them: SIGKILL of the worker, which is started again at once; "
     "pg_terminate_backend of all sessions; immediate stop and start of PostgreSQL. A process that "
     "ends by itself is started again and counted. Lost is a job whose posting was confirmed and "
     "which had not run 30 s after the last fault; a transactional job has run when its transaction "
