@@ -1,11 +1,16 @@
 # Every target does its own set-up: a fresh machine needs Python 3.11+, pip and make.
 SHELL := /bin/sh
 PYTHON ?= python3
-# One more than there are cores: many tests wait for a process, a lease or the disk.
-JOBS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
+# Three for each core and at most 6 more than there are cores: a test process waits most of its time,
+# for other processes, leases and answers. And one for each GB of free memory.
+JOBS ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); \
+	memory=$$(awk '/^MemAvailable/ {print int($$2 / 1000000)}' /proc/meminfo 2>/dev/null); \
+	printf '%s\n' $$((cores * 3)) $$((cores + 6)) $${memory:-4} | sort -n | awk 'NR == 1 {print ($$1 > 1 ? $$1 : 1)}')
 ARGS ?=
 BIN := .venv/bin
 export PYTHON
+# Where an image turns it off, each test process would compile and rewrite every module again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help up test stress celery-suite crash-table test-fast coverage images first-run check generate format bench docs verify constraints servers clean
