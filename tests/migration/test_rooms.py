@@ -31,6 +31,7 @@ BACK = {
           returns text language sql as 'select null::text';
         drop function mbus.after_restore(boolean);
         create function mbus.after_restore() returns void language sql as '';
+        drop index mbus.saga_by_state_idx;
         drop sequence mbus.lease_floor;
         drop index mbus.leased_holds_group_idx;
         create index leased_holds_group_idx on mbus.leased (consumer_id, group_name)

@@ -14,7 +14,7 @@ ALERTS = Resource(
     "alerts.alert_list",
     "List alerts, the latest first: those that are open, or all.",
     (
-        Column("id", "Id", "Номер", "number", is_listed=False),
+        Column("id", "Id", "Номер", "id", is_listed=False, index="alert_pkey"),
         Column("severity", "Severity", "Важность", "state"),
         Column("key", "Key", "Ключ", "code"),
         Column("title", "Alert", "Оповещение"),
@@ -71,12 +71,13 @@ NOTICES = Resource(
     "alerts.notice_list",
     "List notices, sent or waiting, the latest first; with every attempt in --json.",
     (
-        Column("id", "Notice", "Сообщение", "number"),
+        Column("id", "Notice", "Сообщение", "id", index="notice_pkey"),
         Column("channel", "Channel", "Канал"),
         Column("kind", "Kind", "Вид"),
         Column("state", "State", "Состояние", "state"),
         Column("attempts", "Attempts", "Попытки", "number"),
-        Column("created_at", "Created", "Создано", "moment"),
+        Column("created_at", "Created", "Создано", "moment", index="notice_created_idx",
+               is_nullable=False),
         Column("due_at", "Due", "Срок", "moment", is_listed=False),
         Column("sent_at", "Sent", "Отправлено", "moment"),
         Column("error", "Error", "Ошибка"),
@@ -88,7 +89,7 @@ NOTICES = Resource(
         Filter("state", "State", "Состояние", choices=("waiting", "sending", "sent", "given_up")),
     ),
     example="postroad alerts notices --channel mail --json",
-)
+)  # fmt: skip
 
 ACK = Action(
     operations.ack,

@@ -121,7 +121,7 @@ DEAD = Resource(
     " data from mbus.dead)",
     "List dead messages, the latest first, and why they died.",
     (
-        Column("id", "Number", "Номер", "number", is_listed=False),
+        Column("id", "Number", "Номер", "id", is_listed=False, index="dmq_pkey"),
         Column("died_at", "Died", "Перемещено", "moment"),
         Column("queue", "Queue", "Очередь"),
         Column("consumer", "Consumer", "Подписчик"),
@@ -194,9 +194,9 @@ SAGAS = Resource(
     "mbus.saga_list",
     "List sagas, the latest first.",
     (
-        Column("id", "ID", "ID", "number"),
+        Column("id", "ID", "ID", "id"),
         Column("saga", "Saga", "Сага"),
-        Column("state", "State", "Состояние", "state"),
+        Column("state", "State", "Состояние", "state", is_nullable=False),
         Column("steps", "Steps", "Шаги", "number"),
         Column("done", "Done", "Выполнено", "number"),
         Column("is_late", "Late", "Опаздывает", "boolean", is_listed=False),
@@ -213,7 +213,7 @@ SAGAS = Resource(
     missing=SagaNotFound,
 )
 
-# For what is read often: bounded, unlike the list of a state, which has no index.
+# For what is read often: without the steps of each saga.
 STUCK_SAGAS = replace(
     SAGAS,
     name="saga.stuck",

@@ -74,9 +74,14 @@ def list_command(
 
         async def read(connection: AsyncConnection[Any]) -> Page:
             page = await resource.page(connection, given, **paging)
-            if not page.rows:
+            rows = page.rows
+            while page.is_partial and (left := paging["limit"] - len(rows)):
+                further = {**paging, "after": page.cursor, "limit": left}
+                page = await resource.page(connection, given, **further)
+                rows += page.rows
+            if not rows:
                 await resource.check_named(connection, given)
-            return page
+            return Page(rows, page.cursor)
 
         page = run(application, read)
         print_rows(resource, page.rows, as_json=as_json)
@@ -105,14 +110,12 @@ def list_command(
     return click.Command(name or resource.plural, callback=command, params=parameters, help=help_)
 
 
-def action_command(
-    action: Action, run: Runner, supply: Callable[[Application], Mapping[str, Any]] | None = None
-) -> click.Command:
-    """Return the command that runs an action; `supply` gives what it needs besides `by`."""
+def action_command(action: Action, run: Runner) -> click.Command:
+    """Return the command that runs an action."""
 
     @pass_application
     def command(application: Application, /, is_dry_run: bool, as_json: bool, **given: Any) -> None:
-        supplied = {"by": user(), **(supply(application) if supply else {})}
+        supplied = {"by": user(), "is_dry_run": is_dry_run}
         is_all = given.pop("is_all", False)
         target = action.parameters[0]
         is_named = bool(given[target.name]) or not (target.is_required or is_all)
@@ -190,7 +193,8 @@ def print_rows(resource: Resource, rows: Sequence[Row], *, as_json: bool) -> Non
     if as_json:
         print_json(rows)
     elif not rows:
-        click.echo(f"there are no {resource.plural.replace('_', ' ')}", err=True)
+        advice = f"; {resource.advice}" if resource.advice else ""
+        click.echo(f"there are no {resource.plural.replace('_', ' ')}{advice}", err=True)
     else:
         heads = [column.name.replace("_", " ") for column in resource.listed]
         print_table(heads, [[_cell(one, row) for one in resource.listed] for row in rows])
@@ -228,7 +232,6 @@ def resource_group(
     resource: Resource,
     actions: Iterable[Action],
     run: Runner,
-    supply: Callable[[Application], Mapping[str, Any]] | None = None,
     *,
     limit: int = 50,
 ) -> click.Group:
@@ -266,7 +269,7 @@ def resource_group(
     )
     for action in actions:
         if action.on is resource:
-            group.add_command(action_command(action, run, supply))
+            group.add_command(action_command(action, run))
     return group
 
 

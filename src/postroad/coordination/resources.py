@@ -50,8 +50,9 @@ EVENTS = Resource(
     "(select e.*, e.finished_at - e.created_at as took from coordination.events e)",
     "List events, the latest first; or show one with its readers and its timeline.",
     (
-        Column("event_id", "Event", "Событие", "number"),
-        Column("position", "Position", "Позиция", "number", is_listed=False),
+        Column("event_id", "Event", "Событие", "id"),
+        Column("position", "Position", "Позиция", "id", is_listed=False,
+               index="position_belongs_to_one_event"),
         Column("state", "State", "Состояние", "state"),
         Column("mode", "Mode", "Режим", "state"),
         Column("type", "Type", "Тип"),
@@ -62,7 +63,7 @@ EVENTS = Resource(
         Column("took", "Took", "Заняло", "duration"),
         Column("deadline", "Deadline", "Срок", "moment", is_listed=False),
         Column("correlation_id", "Correlation", "Корреляция", "code", is_listed=False),
-        Column("cancels", "Cancels", "Отменяет", "number", is_listed=False),
+        Column("cancels", "Cancels", "Отменяет", "id", is_listed=False),
         Column("outcome", "Outcome", "Исход", "state", is_listed=False),
         Column("decided_at", "Decided", "Решено", "moment", is_listed=False),
         Column("reason", "Reason", "Причина"),
@@ -70,7 +71,7 @@ EVENTS = Resource(
     (
         Filter("state", "State", "Состояние", choices=get_args(status.State)),
         Filter("entity", "Entity", "Сущность", "Only those that change this entity.",
-               condition="%s = any (r.entities)"),
+               condition="%s = any (r.entities)", is_scan=True),
         Filter("unfinished", "Unfinished", "Не завершено", "Only those that are not finished.",
                condition="r.finished_at is null", is_flag=True),
     ),
@@ -90,7 +91,7 @@ READERS = Resource(
     (
         Column("reader", "Reader", "Читатель"),
         Column("is_voter", "Votes", "Голосует", "boolean"),
-        Column("finished_to", "Finished to", "Завершено до", "number", is_listed=False),
+        Column("finished_to", "Finished to", "Завершено до", "id", is_listed=False),
         Column("behind", "Behind", "Отстаёт на", "number", is_sortable=True),
         Column("oldest_at", "Oldest", "Старейшее", "since", is_sortable=True),
         Column("parked", "Parked", "Остановлено", "alarm", is_sortable=True),
@@ -121,5 +122,12 @@ CANCEL = Action(
     when={"finished_at": (None,)},
     is_danger=True,
 )
-SKIP = Action(operations.skip, "event {event_id} {be} skipped at {reader}", EVENTS)
+SKIP = Action(
+    operations.skip,
+    "event {event_id} {be} skipped at {reader}",
+    EVENTS,
+    "Skip",
+    "Пропустить",
+    is_danger=True,
+)
 VOTER = Action(operations.set_voter, "reader {reader} {be} changed", READERS, name="voter")

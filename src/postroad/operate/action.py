@@ -3,7 +3,7 @@
 The function is the declaration: its name is the action's, its docstring the help, its parameters
 the arguments and options: keyword-only parameters are options, the others arguments;
 `Annotated[str, "help"]` carries the help. `connection` and the names in `Action.needs` are
-supplied by the interface that runs it: `by` (who acts), `vault`, `addresses`.
+supplied by the interface that runs it: `by` (who acts), `is_dry_run`.
 
 An action runs in the caller's transaction and reports facts, so that every one has a dry run.
 """
@@ -68,6 +68,8 @@ class Action:
     unchanged: str = ""
     role: Role = "operator"
     needs: tuple[str, ...] = ()
+    # The parameter that takes what the interface has opened for it.
+    place: str = "connection"
     # Which columns of a row its parameters take; by default the first one takes the identity.
     columns: Mapping[str, str] = field(default_factory=dict)
     when: Mapping[str, Collection[Any]] = field(default_factory=dict)
@@ -99,7 +101,7 @@ class Action:
         hints = get_type_hints(self.call, include_extras=True)
         found = []
         for name, given in inspect.signature(self.call).parameters.items():
-            if name == "connection" or name in self.needs:
+            if name == self.place or name in self.needs:
                 continue
             kind, help_ = hints[name], ""
             if hasattr(kind, "__metadata__"):
@@ -135,7 +137,7 @@ class Action:
         """
         names = inspect.signature(self.call).parameters
         arguments |= {n: v for n, v in supplied.items() if n in names and arguments.get(n) is None}
-        needed = {"connection": connection} if "connection" in names else {}
+        needed = {self.place: connection} if self.place in names else {}
         result = await self.call(**needed, **arguments)
         if is_dataclass(result):
             result = asdict(result)  # type: ignore[arg-type]

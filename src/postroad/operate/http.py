@@ -19,6 +19,7 @@ from postroad.web.problems import problem_responses
 MAX_LIMIT = 1000
 LIMIT_DEFAULT = 100
 TYPES: dict[Kind, Any] = {
+    "id": int,
     "number": int,
     "alarm": int,
     "bytes": int,
@@ -39,7 +40,8 @@ def model_of(resource: Resource) -> type[BaseModel]:
     for column in resource.columns:
         kind = TYPES.get(column.kind, str)
         is_null = column.is_nullable and column.name not in (resource.key, resource.row_name)
-        described = Field(description=column.help or column.title)
+        old = f"Deprecated name of {column.replaced_by}." if column.replaced_by else ""
+        described = Field(description=old or column.help or column.title)
         fields[column.name] = (Annotated[kind | None if is_null else kind, described], ...)
     name = "".join(part.title() for part in resource.name.replace("_", ".").split("."))
     return create_model(f"{name}Row", **fields)
@@ -51,11 +53,14 @@ def add_list(
     resource: Resource,
     read: Callable[..., Awaitable[Page]],
     check: Callable[[Request], Awaitable[object]] | None = None,
+    *,
+    is_array: bool = False,
 ) -> None:
     """Add a list of a resource.
 
     `check` raises if the caller may not see it. `read` takes the arguments of `Resource.page`
-    without the connection.
+    without the connection. With `is_array` the answer is the rows alone, by default as many as a
+    page can have, and the header `Link` has the address of the next page.
     """
 
     async def answer(request: Request, **given: Any) -> Response:
@@ -70,23 +75,32 @@ def add_list(
             after=after,
             limit=limit,
         )
-        return _json({"items": page.rows, "cursor": page.cursor})
+        if not is_array:
+            return _json({"items": page.rows, "cursor": page.cursor})
+        response = _json(page.rows)
+        if page.cursor is not None:
+            following = request.url.include_query_params(cursor=page.cursor)
+            response.headers["link"] = f'<{following.path}?{following.query}>; rel="next"'
+        return response
 
-    answer.__signature__ = inspect.Signature(_parameters(resource))  # type: ignore[attr-defined]
+    size = MAX_LIMIT if is_array else LIMIT_DEFAULT
+    parameters = _parameters(resource, size)
+    answer.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     answer.__name__ = f"list_{resource.name.replace('.', '_')}"
     answer.__doc__ = resource.summary
+    model = model_of(resource)
     routes.add_api_route(
         path,
         answer,
         response_model=None,
         responses={
-            200: {"model": PageModel[model_of(resource)]},  # type: ignore[misc]
+            200: {"model": list[model] if is_array else PageModel[model]},  # type: ignore[valid-type]
             **problem_responses(401, 403, 422, 503),
         },
     )
 
 
-def _parameters(resource: Resource) -> list[inspect.Parameter]:
+def _parameters(resource: Resource, size: int) -> list[inspect.Parameter]:
     def parameter(name: str, kind: Any, default: Any, help_: str, **limits: Any) -> Any:
         annotation = Annotated[kind, Query(description=help_, **limits)]
         return inspect.Parameter(
@@ -94,8 +108,9 @@ def _parameters(resource: Resource) -> list[inspect.Parameter]:
         )
 
     found = [inspect.Parameter("request", inspect.Parameter.KEYWORD_ONLY, annotation=Request)]
-    limit = parameter("limit", int, LIMIT_DEFAULT, "Rows per page.", ge=1, le=MAX_LIMIT)
-    found += [limit, parameter("cursor", str | None, None, "The cursor of the page before.")]
+    limit = parameter("limit", int, size, "Rows per page.", ge=1, le=MAX_LIMIT)
+    help_ = "The cursor of the page before. A page of a search may be empty and still have one."
+    found += [limit, parameter("cursor", str | None, None, help_)]
     names = Literal[tuple(resource.sort_keys)]  # type: ignore[valid-type]
     found.append(parameter("sort", names | None, None, "The column to sort by."))
     found.append(parameter("order", Literal["asc", "desc"] | None, None, "asc or desc."))

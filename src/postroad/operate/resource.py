@@ -3,6 +3,9 @@
 A page is found by the key of the last row of the page before it and never by an offset: the
 thousandth page costs what the first one does, and rows that come or go neither repeat nor hide
 others. The query is built from names that a component declares; callers give values only.
+
+A search over a list whose key has an index reads `MAX_SEARCHED` rows at most. The page then holds
+fewer rows than asked for, or none, and its cursor goes on where the search has stopped.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Literal, LiteralString, TypeAlias
+from typing import Any, Literal, LiteralString, Protocol, TypeAlias
 
 from psycopg import AsyncConnection, sql
 from psycopg.rows import dict_row
@@ -25,6 +28,7 @@ Row: TypeAlias = dict[str, Any]
 Kind = Literal[
     "text",
     "code",
+    "id",
     "number",
     "alarm",
     "rate",
@@ -38,9 +42,11 @@ Kind = Literal[
     "list",
     "json",
 ]
-NUMBERS = ("number", "alarm", "bytes")
+NUMBERS = ("id", "number", "alarm", "bytes")
 LIMIT_DEFAULT = 50
 MAX_KEYS = 1_000
+# A page with a search reads so many rows.
+MAX_SEARCHED = 10_000
 # Counting all rows that match stops here.
 MAX_COUNTED = 100_000
 # A filter offers so many values.
@@ -59,7 +65,8 @@ class RowNotFound(ResourceMissing):
 class Column:
     """A column of a list: its name in JSON, its titles in English and Russian, and its kind.
 
-    `alarm` is a number that is red unless it is zero, `since` a moment that is shown as an age.
+    `id` is a number that names something and is not counted, `alarm` one that is red unless it is
+    zero, `since` a moment that is shown as an age.
     Columns that are not listed are in JSON and on the page of one row only.
     """
 
@@ -71,7 +78,12 @@ class Column:
     help: str = ""
     is_listed: bool = True
     is_sortable: bool = False
+    # The index that orders rows by it; such a column is sortable, and a list whose key has one may
+    # be of any length.
+    index: str = ""
     is_nullable: bool = True
+    # Deprecated: the column that has the same value under its present name.
+    replaced_by: str = ""
     # What a table of the command line shows for null, by default a dash.
     null: str = ""
 
@@ -83,7 +95,8 @@ class Filter:
     Without `columns` it compares the column of its own name. `choices` are the values that make
     sense; a mapping gives the values of the column for each, such as `open` for several states.
     `offered` is a query of the values that the console offers. With `is_search` it finds a part of
-    any of the columns, in any case. `default` is the value of a caller who gives none.
+    any of the columns, in any case. `default` is the value of a caller who gives none. `is_scan` is
+    for a condition that no index serves, so that rows are read to find those that match.
     """
 
     name: str
@@ -94,6 +107,7 @@ class Filter:
     choices: Sequence[str] | Mapping[str, Sequence[str]] = ()
     offered: LiteralString | None = None
     is_search: bool = False
+    is_scan: bool = False
     # The resource whose rows it names: offered in the console, checked by commands.
     of: Resource | None = None
     # In place of the comparison: an SQL condition over the row `r` with one parameter, or without
@@ -105,25 +119,48 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Rows in order, and the cursor of the next page; None on the last one."""
+    """Rows in order, and the cursor of the next page; None on the last one.
+
+    `is_partial` if a search has stopped before the page was full.
+    """
 
     rows: list[Row]
     cursor: str | None
+    is_partial: bool = False
+
+
+class Source(Protocol):
+    """Reads pages of a list that is not in one table."""
+
+    async def page(
+        self,
+        resource: Resource,
+        place: Any,
+        filters: Mapping[str, Any],
+        *,
+        sort: str,
+        is_descending: bool,
+        after: str | None,
+        limit: int,
+        when: Mapping[str, Collection[Any]],
+    ) -> Page:
+        """Read a page; `place` is what the caller gave as the connection."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Resource:
     """A list that operators see: `exchange.messages`.
 
-    `source` is a view, or what else may follow `from`. `key` is unique and not null and orders the
-    list; `identity` names a row in commands and addresses, `label` is the column that people know
-    it by. `detail` reads one row with what belongs to it, as further fields that are lists of rows;
-    None if there is no such row. `prepare` is a statement to run before rows are read.
+    `source` is a view, or what else may follow `from`, or an object that reads pages. `key` is
+    unique and not null and orders the list; `identity` names a row in commands and addresses,
+    `label` is the column that people know it by. `detail` reads one row with what belongs to it, as
+    further fields that are lists of rows; None if there is no such row. `prepare` is a statement to
+    run before rows are read.
     """
 
     name: str
     noun: str
-    source: LiteralString
+    source: LiteralString | Source
     summary: str
     columns: tuple[Column, ...]
     filters: tuple[Filter, ...] = ()
@@ -134,6 +171,8 @@ class Resource:
     prepare: LiteralString | None = None
     is_descending: bool = True
     example: str = ""
+    # What to do if the list is empty.
+    advice: str = ""
     detail: Callable[[AsyncConnection[Any], str], Awaitable[Row | None]] | None = None
     # The columns of the lists of rows that the detail adds, by their names.
     parts: Mapping[str, tuple[Column, ...]] = field(default_factory=dict)
@@ -162,8 +201,8 @@ class Resource:
     @property
     def sort_keys(self) -> list[str]:
         """The columns by which it can be sorted, the default first."""
-        others = [one.name for one in self.columns if one.is_sortable and one.name != self.key]
-        return [self.key, *others]
+        others = [one for one in self.columns if one.is_sortable or one.index]
+        return [self.key, *(one.name for one in others if one.name != self.key)]
 
     @property
     def listed(self) -> tuple[Column, ...]:
@@ -199,20 +238,52 @@ class Resource:
             )
         if is_descending is None:
             is_descending = self.is_descending if order == self.key else False
-        conditions, values = self._conditions(filters or {}, when)
+        if not isinstance(self.source, str):
+            return await self.source.page(
+                self,
+                connection,
+                self.given(filters or {}),
+                sort=order,
+                is_descending=is_descending,
+                after=after,
+                limit=limit,
+                when=when or {},
+            )
+        conditions, values = self._conditions(filters or {}, when, is_searched=False)
         if after is not None:
             condition, start = self._start(order, is_descending, after)
             conditions.append(condition)
             values += start
-        text = sql.SQL("select {columns} from {source} r{where} order by {order} limit %s").format(
-            columns=sql.SQL(", ").join(_name(column.name) for column in self.columns),
-            source=sql.SQL(self.source),
-            where=_where(conditions),
-            order=self._order(order, is_descending),
-        )
-        rows = await self._rows(connection, text, [*values, limit + 1])
+        searched, wanted = self._conditions(filters or {}, {}, is_searched=True)
+        parts = {
+            "columns": sql.SQL(", ").join(_name(column.name) for column in self.columns),
+            "key": _name(self.key),
+            "source": sql.SQL(self.source),
+            "where": _where(conditions),
+            "order": self._order(order, is_descending),
+            "search": sql.SQL(" and ").join(searched),
+        }
+        if not searched:
+            text = sql.SQL("select {columns} from {source} r{where} order by {order} limit %s")
+            rows = await self._rows(connection, text.format(**parts), [*values, limit + 1])
+        else:
+            # Only keys are read by the search; other columns may be long.
+            text = sql.SQL(
+                "select {columns}, f._is_match, f._nth from (select * from (select {key} as _key,"
+                " {search} as _is_match, row_number() over (order by {order}) as _nth"
+                " from (select r.* from {source} r{where} order by {order} limit %s) r) f"
+                " where _is_match or _nth = %s order by _nth limit %s) f"
+                " join {source} r on {key} = f._key order by f._nth"
+            )
+            given = [*wanted, *values, MAX_SEARCHED, MAX_SEARCHED, limit + 1]
+            rows = await self._rows(connection, text.format(**parts), given)
+            last = rows[-1] if rows else {"_nth": 0}
+            names = [column.name for column in self.columns]
+            rows = [{name: row[name] for name in names} for row in rows if row["_is_match"]]
+            if len(rows) <= limit and last["_nth"] == MAX_SEARCHED:
+                return Page(rows, self.cursor(last, order), is_partial=True)
         more = rows[limit - 1] if len(rows) > limit else None
-        cursor = None if more is None else self._cursor(more, order)
+        cursor = None if more is None else self.cursor(more, order)
         return Page(rows[:limit], cursor)
 
     async def one(self, connection: AsyncConnection[Any], identity: Any) -> Row:
@@ -238,6 +309,9 @@ class Resource:
     async def _one(self, connection: AsyncConnection[Any], identity: Any) -> Row | None:
         if self.column(self.row_name).kind in NUMBERS:
             identity = _number(self.row_name, identity)
+        if not isinstance(self.source, str):
+            found = await self.page(connection, when={self.row_name: (identity,)}, limit=1)
+            return found.rows[0] if found.rows else None
         text = sql.SQL("select {columns} from {source} r where {identity} = %s").format(
             columns=sql.SQL(", ").join(_name(column.name) for column in self.columns),
             source=sql.SQL(self.source),
@@ -253,6 +327,9 @@ class Resource:
         when: Mapping[str, Collection[Any]] | None = None,
     ) -> int:
         """Count the rows that match, up to `MAX_COUNTED`; `when` is that of `page`. Read-only."""
+        if not isinstance(self.source, str):
+            found = await self.page(connection, filters, limit=MAX_COUNTED, when=when)
+            return len(found.rows)
         conditions, values = self._conditions(filters, when)
         text = sql.SQL(
             "select count(*) as count from (select from {source} r{where} limit %s) c"
@@ -283,23 +360,19 @@ class Resource:
     async def offered(self, connection: AsyncConnection[Any], one: Filter) -> list[str]:
         """Read the values that the console offers for a filter. Read-only."""
         if one.of is not None:
-            text = sql.SQL("select {} from {} r order by 1 limit %s")
-            named = text.format(_name(one.of.row_name), sql.SQL(one.of.source))
-            cursor = await connection.execute(named, [MAX_OFFERED])
-        elif one.offered is not None:
-            cursor = await connection.execute(one.offered)
-        else:
+            name = one.of.row_name
+            page = await one.of.page(connection, is_descending=False, limit=MAX_OFFERED)
+            return [str(row[name]) for row in page.rows]
+        if one.offered is None:
             return list(one.choices)
+        cursor = await connection.execute(one.offered)
         return [str(row[0]) for row in await cursor.fetchall()]
 
-    def _conditions(
-        self, filters: Mapping[str, Any], when: Mapping[str, Collection[Any]] | None
-    ) -> tuple[list[sql.Composable], list[Any]]:
+    def given(self, filters: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the filters that have a value, with defaults. Raises FilterInvalid."""
         known = {one.name: one for one in self.filters}
         given = {one.name: one.default for one in self.filters if one.default}
         given |= {name: v for name, v in filters.items() if v not in (None, "", False)}
-        conditions: list[sql.Composable] = []
-        values: list[Any] = []
         for name, value in given.items():
             if name not in known:
                 raise FilterInvalid(
@@ -307,9 +380,37 @@ class Resource:
                 )
             if not _is_text(str(value)):
                 raise FilterInvalid(f"{name} has characters that no text of the list has")
-            condition, wanted = self._condition(known[name], value)
-            conditions.append(condition)
-            values += wanted
+            if (choices := known[name].choices) and value not in choices:
+                raise FilterInvalid(
+                    f"{value} is no {name} of {self.name}", hint=f"one of: {', '.join(choices)}"
+                )
+        return given
+
+    def wanted(self, one: Filter, value: Any) -> list[Any]:
+        """Return the values of the column that a filter accepts. Raises FilterInvalid."""
+        wanted = list(one.choices[value]) if isinstance(one.choices, Mapping) else [value]
+        if self.column((one.columns or (one.name,))[0]).kind in NUMBERS:
+            return [_number(one.name, each) for each in wanted]
+        return wanted
+
+    def _conditions(
+        self,
+        filters: Mapping[str, Any],
+        when: Mapping[str, Collection[Any]] | None,
+        *,
+        is_searched: bool | None = None,
+    ) -> tuple[list[sql.Composable], list[Any]]:
+        """Return conditions: all, or those for which rows are read, or only the others."""
+        given = self.given(filters)
+        conditions: list[sql.Composable] = []
+        values: list[Any] = []
+        is_long = any(one.name == self.key and one.index for one in self.columns)
+        for one in self.filters:
+            is_read = is_long and (one.is_search or one.is_scan)
+            if one.name in given and is_searched in (None, is_read):
+                condition, wanted = self._condition(one, given[one.name])
+                conditions.append(condition)
+                values += wanted
         for name, allowed in (when or {}).items():
             filled = [value for value in allowed if value is not None]
             text = "({0} = any (%s) or {0} is null)" if None in allowed else "{0} = any (%s)"
@@ -325,16 +426,7 @@ class Resource:
             texts = sql.SQL(", ").join(map(_name, columns))
             condition = sql.SQL("strpos(lower(concat_ws(' ', {})), lower(%s)) > 0").format(texts)
             return condition, [str(value)]
-        wanted = [value]
-        if one.choices:
-            if value not in one.choices:
-                raise FilterInvalid(
-                    f"{value} is no {one.name} of {self.name}",
-                    hint=f"one of: {', '.join(one.choices)}",
-                )
-            wanted = list(one.choices[value]) if isinstance(one.choices, Mapping) else [value]
-        if self.column(columns[0]).kind in NUMBERS:
-            wanted = [_number(one.name, each) for each in wanted]
+        wanted = self.wanted(one, value)
         if len(wanted) == 1:
             # Equality keeps the order of an index on (column, key); `any` does not.
             return sql.SQL("{} = %s").format(_name(columns[0])), wanted
@@ -354,18 +446,23 @@ class Resource:
         then = sql.SQL("<" if is_descending else ">")
         names = {"order": _name(order), "key": _name(self.key), "then": then}
         if order == self.key:
-            given = decode_cursor(after, object)
-            return sql.SQL("{key} {then} %s").format(**names), [self._value(self.key, given[0])]
-        given = decode_cursor(after, object, object)
-        key = self._value(self.key, given[1])
-        if given[0] is None:
+            return sql.SQL("{key} {then} %s").format(**names), self.start(order, after)
+        value, key = self.start(order, after)
+        if value is None:
             text = sql.SQL("({order} is null and {key} {then} %s)")
             return text.format(**names), [key]
-        value = self._value(order, given[0])
         if not self.column(order).is_nullable:
             return sql.SQL("({order}, {key}) {then} (%s, %s)").format(**names), [value, key]
         text = sql.SQL("({order} is null or ({order}, {key}) {then} (%s, %s))")
         return text.format(**names), [value, key]
+
+    def start(self, order: str, after: str) -> list[Any]:
+        """Return the key of a cursor, with the value of the order before it if that is another."""
+        if order == self.key:
+            return [self._value(order, decode_cursor(after, object)[0])]
+        value, key = decode_cursor(after, object, object)
+        value = None if value is None else self._value(order, value)
+        return [value, self._value(self.key, key)]
 
     def _value(self, name: str, given: Any) -> Any:
         """Check a part of a cursor, which comes from outside, against its column's kind."""
@@ -387,7 +484,8 @@ class Resource:
             raise CursorInvalid("the cursor belongs to another list", hint="begin without one")
         return given
 
-    def _cursor(self, row: Row, order: str) -> str:
+    def cursor(self, row: Row, order: str) -> str:
+        """Return the cursor of the page after a row."""
         parts = [row[self.key]] if order == self.key else [row[order], row[self.key]]
         return encode_cursor(*map(_plain, parts))
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
-from typing import Any, LiteralString
+from typing import Any, LiteralString, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection
@@ -27,6 +27,7 @@ from postroad.postgres.errors import raised_by
 logger = logging.getLogger(__name__)
 
 Row = dict[str, Any]
+T = TypeVar("T")
 
 PATIENCE_DEFAULT = timedelta(seconds=5)
 RETRY_SECONDS = 0.1
@@ -111,16 +112,23 @@ class Journal:
     async def _run(
         self, text: LiteralString | bytes, parameters: tuple[Any, ...], *, is_named: bool
     ) -> list[Any]:
+        async def call(connection: AsyncConnection[Any]) -> list[Any]:
+            cursor: Any = connection.cursor()
+            if is_named:
+                cursor = connection.cursor(row_factory=dict_row)
+            await cursor.execute(text, parameters)
+            return await cursor.fetchall() if cursor.description else []
+
+        return await self.repeat(call)
+
+    async def repeat(self, do: Callable[[AsyncConnection[Any]], Awaitable[T]]) -> T:
+        """Call a function with a connection; repeated as a call is, so it must be idempotent."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._patience
         while True:
             try:
                 async with self.connection() as connection:
-                    cursor: Any = connection.cursor()
-                    if is_named:
-                        cursor = connection.cursor(row_factory=dict_row)
-                    await cursor.execute(text, parameters)
-                    return await cursor.fetchall() if cursor.description else []
+                    return await do(connection)
             except psycopg.errors.QueryCanceled:
                 raise
             except _TRANSIENT as failure:

@@ -47,6 +47,18 @@ def _body(sshd: SshServer, **more: Any) -> dict[str, Any]:
     }
 
 
+async def test_the_list_of_servers_has_pages(web: httpx.AsyncClient, sshd: SshServer) -> None:
+    for name in ("acme", "bolt", "coil"):
+        assert (await web.post("/servers", json=_body(sshd, name=name))).is_success
+    first = await web.get("/servers", params={"limit": 2, "sort": "name", "search": "127.0.0.1"})
+    assert [one["name"] for one in first.json()] == ["acme", "bolt"]
+    following = first.links["next"]["url"]
+    assert following.startswith("/intake/v1/servers?")
+    second = await web.get(following.removeprefix("/intake/v1"))
+    assert [one["name"] for one in second.json()] == ["coil"]
+    assert "next" not in second.links
+
+
 async def test_nobody_gets_in_without_the_token(web: httpx.AsyncClient) -> None:
     for headers in ({"Authorization": ""}, {"Authorization": "Bearer wrong"}):
         answer = await web.get("/servers", headers=headers)

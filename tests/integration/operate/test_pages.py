@@ -15,7 +15,9 @@ from click.testing import CliRunner
 
 from postroad.cli.context import Application
 from postroad.cli.derived import action_command
-from postroad.operate import Action, Column, Filter, FilterInvalid, Resource, RowNotFound
+from postroad.operate import Action, Column, Filter, FilterInvalid, Resource, Row, RowNotFound
+from postroad.operate import resource as pages
+from postroad.operate.memory import Rows
 from postroad.web.cursors import encode_cursor
 from postroad.web.errors import Conflict, CursorInvalid
 
@@ -88,14 +90,23 @@ async def shop(empty_database: str) -> AsyncIterator[psycopg.AsyncConnection[Any
         yield connection
 
 
+async def _read(shop: psycopg.AsyncConnection[Any]) -> list[Row]:
+    return await ITEMS.all(shop)
+
+
+IN_MEMORY = replace(ITEMS, source=Rows(_read))
+BOTH = pytest.mark.parametrize("items", [ITEMS, IN_MEMORY], ids=["database", "memory"])
+
+
+@BOTH
 @pytest.mark.parametrize("sort", [None, "price", "made_at", "age"])
 @pytest.mark.parametrize("is_descending", [False, True])
 async def test_pages_together_hold_every_row_once_and_in_order(
-    shop: psycopg.AsyncConnection[Any], sort: str | None, is_descending: bool
+    shop: psycopg.AsyncConnection[Any], items: Resource, sort: str | None, is_descending: bool
 ) -> None:
     after, found = None, []
     while True:
-        page = await ITEMS.page(shop, sort=sort, is_descending=is_descending, after=after, limit=4)
+        page = await items.page(shop, sort=sort, is_descending=is_descending, after=after, limit=4)
         found += page.rows
         if (after := page.cursor) is None:
             break
@@ -105,18 +116,50 @@ async def test_pages_together_hold_every_row_once_and_in_order(
     assert values == sorted(filled, reverse=is_descending) + [None] * (25 - len(filled))
 
 
+@BOTH
 async def test_filters_select_groups_of_values_and_parts_of_text(
-    shop: psycopg.AsyncConnection[Any],
+    shop: psycopg.AsyncConnection[Any], items: Resource
 ) -> None:
     async def count(**filters: str | None) -> int:
-        return len((await ITEMS.page(shop, filters, limit=100)).rows)
+        return len((await items.page(shop, filters, limit=100)).rows)
 
     assert await count(state="open") == 17
     assert await count(state="gone", name=None) == 8
     assert await count(search="ITEM 1") == 11
-    assert await count(search="item 1", state="gone") == await ITEMS.count(
+    assert await count(search="item 1", state="gone") == await items.count(
         shop, {"search": "item 1", "state": "gone"}
     )
+    assert await items.count(shop, {}, {"price": (None, 1)}) == 10
+    assert (await items.one(shop, 7))["name"] == "Item 7"
+    with pytest.raises(RowNotFound):
+        await items.one(shop, 99)
+    with pytest.raises(FilterInvalid):
+        await items.page(shop, {"state": "new"})
+
+
+@pytest.mark.parametrize("sort", [None, "made_at"])
+async def test_a_search_over_a_long_list_stops_and_goes_on_from_there(
+    shop: psycopg.AsyncConnection[Any], monkeypatch: pytest.MonkeyPatch, sort: str | None
+) -> None:
+    monkeypatch.setattr(pages, "MAX_SEARCHED", 7)
+    key = Column("id", "Item", "Товар", "id", index="item_pkey")
+    items = replace(ITEMS, columns=(key, *ITEMS.columns[1:]))
+    after, found, partial = None, [], 0
+    while True:
+        page = await items.page(
+            shop, {"search": "item 1", "state": "open"}, sort=sort, after=after, limit=2
+        )
+        assert all(row.keys() == {one.name for one in items.columns} for row in page.rows)
+        found += page.rows
+        partial += page.is_partial
+        if (after := page.cursor) is None:
+            break
+        assert partial < 10
+    everything = await ITEMS.page(shop, {"search": "item 1", "state": "open"}, sort=sort)
+    assert found == everything.rows
+    assert partial > 0
+    assert await items.all(shop, {"search": "item 24"}) == [await items.one(shop, 24)]
+    assert not (await ITEMS.page(shop, {"search": "nothing"})).is_partial
 
 
 async def test_a_filter_with_a_default_applies_unless_another_value_is_given(

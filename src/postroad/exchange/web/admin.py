@@ -37,8 +37,7 @@ def list_routes(journal: ExchangeJournal) -> APIRouter:
     routes = APIRouter(tags=["administration"])
 
     async def read(resource: Resource, *given: Any, **paging: Any) -> Page:
-        async with journal.connection() as connection:
-            return await resource.page(connection, *given, **paging)
+        return await journal.repeat(lambda connection: resource.page(connection, *given, **paging))
 
     for path, resource in (
         ("/processes", PROCESSES),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI
@@ -13,8 +14,8 @@ from postroad.intake.api.routes import files, servers
 from postroad.intake.context import IntakeContext
 from postroad.intake.engine import open_engine
 from postroad.intake.notice import create_queues
-from postroad.intake.resources import FILES
-from postroad.operate import Page
+from postroad.intake.resources import FILES, SERVERS
+from postroad.operate import Page, Resource
 from postroad.operate.http import add_list
 from postroad.postgres import open_async_pool
 from postroad.web.application import BEARER, prepare
@@ -54,14 +55,21 @@ def create_api(context: IntakeContext, token: str) -> FastAPI:
         responses=problem_responses(401, 404, 409, 422, 503),
     )
 
-    async def read_files(*given: Any, **paging: Any) -> Page:
+    async def read(resource: Resource, *given: Any, **paging: Any) -> Page:
         async with app.state.pool.connection() as connection:
-            return await FILES.page(connection, *given, **paging)
+            return await resource.page(connection, *given, **paging)
 
-    lists = APIRouter(tags=["files"])
-    add_list(lists, "/files", FILES, read_files)
-    for each in (servers, lists, files):
-        router.include_router(each)
+    for resource, routes in ((SERVERS, servers), (FILES, files)):
+        lists = APIRouter(tags=[resource.plural])
+        add_list(
+            lists,
+            f"/{resource.plural}",
+            resource,
+            partial(read, resource),
+            is_array=resource is SERVERS,
+        )
+        router.include_router(lists)
+        router.include_router(routes)
     app.include_router(router)
     app.add_middleware(BodyLimit, limit_bytes=MAX_BODY_BYTES)
     app.add_middleware(TokenCheck, token=token, prefix=PREFIX)

@@ -46,12 +46,6 @@ async def ask(
         return await call(connection, *args, **kwargs)
 
 
-@servers.get("", response_model=list[Server])
-async def list_servers(request: Request) -> Any:
-    """Return every server, by name."""
-    return await ask(request, SERVERS.all)
-
-
 @servers.post("", response_model=Server, status_code=201)
 async def create_server(request: Request, body: ServerIn) -> Any:
     """Add a server; the next scheduled scan finds its files."""

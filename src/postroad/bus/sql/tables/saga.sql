@@ -27,6 +27,7 @@ create table mbus.saga (
   constraint finished_saga_has_a_time check ((state in ('completed', 'compensated')) = (finished_at is not null))
 );
 create unique index saga_by_bung_idx on mbus.saga (queue_id, bung_number);
+create index saga_by_state_idx on mbus.saga (state, id);
 create index saga_check_idx on mbus.saga (check_at) where check_at is not null;
 create index saga_finished_idx on mbus.saga (finished_at) where finished_at is not null;
 
