@@ -17,18 +17,9 @@ from playwright.sync_api import Page, expect
 from postroad.console.catalogue import texts
 from tests.console.stage import PAGES, Stage
 from tests.fixtures.console import OpenPage, RunningConsole
-from tests.fixtures.exchange_server import ExchangeProcess
 
 # Faults of these weights are failures; the rest is taste.
 SERIOUS = {"serious", "critical"}
-
-
-@pytest.fixture(scope="session")
-def stage(console: RunningConsole, console_exchange: ExchangeProcess) -> Stage:
-    """Fill every room with something to see."""
-    stage = Stage(console)
-    stage.set()
-    return stage
 
 
 def axe_source() -> str:

@@ -39,7 +39,7 @@ def test_a_refresh_keeps_the_scroll_position_and_the_focus(
     bus.create_queue("refreshed_too", payload="jsonb")
     page = open_page(f"/bus?search={queue}&sort=depth&order=down", width=840)
     table, row = page.locator(".table").first, page.locator("tbody tr", has_text="refreshed_too")
-    table.evaluate("table => { table.scrollLeft = 40; }")
+    table.evaluate("table => { table.scrollLeft = 20; }")
     row.locator("a").first.focus()
     # The row moves to the top, and its figures change.
     bus.post_many("refreshed_too", [{"n": n} for n in range(321)])
@@ -47,7 +47,7 @@ def test_a_refresh_keeps_the_scroll_position_and_the_focus(
     expect(page.locator("tbody tr").first).to_contain_text("refreshed_too")
     bus.post("refreshed_too", {"n": 321})
     expect(row).to_contain_text("322")
-    assert table.evaluate("table => table.scrollLeft") == 40
+    assert table.evaluate("table => table.scrollLeft") == 20
     focused = page.evaluate("document.activeElement.textContent")
     assert focused == "refreshed_too"
     bus.drop_queue("refreshed_too")
@@ -140,3 +140,23 @@ def test_sorting_a_later_page_starts_at_the_first_one(
     page.wait_for_url(re.compile("sort=oldest_age"))
     assert "after=" not in page.url
     expect(page.locator("tbody tr")).to_have_count(1)
+
+
+def test_a_large_file_of_the_exchange_is_shown_in_part_and_downloaded_as_a_whole(
+    open_page: OpenPage, console: RunningConsole, console_exchange: ExchangeProcess
+) -> None:
+    token = run_blocking(
+        console.dsn, exchange_operations.add_client, "large-files", databases=None
+    ).token
+    text = "x" * 150_000
+    with httpx.Client(headers={"Authorization": f"Bearer {token}"}) as client:
+        message = {"id": "large", "database": "large", "body": {"text": text}}
+        sent = client.post(f"{console.exchange_url}/exchange/v1/messages", json=message)
+        assert sent.is_success
+    number = look(console, "select number from exchange.message where id = 'large'")[0][0]
+    page = open_page(f"/exchange/messages/{number}")
+    expect(page.locator("#main")).to_contain_text("The first 100\u202f000 characters are shown")
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download").click()
+    assert text in download.value.path().read_text(encoding="utf-8")
+    assert page.request.get(f"{console.url}/console/exchange/data/999999").status == 404

@@ -162,3 +162,29 @@ def test_a_failed_file_is_tried_again_and_its_server_paused(
     expect(page.locator(".badge", has_text="paused")).to_have_count(0)
     assert audited(console, "intake.retry", "torn.csv") == [("operator", "done")]
     assert audited(console, "intake.pause", "resting") == [("operator", "done")]
+
+
+def test_a_parked_event_is_skipped_at_its_reader(
+    open_page: OpenPage, console: RunningConsole
+) -> None:
+    lab = console.lab
+    lab.run("lists", 'alter table "DummyItem" alter "Name" type varchar(16)')
+    event = lab.write(
+        """insert into "DummyItem" ("Id", "Name") values (3, 'longer than sixteen')"""
+    )
+    lab.settle()
+    assert event is not None
+    page = open_page("/coordination", role="operator")
+    show_event(page, console, event)
+    press(page, "skip-row")
+    expect(page.locator(".q-dialog")).to_contain_text("lists")
+    press(page, "confirm")
+    expect(page.locator(".q-notification").first).to_be_visible()
+    lab.settle()
+    assert lab.state(event) == "Committed"
+    expect(page.locator('[data-test="skip-row"]')).to_have_count(0)
+    assert audited(console, "coordination.skip", str(event)) == [("operator", "done")]
+    lab.write('delete from "DummyItem"')
+    lab.run("lists", 'alter table "DummyItem" alter "Name" type varchar(50)')
+    lab.settle()
+    lab.assert_same()

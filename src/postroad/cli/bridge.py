@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 from prometheus_client import CollectorRegistry, start_http_server
@@ -15,14 +15,12 @@ from postroad.bridge import operations
 from postroad.bridge import status as facts
 from postroad.bridge.addresses import Addresses
 from postroad.bridge.metrics import register_metrics
-from postroad.bridge.registry import load
+from postroad.bridge.resources import BRIDGES, DRAIN, PAUSE, RESUME, SHARDS, STATUS
 from postroad.bridge.supervisor import BridgeSupervisor
-from postroad.cli.bridge_shards import shards
 from postroad.cli.context import Application, pass_application, stop_event
-from postroad.cli.output import dry_run_option, json_option, print_json, print_table
+from postroad.cli.derived import MAX_LIMIT, action_command, list_command
+from postroad.cli.output import dry_run_option, json_option, print_json
 from postroad.settings import BridgeDefinition, BridgeSettings
-
-T = TypeVar("T")
 
 
 @contextmanager
@@ -31,11 +29,18 @@ def _addresses(application: Application) -> Iterator[Addresses]:
         yield Addresses.of(dsn, application.settings.bridge)
 
 
-def _ask(application: Application, call: Callable[[Addresses], Awaitable[T]]) -> T:
+def _run_at(
+    application: Application,
+    do: Callable[[Any], Awaitable[Any]],
+    /,
+    *,
+    is_dry_run: bool = False,  # noqa: ARG001 - there is no transaction to roll back
+) -> Any:
+    """Run a list or an action on the addresses of all bridges."""
     with _addresses(application) as addresses:
 
-        async def answer() -> T:
-            return await call(addresses)
+        async def answer() -> Any:
+            return await do(addresses)
 
         return asyncio.run(answer())
 
@@ -49,9 +54,6 @@ def bridge() -> None:
 
     Example: postroad bridge add orders --from home --to warehouse
     """
-
-
-bridge.add_command(shards)
 
 
 @bridge.command()
@@ -105,7 +107,7 @@ def add(
             {"kind": kind, **definition.model_dump(), "is_dry_run": True}, "would be added", as_json
         )
         return
-    made = _ask(application, lambda addresses: operations.add(addresses, definition, name))
+    made = _run_at(application, lambda addresses: operations.add(addresses, definition, name))
     _say({**asdict(made), "is_dry_run": False}, f"bridge {made.name} added", as_json)
 
 
@@ -119,100 +121,22 @@ def _say(what: dict[str, Any], sentence: str, as_json: bool) -> None:
         click.echo("run it with: postroad bridge run   (postroad up does so, too)")
 
 
-@bridge.command("list")
-@json_option
-@pass_application
-def list_(application: Application, as_json: bool) -> None:
-    """List the bridges.
+def _drain() -> click.Command:
+    command = action_command(DRAIN, _run_at)
+    drain = command.callback
 
-    Example: postroad bridge list
-    """
-    columns = ("name", "kind", "source", "queue", "target", "queue_at_target", "selector")
-    _print(_ask(application, load), columns, as_json)
-
-
-def _print(found: Sequence[Any], columns: Sequence[str], as_json: bool) -> None:
-    if as_json:
-        print_json([asdict(each) for each in found])
-    elif not found:
-        click.echo("there are no bridges; add one with: postroad bridge add")
-    else:
-        print_table(columns, [[getattr(each, name) for name in columns] for each in found])
-
-
-@bridge.command()
-@click.argument("name", required=False)
-@json_option
-@pass_application
-def status(application: Application, name: str | None, as_json: bool) -> None:
-    """Show state, lag and rate of one bridge or of all.
-
-    Example: postroad bridge status orders --json
-    """
-    columns = (
-        "name", "state", "lag", "lag_age", "per_second", "carried", "dropped", "refused", "problem",
-    )  # fmt: skip
-    found = _ask(application, lambda addresses: facts.status(addresses, name))
-    _print(found, columns, as_json)
-
-
-def _change(
-    application: Application,
-    name: str,
-    verb: str,
-    call: Callable[[Addresses, str], Awaitable[str]],
-    is_dry_run: bool,
-    as_json: bool,
-) -> None:
-    if is_dry_run:
-        (now,) = _ask(application, lambda addresses: facts.status(addresses, name))
-        before = now.state
-    else:
-        before = _ask(application, lambda addresses: call(addresses, name))
-    if as_json:
-        print_json({"bridge": name, "state": verb, "was": before, "is_dry_run": is_dry_run})
-    else:
-        would = "would be " if is_dry_run else "is "
-        click.echo(f"bridge {name} {would}{verb} (was {before})")
-
-
-def _state_command(
-    verb: str, state: str, call: Callable[[Addresses, str], Awaitable[str]], help_: str
-) -> None:
-    @bridge.command(verb, help=f"{help_}\n\nExample: postroad bridge {verb} orders")
-    @click.argument("name")
-    @dry_run_option
-    @json_option
     @pass_application
-    def command(application: Application, name: str, is_dry_run: bool, as_json: bool) -> None:
-        _change(application, name, state, call, is_dry_run, as_json)
+    def drain_and_wait(application: Application, /, wait: bool, **given: Any) -> None:
+        if drain is not None:
+            drain(**given)
+        if wait and not given["is_dry_run"]:
+            name, is_quiet = given["name"], given["as_json"]
+            _run_at(application, lambda addresses: _drained(addresses, name, is_quiet=is_quiet))
 
-
-_state_command(
-    "pause",
-    "paused",
-    operations.pause,
-    "Let a bridge take nothing until it is resumed; its messages wait at the source.",
-)
-_state_command(
-    "resume", "running", operations.resume, "Let a bridge go on that was paused or drained."
-)
-
-
-@bridge.command()
-@click.argument("name")
-@click.option("--wait", is_flag=True, help="Return when it is drained.")
-@dry_run_option
-@json_option
-@pass_application
-def drain(application: Application, name: str, wait: bool, is_dry_run: bool, as_json: bool) -> None:
-    """Let a bridge carry what waits, and then take nothing more.
-
-    Example: postroad bridge drain orders --wait
-    """
-    _change(application, name, "draining", operations.drain, is_dry_run, as_json)
-    if wait and not is_dry_run:
-        _ask(application, lambda addresses: _drained(addresses, name, is_quiet=as_json))
+    help_ = "Return when it is drained."
+    command.params.append(click.Option(["--wait"], is_flag=True, help=help_))
+    command.callback = drain_and_wait
+    return command
 
 
 async def _drained(addresses: Addresses, name: str, *, is_quiet: bool) -> None:
@@ -238,16 +162,35 @@ def remove(application: Application, name: str, yes: bool, is_dry_run: bool, as_
 
     Example: postroad bridge remove orders --dry-run
     """
-    (now,) = _ask(application, lambda addresses: facts.status(addresses, name))
+    (now,) = _run_at(application, lambda addresses: facts.status(addresses, name))
     lost = 0 if now.kind == "rabbitmq_in" else now.lag or 0
     if lost and not yes and not is_dry_run:
         click.confirm(f"{lost} messages have not crossed. Go on?", abort=True, err=True)
     if not is_dry_run:
-        _ask(application, lambda addresses: operations.remove(addresses, name))
+        _run_at(application, lambda addresses: operations.remove(addresses, name))
     if as_json:
         print_json({"bridge": name, "messages_lost": lost, "is_dry_run": is_dry_run})
     else:
         click.echo(f"bridge {name} {'would be ' if is_dry_run else ''}removed")
+
+
+@bridge.group()
+def shards() -> None:
+    """Show logical queues that are spread over several databases (settings bridge.shards).
+
+    Example: postroad bridge shards list
+    """
+
+
+shards.add_command(list_command(SHARDS, _run_at, "list", argument="queue", limit=MAX_LIMIT))
+for command in (
+    list_command(BRIDGES, _run_at, "list", limit=MAX_LIMIT),
+    list_command(STATUS, _run_at, "status", argument="name", limit=MAX_LIMIT),
+    action_command(PAUSE, _run_at),
+    action_command(RESUME, _run_at),
+    _drain(),
+):
+    bridge.add_command(command)
 
 
 @bridge.command()

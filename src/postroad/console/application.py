@@ -20,7 +20,6 @@ from postroad.console.gate import PREFIX, Gate
 from postroad.console.login import login_router
 from postroad.console.metrics import metrics_text
 from postroad.console.pages import all_pages
-from postroad.console.pages.messages import data_router
 from postroad.web.errors import TokenMissing
 from postroad.web.tokens import bearer_token, hash_token, is_token_of
 
@@ -39,7 +38,6 @@ def add_console(app: FastAPI, context: Context) -> None:
         from postroad.console.oidc import oidc_router
 
         app.include_router(oidc_router(context))
-    app.include_router(data_router(context))
     folder = str(files("postroad.console").joinpath("static"))
     app.mount(f"{PREFIX}/static", StaticFiles(directory=folder), name="console-static")
     for add in all_pages():

@@ -37,9 +37,10 @@ class Texts:
             form = 0 if count == 1 else 1
         return forms[form].format(count=count)
 
-    def state(self, name: str) -> str:
-        """Return the word for a state; an unknown state is shown by its own name."""
-        return self.entries.get(f"state.{name}", name.replace("_", " "))
+    def state(self, name: str, of: str = "") -> str:
+        """Return the word for a state, in the column `of`; an unknown one is shown by its name."""
+        general = self.entries.get(f"state.{name}", name.replace("_", " "))
+        return self.entries.get(f"word.{of}.{name}", general)
 
     def age(self, value: timedelta | None) -> str:
         """Write a duration with its largest unit."""

@@ -50,6 +50,17 @@ class Connections:
             yield connection
 
 
+class Place(Connections):
+    """Calls functions with a value in place of a connection: for lists that are not in a table."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Any]:
+        yield self._value
+
+
 class DirectConnections(Connections):
     """Opens a connection per call: for a database that may be unavailable.
 

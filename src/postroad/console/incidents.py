@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -13,7 +13,8 @@ from postroad.console.markup import address, count_of
 from postroad.console.pages import is_there
 from postroad.console.resources import SERVICES
 from postroad.console.view import View
-from postroad.operate import Row
+from postroad.operate import Column, Filter, Resource, Row
+from postroad.operate.memory import Rows
 
 MAINTENANCE_LATE_SECONDS = 15
 MAX_SAGAS_COUNTED = 1_000
@@ -71,6 +72,35 @@ async def incidents(view: View) -> Sequence[Incident]:
     """
     found = [*await _alerts(view), *await _services(view), *await _bus(view)]
     return sorted(found, key=lambda one: (one.acked_by is not None, SEVERITIES.index(one.severity)))
+
+
+async def _rows(view: View) -> list[Row]:
+    found = await incidents(view)
+    return [{"rank": rank, "incident": one, **asdict(one)} for rank, one in enumerate(found)]
+
+
+INCIDENTS = Resource(
+    "console.incidents",
+    "problem",
+    Rows(_rows),
+    "List what is wrong in all components.",
+    (
+        Column("rank", "Rank", "Место", "id", is_listed=False),
+        Column("severity", "Severity", "Важность", "state"),
+        Column("title", "What", "Что", is_sortable=True),
+        Column("component", "Component", "Компонент", is_sortable=True),
+        Column("count", "Times", "Раз", "number", is_sortable=True),
+        Column("since", "Since", "Начало", "moment", is_sortable=True),
+        Column("last_at", "Last", "Последнее", "moment", is_sortable=True),
+        Column("acked_by", "Acknowledged by", "Кто принял", is_sortable=True),
+    ),
+    (
+        Filter("search", "Search", "название, ключ, компонент", "title, key, component",
+               columns=("title", "body", "key", "component"), is_search=True),
+    ),
+    key="rank",
+    is_descending=False,
+)  # fmt: skip
 
 
 async def _alerts(view: View) -> list[Incident]:

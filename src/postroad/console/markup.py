@@ -108,7 +108,7 @@ def facts(pairs: Iterable[tuple[object, object]]) -> Markup:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its heading, how it is aligned, and the address that sorts by it."""
+    """A column: its heading, its classes, and the address that sorts by it."""
 
     title: object
     kind: str = ""

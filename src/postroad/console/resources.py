@@ -2,7 +2,35 @@
 
 from __future__ import annotations
 
-from postroad.operate import Column, Filter, Resource
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from postroad.console import operations
+from postroad.operate import Action, Column, Filter, Resource, Row
+from postroad.operate.memory import Rows
+
+
+async def _as_rows(found: Sequence[Any]) -> list[Row]:
+    return [asdict(one) for one in found]
+
+
+SETTINGS = Resource(
+    "console.settings",
+    "setting",
+    Rows(_as_rows),
+    "List the effective settings with their sources.",
+    (
+        Column("name", "Setting", "Настройка", "code"),
+        Column("value", "Value", "Значение"),
+        Column("source", "Source", "Источник", "word", is_sortable=True),
+    ),
+    (
+        Filter("search", "Search", "Поиск", columns=("name", "value", "source"), is_search=True),
+    ),
+    key="name",
+    is_descending=False,
+)  # fmt: skip
 
 AUDIT = Resource(
     "console.audit",
@@ -10,11 +38,13 @@ AUDIT = Resource(
     "console.audit",
     "List what was done or refused, the latest first.",
     (
-        Column("id", "Entry", "Запись", "number", is_listed=False),
+        Column("id", "Entry", "Запись", "id", is_listed=False, index="audit_pkey"),
         Column("at", "At", "Когда", "moment"),
-        Column("account", "Account", "Учётная запись"),
+        Column("account", "Account", "Учётная запись", index="audit_by_account_idx",
+               is_nullable=False),
         Column("role", "Role", "Роль", is_listed=False),
-        Column("action", "Action", "Действие", "code"),
+        Column("action", "Action", "Действие", "code", index="audit_by_action_idx",
+               is_nullable=False),
         Column("target", "Target", "Объект"),
         Column("outcome", "Outcome", "Исход", "state"),
         Column("detail", "Details", "Подробности", "json"),
@@ -47,6 +77,19 @@ ACCOUNTS = Resource(
     example="postroad console accounts",
 )
 
+_ONCE = "its password is not shown again:\n\n  {password}\n"
+ACCOUNT_ACTIONS = (
+    Action(operations.add, "account {name} {be} ready; " + _ONCE, ACCOUNTS),
+    Action(operations.password, "account {name} {be} changed; " + _ONCE, ACCOUNTS),
+    Action(
+        operations.drop,
+        "account {name} {be} removed",
+        ACCOUNTS,
+        result="is_removed",
+        unchanged="account {name} was not there",
+    ),
+)
+
 SERVICES = Resource(
     "console.services",
     "service",
@@ -59,7 +102,7 @@ SERVICES = Resource(
         Column("restarts", "Restarts", "Перезапуски", "number", is_sortable=True),
         Column("since", "Since", "С", "moment", is_sortable=True),
         Column("host", "Host", "Узел", is_sortable=True),
-        Column("pid", "Process ID", "PID", "number", is_sortable=True),
+        Column("pid", "Process ID", "PID", "id", is_sortable=True),
         Column("error", "Error", "Ошибка"),
     ),
     (

@@ -38,7 +38,7 @@ GOOD, BAD = "positive", "negative"
 # Keys of rows are 64-bit numbers; a little is left for those who count on.
 MAX_PLACE = 2**62
 # Parameters that name a page of a list.
-CURSORS = ("after", "before", "start", "place")
+CURSORS = ("after", "session_after", "shard_after", "before", "start", "place")
 
 
 def _number(name: str, text: str) -> int:

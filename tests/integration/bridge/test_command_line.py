@@ -63,7 +63,7 @@ def house(
 
 def test_a_bridge_lives_on_the_command_line(house: House) -> None:
     say = house.say
-    assert "no bridges" in say("list").out
+    assert "no bridges" in say("list").error
     assert (
         "would be added" in say("add", "orders", "--from", "db_a", "--to", "db_b", "--dry-run").out
     )
@@ -114,7 +114,7 @@ def test_what_goes_wrong_is_said_with_a_way_out(house: House) -> None:
 def test_shards_are_listed_with_what_waits_in_them(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "bridge.shards" in house.say("shards", "list").out
+    assert "bridge.shards" in house.say("shards", "list").error
     monkeypatch.setenv("POSTROAD_BRIDGE__SHARDS__ORDERS__DB_A", "2")
     monkeypatch.setenv("POSTROAD_BRIDGE__SHARDS__ORDERS__DB_B", "0")
     found = house.say("shards", "list", "orders", "--json").json

@@ -40,7 +40,7 @@ def test_every_key_that_pages_ask_for_is_there() -> None:
 def test_no_text_is_left_over() -> None:
     everything = "\n".join(source.read_text(encoding="utf-8") for source in SOURCES)
     # Keys that are put together from a part and a name: whole sections, or as an f-string says.
-    made = ("state.", "role.", "nav.", "unit.", "problem.")
+    made = ("state.", "role.", "nav.", "unit.", "problem.", "word.")
     patterns = [
         re.compile(re.sub(r"\{[^}]*\}", r"\\w+", found.replace(".", r"\.")))
         for found in re.findall(r"""f["']([a-z]+\.[a-z_]*\{\w+\}\w*)["']""", everything)

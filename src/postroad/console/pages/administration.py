@@ -8,25 +8,24 @@ from typing import Any
 from nicegui import ui
 
 from postroad.console.accounts import ROLES
+from postroad.console.connections import Place
 from postroad.console.context import Context
 from postroad.console.errors import NameTaken
 from postroad.console.frame import add_page
 from postroad.console.markup import (
     NOTHING,
-    Column,
     Markup,
     badge,
     element,
     joined,
 )
 from postroad.console.parts.dialogs import ask, confirm, press_button, row_button
-from postroad.console.parts.lists import empty
 from postroad.console.parts.resources import show_resource
-from postroad.console.parts.sorting import search_form, sortable
 from postroad.console.passwords import check_password, new_password
-from postroad.console.resources import ACCOUNTS, AUDIT, SERVICES, SESSIONS
+from postroad.console.resources import ACCOUNTS, AUDIT, SERVICES, SESSIONS, SETTINGS
 from postroad.console.view import View
 from postroad.operate import Row
+from postroad.operate.resource import MAX_KEYS
 
 
 def add_administration_pages(context: Context) -> None:
@@ -72,6 +71,7 @@ async def _workers(view: View) -> None:
         none=(t("worker.no_session"), ""),
         title=t("worker.sessions"),
         has_form=False,
+        name="session_",
     )
 
 
@@ -103,25 +103,18 @@ def _detail(row: Row) -> Markup | str:
 
 async def _settings(view: View) -> None:
     t = view.t
-    rows = [
-        (
-            element("span", one.name, class_="mono"),
-            element("span", NOTHING if one.value is None else str(one.value), class_="mono"),
-            badge(one.source, "new") if one.source != "default" else badge(t("setting.default")),
-        )
-        for one in view.context.effective
-    ]
-    ui.html(search_form(view), sanitize=False)
-    ui.html(
-        sortable(
-            view,
-            "settings",
-            [Column(t("setting.name")), Column(t("setting.value")), Column(t("setting.source"))],
-            rows,
-            label=t("nav.settings"),
-            empty=empty(t("setting.none")),
-        ),
-        sanitize=False,
+
+    def source(row: Row) -> Markup:
+        is_default = row["source"] == "default"
+        return badge(t("setting.default")) if is_default else badge(row["source"], "new")
+
+    await show_resource(
+        view,
+        Place(view.context.effective),
+        SETTINGS,
+        ["settings"],
+        cells={"source": source},
+        limit=MAX_KEYS,
     )
 
 

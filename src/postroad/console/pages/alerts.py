@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from nicegui import ui
 from psycopg import AsyncConnection
 
 from postroad.alerts.resources import ACK, ALERTS, CHANNELS
+from postroad.console.connections import Place
 from postroad.console.context import Context
 from postroad.console.frame import add_page
-from postroad.console.incidents import Incident, from_alert, incidents
+from postroad.console.incidents import INCIDENTS, Incident, from_alert
 from postroad.console.markup import (
     NOTHING,
-    Column,
     Markup,
     address,
     card,
     element,
     joined,
     link,
-    moment,
-    number,
 )
 from postroad.console.parts.dialogs import row_button
 from postroad.console.parts.lists import empty, severity_badge, tabs
 from postroad.console.parts.resources import bulk_buttons, resource_table, show_resource
-from postroad.console.parts.sorting import search_form, sortable
 from postroad.console.view import View
 from postroad.operate import Row
 
@@ -47,9 +45,6 @@ async def open_alerts(view: View) -> Sequence[Row]:
 async def _alerts(view: View) -> None:
     t, connections = view.t, view.context.connections
     is_open = view.query("show") != "all"
-
-    async def listed() -> Markup:
-        return _incident_table(view, await incidents(view))
 
     async def channels() -> Markup:
         found = await view.cached("alerts.channels", lambda: connections.run(CHANNELS.all), 5)
@@ -74,24 +69,23 @@ async def _alerts(view: View) -> None:
         ),
         sanitize=False,
     )
+
+    def one(row: Row) -> Incident:
+        return row["incident"] if is_open else from_alert(row)
+
+    cells: dict[str, Callable[[Row], object]] = {
+        "severity": lambda row: severity_badge(view, one(row)),
+        "title": lambda row: _what(one(row)),
+        "acked_by": lambda row: _acked(view, one(row)),
+        **{name: partial(_component, view, name) for name in ("component", "room")},
+    }
+    none = (t("overview.no_alerts"), t("alert.none_advice"))
     if is_open:
-        ui.html(search_form(view, t("alert.search_hint")), sanitize=False)
         for button in bulk_buttons(view, connections, ALERTS, {}, (ACK,)):
             await view.offer(button, is_any_unacknowledged)
-        await view.live(listed)
+        await show_resource(view, Place(view), INCIDENTS, ["alerts"], cells=cells, none=none)
     else:
-        await show_resource(
-            view,
-            connections,
-            ALERTS,
-            ["alerts"],
-            cells={
-                "severity": lambda row: severity_badge(view, from_alert(row)),
-                "title": lambda row: _what(from_alert(row)),
-                "acked_by": lambda row: _acked(view, from_alert(row)),
-            },
-            none=(t("overview.no_alerts"), t("alert.none_advice")),
-        )
+        await show_resource(view, connections, ALERTS, ["alerts"], cells=cells, none=none)
     await view.live(channels)
 
 
@@ -99,37 +93,9 @@ async def _ack(connection: AsyncConnection[Any], by: Mapping[str, str], key: str
     return int((await ACK.run(connection, by, keys=[key]))["acked"])
 
 
-def _incident_table(view: View, found: Sequence[Incident]) -> Markup:
-    t = view.t
-    return sortable(
-        view,
-        "alerts",
-        [
-            Column(t("alert.severity")),
-            Column(t("alert.what"), "wide"),
-            Column(t("alert.room")),
-            Column(t("alert.count"), "num"),
-            Column(t("alert.raised"), "nowrap"),
-            Column(t("alert.last"), "nowrap"),
-            Column(t("alert.seen_by")),
-            Column(t("alert.cleared"), "nowrap"),
-        ],
-        [
-            (
-                severity_badge(view, one),
-                _what(one),
-                one.component,
-                number(one.count),
-                moment(one.since),
-                moment(one.last_at),
-                _acked(view, one),
-                moment(one.cleared_at),
-            )
-            for one in found
-        ],
-        label=t("nav.alerts"),
-        empty=empty(t("overview.no_alerts"), t("alert.none_advice")),
-    )
+def _component(view: View, name: str, row: Row) -> str:
+    """Return the name of a component as the navigation has it."""
+    return view.t.entries.get(f"nav.{row[name]}", row[name])
 
 
 def _acked(view: View, one: Incident) -> Markup | str:

@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from nicegui import ui
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 
-from postroad.bridge import operations, status
+from postroad.bridge import status
+from postroad.bridge.resources import DRAIN, PAUSE, RESUME, SHARDS, STATUS
 from postroad.bridge.status import BridgeStatus
+from postroad.console.connections import Place
 from postroad.console.context import Context
 from postroad.console.frame import add_page
-from postroad.console.markup import (
-    NOTHING,
-    Column,
-    Markup,
-    address,
-    badge,
-    element,
-    link,
-    moment,
-    number,
-    rate,
-)
-from postroad.console.parts.dialogs import row_button
-from postroad.console.parts.lists import empty
-from postroad.console.parts.sorting import ranked, search_form, sortable
+from postroad.console.markup import Markup, address, element, link
+from postroad.console.parts.resources import show_resource
 from postroad.console.view import View
 
-VERBS = ("pause", "resume", "drain")
+COLUMNS = ("name", "state", "source", "target", "lag", "lag_age", "per_second", "refused",
+           "last_at", "problem")  # fmt: skip
+BRIDGE_ADVICE = "postroad bridge add orders --to 'host=… dbname=…'"
 
 
 def add_bridge_pages(context: Context) -> None:
@@ -47,71 +36,30 @@ async def bridges(view: View) -> Sequence[BridgeStatus]:
 
 
 async def _bridges(view: View) -> None:
-    addresses = view.context.components.bridge_addresses
-
-    async def listed() -> Markup:
-        return _bridge_table(view, await bridges(view))
-
-    def change(verb: str) -> Callable[[str], Awaitable[None]]:
-        do: Callable[..., Awaitable[Any]] = getattr(operations, verb)
-
-        async def ask(name: str) -> None:
-            await view.act(f"bridge.{verb}", name, lambda: do(addresses, name))
-
-        return ask
-
-    if addresses is not None:
-        for verb in VERBS:
-            view.on_row(verb, change(verb))
-    if await bridges(view):
-        ui.html(search_form(view), sanitize=False)
-    await view.live(listed)
-
-
-def _bridge_table(view: View, found: Sequence[BridgeStatus]) -> Markup:
-    t = view.t
-    return sortable(
-        view,
-        "bridges",
-        [
-            Column(t("bridge.bridge")),
-            Column(t("common.state")),
-            Column(t("bridge.way"), "wide"),
-            Column(t("bridge.lag"), "num"),
-            Column(t("bus.oldest"), "num"),
-            Column(t("bridge.rate"), "num"),
-            Column(t("bridge.refused"), "num"),
-            Column(t("bridge.last"), "nowrap"),
-            Column(t("bridge.problem")),
-            Column(""),
-        ],
-        [
-            (
-                one.name,
-                badge(t.state(one.state), one.state),
-                element(
-                    "span",
-                    _queue(one.source, one.queue),
-                    " → ",
-                    _queue(one.target, one.queue_at_target),
-                    class_="way",
-                ),
-                number(one.lag),
-                ranked(t.age(one.lag_age), one.lag_age.total_seconds()) if one.lag_age else NOTHING,
-                rate(one.per_second),
-                badge(number(one.refused), "bad") if one.refused else "0",
-                moment(one.last_at),
-                element("span", one.problem, class_="badge bad") if one.problem else NOTHING,
-                _buttons(view, one),
-            )
-            for one in found
-        ],
-        label=t("nav.bridges"),
-        empty=empty(
-            t("bridge.none"),
-            element("code", "postroad bridge add orders --to 'host=… dbname=…'"),
-        ),
+    t, addresses = view.t, view.context.components.bridge_addresses
+    if addresses is None:
+        return
+    lists = (
+        (STATUS, COLUMNS, t("bridge.none"), BRIDGE_ADVICE),
+        (SHARDS, (), t("bridge.no_shard"), ""),
     )
+    for resource, names, none, advice in lists:
+        if resource is SHARDS and not addresses.shards:
+            continue
+        await show_resource(
+            view,
+            Place(addresses),
+            resource,
+            ["bridges"],
+            names=names,
+            cells={
+                "source": lambda row: _queue(row["source"], row["queue"]),
+                "target": lambda row: _queue(row["target"], row["queue_at_target"]),
+            },
+            none=(none, element("code", advice)),
+            row_actions=() if resource is SHARDS else (PAUSE, DRAIN, RESUME),
+            name="" if resource is STATUS else "shard_",
+        )
 
 
 def place_name(place: str) -> str:
@@ -127,13 +75,3 @@ def _queue(place: str, queue: str) -> Markup | str:
     if place == "home":
         return link(queue, address("bus", "queues", queue))
     return element("span", f"{place_name(place)}/{queue}", title=place)
-
-
-def _buttons(view: View, one: BridgeStatus) -> Markup:
-    """Offer what changes something: who rests can go on, who runs can rest."""
-    t = view.t
-    words = {"pause": t("bridge.pause"), "drain": t("bridge.drain"), "resume": t("bridge.resume")}
-    verbs = ("pause", "drain") if one.state == "running" else ("resume",)
-    return element(
-        "div", [row_button(view, words[verb], verb, one.name) for verb in verbs], class_="acts"
-    )

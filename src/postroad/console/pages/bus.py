@@ -27,7 +27,7 @@ from postroad.console.markup import (
 )
 from postroad.console.pages.bus_actions import bulk_button, post_button
 from postroad.console.parts.charts import Line, line_chart, spark
-from postroad.console.parts.lists import empty, figures, tabs
+from postroad.console.parts.lists import empty, figures, page_tabs
 from postroad.console.parts.resources import detail_facts, open_row, resource_table, show_resource
 from postroad.console.view import View
 from postroad.operate import Row
@@ -53,14 +53,13 @@ def add_bus_pages(context: Context) -> None:
 
 def bus_tabs(view: View, shown: str) -> Markup:
     """Link the parts of the bus."""
-    t = view.t
     parts = {
-        "queues": (t("bus.queues"), address("bus")),
-        "dead": (t("bus.dead"), address("bus", "dead")),
-        "waiting": (t("bus.waiting"), address("bus", "waiting")),
-        "sagas": (t("nav.sagas"), address("bus", "sagas")),
+        "queues": ("bus.queues", address("bus")),
+        "dead": ("bus.dead", address("bus", "dead")),
+        "waiting": ("bus.waiting", address("bus", "waiting")),
+        "sagas": ("nav.sagas", address("bus", "sagas")),
     }
-    return tabs(t, [(*part, name == shown, None) for name, part in parts.items()])
+    return page_tabs(view, shown, parts)
 
 
 async def _queues(view: View) -> None:

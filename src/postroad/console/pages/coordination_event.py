@@ -9,16 +9,20 @@ from nicegui import ui
 
 from postroad.console.markup import NOTHING, Markup, address, badge, card, element, facts
 from postroad.console.pages.coordination_parts import coordinator
+from postroad.console.parts.dialogs import row_button
 from postroad.console.parts.resources import (
     action_buttons,
+    ask_action,
     detail_facts,
     open_row,
     part_table,
+    title_of,
 )
 from postroad.console.view import View
 from postroad.coordination import status
-from postroad.coordination.resources import CANCEL, EVENTS, RETRY
+from postroad.coordination.resources import CANCEL, EVENTS, RETRY, SKIP
 from postroad.coordination.status import PayloadStatus
+from postroad.operate import Row
 
 PAYLOADS_SHOWN = 50
 
@@ -31,6 +35,17 @@ async def event_page(view: View) -> None:
     if now is None or connections is None:
         return
 
+    def skip_button(row: Row) -> Markup | str:
+        if not row["is_parked"]:
+            return ""
+        return row_button(view, title_of(view, SKIP), SKIP.verb, row["reader"]) or ""
+
+    async def skip(reader: str) -> None:
+        question = t("coordination.skip_question", event=event_id, reader=reader)
+        await ask_action(
+            view, connections, SKIP, await now(), {"reader": reader}, question=question
+        )
+
     async def head() -> Markup:
         one = await now()
         none = t("coordination.no_reader")
@@ -40,7 +55,7 @@ async def event_page(view: View) -> None:
             detail_facts(view, EVENTS, one, one["type"]),
             card(
                 t("coordination.readers"),
-                part_table(view, EVENTS.parts["readers"], found, none),
+                part_table(view, EVENTS.parts["readers"], found, none, more={"": skip_button}),
             ),
             class_="columns",
         )
@@ -49,6 +64,7 @@ async def event_page(view: View) -> None:
         steps = (await now())["timeline"]
         return card(t("coordination.timeline"), part_table(view, EVENTS.parts["timeline"], steps))
 
+    view.on_row(SKIP.verb, skip)
     reason = {"reason": f"cancelled by {view.session.account}"}
     await action_buttons(view, connections, [(RETRY, {}, ""), (CANCEL, reason, "")], now)
     await view.live(head)

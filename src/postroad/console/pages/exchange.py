@@ -10,7 +10,7 @@ from nicegui import ui
 from postroad.console.context import Context
 from postroad.console.frame import add_page
 from postroad.console.markup import Markup, address, card, element, joined, number
-from postroad.console.pages.exchange_messages import message_page, messages_page
+from postroad.console.pages.exchange_messages import add_download, message_page, messages_page
 from postroad.console.pages.exchange_parts import exchange_tabs, process_link
 from postroad.console.pages.exchange_process import process_page
 from postroad.console.parts.lists import empty, figures
@@ -38,6 +38,7 @@ def add_exchange_pages(context: Context) -> None:
     add_page(
         context, "/exchange/messages/{number}", "exchange", "exchange.message_title", message_page
     )
+    add_download(context)
 
 
 async def _overview(view: View) -> None:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
-from nicegui import ui
+from nicegui import app, ui
+from starlette.background import BackgroundTask
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
-from postroad.console.markup import Markup, address, card, element, number, pretty
+from postroad.console.context import Context
+from postroad.console.markup import Markup, address, card, element, pretty
 from postroad.console.pages.exchange_parts import exchange_tabs, process_link
+from postroad.console.parts.lists import download_note
 from postroad.console.parts.resources import (
     action_buttons,
     detail_facts,
@@ -17,7 +25,8 @@ from postroad.console.parts.resources import (
     show_resource,
 )
 from postroad.console.view import View
-from postroad.exchange.files import Storage
+from postroad.exchange.errors import FileUnsafe, MessageNotFound
+from postroad.exchange.files import CHUNK_BYTES, Storage
 from postroad.exchange.resources import MESSAGES, REQUEUE
 
 MAX_FILE_BYTES = 100_000
@@ -53,6 +62,14 @@ async def message_page(view: View) -> None:
     async def shown() -> Markup:
         row = await now()
         is_cut = (row["size"] or 0) > MAX_FILE_BYTES
+        content = await _content(view, row)
+        note = download_note(
+            t,
+            row["size"],
+            MAX_FILE_BYTES if is_cut else None,
+            address("exchange", "data", row["number"]),
+            row["file_name"] or "",
+        )
         return element(
             "div",
             detail_facts(
@@ -64,10 +81,8 @@ async def message_page(view: View) -> None:
             ),
             card(
                 t("exchange.content"),
-                element("p", t("bus.cut", shown=number(MAX_FILE_BYTES)), class_="note")
-                if is_cut
-                else None,
-                element("pre", await _content(view, row), class_="data", tabindex="0"),
+                element("pre", content or t("exchange.no_file"), class_="data", tabindex="0"),
+                note=None if content is None else note,
             ),
             class_="columns",
         )
@@ -77,19 +92,45 @@ async def message_page(view: View) -> None:
     await view.live(shown)
 
 
-async def _content(view: View, one: Mapping[str, Any]) -> str:
-    """Read the file where it lies; it may be moved meanwhile."""
+async def _content(view: View, one: Mapping[str, Any]) -> str | None:
+    """Read the beginning of the file where it lies; it may be moved meanwhile."""
     root = view.context.components.exchange_root
     if root is None or not one["file_name"]:
-        return view.t("exchange.no_file")
+        return None
 
     def read() -> str:
-        content = Storage(root).read(
-            one["database"], one["folder"], one["file_name"], MAX_FILE_BYTES
-        )
-        return pretty(content.decode(errors="replace"))
+        with os.fdopen(_open(root, one), "rb") as file:
+            return pretty(file.read(MAX_FILE_BYTES).decode(errors="replace"))
 
     try:
         return await asyncio.to_thread(read)
     except Exception:  # noqa: BLE001 - whatever is wrong with the file, the page is about its row
-        return view.t("exchange.no_file")
+        return None
+
+
+def _open(root: Path, one: Mapping[str, Any]) -> int:
+    return Storage(root).open(one["database"], one["folder"], one["file_name"])
+
+
+def add_download(context: Context) -> None:
+    """Register the address that sends the whole file of a message."""
+
+    async def data(number: int) -> Response:
+        root, file = context.components.exchange_root, None
+        # The message may not exist, and its file may be moved meanwhile.
+        with contextlib.suppress(MessageNotFound, OSError, FileUnsafe):
+            one = await context.connections.run(MESSAGES.one, number)
+            if root is not None and one["file_name"]:
+                file = os.fdopen(await asyncio.to_thread(_open, root, one), "rb")
+        if file is None:
+            return PlainTextResponse("there is no file", status_code=404)
+        name = quote(one["file_name"], safe="")
+        # It was sent by a partner: a browser must not show it as a page of the console.
+        headers = {"content-disposition": f"attachment; filename*=utf-8''{name}"}
+        chunks = iter(lambda: file.read(CHUNK_BYTES), b"")
+        return StreamingResponse(
+            chunks, headers=headers, media_type="application/octet-stream",
+            background=BackgroundTask(file.close),
+        )  # fmt: skip
+
+    app.add_api_route("/exchange/data/{number}", data)

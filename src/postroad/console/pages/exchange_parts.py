@@ -12,7 +12,7 @@ from postroad.console.markup import (
     badge,
     link,
 )
-from postroad.console.parts.lists import tabs
+from postroad.console.parts.lists import page_tabs
 from postroad.console.view import View
 from postroad.exchange import status
 from postroad.exchange.resources import DATABASES
@@ -36,14 +36,11 @@ async def traffic(view: View) -> Mapping[str, Mapping[str, Any]]:
 
 def exchange_tabs(view: View, shown: str) -> Markup:
     """Return the tabs of the exchange."""
-    t = view.t
-    return tabs(
-        t,
-        [
-            (t("exchange.processes"), address("exchange"), shown == "processes", None),
-            (t("exchange.messages"), address("exchange", "messages"), shown == "messages", None),
-        ],
-    )
+    pages = {
+        "processes": ("exchange.processes", address("exchange")),
+        "messages": ("exchange.messages", address("exchange", "messages")),
+    }
+    return page_tabs(view, shown, pages)
 
 
 def process_link(view: View, process: str | None, state: str | None) -> Markup | str:

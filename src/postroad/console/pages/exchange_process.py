@@ -8,22 +8,19 @@ from typing import Any
 
 from postroad.console.markup import (
     NOTHING,
-    Column,
     Markup,
     address,
     card,
-    element,
     joined,
     link,
     moment,
-    number,
-    table,
 )
 from postroad.console.pages.graphs import live_graph
-from postroad.console.parts.lists import empty
-from postroad.console.parts.resources import action_buttons, detail_facts, open_row
+from postroad.console.parts.lists import empty, timeline
+from postroad.console.parts.resources import action_buttons, detail_facts, open_row, part_table
 from postroad.console.view import View
 from postroad.exchange.resources import PROCESSES, RELEASE, RESOLVE
+from postroad.operate import Row
 
 _ARROWS = (
     ("STARTED", "READY_TO_COMMIT"),
@@ -57,7 +54,10 @@ async def process_page(view: View) -> None:
         return _diagram(view, one["state"], _passed(one))
 
     async def files() -> Markup:
-        return card(t("exchange.files"), _file_table(view, (await again())["files"]))
+        found, none = (await again())["files"], empty(t("exchange.no_file"))
+        cells = {"name": _file_link}
+        shown = part_table(view, PROCESSES.parts["files"], found, none, cells=cells)
+        return card(t("exchange.files"), shown)
 
     outcomes = [
         (RESOLVE, {"outcome": "COMMITTED"}, t("exchange.it_committed")),
@@ -95,55 +95,19 @@ def _passed(process: Mapping[str, Any]) -> list[str]:
     return [step["state"] for step in process["history"]]
 
 
-def _at(text: str | None) -> Markup | str:
-    return moment(datetime.fromisoformat(text)) if text else NOTHING
-
-
 def _timeline(view: View, history: Sequence[Mapping[str, Any]]) -> Markup:
-    t = view.t
     tones = {"UNKNOWN": "bad", "FAILED": "bad", "ABORTED": "wait", "CANCELLED": "wait"}
-    lines = [
-        element(
-            "li",
-            element("strong", t.state(step["state"].lower())),
-            " ",
-            _at(step["at"]),
-            element(
-                "div",
-                " · ".join(filter(None, (step["actor"], step["note"]))),
-                class_="note",
-            ),
-            class_=tones.get(step["state"], "good"),
+    steps = [
+        (
+            view.t.state(step["state"].lower()),
+            moment(datetime.fromisoformat(step["at"])) if step["at"] else NOTHING,
+            " · ".join(filter(None, (step["actor"], step["note"]))),
+            tones.get(step["state"], "good"),
         )
         for step in history
     ]
-    return card(t("exchange.timeline"), element("ol", lines, class_="timeline"))
+    return timeline(view.t, steps)
 
 
-def _file_table(view: View, found: Sequence[Mapping[str, Any]]) -> Markup:
-    t = view.t
-    return table(
-        [
-            Column(t("exchange.file")),
-            Column(t("exchange.sender")),
-            Column(t("exchange.folder")),
-            Column(t("exchange.size"), "num"),
-            Column(t("exchange.result")),
-        ],
-        [
-            (
-                link(one["name"], address("exchange", "messages", one["number"]), class_="mono"),
-                one["sender"],
-                one["folder"],
-                number(one["size"]),
-                one["error"] or _word(view, one["result"]),
-            )
-            for one in found
-        ],
-        label=t("exchange.files"),
-        empty=empty(t("exchange.no_file")),
-    )
-
-
-def _word(view: View, state: str | None) -> str:
-    return view.t.state(state.lower()) if state else NOTHING
+def _file_link(row: Row) -> Markup:
+    return link(row["name"], address("exchange", "messages", row["number"]), class_="mono")

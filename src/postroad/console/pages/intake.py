@@ -101,7 +101,7 @@ def _stage(view: View, name: str, count: int, files: Sequence[Row]) -> Markup:
     ]
     return element(
         "section",
-        element("h3", t.state(name), element("span", number(count))),
+        element("h3", t.state(name, "status"), element("span", number(count))),
         items,
         class_="lane",
     )

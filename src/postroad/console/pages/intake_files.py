@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from nicegui import ui
 
-from postroad.console.markup import Markup, address, card, element, moment
+from postroad.console.markup import Markup, address, element, moment
 from postroad.console.pages.intake_parts import bar, intake_tabs
+from postroad.console.parts.lists import timeline
 from postroad.console.parts.resources import action_buttons, detail_facts, open_row, show_resource
 from postroad.console.view import View
 from postroad.intake.resources import FILES, REIMPORT, RETRY, SKIP
@@ -39,13 +40,11 @@ async def file_page(view: View) -> None:
     async def shown() -> Markup:
         row = await now()
         steps = [
-            element(
-                "li",
-                element("strong", t.state(step["status"])),
-                " ",
+            (
+                t.state(step["status"], "status"),
                 moment(step["at"]),
-                element("div", step["note"], class_="note") if step["note"] else None,
-                class_="bad" if step["status"] == "failed" else "good",
+                step["note"],
+                "bad" if step["status"] == "failed" else "good",
             )
             for step in row["history"]
         ]
@@ -53,7 +52,7 @@ async def file_page(view: View) -> None:
         return element(
             "div",
             detail_facts(view, FILES, row, t("intake.file"), progress),
-            card(t("exchange.timeline"), element("ol", steps, class_="timeline")),
+            timeline(t, steps),
             class_="columns",
         )
 

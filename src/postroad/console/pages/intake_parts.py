@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from postroad.console.markup import Markup, address, element
-from postroad.console.parts.lists import tabs
+from postroad.console.parts.lists import page_tabs
 from postroad.console.view import View
 from postroad.intake import status
 from postroad.intake.resources import SERVERS
@@ -27,15 +27,12 @@ async def counts(view: View) -> Mapping[str, int]:
 
 def intake_tabs(view: View, shown: str) -> Markup:
     """Link the pages of the intake."""
-    t = view.t
-    return tabs(
-        t,
-        [
-            (t("intake.pipeline"), address("intake"), shown == "pipeline", None),
-            (t("intake.servers"), address("intake", "servers"), shown == "servers", None),
-            (t("intake.files"), address("intake", "files"), shown == "files", None),
-        ],
-    )
+    pages = {
+        "pipeline": ("intake.pipeline", address("intake")),
+        "servers": ("intake.servers", address("intake", "servers")),
+        "files": ("intake.files", address("intake", "files")),
+    }
+    return page_tabs(view, shown, pages)
 
 
 async def servers(view: View) -> Sequence[Row]:

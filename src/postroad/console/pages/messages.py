@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from fastapi import APIRouter
-from nicegui import ui
+from nicegui import app, ui
 from starlette.responses import PlainTextResponse, Response
 
 from postroad.bus import BusError, browse
@@ -13,7 +12,6 @@ from postroad.bus.browse import STATES, BrowsedMessage, Selection, State
 from postroad.bus.resources import DEAD_REASONS
 from postroad.console.context import Context
 from postroad.console.frame import add_page
-from postroad.console.gate import PREFIX
 from postroad.console.markup import (
     NOTHING,
     Column,
@@ -35,6 +33,7 @@ from postroad.console.pages.bus import COUNTED, bus_tabs
 from postroad.console.pages.bus_actions import bulk_button, message_buttons
 from postroad.console.parts.lists import (
     crumbs,
+    download_note,
     empty,
     filter_form,
     gone,
@@ -58,6 +57,19 @@ def add_message_pages(context: Context) -> None:
     add_page(context, "/bus/queues/{queue}/messages", "bus", "bus.messages_title", _messages)
     add_page(context, "/bus/messages/{iid}", "bus", "bus.message_title", _message)
     add_page(context, "/bus/dead", "bus", "bus.dead", _dead)
+
+    async def data(iid: str) -> Response:
+        """Send the whole payload of a message as a file."""
+        try:
+            found = await browse.find(context.bus, iid, MAX_CHARACTERS)
+        except BusError:
+            found = []
+        if not found:
+            return PlainTextResponse("the message is gone", status_code=404)
+        headers = {"content-disposition": "attachment"}
+        return PlainTextResponse(found[0][2].data or "", headers=headers)
+
+    app.add_api_route("/bus/data/{iid}", data)
 
 
 async def _messages(view: View) -> None:
@@ -218,10 +230,18 @@ async def _message(view: View) -> None:
             empty="",
         )
         data = element("pre", pretty(shown.data), class_="data", tabindex="0")
+        is_cut = shown.data is not None and len(shown.data.encode()) < (shown.size or 0)
+        note = download_note(
+            t,
+            shown.size,
+            len(shown.data or "") if is_cut else None,
+            address("bus", "data", iid),
+            f"{iid}.txt",
+        )
         times = {t("bus.added"): moment(shown.added), t("bus.expires"): moment(shown.expires)}
         parts = element(
             "div",
-            card(t("bus.data"), data, note=_size(view, shown)),
+            card(t("bus.data"), data, note=note),
             named(t("bus.properties"), shown.properties),
             named(t("bus.headers"), shown.headers),
             named(t("bus.times"), times),
@@ -233,39 +253,6 @@ async def _message(view: View) -> None:
     ui.html(_crumbs(view, queue, messages, (iid, None)), sanitize=False)
     await message_buttons(view, queue, iid)
     await view.live(copies)
-
-
-def _size(view: View, one: BrowsedMessage) -> Markup:
-    """Show the size of a payload, whether all of it is shown, and where to get the whole."""
-    t = view.t
-    is_cut = one.data is not None and len(one.data.encode()) < (one.size or 0)
-    cut = t("bus.cut", shown=number(len(one.data or "")))
-    return element(
-        "span",
-        t.size(one.size),
-        f" · {cut}" if is_cut else "",
-        " · ",
-        link(t("bus.download"), address("bus", "data", one.iid), download=f"{one.iid}.txt"),
-        class_="note",
-    )
-
-
-def data_router(context: Context) -> APIRouter:
-    """Return the route that serves the whole payload of a message as a file."""
-    router = APIRouter(prefix=PREFIX, include_in_schema=False)
-
-    @router.get("/bus/data/{iid}")
-    async def data(iid: str) -> Response:
-        try:
-            found = await browse.find(context.bus, iid, MAX_CHARACTERS)
-        except BusError:
-            found = []
-        if not found:
-            return PlainTextResponse("the message is gone", status_code=404)
-        headers = {"content-disposition": "attachment"}
-        return PlainTextResponse(found[0][2].data or "", headers=headers)
-
-    return router
 
 
 async def _dead(view: View) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from postroad.console.catalogue import Texts
-from postroad.console.markup import Markup, card, element, joined, link
+from postroad.console.markup import Markup, card, element, joined, link, number
 
 if TYPE_CHECKING:
     from postroad.console.incidents import Incident
@@ -101,6 +101,32 @@ def tabs(t: Texts, entries: Iterable[tuple[str, str, bool, str | None]]) -> Mark
     )
 
 
+def page_tabs(view: View, shown: str, pages: Mapping[str, tuple[str, str]]) -> Markup:
+    """Link the pages of a component: the keys of their titles and their addresses, by name."""
+    return tabs(
+        view.t,
+        [(view.t(title), href, name == shown, None) for name, (title, href) in pages.items()],
+    )
+
+
+def timeline(
+    t: Texts, steps: Iterable[tuple[str, object, str, str]], title: str = "exchange.timeline"
+) -> Markup:
+    """Show steps one after another: state, moment, note and tone of each."""
+    lines = [
+        element(
+            "li",
+            element("strong", state),
+            " ",
+            at,
+            element("div", note, class_="note") if note else None,
+            class_=tone,
+        )
+        for state, at, note, tone in steps
+    ]
+    return card(t(title), element("ol", lines, class_="timeline"))
+
+
 def figures(entries: Iterable[tuple[str, object, str]]) -> Markup:
     """Show a few large numbers: name, value, tone."""
     return element(
@@ -125,6 +151,13 @@ def severity_badge(view: View, one: Incident) -> Markup:
     return element(
         "span", view.t.state(one.severity), class_=f"badge {SEVERITY_TONES[one.severity]}"
     )
+
+
+def download_note(t: Texts, size: int | None, shown: int | None, href: str, name: str) -> Markup:
+    """Show a size, how many characters are shown if not all, and where to get the whole."""
+    cut = "" if shown is None else f" · {t('bus.cut', shown=number(shown))}"
+    whole = link(t("bus.download"), href, download=name)
+    return element("span", t.size(size), cut, " · ", whole, class_="note")
 
 
 def empty(title: object, advice: object = None) -> Markup:

@@ -30,7 +30,7 @@ from postroad.console.markup import (
     table,
 )
 from postroad.console.markup import Column as Head
-from postroad.console.parts.dialogs import action_button, confirm
+from postroad.console.parts.dialogs import action_button, confirm, row_button
 from postroad.console.parts.lists import (
     crumbs,
     empty,
@@ -41,12 +41,12 @@ from postroad.console.parts.lists import (
 )
 from postroad.console.view import View
 from postroad.operate import Action, Column, Filter, Page, Resource, Row
-from postroad.operate.resource import MAX_KEYS, NUMBERS
+from postroad.operate.resource import MAX_KEYS, MAX_SEARCHED, NUMBERS
 
 PAGE_ROWS = 50
 MAX_CODE_LENGTH = 24
 ALIGNED = {"number": "num", "alarm": "num", "rate": "num", "bytes": "num", "duration": "num",
-           "since": "num", "moment": "nowrap", "code": "nowrap"}  # fmt: skip
+           "since": "num", "moment": "nowrap", "code": "nowrap", "id": "nowrap"}  # fmt: skip
 
 
 def title_of(view: View, one: Column | Filter | Action) -> str:
@@ -80,9 +80,9 @@ def cell(view: View, column: Column, value: Any) -> Markup | str:
         case "duration":
             return t.age(value if isinstance(value, timedelta) else timedelta(seconds=value))
         case "word":
-            return t.state(str(value).lower())
+            return t.state(str(value).lower(), column.name)
         case "state":
-            return badge(t.state(str(value).lower()), str(value).lower())
+            return badge(t.state(str(value).lower(), column.name), str(value).lower())
         case "list":
             return ", ".join(map(str, value)) or NOTHING
         case "json":
@@ -97,12 +97,33 @@ def _moment(value: datetime | str) -> datetime:
 
 
 def part_table(
-    view: View, columns: Sequence[Column], rows: Sequence[Row], none: str = ""
+    view: View,
+    columns: Sequence[Column],
+    rows: Sequence[Row],
+    none: object = "",
+    *,
+    cells: Mapping[str, Callable[[Row], object]] | None = None,
+    more: Mapping[str, Callable[[Row], object]] | None = None,
+    heads: Sequence[Head] = (),
+    label: str = "",
 ) -> Markup:
-    """Show rows that belong to a detail."""
-    heads = [Head(title_of(view, one), ALIGNED.get(one.kind, "")) for one in columns]
-    body = [[cell(view, one, row[one.name]) for one in columns] for row in rows]
-    return table(heads, body, label="", empty=none)
+    """Show rows that belong to a detail; the parameters are those of `resource_table`."""
+    special = cells or {}
+    heads = heads or [Head(title_of(view, one), ALIGNED.get(one.kind, "")) for one in columns]
+    body = [
+        [
+            *(
+                special[column.name](row)
+                if column.name in special
+                else cell(view, column, row[column.name])
+                for column in columns
+            ),
+            *(show(row) for show in (more or {}).values()),
+        ]
+        for row in rows
+    ]
+    further = [Head(title, "minor" if title else "") for title in more or ()]
+    return table([*heads, *further], body, label=label, empty=none)
 
 
 def resource_table(
@@ -116,41 +137,33 @@ def resource_table(
     names: Sequence[str] = (),
     more: Mapping[str, Callable[[Row], object]] | None = None,
     sorted_by: tuple[str, bool] | None = None,
+    name: str = "",
 ) -> Markup:
     """Show rows; `to` is the address of a row's page, `cells` replaces those of some columns.
 
     `names` are the columns to show, by default the listed ones; `more` are further ones by their
-    titles. `sorted_by` is the column of the order and whether it is descending.
+    titles, which only a wide window shows unless they are buttons without a title. `sorted_by` is
+    the column of the order and whether it is descending, `name` that of `show_resource`.
     """
     special = dict(cells or {})
-    columns = [resource.column(name) for name in names] or resource.listed
+    columns = [resource.column(one) for one in names] or resource.listed
     chosen, is_down = sorted_by or ("", False)
     heads = []
     for column in columns:
         is_this = column.name == chosen
         target = None
         if sorted_by is not None and column.name in resource.sort_keys:
-            target = view.here(sort=column.name, order="" if is_this and is_down else "down")
-        order = ("descending" if is_down else "ascending") if is_this else None
+            order = "" if is_this and is_down else "down"
+            target = view.here(**{f"{name}sort": column.name, f"{name}order": order})
+        shown = ("descending" if is_down else "ascending") if is_this else None
         align = ALIGNED.get(column.kind, "wide" if column.name == "error" else "")
-        heads.append(Head(title_of(view, column), align, target, order))
-    heads += [Head(title) for title in more or ()]
+        heads.append(Head(title_of(view, column), align, target, shown))
     linked = resource.label or columns[0].name
     if to is not None and linked not in special:
         special[linked] = lambda row: _row_link(row[linked], to(row))
-    body = [
-        [
-            *(
-                special[column.name](row)
-                if column.name in special
-                else cell(view, column, row[column.name])
-                for column in columns
-            ),
-            *(show(row) for show in (more or {}).values()),
-        ]
-        for row in rows
-    ]
-    return table(heads, body, label=resource.plural, empty=none)
+    return part_table(
+        view, columns, rows, none, cells=special, more=more, heads=heads, label=resource.plural
+    )
 
 
 def _row_link(value: object, href: str) -> Markup:
@@ -159,10 +172,10 @@ def _row_link(value: object, href: str) -> Markup:
     return link(shown, href, class_="mono", title=text)
 
 
-def order_of(view: View, resource: Resource) -> tuple[str, bool]:
+def order_of(view: View, resource: Resource, name: str = "") -> tuple[str, bool]:
     """Return the column by which the address sorts a list, and whether descending."""
-    name = view.query("sort")
-    return (name, view.query("order") == "down") if name in resource.sort_keys else ("", False)
+    column, order = view.query(f"{name}sort"), view.query(f"{name}order")
+    return (column, order == "down") if column in resource.sort_keys else ("", False)
 
 
 async def read_sorted(
@@ -194,17 +207,21 @@ async def show_resource(
     title: str = "",
     has_form: bool = True,
     sort: str = "",
+    name: str = "",
+    row_actions: Sequence[Action] = (),
+    limit: int = PAGE_ROWS,
 ) -> None:
     """Show the filters of a resource and, live, the page of rows that the address asks for.
 
     `none` is what to show for an empty list: title and advice. `actions` may be done to all rows
-    that match the filters. The list is sorted by `sort`, descending, unless the address names a
-    column. The other parameters are those of `resource_table`.
+    that match the filters, `row_actions` are buttons of each row that is offered them. The list is
+    sorted by `sort`, descending, unless the address names a column. `name` tells a second list of
+    the page apart: it begins the names of its parameters in the address. The other parameters are
+    those of `resource_table`.
     """
-    given = {one.name: view.query(one.name) for one in resource.filters}
-    after, is_down = view.query("after"), True if sort else None
-    # Another list of the same page may be sorted by the column of the address.
-    if (chosen := order_of(view, resource))[0]:
+    given = {one.name: view.query(name + one.name) for one in resource.filters}
+    after, is_down = view.query(f"{name}after"), True if sort else None
+    if (chosen := order_of(view, resource, name))[0]:
         sort, is_down = chosen
 
     async def read() -> Page:
@@ -214,14 +231,21 @@ async def show_resource(
             sort=sort or None,
             is_descending=is_down,
             after=after or None,
-            limit=PAGE_ROWS,
+            limit=limit,
         )
 
     async def listed() -> Markup:
-        key = (resource.name, *given.values(), sort, is_down, after)
+        # Lists that pages put together may be in the person's language.
+        language = "" if isinstance(resource.source, str) else view.t.language
+        key = (resource.name, language, *given.values(), sort, is_down, after)
         page = await view.cached(key, read)
+        following = view.here(**{f"{name}after": page.cursor}) if page.cursor else None
+        note = (
+            view.t("common.search_goes_on", count=number(MAX_SEARCHED)) if page.is_partial else ""
+        )
+        pages = pager(view.t, view.here() if after else None, following, note)
         if not page.rows and (after or any(given.values())):
-            return joined((nothing_found(view.t, address(*place)), pager(view.t, None, None)))
+            return joined((nothing_found(view.t, address(*place)), pages))
         shown = resource_table(
             view,
             resource,
@@ -232,16 +256,47 @@ async def show_resource(
             more=more,
             none=empty(*none),
             sorted_by=(sort, bool(is_down)),
+            name=name,
         )
-        following = view.here(after=page.cursor) if page.cursor else None
-        pages = pager(view.t, view.here() if after else None, following)
         return card(title, shown, pages) if title else joined((shown, pages))
 
+    if row_actions:
+        more = {**(more or {}), "": _row_buttons(view, connections, row_actions)}
     form = await _filter_form(view, connections, resource, place, given) if has_form else None
     if form is not None:
         ui.html(form, sanitize=False)
     bulk_buttons(view, connections, resource, given, actions)
     await view.live(listed)
+
+
+def _row_buttons(
+    view: View, connections: Connections, actions: Sequence[Action]
+) -> Callable[[Row], object]:
+    """Return what shows the buttons of a row, which act without a question."""
+
+    def add(action: Action) -> None:
+        async def act(identity: str) -> None:
+            async def do() -> Any:
+                row = await connections.run(action.resource.one, identity)
+                by = {"by": f"{view.session.account} (console)"}
+                return (await connections.run(action.run_on, by, row)).get(action.result)
+
+            name = f"{action.resource.component}.{action.verb}"
+            await view.act(name, identity, do, role=action.role)
+
+        view.on_row(action.verb, act)
+
+    def show(row: Row) -> Markup:
+        buttons = [
+            row_button(view, title_of(view, one), one.verb, str(row[one.resource.row_name]))
+            for one in actions
+            if one.is_offered(row)
+        ]
+        return element("div", buttons, class_="acts")
+
+    for action in actions:
+        add(action)
+    return show
 
 
 async def _filter_form(
@@ -271,7 +326,9 @@ async def _filter_form(
         values = await view.cached(
             (resource.name, one.name), partial(connections.run, resource.offered, one), 10
         )
-        words = {value: t.state(value.lower()) if one.choices else value for value in values}
+        words = {
+            value: t.state(value.lower(), one.name) if one.choices else value for value in values
+        }
         every = {} if one.default else {"": t("common.all")}
         choices[one.name] = (title_of(view, one), {**every, **words})
     kept = {**given, "sort": view.query("sort"), "order": view.query("order")}
@@ -395,8 +452,44 @@ def detail_facts(
                 else cell(view, column, row[column.name]),
             )
             for column in resource.columns
-            if column.name in row and column.name != resource.key
+            if column.name in row and column.name != resource.key and not column.replaced_by
         ),
+    )
+
+
+async def ask_action(
+    view: View,
+    connections: Connections,
+    action: Action,
+    row: Row,
+    more: Mapping[str, Any],
+    title: str = "",
+    question: str = "",
+    then: Callable[[Action], object] | None = None,
+) -> None:
+    """Ask whether to run an action on a row, with `more` arguments, and run it."""
+    title = title or title_of(view, action)
+    target = str(row[action.resource.label_name])
+
+    async def do() -> Any:
+        by = {"by": f"{view.session.account} (console)"}
+        done = await connections.run(action.run_on, by, row, **more)
+        if then is not None:
+            then(action)
+        return done.get("status") or done.get(action.result)
+
+    await confirm(
+        view,
+        title,
+        question or view.t("common.sure", action=title, target=target),
+        lambda: view.act(
+            f"{action.resource.component}.{action.verb}",
+            target,
+            do,
+            role=action.role,
+            detail=dict(more),
+        ),
+        is_danger=action.is_danger,
     )
 
 
@@ -406,7 +499,6 @@ async def action_buttons(
     actions: Sequence[tuple[Action, Mapping[str, Any], str]],
     row: Callable[[], Awaitable[Row]],
     question: str = "",
-    supplied: Mapping[str, Any] | None = None,
     then: Callable[[Action], object] | None = None,
 ) -> None:
     """Offer actions on one row while they make sense: action, further arguments, label.
@@ -418,29 +510,7 @@ async def action_buttons(
         title = label or title_of(view, action)
 
         async def ask() -> None:
-            one = await row()
-            target = str(one[action.resource.label_name])
-
-            async def do() -> Any:
-                given = {"by": f"{view.session.account} (console)", **(supplied or {})}
-                done = await connections.run(action.run_on, given, one, **more)
-                if then is not None:
-                    then(action)
-                return done.get("status") or done.get(action.result)
-
-            await confirm(
-                view,
-                title,
-                question or view.t("common.sure", action=title, target=target),
-                lambda: view.act(
-                    f"{action.resource.component}.{action.verb}",
-                    target,
-                    do,
-                    role=action.role,
-                    detail=dict(more),
-                ),
-                is_danger=action.is_danger,
-            )
+            await ask_action(view, connections, action, await row(), more, title, question, then)
 
         chosen = [
             str(more[one.name]).lower()

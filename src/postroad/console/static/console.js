@@ -106,6 +106,7 @@
     localize(wanted);
     const focused = document.activeElement;
     morph(shown, wanted);
+    showAllMore(shown);
     // A row that has moved has lost the focus.
     if (focused !== document.activeElement && shown.contains(focused)) focused.focus({ preventScroll: true });
   };
@@ -116,7 +117,12 @@
       tab.parentElement.scrollLeft = tab.offsetLeft - (tab.parentElement.clientWidth - tab.offsetWidth) / 2;
     }
   };
-  const watch = () => { localize(document); showTab(); };
+  // A table that is cut off on the right says so; see console.css.
+  const showMore = (table) => table.toggleAttribute("data-more", table.scrollWidth - table.clientWidth - table.scrollLeft > 1);
+  const showAllMore = (root) => root.querySelectorAll(".table").forEach(showMore);
+  document.addEventListener("scroll", (event) => { if (event.target.matches?.(".table")) showMore(event.target); }, true);
+  window.addEventListener("resize", () => showAllMore(document));
+  const watch = () => { localize(document); showTab(); showAllMore(document); };
   new MutationObserver(watch).observe(document.documentElement, { childList: true, subtree: true });
   document.addEventListener("DOMContentLoaded", watch);
 })();

@@ -1,0 +1,75 @@
+"""What fits on a screen: a small desktop and a phone."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.console.stage import Stage
+from tests.fixtures.console import OpenPage, RunningConsole
+
+# The first test of a process fills the pages.
+pytestmark = pytest.mark.timeout(180)
+LISTS = ("/exchange/messages", "/coordination", "/intake/servers", "/intake/files", "/bridges")
+
+
+def cut_off(page: Page) -> list[str]:
+    """Return the tables that are wider than their frames, without the hint that they scroll."""
+    found: list[str] = page.evaluate(
+        "[...document.querySelectorAll('.table')].filter(table => !table.dataset.hasOwnProperty("
+        "'more') && table.scrollWidth > table.clientWidth + 1).map(table => table.innerText)"
+    )
+    return found
+
+
+@pytest.mark.parametrize("language", ["en", "ru"])
+def test_a_small_desktop_cuts_no_column_off(
+    open_page: OpenPage, console: RunningConsole, stage: Stage, language: str
+) -> None:
+    page = open_page("/bus", language=language, width=1024)
+    assert cut_off(page) == []
+    for path in LISTS:
+        page.goto(f"{console.url}/console{path}")
+        expect(page.locator("tbody tr").first).to_be_visible()
+        assert cut_off(page) == [], path
+
+
+def test_a_table_that_is_too_wide_has_a_hint_until_its_end_is_reached(
+    open_page: OpenPage, stage: Stage
+) -> None:
+    page = open_page("/bus", width=840)
+    table = page.locator(".table").first
+    expect(table).to_have_attribute("data-more", "")
+    # It stays when the figures are refreshed.
+    before = page.locator(".as-of").inner_text()
+    expect(page.locator(".as-of")).not_to_have_text(before)
+    expect(table).to_have_attribute("data-more", "")
+    table.evaluate("table => { table.scrollLeft = table.scrollWidth; }")
+    expect(table).not_to_have_attribute("data-more", "")
+    page.set_viewport_size({"width": 1024, "height": 768})
+    widths = "table => table.scrollWidth - table.clientWidth"
+    assert table.evaluate(widths) <= 1
+
+
+def test_a_phone_lists_dead_messages_as_cards_that_can_be_sorted(
+    open_page: OpenPage, console: RunningConsole, stage: Stage
+) -> None:
+    page = open_page("/bus/dead", width=390)
+    row = page.locator("tbody tr").first
+    expect(row).to_contain_text("no such customer")
+    assert cut_off(page) == []
+    inside = "row => [...row.cells].every(cell => cell.getBoundingClientRect().right <= innerWidth)"
+    assert row.evaluate(inside)
+    page.locator("th a.sort", has_text="Last").click()
+    page.wait_for_url(re.compile("sort=last_at"))
+    page.locator("tbody a", has_text="no such customer").first.click()
+    page.wait_for_url(re.compile("state=dead"))
+    expect(page.locator("tbody tr").first).to_contain_text("no such customer")
+    assert page.locator("tbody tr").first.evaluate(inside)
+
+
+def test_numbers_that_name_something_are_not_grouped(open_page: OpenPage, stage: Stage) -> None:
+    page = open_page("/workers?search=shop-host&sort=pid")
+    expect(page.locator('td[data-label="Process ID"]').first).to_have_text("4711")
