@@ -18,8 +18,6 @@ SOURCE = Path(__file__).parent.parent / "src" / "postroad"
 # Awaiting module, blocking module.
 MODULES = {
     "lease/async_holder.py": "lease/holder.py",
-    "bus/async_lease_loop.py": "bus/lease_loop.py",
-    "bus/async_transaction_loop.py": "bus/transaction_loop.py",
     "bus/async_client.py": "bus/client.py",
     "bus/async_maintenance.py": "bus/maintenance.py",
     "bus/async_subscription.py": "bus/subscription.py",

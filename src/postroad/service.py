@@ -54,24 +54,51 @@ class Signals:
 
 
 class AutoResetEvent:
-    """An event for one waiter, cleared when its `wait` returns.
+    """An event for one waiter, cleared when its `wait` returns; any thread may set it.
 
     The waiter checks its condition after `wait`; others change the state first and then call `set`.
     """
 
     def __init__(self) -> None:
-        self._event = asyncio.Event()
+        self._is_set = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._thread_id = 0
 
     def set(self) -> None:
         """End the current or the next wait."""
-        self._event.set()
+        if self._is_set:
+            return
+        self._is_set = True
+        # Read after the flag is set, as `wait` reads the flag after it has set the waiter.
+        waiter = self._waiter
+        if waiter is None:
+            return
+        if self._thread_id == threading.get_ident():
+            _resolve(waiter)
+            return
+        # Without its loop nothing waits any more.
+        with contextlib.suppress(RuntimeError):
+            waiter.get_loop().call_soon_threadsafe(_resolve, waiter)
 
     async def wait(self, seconds: float | None = None) -> None:
         """Wait until the event is set, at most that long."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._event.wait()
-        self._event.clear()
+        loop = asyncio.get_running_loop()
+        waiter = loop.create_future()
+        self._thread_id, self._waiter = threading.get_ident(), waiter
+        timer = None if seconds is None else loop.call_later(seconds, _resolve, waiter)
+        try:
+            if not self._is_set:
+                await waiter
+        finally:
+            self._waiter = None
+            if timer is not None:
+                timer.cancel()
+        self._is_set = False
+
+
+def _resolve(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 class ThreadAutoResetEvent:

@@ -99,7 +99,7 @@ from postroad.bus.saga_calls import SagaStep
 from postroad.bus.status import Consumer, ConsumerStatus, DeadMessage, Maintained, Queue
 from postroad.bus.subscription import Subscription
 from postroad.bus.sync_worker import Worker
-from postroad.bus.worker import HeldMessage, WorkerSettings
+from postroad.bus.worker import HeldMessage, MessageBatch, WorkerSettings
 
 __all__ = [
     "AsyncBus",
@@ -127,6 +127,7 @@ __all__ = [
     "Maintained",
     "Maintenance",
     "Message",
+    "MessageBatch",
     "NameCollision",
     "NameTooLong",
     "NotInstalled",

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+from typing import Any
 
 from postroad.bus.async_client import AsyncBus
-from postroad.bus.async_lease_loop import AsyncLeaseLoop
 from postroad.bus.async_maintenance import AsyncMaintenance
-from postroad.bus.async_transaction_loop import AsyncTransactionLoop
 from postroad.bus.async_wakeup import AsyncWakeup
+from postroad.bus.lease_loop import LeaseLoop
 from postroad.bus.payload import Payload, of_queue
 from postroad.bus.reconnect import TRANSIENT, Backoff
+from postroad.bus.runners import Runners, TaskRunners
+from postroad.bus.transaction_loop import TransactionLoops
 from postroad.bus.worker import HandlerRegistry, WorkerSettings
 from postroad.postgres.listen import ListenHub
 from postroad.service import Service
@@ -36,6 +38,7 @@ class AsyncWorker(HandlerRegistry, Service):
     """
 
     awaits = True
+    _runners: type[Runners[Any]] = TaskRunners
 
     def __init__(
         self, dsn: str, settings: WorkerSettings | None = None, hub: ListenHub | None = None
@@ -44,7 +47,7 @@ class AsyncWorker(HandlerRegistry, Service):
         Service.__init__(self, "worker")
         self._dsn = dsn
         self._settings = settings or WorkerSettings()
-        self._loops: list[AsyncTransactionLoop | AsyncLeaseLoop] = []
+        self._loops: list[TransactionLoops | LeaseLoop] = []
         self._hub = hub
 
     def request_stop(self) -> None:
@@ -92,12 +95,19 @@ class AsyncWorker(HandlerRegistry, Service):
                         is_pooled=not self._settings.listen,
                     )
                 )
-            self._loops = self._loops_for(
-                lambda handler: AsyncLeaseLoop(bus, handler, wakeup, self._settings),
-                lambda handler: AsyncTransactionLoop(
-                    self._dsn, handler, payloads[handler.queue], wakeup, self._settings
-                ),
-            )
+            self._loops = [
+                LeaseLoop(bus, handler, wakeup, self._settings, self._runners)
+                if handler.mode == "lease"
+                else TransactionLoops(
+                    self._dsn,
+                    handler,
+                    payloads[handler.queue],
+                    wakeup,
+                    self._settings,
+                    self._runners,
+                )
+                for handler in self._handlers
+            ]
             await self.supervise(*services, *self._loops)
             try:
                 for loop in self._loops:

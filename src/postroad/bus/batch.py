@@ -10,25 +10,28 @@ commit all of them are consumed, the ones not yet handled too; those are given b
 
 from __future__ import annotations
 
-import os
-import socket
-from typing import Any
-
-from psycopg import AsyncConnection, Connection
-from psycopg.pq import TransactionStatus
+import math
+from collections import deque
+from dataclasses import dataclass
 
 from postroad.bus import payload as payloads
 from postroad.bus import request, rows
 from postroad.bus.call import Call
-from postroad.bus.errors import TransactionFailed, TransactionOwned
 from postroad.bus.message import Message
 from postroad.bus.parameters import function
 from postroad.bus.payload import Payload
 from postroad.bus.rows import select
-from postroad.bus.worker import MAX_CONFLICTS, Handler
+from postroad.bus.worker import MAX_CONFLICTS, Handler, is_conflict
 
 FIRST_BATCH_SIZE = 10
 BATCH_SECONDS = 0.1
+# Handlers are quick that take less time, and a batch of them is handled by one runner for so long.
+QUICK_HANDLER_SECONDS = 0.0001
+QUICK_SECONDS = 0.002
+# A batch that lasts longer than this gets other connections opened.
+SLOW_SECONDS = 0.25
+# Enough to keep a few cores of a server busy.
+SHARED_CONNECTIONS = 4
 
 # A server that took over may not have come as far as the id; pg_xact_status would raise.
 _WAS_COMMITTED = (
@@ -54,25 +57,30 @@ def was_committed(xid: str | None) -> Call[bool | None]:
 
 
 class BatchSize:
-    """How many messages a transaction takes: many while handlers are quick, one while slow.
+    """How many messages are taken together: many while handlers are quick, few while slow.
 
-    What was taken in one transaction commits together, and other workers do not get it meanwhile.
-    So a batch is to last a tenth of a second, whatever the handler does.
+    What was taken together is committed together, and other workers do not get it meanwhile. So a
+    batch is to last a tenth of a second, whatever the handler does.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, first: int = FIRST_BATCH_SIZE) -> None:
         self._limit = limit
-        self.amount = min(limit, FIRST_BATCH_SIZE)
+        self.amount = min(limit, first)
 
-    def adjust(self, count: int, seconds: float) -> None:
-        """Adjust the size to the duration of the last batch; at most double it."""
+    def adjust(self, count: int, seconds: float, width: int = 1) -> None:
+        """Adjust the size to the duration of the last batch; at most double it.
+
+        `width` of the messages were handled at the same time: a batch of so many takes no longer
+        than a smaller one.
+        """
         if count == 0:
             return
-        fitting = self._limit if seconds <= 0 else int(BATCH_SECONDS * count / seconds)
-        self.amount = max(1, min(self._limit, fitting, 2 * self.amount))
+        rounds = math.ceil(count / width)
+        fitting = self._limit if seconds <= 0 else width * int(BATCH_SECONDS * rounds / seconds)
+        self.amount = max(1, min(self._limit, max(width, fitting), 2 * self.amount))
 
     def isolate(self) -> None:
-        """Take one message after a commit by a handler: the others would count as failed again."""
+        """Take one message next, because it would share the fate of others."""
         self.amount = 1
 
     def halve(self, count: int) -> None:
@@ -80,19 +88,58 @@ class BatchSize:
         self.amount = max(1, min(count, self.amount) // 2)
 
 
+class Sharing:
+    """How many connections the concurrent handlers of one registration share.
+
+    Few while a transaction of many handlers is over within the time of a batch; more, up to one for
+    each, while handlers take longer or keep the transaction to themselves for long.
+    """
+
+    def __init__(self, handler: Handler) -> None:
+        self._concurrency = handler.concurrency
+        self._most = handler.connections or handler.concurrency
+        # A transaction has no more than `prefetch` messages, or one call with a batch.
+        least = math.ceil(handler.concurrency / (1 if handler.batch else handler.prefetch))
+        self._least = min(self._most, max(SHARED_CONNECTIONS, least))
+        self.connections = self._least
+
+    @property
+    def width(self) -> int:
+        """How many handlers run concurrently in one transaction."""
+        return math.ceil(self._concurrency / self.connections)
+
+    def grow(self, connections: int) -> bool:
+        """Add connections because a batch is slow; return whether there are more than then."""
+        if connections == self.connections:
+            self.connections = min(self._most, 2 * connections)
+        return self.connections > connections
+
+    def shrink(self, connections: int, round_seconds: float) -> bool:
+        """Close connections after a quick batch; return whether there are fewer now."""
+        if connections != self.connections or round_seconds > BATCH_SECONDS / 4:
+            return False
+        self.connections = max(self._least, connections // 2)
+        return self.connections < connections
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A handler's error, and its message if it is known."""
+
+    message: Message | None
+    error: BaseException
+
+
 class Batch:
     """The messages of one transaction, and the text that commits them and takes more."""
 
     def __init__(self, handler: Handler) -> None:
         self._source = function("consumen", handler.queue, "by", handler.consumer)
-        self._size = BatchSize(handler.prefetch)
+        # A batch handler decides how many it wants, however long it takes.
+        self._size = BatchSize(handler.prefetch, handler.batch or FIRST_BATCH_SIZE)
+        self._width = handler.batch
         self._conflicts = 0
-        self.taken: list[Message] = []
-        self.xid: str | None = None
-        # What the server recorded about the take; mbus.give_back needs it.
-        self.record: str | None = None
-        # Place of the first message whose handler has not returned.
-        self.place = 0
+        self.took([])
 
     @property
     def amount(self) -> int:
@@ -110,68 +157,61 @@ class Batch:
     def took(
         self, messages: list[Message], xid: str | None = None, record: str | None = None
     ) -> None:
-        """Note what was taken, by which transaction."""
+        """Note what was taken, by which transaction, and what the server recorded about it."""
         self.taken = messages
         self.xid = xid
+        # mbus.give_back needs it.
         self.record = record
-        self.place = 0
+        # The runners of the handlers take from one end and append to the others.
+        self.waiting = deque(messages)
+        self.done: list[Message] = []
+        self.failures: list[Failure] = []
 
-    def handled(self, seconds: float) -> None:
-        """Note that the handler has returned for all of them, and after what time."""
-        self.place = len(self.taken)
-        self._size.adjust(len(self.taken), seconds)
+    def handled(self, seconds: float, width: int) -> None:
+        """Note that the handlers have returned for all of them, and after what time."""
+        self._size.adjust(len(self.taken), seconds, self._width or width)
         self._conflicts = 0
 
-    def conflicted(self) -> bool:
-        """Drop a batch that lost a conflict with another transaction; False after too many.
+    def has_failed(self) -> bool:
+        """Check whether a handler has failed, so that the transaction will be rolled back."""
+        return bool(self.failures)
 
-        It is no message's failure, so nothing is counted and all are taken again, in smaller
-        batches. A handler that loses every time has failed after all.
+    def lost(self) -> None:
+        """Drop a batch whose connection was lost; its messages are taken again."""
+        self._size.halve(len(self.taken))
+        self.took([])
+
+    def rest(self) -> list[Message]:
+        """Return the messages whose handlers have not returned."""
+        done = {message.id for message in self.done}
+        return [message for message in self.taken if message.id not in done]
+
+    def failed(self, failures: list[Failure]) -> list[Failure]:
+        """Drop a batch that was rolled back and return the failed attempts.
+
+        The other messages are taken again. A conflict with another transaction is no failed
+        attempt, unless it was lost too often. Without a message at fault the batch is halved until
+        it is the only one left, so that each failure is attributed to one message in the end.
         """
-        self._conflicts += 1
-        if self._conflicts > MAX_CONFLICTS:
+        attempts = [each for each in failures if not is_conflict(each.error)]
+        if not attempts:
+            self._conflicts += 1
+            if self._conflicts <= MAX_CONFLICTS:
+                self._size.isolate()
+                self.took([])
+                return []
             self._conflicts = 0
-            return False
-        self._drop()
-        return True
-
-    def failed(self, message: Message | None) -> Message | None:
-        """Drop a batch that was rolled back and return the message at fault, if it is known.
-
-        The others are taken again. Without a message at fault the batch is halved until it is the
-        only one left, so that each failure is attributed to one message in the end.
-        """
-        if message is None and len(self.taken) == 1:
-            message = self.taken[0]
-        self._drop()
-        return message
+            attempts = failures
+        if len(self.taken) == 1:
+            attempts = [Failure(self.taken[0], attempts[0].error)]
+        self._size.halve(len(self.taken))
+        self.took([])
+        return attempts
 
     def committed(self) -> None:
         """Drop a batch that was committed before all of it was handled."""
-        self._drop()
         self._size.isolate()
-
-    def _drop(self) -> None:
-        self._size.halve(len(self.taken))
-        self.taken = []
-
-
-def check_open(status: int) -> None:
-    """Raise unless the transaction of a handler that returned can be committed.
-
-    Raises TransactionFailed after a database error, TransactionOwned if the handler ended it.
-    """
-    if status == TransactionStatus.IDLE:
-        raise TransactionOwned("the handler ended the worker's transaction")
-    if status != TransactionStatus.INTRANS:
-        raise TransactionFailed("the handler caught a database error; its work cannot be committed")
-
-
-def cut(connection: Connection[Any] | AsyncConnection[Any]) -> None:
-    """Shut a connection's socket down while it is in use; any thread may do that."""
-    if not connection.closed:
-        with socket.socket(fileno=os.dup(connection.fileno())) as wire:
-            wire.shutdown(socket.SHUT_RDWR)
+        self.took([])
 
 
 class Answers:
@@ -179,37 +219,19 @@ class Answers:
 
     def __init__(self, payload: Payload) -> None:
         self._payload = payload
-        self.asked: list[Message] = []
-        self._answers: list[object] = []
+        self._given: list[tuple[Message, object]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._given)
 
     def add(self, message: Message, answer: object) -> None:
         """Keep an answer to a request. Raises WrongPayload, which fails the message."""
         if answer is None or not request.asks(message):
             return
         payloads.parameter(self._payload, answer)
-        self.asked.append(message)
-        self._answers.append(answer)
+        self._given.append((message, answer))
 
     def call(self) -> Call[list[str | None]]:
         """Build the call that sends them."""
-        return request.reply_many(self.asked, self._payload, self._answers)
-
-
-class _Owned:
-    """A connection that a handler is given: its transaction is the worker's to end."""
-
-    def commit(self) -> Any:
-        """Refuse: the worker commits when the handler has returned."""
-        raise TransactionOwned("a handler does not commit", hint="return, and the worker commits")
-
-    def rollback(self) -> Any:
-        """Refuse: the worker rolls back when the handler raises."""
-        raise TransactionOwned("a handler does not roll back", hint="raise, and the worker does")
-
-
-class TransactionConnection(_Owned, Connection[Any]):
-    """The connection of a handler that blocks."""
-
-
-class AsyncTransactionConnection(_Owned, AsyncConnection[Any]):
-    """The connection of a handler that awaits."""
+        asked, answers = zip(*self._given, strict=True)
+        return request.reply_many(list(asked), self._payload, list(answers))

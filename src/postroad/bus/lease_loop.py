@@ -1,45 +1,52 @@
-# Written by `make generate` from bus/async_lease_loop.py; edit that file.
-"""Lease mode in threads: lease ahead, handle, ack in batches; a holder keeps the leases."""
+"""Lease mode: lease ahead, handle, ack in batches; a holder keeps the leases."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
-import time
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 from postroad import trace
-from postroad.bus.client import Bus
+from postroad.bus.async_client import AsyncBus
+from postroad.bus.async_wakeup import AsyncWakeup
+from postroad.bus.batch import FIRST_BATCH_SIZE, BatchSize
 from postroad.bus.errors import InvalidArgument, LeaseLost
 from postroad.bus.reconnect import SURVIVABLE, Backoff
 from postroad.bus.request import asks
-from postroad.bus.runners import Runners
-from postroad.bus.wakeup import Wakeup
+from postroad.bus.runners import Runners, awaitable
 from postroad.bus.worker import (
     MAX_CONFLICTS,
     Handler,
     HeldMessage,
+    MessageBatch,
     WorkerSettings,
     hold,
     is_conflict,
     judge,
     log_verdict,
 )
-from postroad.lease.holder import Holder
+from postroad.lease.async_holder import AsyncHolder
 from postroad.lease.keeper import Keeper, lost_tokens
-from postroad.service import ThreadAutoResetEvent, ThreadService
+from postroad.service import AutoResetEvent, Service
 
 logger = logging.getLogger(__name__)
 
 Held = dict[int, HeldMessage]
 
 
-class LeaseLoop(ThreadService):
+class LeaseLoop(Service):
     """Leases messages for one handler and runs up to its concurrency at once."""
 
     def __init__(
-        self, bus: Bus, handler: Handler, wakeup: Wakeup, settings: WorkerSettings
+        self,
+        bus: AsyncBus,
+        handler: Handler,
+        wakeup: AsyncWakeup,
+        settings: WorkerSettings,
+        runners: type[Runners[Any]],
     ) -> None:
         super().__init__(f"{handler.queue} by {handler.consumer}")
         self._bus = bus
@@ -47,27 +54,39 @@ class LeaseLoop(ThreadService):
         self._wakeup = wakeup
         self._facts = handler.facts
         self._unfinished: Held = {}
-        self._changed = ThreadAutoResetEvent()
+        self._changed = AutoResetEvent()
         self._is_abandoned = False
         keeper: Keeper[int, HeldMessage] = Keeper(
             handler.ttl, ack_delay=settings.ack_delay, ack_batch=settings.ack_batch
         )
-        self._holder = Holder(keeper, self._extend, self._lose, transient=SURVIVABLE, ack=self._ack)
-        self._runners = Runners(self.name, handler.concurrency, self._handle, self._ended)
+        self._holder = AsyncHolder(
+            keeper, self._extend, self._lose, transient=SURVIVABLE, ack=self._ack
+        )
+        self._function = awaitable(handler.function, blocks=runners.blocks)
+        self._in_flight = handler.concurrency * (handler.batch or 1)
+        self._runners: Runners[MessageBatch[HeldMessage]] = runners(
+            self.name, handler.concurrency, self._handle, self._ended
+        )
+        # Replies and failures of handlers that have ended.
+        self._reports: dict[int, asyncio.Task[None] | None] = {}
+        self._size = BatchSize(handler.prefetch, handler.batch or FIRST_BATCH_SIZE)
 
-    def run(self) -> None:
+    async def run(self) -> None:
         """Serve until stopped, then until all leased messages are finished or given back."""
-        self.supervise(self._holder)
-        self._runners.start()
+        self._event_loop = asyncio.get_running_loop()
+        await self.supervise(self._holder)
         self.announce_ready()
         try:
-            self._fetch()
+            await self._fetch()
             while self._unfinished and not self._is_abandoned:
-                self._changed.wait()
+                await self._changed.wait()
         finally:
-            self._give_back()
-            self._runners.stop()
-            self.stop_supervised()
+            await self._give_back()
+            await self._runners.stop()
+            for report in self._reports.values():
+                if report is not None:
+                    report.cancel()
+            await self.stop_supervised()
 
     def request_stop(self) -> None:
         """Ask the loop to lease no more and to finish what is leased, without waiting for it."""
@@ -85,75 +104,132 @@ class LeaseLoop(ThreadService):
         self._is_abandoned = True
         super().fail(error)
 
-    def _fetch(self) -> None:
-        handler = self._handler
+    async def _fetch(self) -> None:
+        handler, size = self._handler, self._size
         backoff = Backoff()
+        began, ahead = self._holder.now(), 0
         while True:
             epoch = self._wakeup.epoch(handler.queue)
             if self.stopping.is_set():
                 return
-            if len(self._unfinished) > handler.concurrency + handler.prefetch // 2:
-                self._changed.wait()
+            if len(self._unfinished) > self._refill_at:
+                await self._changed.wait()
                 continue
-            amount = handler.concurrency + handler.prefetch - len(self._unfinished)
             since = self._holder.now()
+            # As many wait leased as are handled in the time of a batch.
+            size.adjust(ahead - len(self._unfinished), since - began)
+            amount = self._in_flight + size.amount - len(self._unfinished)
             try:
-                leased = self._bus.lease(handler.queue, handler.consumer, amount, handler.ttl)
+                leased = await self._bus.lease(handler.queue, handler.consumer, amount, handler.ttl)
             except SURVIVABLE as failure:
                 logger.warning(
                     "worker_interrupted", extra={**self._facts, "reason": str(failure).strip()}
                 )
-                self.pause(backoff.next_seconds())
+                await self.pause(backoff.next_seconds())
                 continue
             backoff.reset()
             held = {message.token: hold(message) for message in leased}
             self._unfinished.update(held)
             self._holder.claim(held.items(), since)
-            for message in held.values():
-                self._runners.submit(message)
+            began, ahead = since, len(self._unfinished)
+            messages, step = list(held.values()), handler.batch or 1
+            for first in range(0, len(messages), step):
+                self._runners.submit(MessageBatch(messages[first : first + step]))
             if not leased:
-                self._wakeup.wait(handler.queue, epoch)
+                await self._wakeup.wait(handler.queue, epoch)
+                began, ahead = self._holder.now(), len(self._unfinished)
 
-    def _ended(self, message: HeldMessage, error: BaseException | None) -> None:
-        self._unfinished.pop(message.token, None)
-        self._changed.set()
+    @property
+    def _refill_at(self) -> int:
+        return self._in_flight + self._size.amount // 2
+
+    def _ended(self, messages: MessageBatch[HeldMessage], error: BaseException | None) -> None:
+        """Forget messages unless their reply or failure is being reported; in any thread."""
+        for message in messages:
+            if message.token not in self._reports:
+                self._forget(message)
         if error is not None:
             self.fail(error)
 
-    def _handle(self, message: HeldMessage) -> None:
-        if message.lost.is_set():
+    def _forget(self, message: HeldMessage) -> None:
+        self._unfinished.pop(message.token, None)
+        if len(self._unfinished) <= self._refill_at:
+            self._changed.set()
+
+    async def _handle(self, messages: MessageBatch[HeldMessage]) -> None:
+        """Call the handler; in a task or a thread."""
+        held = MessageBatch(message for message in messages if not message.lost.is_set())
+        if not held:
             return
+        answer: object = None
+        failure: BaseException | None = None
         try:
-            answer = self._answer(message)
-            if answer is not None and asks(message):
-                self._bus.reply(message, answer)
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the message has failed
+            answer = await self._answer(held)
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the messages have failed
             # Also `sys.exit()` and a handler that awaits a cancelled task are failed attempts; this
             # loop cancels handlers of lost messages only.
-            if not message.lost.is_set():
-                self._fail(message, error)
-        else:
-            if not message.lost.is_set():
-                self._holder.finish(message.token)
+            failure = error
+        for message in held:
+            self._conclude(message, answer, held.failures.get(message.id, failure))
 
-    def _answer(self, message: HeldMessage) -> object:
+    async def _answer(self, messages: MessageBatch[HeldMessage]) -> object:
         """Call the handler, again after a deadlock or a serialization failure."""
-        trace.follow(message)
+        argument: object = messages
+        if self._handler.batch is None:
+            argument = messages[0]
+            trace.follow(messages[0])
         for _ in range(MAX_CONFLICTS):
             try:
-                return self._handler.function(message)
+                return await self._function(argument)
             except Exception as error:
                 if not is_conflict(error):
                     raise
-                logger.info("handler_repeated", extra={**self._facts, "iid": message.iid})
-        return self._handler.function(message)
+                logger.info("handler_repeated", extra={**self._facts, "iid": messages[0].iid})
+        return await self._function(argument)
 
-    def _fail(self, message: HeldMessage, error: BaseException) -> None:
+    def _conclude(
+        self, message: HeldMessage, answer: object, failure: BaseException | None
+    ) -> None:
+        if message.lost.is_set():
+            return
+        is_asked = answer is not None and self._handler.batch is None and asks(message)
+        if failure is None and not is_asked:
+            self._holder.finish(message.token)
+            return
+        self._reports[message.token] = None
+        self._event_loop.call_soon_threadsafe(self._begin_report, message, answer, failure)
+
+    def _begin_report(
+        self, message: HeldMessage, answer: object, failure: BaseException | None
+    ) -> None:
+        self._reports[message.token] = asyncio.create_task(self._report(message, answer, failure))
+
+    async def _report(
+        self, message: HeldMessage, answer: object, failure: BaseException | None
+    ) -> None:
+        """Send the reply of a handler that returned, or nack after its failure."""
+        try:
+            if failure is None:
+                try:
+                    await self._bus.reply(message, answer)
+                    self._holder.finish(message.token)
+                except Exception as error:  # noqa: BLE001 - whatever it is, the message has failed
+                    failure = error
+            if failure is not None:
+                await self._fail(message, failure)
+        except BaseException as error:
+            self.fail(error)
+            raise
+        finally:
+            del self._reports[message.token]
+            self._forget(message)
+
+    async def _fail(self, message: HeldMessage, error: BaseException) -> None:
         verdict, backoff = judge(error), Backoff()
         log_verdict(logger, self._handler, message, verdict, error)
         while not message.lost.is_set():
             try:
-                self._bus.nack(message, **verdict.given())
+                await self._bus.nack(message, **verdict.given())
             except LeaseLost:
                 logger.warning("lease_lost", extra={**self._facts, "iid": message.iid})
             except SURVIVABLE as failure:
@@ -161,31 +237,31 @@ class LeaseLoop(ThreadService):
                 if isinstance(failure, InvalidArgument):
                     # The delay that the handler asked for is impossible: the backoff instead.
                     verdict = replace(verdict, delay=None)
-                time.sleep(backoff.next_seconds())
+                await asyncio.sleep(backoff.next_seconds())
                 continue
             break
         self._holder.release(message.token)
 
-    def _give_back(self) -> None:
+    async def _give_back(self) -> None:
         """Nack what is not finished; without a database the leases expire."""
         unfinished = list(self._unfinished.values())
         held = [each for each in unfinished if self._holder.release(each.token) is not None]
-        for message in unfinished:
-            self._lose(message)
+        self._lose(*unfinished)
         try:
             for message in held:
-                self._bus.nack(message, timedelta(0), "the worker was stopped")
+                await self._bus.nack(message, timedelta(0), "the worker was stopped")
         except SURVIVABLE as failure:
             logger.warning("nack_failed", extra={"reason": str(failure).strip()})
 
-    def _extend(self, held: Held) -> Iterable[int]:
-        lost = self._bus.extend_many(list(held.values()), self._handler.ttl)
+    async def _extend(self, held: Held) -> Iterable[int]:
+        lost = await self._bus.extend_many(list(held.values()), self._handler.ttl)
         return lost_tokens(((each.iid, each.token) for each in held.values()), lost)
 
-    def _ack(self, held: Held) -> None:
-        for iid in self._bus.ack_many(list(held.values())):
+    async def _ack(self, held: Held) -> None:
+        for iid in await self._bus.ack_many(list(held.values())):
             logger.warning("lease_lost", extra={**self._facts, "iid": iid})
 
-    def _lose(self, message: HeldMessage) -> None:
-        message.lost.set()
-        self._runners.cancel(message)
+    def _lose(self, *messages: HeldMessage) -> None:
+        for message in messages:
+            message.lost.set()
+        self._runners.cancel(lambda held: all(message.lost.is_set() for message in held))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -71,10 +72,13 @@ for _name in ("headers", "properties"):
     setattr(Message, _name, _LazyHstore(getattr(Message, _name)))
 
 
-def unread(message: Message, name: str) -> Any:
-    """Return a field as it is stored, to copy it to another message."""
-    field = getattr(type(message), name)
-    return field.unread(message) if isinstance(field, _LazyHstore) else getattr(message, name)
+def unread(name: str) -> Callable[[Message], Any]:
+    """Return the function that reads a field as it is stored, to copy it to another message."""
+    field = getattr(LeasedMessage, name)
+    reader: Callable[[Message], Any] = (
+        field.unread if isinstance(field, _LazyHstore) else field.__get__
+    )
+    return reader
 
 
 class Leased(Protocol):

@@ -1,115 +1,134 @@
-"""Where handlers of leased messages run: a few threads, or as many tasks.
+"""Where handlers run: in tasks of the worker's event loop, or in threads beside it.
 
-A task can be cancelled and a thread cannot; everything else about leased messages is in the lease
-loop, which is the same for both.
+A handler is called by a coroutine. In a thread that coroutine runs without an event loop, which
+works because the handlers of `Worker` block and never await.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import queue
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable
-from functools import partial
+from collections.abc import Callable, Coroutine
+from typing import Any, ClassVar, Generic, TypeVar
 
-from postroad.bus.worker import HeldMessage
+I = TypeVar("I")  # noqa: E741 - an item of work
+Handle = Callable[[I], Coroutine[Any, Any, None]]
+Ended = Callable[[I, BaseException | None], None]
 
 
-class AsyncRunners:
-    """Runs `handle` for messages, at most `count` at once, each in a task of its own.
+class Runners(Generic[I]):
+    """Runs `handle` for items, at most `count` at the same time.
 
     `ended` is called after each, with the error of `handle` if it raised one.
     """
 
-    def __init__(
-        self,
-        name: str,
-        count: int,
-        handle: Callable[[HeldMessage], Awaitable[None]],
-        ended: Callable[[HeldMessage, BaseException | None], None],
-    ) -> None:
+    blocks: ClassVar[bool]
+
+    def __init__(self, name: str, count: int, handle: Handle[I], ended: Ended[I]) -> None:
         self._name = name
         self._count = count
         self._handle = handle
         self._ended = ended
-        self._waiting: deque[HeldMessage] = deque()
-        self._tasks: dict[int, asyncio.Future[None]] = {}
 
-    def start(self) -> None:
-        """Do nothing: tasks are started with their messages."""
+    def submit(self, item: I) -> None:
+        """Handle an item as soon as a runner is free."""
+        raise NotImplementedError
 
-    def submit(self, message: HeldMessage) -> None:
-        """Handle a message as soon as a task is free."""
-        self._waiting.append(message)
-        self._fill()
-
-    def cancel(self, message: HeldMessage) -> None:
-        """Cancel the handler of a message."""
-        task = self._tasks.get(message.token)
-        if task is not None:
-            task.cancel()
+    def cancel(self, matches: Callable[[I], bool]) -> None:
+        """Cancel the tasks of items that match; a thread cannot be interrupted."""
 
     async def stop(self) -> None:
-        """Cancel all handlers and wait until they have ended."""
+        """Cancel all tasks and wait for their end; a thread ends after its current handler."""
+        raise NotImplementedError
+
+
+class TaskRunners(Runners[I]):
+    """Runs each item in a task of its own."""
+
+    blocks = False
+
+    def __init__(self, name: str, count: int, handle: Handle[I], ended: Ended[I]) -> None:
+        super().__init__(name, count, handle, ended)
+        self._waiting: deque[I] = deque()
+        self._tasks: dict[asyncio.Task[None], I] = {}
+
+    def submit(self, item: I) -> None:
+        """Handle an item as soon as a task is free."""
+        self._waiting.append(item)
+        self._fill()
+
+    def cancel(self, matches: Callable[[I], bool]) -> None:
+        """Cancel the tasks of items that match."""
+        for task, item in self._tasks.items():
+            if matches(item):
+                task.cancel()
+
+    async def stop(self) -> None:
+        """Cancel all tasks and wait for their end."""
         self._waiting.clear()
-        tasks = list(self._tasks.values())
+        tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _fill(self) -> None:
         while self._waiting and len(self._tasks) < self._count:
-            message = self._waiting.popleft()
-            task = asyncio.ensure_future(self._handle(message))
-            self._tasks[message.token] = task
-            task.add_done_callback(partial(self._end, message))
+            item = self._waiting.popleft()
+            task = asyncio.create_task(self._handle(item))
+            self._tasks[task] = item
+            task.add_done_callback(self._end)
 
-    def _end(self, message: HeldMessage, task: asyncio.Future[None]) -> None:
-        del self._tasks[message.token]
+    def _end(self, task: asyncio.Task[None]) -> None:
+        item = self._tasks.pop(task)
         # Here, and not in the task, which may be cancelled before it begins.
-        self._ended(message, None if task.cancelled() else task.exception())
+        self._ended(item, None if task.cancelled() else task.exception())
         self._fill()
 
 
-class Runners:
-    """Runs `handle` for messages in `count` threads, and `ended` after each."""
+class ThreadRunners(Runners[I]):
+    """Runs the items in threads, which are started as they are needed."""
 
-    def __init__(
-        self,
-        name: str,
-        count: int,
-        handle: Callable[[HeldMessage], None],
-        ended: Callable[[HeldMessage, BaseException | None], None],
-    ) -> None:
-        self._name = name
-        self._count = count
-        self._handle = handle
-        self._ended = ended
-        self._waiting: queue.SimpleQueue[HeldMessage | None] = queue.SimpleQueue()
+    blocks = True
 
-    def start(self) -> None:
-        """Start the threads."""
-        for _ in range(self._count):
-            threading.Thread(target=self._work, name=self._name, daemon=True).start()
+    def __init__(self, name: str, count: int, handle: Handle[I], ended: Ended[I]) -> None:
+        super().__init__(name, count, handle, ended)
+        self._waiting: queue.SimpleQueue[I | None] = queue.SimpleQueue()
+        self._started = 0
 
-    def submit(self, message: HeldMessage) -> None:
-        """Handle a message as soon as a thread is free."""
-        self._waiting.put(message)
+    def submit(self, item: I) -> None:
+        """Handle an item as soon as a thread is free."""
+        self._waiting.put(item)
+        if self._started < self._count:
+            self._started += 1
+            loop = asyncio.get_running_loop()
+            threading.Thread(target=self._work, args=(loop,), name=self._name, daemon=True).start()
 
-    def cancel(self, message: HeldMessage) -> None:
-        """Do nothing: a handler in a thread reads `message.lost`."""
-
-    def stop(self) -> None:
+    async def stop(self) -> None:
         """Let each thread end after its current handler, which may take any time."""
-        for _ in range(self._count):
+        for _ in range(self._started):
             self._waiting.put(None)
 
-    def _work(self) -> None:
-        while (message := self._waiting.get()) is not None:
-            error: BaseException | None = None
+    def _work(self, loop: asyncio.AbstractEventLoop) -> None:
+        while (item := self._waiting.get()) is not None:
             try:
-                self._handle(message)
-            except BaseException as failure:  # noqa: BLE001 - reported to the owner, which stops
-                error = failure
-            self._ended(message, error)
+                self._handle(item).send(None)
+            except StopIteration:
+                self._ended(item, None)
+            except BaseException as error:  # noqa: BLE001 - reported to the owner, which stops
+                # Without the loop the owner has ended.
+                with contextlib.suppress(RuntimeError):
+                    loop.call_soon_threadsafe(self._ended, item, error)
+
+
+def awaitable(function: Callable[..., Any], *, blocks: bool) -> Callable[..., Any]:
+    """Return a handler as a coroutine function."""
+    if not blocks:
+        return function
+
+    async def call(*arguments: Any) -> Any:
+        return function(*arguments)
+
+    return call

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import logging
+import asyncio
+import contextlib
 import signal
-import time
 
-from postroad.bus.client import Bus
-from postroad.bus.lease_loop import LeaseLoop
-from postroad.bus.maintenance import Maintenance
-from postroad.bus.payload import Payload, of_queue
-from postroad.bus.reconnect import TRANSIENT, Backoff
-from postroad.bus.transaction_loop import TransactionLoop
-from postroad.bus.wakeup import Wakeup
+from postroad.bus.async_worker import AsyncWorker
+from postroad.bus.runners import ThreadRunners
 from postroad.bus.worker import HandlerRegistry, WorkerSettings
 from postroad.service import ThreadService
 
-logger = logging.getLogger(__name__)
+
+class _ThreadedWorker(AsyncWorker):
+    """The worker itself: an event loop that owns the connections, and threads for the handlers."""
+
+    awaits = False
+    _runners = ThreadRunners
 
 
 class Worker(HandlerRegistry, ThreadService):
@@ -40,14 +40,17 @@ class Worker(HandlerRegistry, ThreadService):
         HandlerRegistry.__init__(self)
         ThreadService.__init__(self, "worker")
         self._dsn = dsn
-        self._settings = settings or WorkerSettings()
-        self._loops: list[TransactionLoop | LeaseLoop] = []
+        self._worker = _ThreadedWorker(dsn, settings)
+        self._worker._handlers = self._handlers
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def request_stop(self) -> None:
         """Ask the worker to stop gracefully, without waiting for it."""
         super().request_stop()
-        for loop in self._loops:
-            loop.request_stop()
+        if self._loop is not None:
+            # Without its loop it has ended.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._worker.request_stop)
 
     def serve(self) -> None:
         """Run until SIGTERM or SIGINT, then stop gracefully; only for the main thread."""
@@ -64,67 +67,16 @@ class Worker(HandlerRegistry, ThreadService):
 
     def run(self) -> None:
         """Serve all handlers until stopped."""
-        with Bus(self._dsn, notify=False, listen=self._settings.listen) as bus:
-            payloads = self._prepare(bus)
-            if payloads is None:
-                return
-            wakeup = Wakeup(
-                lambda queues: bus.positions(*queues),
-                self._queues,
-                dsn=self._dsn if self._settings.listen else None,
-                poll_interval=self._settings.poll_interval,
-            )
-            services: list[ThreadService] = [wakeup]
-            if self._settings.maintenance_interval is not None:
-                services.append(
-                    Maintenance(
-                        self._dsn,
-                        self._settings.maintenance_interval,
-                        is_pooled=not self._settings.listen,
-                    )
-                )
-            self._loops = self._loops_for(
-                lambda handler: LeaseLoop(bus, handler, wakeup, self._settings),
-                lambda handler: TransactionLoop(
-                    self._dsn, handler, payloads[handler.queue], wakeup, self._settings
-                ),
-            )
-            self.supervise(*services, *self._loops)
-            try:
-                for loop in self._loops:
-                    loop.ready()
+        asyncio.run(self._run_worker())
+
+    async def _run_worker(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        if self.stopping.is_set():
+            # Requested before there was a loop.
+            return
+        try:
+            async with self._worker:
                 self.announce_ready()
-                self.stopping.wait()
-            finally:
-                self._drain()
-                self.stop_supervised()
-
-    def _prepare(self, bus: Bus) -> dict[str, Payload] | None:
-        """Read the queues' payload types once the database is available; None when stopped before.
-
-        Raises ConsumerNotFound.
-        """
-        backoff = Backoff()
-        while not self.stopping.is_set():
-            try:
-                self._check_consumers(bus.consumers())
-                known = {each.queue: each.payload for each in bus.queues()}
-            except TRANSIENT as failure:
-                logger.warning("database_unavailable", extra={"reason": str(failure).strip()})
-                self.pause(backoff.next_seconds())
-            else:
-                return {queue: of_queue(queue, known[queue]) for queue in self._queues}
-        return None
-
-    def _drain(self) -> None:
-        """Stop taking, let handlers finish within the grace time, then give back the rest."""
-        for loop in self._loops:
-            loop.request_stop()
-        end = time.monotonic() + self._settings.grace.total_seconds()
-        late = [
-            loop for loop in self._loops if not loop.wait_for_end(max(0.0, end - time.monotonic()))
-        ]
-        if late:
-            logger.warning("grace_time_over", extra={"loops": len(late)})
-        for loop in late:
-            loop.abandon()
+                await self._worker.join()
+        except BaseException as error:  # noqa: BLE001 - already logged, and raised by `join`
+            self.fail(error)

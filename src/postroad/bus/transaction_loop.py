@@ -1,123 +1,315 @@
-# Written by `make generate` from bus/async_transaction_loop.py; edit that file.
-"""Transaction mode in threads: take, handle, and commit together with the next take."""
+"""Transaction mode: take, handle concurrently, and commit together with the next take.
+
+```
+TransactionLoops   one per handler; as many connections as `Sharing` wants
+  TransactionLoop    one connection: batch after batch
+    runners            up to `width` handlers of the batch at the same time
+```
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import math
 import time
 from datetime import timedelta
 from typing import Any
 
 import psycopg
-from psycopg import Cursor
+from psycopg import AsyncCursor
 from psycopg.rows import tuple_row
 
 from postroad import trace
 from postroad.bus import calls, rows
+from postroad.bus.async_wakeup import AsyncWakeup
 from postroad.bus.batch import (
+    QUICK_HANDLER_SECONDS,
+    QUICK_SECONDS,
     RESTORE_RECORD,
+    SLOW_SECONDS,
     Answers,
     Batch,
-    TransactionConnection,
-    check_open,
-    cut,
+    Failure,
+    Sharing,
     was_committed,
 )
 from postroad.bus.decoding import Undecodable, log_undecodable
 from postroad.bus.errors import BusError, TransactionOwned, translate
 from postroad.bus.message import Message
+from postroad.bus.outcome import Park, Retry
 from postroad.bus.payload import Payload
 from postroad.bus.reconnect import SURVIVABLE, Backoff
-from postroad.bus.session import adapt, fetch, parameters, run
-from postroad.bus.wakeup import Wakeup
-from postroad.bus.worker import Handler, WorkerSettings, is_conflict, judge, log_verdict
-from postroad.service import ThreadService
+from postroad.bus.runners import Runners, awaitable
+from postroad.bus.session import adapt, fetch_async, parameters, run_async
+from postroad.bus.shared_connection import (
+    AsyncTransactionConnection,
+    Session,
+    cut,
+)
+from postroad.bus.worker import Handler, MessageBatch, WorkerSettings, judge, log_verdict
+from postroad.service import AutoResetEvent, Service
 
 logger = logging.getLogger(__name__)
 
 
-class TransactionLoop(ThreadService):
-    """One connection that serves one handler; a handler's concurrency is a number of these."""
+class TransactionLoops(Service):
+    """The connections of one handler, and the runners that they share."""
 
     def __init__(
         self,
         dsn: str,
         handler: Handler,
         payload: Payload,
-        wakeup: Wakeup,
+        wakeup: AsyncWakeup,
         settings: WorkerSettings,
+        runners: type[Runners[Any]],
     ) -> None:
         super().__init__(f"{handler.queue} by {handler.consumer}")
-        self._dsn = dsn
-        self._handler = handler
-        self._payload = payload
-        self._read = rows.messages(payload)
-        self._wakeup = wakeup
-        self._parameters = parameters(
+        self.dsn = dsn
+        self.handler = handler
+        self.function = awaitable(handler.function, blocks=runners.blocks)
+        self.payload = payload
+        self.wakeup = wakeup
+        self.parameters = parameters(
             dsn, is_pooled=not settings.listen, application_name="postroad worker"
         )
-        self._names = (handler.queue, handler.consumer)
-        self._facts = handler.facts
-        self._connection: TransactionConnection | None = None
-        self._batch = Batch(handler)
+        self.runners: Runners[BatchRun] = runners(
+            self.name, handler.concurrency, BatchRun.handle, self._ended
+        )
+        self.sharing = Sharing(handler)
+        self._loops: list[TransactionLoop] = []
+        self._changed = AutoResetEvent()
 
-    def run(self) -> None:
+    async def run(self) -> None:
+        """Serve until stopped, whatever happens to the database."""
+        try:
+            while not self.stopping.is_set():
+                await self._resize()
+                for loop in self._loops:
+                    await loop.ready()
+                self.announce_ready()
+                await self._changed.wait()
+        finally:
+            await self.stop_supervised()
+            await self.runners.stop()
+
+    async def _resize(self) -> None:
+        """Open or close connections; one that is closed commits its batch first."""
+        self._loops = [loop for loop in self._loops if loop.is_running]
+        self._supervises = list(self._loops)
+        active = [loop for loop in self._loops if not loop.stopping.is_set()]
+        for loop in active[self.sharing.connections :]:
+            loop.request_stop()
+        for _ in range(len(active), self.sharing.connections):
+            self._loops.append(TransactionLoop(self))
+            await self.supervise(self._loops[-1])
+
+    def note(self, run: BatchRun, seconds: float, *, has_ended: bool) -> None:
+        """Adjust the number of connections to the duration of a batch."""
+        rounds = math.ceil(len(run.batch.taken) / run.width)
+        if (
+            self.sharing.shrink(run.connections, seconds / rounds)
+            if has_ended
+            else self.sharing.grow(run.connections)
+        ):
+            self._changed.set()
+
+    def request_stop(self) -> None:
+        """Ask the loops to commit their batches and end, without waiting for them."""
+        super().request_stop()
+        self._changed.set()
+        for loop in self._loops:
+            loop.request_stop()
+
+    def abandon(self) -> None:
+        """Give the batches back under handlers that outlived the grace time."""
+        for loop in self._loops:
+            loop.abandon()
+
+    def _ended(self, run: BatchRun, error: BaseException | None) -> None:
+        run.end_one()
+        if error is not None:
+            self.fail(error)
+
+
+class BatchRun:
+    """The handlers of one batch; `width` runners handle its messages, one after the other each."""
+
+    def __init__(self, owner: TransactionLoops, session: Session, batch: Batch) -> None:
+        self.batch = batch
+        self.connections = owner.sharing.connections
+        self.width = min(owner.sharing.width, len(batch.taken))
+        self.answers = Answers(owner.payload)
+        self.is_abandoned = False
+        # Messages that a batch handler has failed; the others are consumed.
+        self.rejected: list[Failure] = []
+        self._takes_batches = owner.handler.batch is not None
+        self._function = owner.function
+        self._session = session
+        self._runners = owner.runners
+        self._running: list[None] = []
+        self._all_ended = AutoResetEvent()
+
+    def start(self, count: int) -> None:
+        """Let so many more runners handle messages of the batch."""
+        self._running += [None] * count
+        for _ in range(count):
+            self._runners.submit(self)
+
+    async def handle(self) -> None:
+        """Handle messages of the batch until none is left or one has failed."""
+        batch = self.batch
+        if self._takes_batches:
+            await self._handle_all()
+            return
+        while batch.waiting and not batch.failures and not self.is_abandoned:
+            try:
+                message = batch.waiting.popleft()
+            except IndexError:
+                # Another thread was quicker.
+                return
+            await self._handle(message)
+
+    async def _handle(self, message: Message) -> None:
+        batch, session, use = self.batch, self._session, None
+        connection = session.alone()
+        if self.width > 1:
+            connection, use = session.shared(batch.has_failed)
+        try:
+            trace.follow(message)
+            answer = await self._function(message, connection)
+            if use is None or use.is_owner:
+                session.check_open()
+            self.answers.add(message, answer)
+        except BaseException as error:
+            if self.is_abandoned:
+                if isinstance(error, asyncio.CancelledError):
+                    raise
+                return
+            # Also `sys.exit()` and a handler that awaits a cancelled task are failed attempts.
+            batch.failures.append(Failure(message, (use and use.refusal) or error))
+        else:
+            if use is not None and use.refusal is not None:
+                batch.failures.append(Failure(message, use.refusal))
+            else:
+                batch.done.append(message)
+        finally:
+            # After the failure is noted, which keeps others from using the transaction.
+            if use is not None:
+                use.end()
+
+    async def _handle_all(self) -> None:
+        batch = self.batch
+        messages = MessageBatch(batch.taken)
+        try:
+            await self._function(messages, self._session.alone())
+            self._session.check_open()
+        except (Retry, Park, TransactionOwned) as error:
+            batch.failures += [Failure(message, error) for message in batch.taken]
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) and self.is_abandoned:
+                raise
+            # Of whichever message: the batch is halved until the failure is that of one.
+            batch.failures.append(Failure(None, error))
+        else:
+            batch.done += batch.taken
+            self.rejected = [
+                Failure(message, messages.failures[message.id])
+                for message in batch.taken
+                if message.id in messages.failures
+            ]
+
+    def end_one(self) -> None:
+        """Note that a runner has ended; any thread may call it."""
+        self._running.pop()
+        if not self._running:
+            self._all_ended.set()
+
+    async def wait(self, seconds: float | None = None) -> bool:
+        """Wait until a runner was the last to end, at most that long; return whether all have."""
+        if self._running:
+            await self._all_ended.wait(seconds)
+        return not self._running
+
+
+class TransactionLoop(Service):
+    """One connection that serves one handler, a batch at a time."""
+
+    def __init__(self, owner: TransactionLoops) -> None:
+        super().__init__(owner.name)
+        self._owner = owner
+        self._handler = owner.handler
+        self._read = rows.messages(owner.payload)
+        self._wakeup = owner.wakeup
+        self._names = (owner.handler.queue, owner.handler.consumer)
+        self._facts = owner.handler.facts
+        self._connection: AsyncTransactionConnection | None = None
+        self._batch = Batch(owner.handler)
+        self._run: BatchRun | None = None
+        self._is_quick = True
+
+    async def run(self) -> None:
         """Serve until stopped, whatever happens to the database."""
         backoff = Backoff()
         while not self.stopping.is_set():
             connection = None
             try:
-                connection = TransactionConnection.connect(self._dsn, **self._parameters)
+                connection = await AsyncTransactionConnection.connect(
+                    self._owner.dsn, **self._owner.parameters
+                )
                 self._connection = connection
                 self.announce_ready()
-                self._serve(connection, backoff)
+                await self._serve(connection, backoff)
             except SURVIVABLE as failure:
                 logger.warning(
                     "worker_interrupted", extra={**self._facts, "reason": str(failure).strip()}
                 )
-                self.pause(backoff.next_seconds())
+                await self.pause(backoff.next_seconds())
             finally:
-                # Closing is what gives messages back, also when the grace time is over.
-                if connection is not None:
-                    connection.close()
+                # Closing is what gives messages back. A connection that was cut has done so, and
+                # the handler in a thread may still be using it.
+                if connection is not None and (self._run is None or not self._run.is_abandoned):
+                    await connection.close()
 
-    def _serve(self, connection: TransactionConnection, backoff: Backoff) -> None:
+    async def _serve(self, connection: AsyncTransactionConnection, backoff: Backoff) -> None:
         batch = self._batch
         if batch.taken:
             # Back in the queue. Whether a handler had committed them is unknown here: after a
             # crash of the server the id of their transaction may be another one's.
-            batch.failed(None)
-        cursor = Cursor(connection, row_factory=tuple_row)
+            batch.lost()
+        session = Session(connection, blocks=self._owner.runners.blocks)
+        cursor = AsyncCursor(connection, row_factory=tuple_row)
         adapt(cursor)
         while batch.taken or not self.stopping.is_set():
             epoch = self._wakeup.epoch(self._handler.queue)
             try:
-                self._exchange(cursor, batch)
+                await self._exchange(cursor, batch)
             except Undecodable as error:
                 # The batch before was committed; this one is put back without the bad messages.
                 batch.took([])
-                connection.execute("rollback")
+                await connection.execute("rollback")
                 for bad in error.bad:
                     log_undecodable(logger, bad, self._facts)
                     dead = calls.reject(*self._names, bad.iid, error=bad.reason, dead_letter=True)
-                    run(connection, dead)
+                    await run_async(connection, dead)
                 continue
             except (psycopg.Error, BusError) as error:
                 if not batch.taken:
                     raise
-                self._undo(connection, batch, None, error)
+                await self._undo(connection, [Failure(None, error)])
                 continue
             backoff.reset()
             if batch.taken:
-                self._handle(connection, batch)
+                await self._handle(session)
             elif not self.stopping.is_set():
-                cursor.execute("commit")
-                self._wakeup.wait(self._handler.queue, epoch)
+                await cursor.execute("commit")
+                await self._wakeup.wait(self._handler.queue, epoch)
 
-    def _exchange(self, cursor: Cursor[Any], batch: Batch) -> None:
+    async def _exchange(self, cursor: AsyncCursor[Any], batch: Batch) -> None:
         """Commit the batch and take the next one, except after the last."""
         try:
-            cursor.execute(batch.statement(is_last=self.stopping.is_set()))
+            await cursor.execute(batch.statement(is_last=self.stopping.is_set()))
         except psycopg.Error as error:
             translated = translate(error, **self._facts)
             if translated is None:
@@ -128,85 +320,107 @@ class TransactionLoop(ThreadService):
         while True:
             column = cursor.description[0].name if cursor.description else None
             if column == "id":
-                messages = self._read(fetch(cursor))
+                messages = self._read(await fetch_async(cursor))
             elif column == "xid":
-                xid, record = (cursor.fetchall())[0]
+                xid, record = (await cursor.fetchall())[0]
             if not cursor.nextset():
                 break
         batch.took(messages, xid, record)
 
-    def _handle(self, connection: TransactionConnection, batch: Batch) -> None:
-        function, pgconn = self._handler.function, connection.pgconn
-        answers = Answers(self._payload)
-        began = time.monotonic()
-        for place, message in enumerate(batch.taken):
-            batch.place = place
+    async def _handle(self, session: Session) -> None:
+        batch, began = self._batch, time.monotonic()
+        run = self._run = BatchRun(self._owner, session, batch)
+        # One runner is done with quick handlers before others have begun.
+        run.start(1 if self._is_quick else run.width)
+        if self._is_quick and not await run.wait(QUICK_SECONDS):
+            run.start(run.width - 1)
+        if not await run.wait(SLOW_SECONDS):
+            self._owner.note(run, SLOW_SECONDS, has_ended=False)
+        while not await run.wait():
+            pass
+        failures = batch.failures
+        if not failures:
             try:
-                trace.follow(message)
-                answers.add(message, function(message, connection))
-                check_open(pgconn.transaction_status)
-            except BaseException as error:
-                if self.is_cancelled():
-                    raise
-                # Also `sys.exit()` and a handler that awaits a cancelled task are failed attempts.
-                self._undo(connection, batch, message, error, answers)
-                return
-        if answers.asked:
-            try:
-                run(connection, answers.call())
+                if run.answers:
+                    await run_async(session.connection, run.answers.call())
+                for each in run.rejected:
+                    await self._reject(session.connection, each)
             except (psycopg.Error, BusError) as error:
-                self._undo(connection, batch, None, error)
-                return
-        batch.handled(time.monotonic() - began)
+                failures = [Failure(None, error)]
+        if failures:
+            await self._undo(session.connection, failures, run.answers)
+            return
+        seconds = time.monotonic() - began
+        self._is_quick = seconds * run.width < QUICK_HANDLER_SECONDS * len(batch.taken)
+        self._owner.note(run, seconds, has_ended=True)
+        batch.handled(seconds, run.width)
 
-    def _undo(
+    async def _undo(
         self,
-        connection: TransactionConnection,
-        batch: Batch,
-        message: Message | None,
-        error: BaseException,
+        connection: AsyncTransactionConnection,
+        failures: list[Failure],
         answers: Answers | None = None,
     ) -> None:
-        """Roll the batch back, and keep the message at fault from being delivered again at once."""
+        """Roll the batch back; messages at fault are not delivered again immediately."""
+        batch, error = self._batch, failures[0].error
         if connection.closed:
             raise psycopg.OperationalError("the connection was lost") from error
-        connection.execute("rollback")
-        if run(connection, was_committed(batch.xid)):
-            if answers is not None and answers.asked:
-                run(connection, answers.call())
-            if isinstance(error, TransactionOwned):
-                batch.place += 1
-            self._give_back_rest(connection, batch, error)
+        await connection.execute("rollback")
+        if await run_async(connection, was_committed(batch.xid)):
+            if answers:
+                await run_async(connection, answers.call())
+            batch.done += [
+                each.message
+                for each in failures
+                if each.message is not None and isinstance(each.error, TransactionOwned)
+            ]
+            await self._give_back_rest(connection, batch, error)
             return
-        if is_conflict(error) and batch.conflicted():
+        attempts = batch.failed(failures)
+        if not attempts:
             logger.info("transaction_repeated", extra={**self._facts, "reason": str(error).strip()})
-            return
-        failed = batch.failed(message)
-        if failed is None:
-            logger.warning("commit_failed", extra=self._facts, exc_info=error)
-            return
-        verdict = judge(error)
-        log_verdict(logger, self._handler, failed, verdict, error)
-        run(connection, calls.reject(*self._names, failed.iid, **verdict.given()))
+        for attempt in attempts:
+            await self._reject(connection, attempt, is_rolled_back=True)
 
-    def _give_back_rest(
-        self, connection: TransactionConnection, batch: Batch, error: BaseException | None
+    async def _reject(
+        self,
+        connection: AsyncTransactionConnection,
+        failure: Failure,
+        *,
+        is_rolled_back: bool = False,
+    ) -> None:
+        """Give a message back after a failed attempt, in the transaction that took it or later."""
+        message = failure.message
+        if message is None:
+            logger.warning("commit_failed", extra=self._facts, exc_info=failure.error)
+            return
+        verdict = judge(failure.error)
+        log_verdict(logger, self._handler, message, verdict, failure.error)
+        if is_rolled_back:
+            call = calls.reject(*self._names, message.iid, **verdict.given())
+        else:
+            back = calls.give_back(message, self._handler.consumer, **verdict.given())
+            call = back.build(self._owner.payload)
+        await run_async(connection, call)
+
+    async def _give_back_rest(
+        self, connection: AsyncTransactionConnection, batch: Batch, error: BaseException
     ) -> None:
         """Give messages back that a handler's commit consumed before they were handled.
 
         All in one transaction, so that a worker that dies meanwhile loses as few as possible.
         """
-        rest = batch.taken[batch.place :]
+        rest = batch.rest()
         if rest:
             facts = {**self._facts, "unhandled": [message.iid for message in rest]}
             logger.error("handler_committed", extra=facts, exc_info=error)
             reason = "a handler committed the transaction that took this message"
-            with connection.transaction():
-                connection.execute(RESTORE_RECORD, (batch.record,))
+            async with connection.transaction():
+                await connection.execute(RESTORE_RECORD, (batch.record,))
                 for message in rest:
                     back = calls.give_back(message, self._handler.consumer, timedelta(0), reason)
-                    run(connection, back.build(self._payload))
-        elif error is not None:
+                    await run_async(connection, back.build(self._owner.payload))
+        else:
             logger.warning("handler_committed", extra=self._facts, exc_info=error)
         batch.committed()
 
@@ -216,11 +430,15 @@ class TransactionLoop(ThreadService):
         self._wakeup.wake((self._handler.queue,))
 
     def abandon(self) -> None:
-        """Give the batch back under a handler that outlived the grace time.
+        """Give the batch back under handlers that outlived the grace time.
 
         The server rolls back when the connection is cut; a handler in a thread fails with its next
         statement, one in a task is cancelled.
         """
+        if self._run is not None:
+            self._run.is_abandoned = True
+            run = self._run
+            self._owner.runners.cancel(lambda each: each is run)
         if self._connection is not None:
             cut(self._connection)
         self.cancel()

@@ -35,11 +35,11 @@ from postroad.bus.polling import POLL_INTERVAL_DEFAULT
 from postroad.bus.status import Consumer
 
 F = TypeVar("F", bound=Callable[..., Any])
-L = TypeVar("L")
+M = TypeVar("M", bound=Message)
 Mode: TypeAlias = Literal["transaction", "lease"]
 
-# Per mode. A transaction takes fewer while its handler is slow; in lease mode they wait leased.
-PREFETCH_DEFAULT: dict[Mode, int] = {"transaction": 300, "lease": 10}
+# A limit: fewer are taken or leased ahead while the handler is slow.
+PREFETCH_DEFAULT = 300
 MAX_CONFLICTS = 10
 ERROR_CHARACTERS = 4_000
 
@@ -79,6 +79,8 @@ class Handler:
     concurrency: int
     prefetch: int
     ttl: timedelta
+    connections: int | None = None
+    batch: int | None = None
 
     @property
     def facts(self) -> dict[str, str]:
@@ -93,12 +95,24 @@ class HeldMessage(LeasedMessage):
     lost: threading.Event = field(default_factory=threading.Event, compare=False)
 
 
-_LEASED_FIELDS = tuple(column.name for column in fields(LeasedMessage))
+_READERS = [unread(column.name) for column in fields(LeasedMessage)]
 
 
 def hold(message: LeasedMessage) -> HeldMessage:
     """Make the message that a handler gets from a leased one."""
-    return HeldMessage(*(unread(message, name) for name in _LEASED_FIELDS))
+    return HeldMessage(*[read(message) for read in _READERS])
+
+
+class MessageBatch(list[M]):
+    """The messages of one call of a batch handler."""
+
+    def __init__(self, messages: Iterable[M]) -> None:
+        super().__init__(messages)
+        self.failures: dict[int, BaseException] = {}
+
+    def fail(self, message: M, error: BaseException) -> None:
+        """Fail one message when the handler returns; `Retry` and `Park` decide what follows."""
+        self.failures[message.id] = error
 
 
 class HandlerRegistry:
@@ -112,20 +126,6 @@ class HandlerRegistry:
     @property
     def _queues(self) -> list[str]:
         return sorted({handler.queue for handler in self._handlers})
-
-    def _loops_for(
-        self,
-        make_lease_loop: Callable[[Handler], L],
-        make_transaction_loop: Callable[[Handler], L],
-    ) -> list[L]:
-        """Make one loop per handler in lease mode, else one per unit of concurrency."""
-        loops = []
-        for handler in self._handlers:
-            if handler.mode == "lease":
-                loops.append(make_lease_loop(handler))
-            else:
-                loops += [make_transaction_loop(handler) for _ in range(handler.concurrency)]
-        return loops
 
     def _check_consumers(self, consumers: Iterable[Consumer]) -> None:
         """Raise ConsumerNotFound if the consumer of a handler does not exist."""
@@ -147,8 +147,9 @@ class HandlerRegistry:
                 hint="write `async def` for AsyncWorker and `def` for Worker",
                 queue=handler.queue,
             )
-        for name in ("concurrency", "prefetch"):
-            if getattr(handler, name) < 1:
+        for name in ("concurrency", "prefetch", "connections", "batch"):
+            value = getattr(handler, name)
+            if value is not None and value < 1:
                 raise InvalidArgument(f"{name} must be at least 1", queue=handler.queue)
         if handler.mode not in ("transaction", "lease"):
             raise InvalidArgument(f"unknown mode {handler.mode!r}", hint="transaction or lease")
@@ -163,14 +164,25 @@ class HandlerRegistry:
         concurrency: int = 1,
         prefetch: int | None = None,
         ttl: Duration = LEASE_DEFAULT,
+        connections: int | None = None,
+        batch: int | None = None,
     ) -> Callable[[F], F]:
         """Register a function for the messages of a consumer.
 
         In mode `transaction` it is called with the message and the connection whose commit
         consumes it; up to `prefetch` messages (default 300) share a transaction, fewer while the
-        function is slow: a transaction is to last a tenth of a second. In mode `lease` it is called
-        with the message, which is leased for `ttl` and extended while the function runs;
-        `prefetch` more (default 10) wait leased. `concurrency` of them run at once.
+        function is slow: a transaction is to last a tenth of a second. Concurrent calls share
+        transactions, but from its first statement until it returns a call has its transaction to
+        itself. Four connections are used, more while the function is slow, up to `connections`
+        (default: one for each of `concurrency`).
+
+        In mode `lease` it is called with the message, which is leased for `ttl` and extended while
+        the function runs; up to `prefetch` more (default 300) wait leased, fewer while the function
+        is slow. `concurrency` of them run at the same time.
+
+        With `batch` it is called with a `MessageBatch`, a list of up to so many messages: each call
+        in a transaction of its own, or all leased. `messages.fail(message, error)` fails one of
+        them; the others are consumed when the function returns. Its result is ignored.
 
         Any exception of the function is a failed attempt; `Retry` and `Park` decide what follows;
         after a deadlock the function is called again. Its result, unless None, is the answer to a
@@ -179,9 +191,11 @@ class HandlerRegistry:
         """
 
         def register(function: F) -> F:
-            limit = PREFETCH_DEFAULT.get(mode, 1) if prefetch is None else prefetch
+            limit = (batch or PREFETCH_DEFAULT) if prefetch is None else prefetch
             span = length("ttl", ttl)
-            handler = Handler(queue, consumer, function, mode, concurrency, limit, span)
+            handler = Handler(
+                queue, consumer, function, mode, concurrency, limit, span, connections, batch
+            )
             self._check(handler)
             self._handlers.append(handler)
             return function

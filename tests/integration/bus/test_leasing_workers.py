@@ -10,7 +10,7 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from postroad.bus import AsyncBus, Bus, Park, Retry, WorkerSettings
+from postroad.bus import AsyncBus, Park, Retry, WorkerSettings
 from postroad.testing import wait_until_async
 from tests.fixtures.holding_proxy import holding_proxy
 from tests.integration.bus.crew import QUICK, Crew
@@ -270,7 +270,7 @@ async def test_a_worker_that_cannot_ack_extend_or_lease_ends_with_the_error(
     await orders.post("orders", "a")
     crew = Crew(colour, database)
     crew.on("orders", script, mode="lease", ttl=timedelta(milliseconds=300))
-    monkeypatch.setattr(Bus if crew.is_blocking else AsyncBus, call, broken)
+    monkeypatch.setattr(AsyncBus, call, broken)
     try:
         await crew._call("start")
 

@@ -25,6 +25,11 @@ from postroad.bus.session import run
 from postroad.testing import wait_until_async
 from tests.integration.bus.crew import Crew
 
+# Handlers that run one after the other, and handlers that share a transaction.
+ALONE_AND_SHARED = pytest.mark.parametrize(
+    "shape", [{}, {"concurrency": 10, "connections": 1}], ids=["alone", "shared"]
+)
+
 
 @pytest.fixture
 async def orders(database, sight):
@@ -60,7 +65,8 @@ async def test_work_is_committed_with_its_message(colour, database, orders, sigh
         await _settled(orders, sight, [str(n) for n in range(100)])
 
 
-async def test_only_the_failing_message_is_rejected(colour, database, orders, sight):
+@ALONE_AND_SHARED
+async def test_only_the_failing_message_is_rejected(colour, shape, database, orders, sight):
     def script(message):
         yield from _insert(message)
         if message.data in {"3", "7"}:
@@ -69,7 +75,7 @@ async def test_only_the_failing_message_is_rejected(colour, database, orders, si
     await orders.alter_consumer("orders", "default", backoff=timedelta(hours=1))
     await orders.post_many("orders", [str(n) for n in range(10)])
     crew = Crew(colour, database)
-    crew.on("orders", script, prefetch=10)
+    crew.on("orders", script, prefetch=10, **shape)
     async with crew:
         await _settled(orders, sight, [str(n) for n in range(10) if n not in {3, 7}])
         [status] = await orders.status("orders")
@@ -123,7 +129,10 @@ async def test_a_handler_decides_when_to_retry_and_when_to_park(colour, database
     assert sorted(seen) == ["park", "retry", "retry"]
 
 
-async def test_a_database_error_that_a_handler_hides_is_a_failure(colour, database, orders, sight):
+@ALONE_AND_SHARED
+async def test_a_database_error_that_a_handler_hides_is_a_failure(
+    colour, shape, database, orders, sight
+):
     """The server would turn the commit into a rollback, and the message would seem consumed."""
     crew = Crew(colour, database)
     if crew.is_blocking:
@@ -137,7 +146,7 @@ async def test_a_database_error_that_a_handler_hides_is_a_failure(colour, databa
             with contextlib.suppress(psycopg.Error):
                 await connection.execute("select 1/0")
 
-    crew.worker.handler("orders")(hide)
+    crew.worker.handler("orders", **shape)(hide)
     await orders.alter_consumer("orders", "default", max_attempts=1)
     await orders.post("orders", "x")
     async with crew:
@@ -164,7 +173,10 @@ async def test_a_handler_cannot_end_the_transaction(colour, database, orders, si
     assert dead.error.startswith("TransactionOwned")
 
 
-async def test_a_commit_that_fails_costs_only_its_own_message(colour, database, orders, sight):
+@ALONE_AND_SHARED
+async def test_a_commit_that_fails_costs_only_its_own_message(
+    colour, shape, database, orders, sight
+):
     sight("create table word (w text unique deferrable initially deferred)")
     sight("insert into word values ('2')")
 
@@ -174,7 +186,7 @@ async def test_a_commit_that_fails_costs_only_its_own_message(colour, database, 
     await orders.alter_consumer("orders", "default", max_attempts=1)
     await orders.post_many("orders", ["1", "2", "3"])
     crew = Crew(colour, database)
-    crew.on("orders", script)
+    crew.on("orders", script, **shape)
     async with crew:
         await _settled(orders, sight, ["1", "3"])
         [dead] = await wait_until_async(orders.dead, what="a dead message")
@@ -182,7 +194,8 @@ async def test_a_commit_that_fails_costs_only_its_own_message(colour, database, 
     assert "UniqueViolation" in dead.error
 
 
-async def test_a_killed_backend_loses_nothing(colour, database, orders, sight):
+@ALONE_AND_SHARED
+async def test_a_killed_backend_loses_nothing(colour, shape, database, orders, sight):
     started, gate = threading.Event(), threading.Event()
 
     def script(message):
@@ -193,7 +206,7 @@ async def test_a_killed_backend_loses_nothing(colour, database, orders, sight):
 
     await orders.post_many("orders", ["a", "b", "c"])
     crew = Crew(colour, database)
-    crew.on("orders", script)
+    crew.on("orders", script, **shape)
     async with crew:
         await asyncio.to_thread(started.wait, 20)
         killed = sight(
@@ -246,7 +259,8 @@ async def test_stopping_lets_the_handler_finish(colour, database, orders, sight)
     assert [m.data for m in await orders.consume("orders", amount=9)] == ["too late"]
 
 
-async def test_what_outlives_the_grace_time_is_given_back(colour, database, orders, sight):
+@ALONE_AND_SHARED
+async def test_what_outlives_the_grace_time_is_given_back(colour, shape, database, orders, sight):
     started, gate = threading.Event(), threading.Event()
 
     def script(message):
@@ -256,7 +270,7 @@ async def test_what_outlives_the_grace_time_is_given_back(colour, database, orde
 
     await orders.post("orders", "a")
     crew = Crew(colour, database, WorkerSettings(grace=timedelta(milliseconds=50)))
-    crew.on("orders", script)
+    crew.on("orders", script, **shape)
     try:
         async with crew:
             await asyncio.to_thread(started.wait, 20)
@@ -328,9 +342,10 @@ async def test_a_deadlock_is_nobodys_failed_attempt(colour, database, orders, si
     assert tries == [0, 0, 0]
 
 
+@ALONE_AND_SHARED
 @pytest.mark.parametrize("statements", [("commit",), ("commit", "begin")])
 async def test_a_handler_that_commits_by_itself_costs_no_other_message(
-    colour, statements, database, orders, sight
+    colour, shape, statements, database, orders, sight
 ):
     def script(message):
         yield from _insert(message)
@@ -339,15 +354,16 @@ async def test_a_handler_that_commits_by_itself_costs_no_other_message(
 
     await orders.post_many("orders", [str(n) for n in range(10)])
     crew = Crew(colour, database)
-    crew.on("orders", script, prefetch=10)
+    crew.on("orders", script, prefetch=10, **shape)
     async with crew:
         await _settled(orders, sight, [str(n) for n in range(10)])
     assert await orders.dead() == []
 
 
+@ALONE_AND_SHARED
 @pytest.mark.parametrize("statements", [("rollback",), ("rollback", "begin")])
 async def test_a_handler_that_rolls_back_by_itself_fails_alone(
-    colour, statements, database, orders, sight
+    colour, shape, statements, database, orders, sight
 ):
     def script(message):
         yield from _insert(message)
@@ -357,15 +373,16 @@ async def test_a_handler_that_rolls_back_by_itself_fails_alone(
     await orders.alter_consumer("orders", "default", max_attempts=1)
     await orders.post_many("orders", [str(n) for n in range(10)])
     crew = Crew(colour, database)
-    crew.on("orders", script, prefetch=10)
+    crew.on("orders", script, prefetch=10, **shape)
     async with crew:
         await _settled(orders, sight, [str(n) for n in range(10) if n != 2])
         [dead] = await wait_until_async(orders.dead, what="a dead message")
     assert dead.data == "2"
 
 
+@ALONE_AND_SHARED
 async def test_what_fails_after_a_handlers_own_commit_is_delivered_again_to_its_consumer(
-    colour, database, orders, sight
+    colour, shape, database, orders, sight
 ):
     tries = []
 
@@ -382,7 +399,7 @@ async def test_what_fails_after_a_handlers_own_commit_is_delivered_again_to_its_
     await orders.alter_consumer("orders", "default", backoff=timedelta(milliseconds=1))
     await orders.post_many("orders", [str(n) for n in range(10)])
     crew = Crew(colour, database)
-    crew.on("orders", script, prefetch=10)
+    crew.on("orders", script, prefetch=10, **shape)
     async with crew:
 
         async def are_handled():
@@ -428,3 +445,115 @@ async def test_rare_failures_leave_the_batches_large(colour, database, orders, s
         await wait_until_async(is_done, what="all are handled")
     [(transactions,)] = sight("select count(distinct xid) from transaction")
     assert transactions < 400
+
+
+def _sessions(sight):
+    [(count,)] = sight(
+        "select count(*) from pg_stat_activity"
+        " where application_name = 'postroad worker' and datname = current_database()"
+    )
+    return count
+
+
+async def test_many_handlers_share_few_connections(colour, database, orders, sight):
+    here, all_here, sessions = [], threading.Event(), []
+
+    def script(message):
+        here.append(message.data)
+        if len(here) == 20:
+            sessions.append(_sessions(sight))
+            all_here.set()
+        yield all_here
+        yield from _insert(message)
+
+    await orders.post_many("orders", [str(n) for n in range(20)])
+    crew = Crew(colour, database)
+    crew.on("orders", script, concurrency=20, connections=2)
+    async with crew:
+        await _settled(orders, sight, [str(n) for n in range(20)])
+    assert sessions == [2]
+
+
+async def test_a_handler_has_a_shared_transaction_to_itself_from_its_first_statement(
+    colour, database, orders, sight
+):
+    def script(message):
+        yield "savepoint mine"
+        yield "insert into done values ('never')"
+        yield "rollback to savepoint mine"
+        yield from _insert(message)
+
+    await orders.post_many("orders", [str(n) for n in range(100)])
+    crew = Crew(colour, database)
+    crew.on("orders", script, concurrency=10, connections=1)
+    async with crew:
+        await _settled(orders, sight, [str(n) for n in range(100)])
+
+
+async def test_slow_handlers_get_a_transaction_each(colour, database, orders, sight):
+    gate = threading.Event()
+
+    def script(message):
+        yield gate
+        yield from _insert(message)
+
+    crew = Crew(colour, database)
+    crew.on("orders", script, concurrency=8)
+    await orders.post_many("orders", [str(n) for n in range(60)])
+    try:
+        async with crew:
+
+            async def are_open():
+                return await asyncio.to_thread(_sessions, sight) == 8
+
+            await wait_until_async(are_open, what="a connection per handler")
+            gate.set()
+            await _settled(orders, sight, [str(n) for n in range(60)])
+    finally:
+        gate.set()
+
+
+async def test_handlers_that_wait_for_each_other_outside_of_the_database_are_untangled(
+    colour, database, orders, sight, monkeypatch
+):
+    """One keeps the transaction and waits for a lock; its owner waits for the transaction."""
+    monkeypatch.setattr("postroad.bus.shared_connection.MAX_WAIT_SECONDS", 0.1)
+    tries = []
+    crew = Crew(colour, database)
+    insert = "insert into done values (%s)"
+    if crew.is_blocking:
+        lock, has_transaction, has_lock = threading.Lock(), threading.Event(), threading.Event()
+
+        def handler(message, connection):
+            tries.append(message.attempts)
+            if message.data == "first":
+                connection.execute(insert, ("first",))
+                has_transaction.set()
+                has_lock.wait()
+                with lock:
+                    return
+            has_transaction.wait()
+            with lock:
+                has_lock.set()
+                connection.execute(insert, ("other",))
+    else:
+        alock, ahas_transaction, ahas_lock = asyncio.Lock(), asyncio.Event(), asyncio.Event()
+
+        async def handler(message, connection):
+            tries.append(message.attempts)
+            if message.data == "first":
+                await connection.execute(insert, ("first",))
+                ahas_transaction.set()
+                await ahas_lock.wait()
+                async with alock:
+                    return
+            await ahas_transaction.wait()
+            async with alock:
+                ahas_lock.set()
+                await connection.execute(insert, ("other",))
+
+    crew.worker.handler("orders", concurrency=2, connections=1)(handler)
+    await orders.post_many("orders", ["first", "other"])
+    async with crew:
+        await _settled(orders, sight, ["first", "other"])
+    assert tries == [0, 0, 0, 0]

@@ -19,10 +19,11 @@ from postroad.bus import (
     TransactionFailed,
     TransactionOwned,
 )
-from postroad.bus.batch import Batch, BatchSize, check_open
+from postroad.bus.batch import Batch, BatchSize, Failure, Sharing
 from postroad.bus.message import unread
 from postroad.bus.polling import PollSchedule
 from postroad.bus.reconnect import Backoff
+from postroad.bus.shared_connection import check_open
 from postroad.bus.worker import MAX_CONFLICTS, Handler, hold, is_conflict, judge
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -75,23 +76,22 @@ def test_a_failure_halves_the_batch_and_the_next_successes_restore_it() -> None:
     batch = _batch(prefetch=100)
     messages = [_message(number) for number in range(10)]
     batch.took(messages, "7")
-    assert batch.failed(messages[1]) is messages[1]
+    failure = Failure(messages[1], ValueError())
+    assert batch.failed([failure]) == [failure]
     for amount in (5, 10, 20):
         assert batch.amount == amount
         batch.took(messages[:amount], "8")
-        batch.handled(0.001)
+        batch.handled(0.001, 1)
 
 
 def test_a_batch_without_a_message_at_fault_is_halved_until_one_is_left() -> None:
-    batch = _batch()
+    batch, unknown = _batch(), Failure(None, ValueError())
     for amount in (10, 5, 2):
         batch.took([_message(number) for number in range(amount)], "7")
-        assert batch.failed(None) is None
+        assert batch.failed([unknown]) == [unknown]
     assert batch.amount == 1
     batch.took([_message(1)], "7")
-    alone = batch.failed(None)
-    assert alone is not None
-    assert alone.id == 1
+    assert batch.failed([unknown]) == [Failure(_message(1), unknown.error)]
 
 
 def test_quick_handlers_get_more_at_once_and_slow_ones_fewer() -> None:
@@ -112,14 +112,75 @@ def test_quick_handlers_get_more_at_once_and_slow_ones_fewer() -> None:
 
 def test_a_lost_conflict_blames_nobody_until_it_is_enough() -> None:
     batch = _batch()
+    conflict = Failure(_message(1), psycopg.errors.DeadlockDetected())
     for _ in range(MAX_CONFLICTS):
         batch.took([_message(1), _message(2)], "7")
-        assert batch.conflicted()
+        assert batch.failed([conflict]) == []
         assert batch.taken == []
         assert batch.amount == 1
     batch.took([_message(1)], "7")
-    assert not batch.conflicted()
-    assert batch.failed(None) is not None
+    assert batch.failed([conflict]) == [conflict]
+
+
+def test_beside_a_failed_attempt_a_conflict_is_none() -> None:
+    batch = _batch()
+    batch.took([_message(1), _message(2)], "7")
+    conflict = Failure(_message(1), psycopg.errors.DeadlockDetected())
+    failure = Failure(_message(2), ValueError())
+    assert batch.failed([conflict, failure]) == [failure]
+
+
+def test_messages_whose_handlers_have_not_returned_are_the_rest() -> None:
+    batch = _batch()
+    batch.took([_message(number) for number in range(4)], "7")
+    batch.done += [_message(2), _message(0)]
+    assert [message.id for message in batch.rest()] == [1, 3]
+
+
+def test_messages_handled_at_the_same_time_fit_together_however_slow_they_are() -> None:
+    size = BatchSize(100)
+    size.adjust(10, 0.01, width=10)
+    assert size.amount == 20
+    size.adjust(20, 0.1, width=10)
+    assert size.amount == 20
+    size.adjust(20, 60.0, width=10)
+    assert size.amount == 10
+
+
+def _sharing(concurrency: int, prefetch: int = 300, connections: int | None = None) -> Sharing:
+    ttl = timedelta(seconds=30)
+    return Sharing(Handler("q", "c", print, "transaction", concurrency, prefetch, ttl, connections))
+
+
+def test_many_handlers_share_few_connections_and_few_share_none() -> None:
+    assert (_sharing(256).connections, _sharing(256).width) == (4, 64)
+    assert (_sharing(10).connections, _sharing(10).width) == (4, 3)
+    assert (_sharing(3).connections, _sharing(3).width) == (3, 1)
+    assert (_sharing(256, prefetch=1).connections, _sharing(256, prefetch=1).width) == (256, 1)
+    assert (_sharing(256, connections=2).connections, _sharing(256, connections=2).width) == (
+        2,
+        128,
+    )
+
+
+def test_slow_batches_get_a_connection_each_and_quick_ones_share_again() -> None:
+    sharing = _sharing(20)
+    assert sharing.grow(4)
+    assert (sharing.connections, sharing.width) == (8, 3)
+    # A batch that began before asks for no more.
+    assert sharing.grow(4)
+    assert sharing.connections == 8
+    assert sharing.grow(8)
+    assert sharing.grow(16)
+    assert (sharing.connections, sharing.width) == (20, 1)
+    assert not sharing.grow(20)
+    assert not sharing.shrink(16, 0.001)
+    assert not sharing.shrink(20, 0.05)
+    assert sharing.shrink(20, 0.001)
+    assert sharing.shrink(10, 0.001)
+    assert sharing.shrink(5, 0.001)
+    assert not sharing.shrink(4, 0.001)
+    assert sharing.connections == 4
 
 
 def test_a_conflict_is_known_through_whatever_wraps_it() -> None:
@@ -161,12 +222,12 @@ def test_a_held_message_is_the_leased_one_with_a_flag() -> None:
 
 def test_headers_are_read_when_somebody_looks() -> None:
     message = Message(1, NOW, "q.1@x", None, None, (), '"a"=>"1"', '"b"=>NULL', "x")  # type: ignore[arg-type]
-    assert unread(message, "headers") == '"a"=>"1"'
+    assert unread("headers")(message) == '"a"=>"1"'
     assert message.headers == {"a": "1"}
-    assert unread(message, "headers") is message.headers
+    assert unread("headers")(message) is message.headers
     assert message.properties == {"b": None}
     assert pickle.loads(pickle.dumps(message)) == message
     assert replace(message, headers={}).headers == {}
     leased = LeasedMessage(1, NOW, "q.1@x", None, None, (), '"a"=>"1"', {}, "x", 7, 2, NOW)  # type: ignore[arg-type]
-    assert unread(hold(leased), "headers") == '"a"=>"1"'
+    assert unread("headers")(hold(leased)) == '"a"=>"1"'
     assert hold(leased).headers == {"a": "1"}
