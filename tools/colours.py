@@ -19,7 +19,6 @@ SOURCE = Path(__file__).parent.parent / "src" / "postroad"
 MODULES = {
     "lease/async_holder.py": "lease/holder.py",
     "bus/async_client.py": "bus/client.py",
-    "bus/async_maintenance.py": "bus/maintenance.py",
     "bus/async_subscription.py": "bus/subscription.py",
 }
 

@@ -1,6 +1,7 @@
 """One interface for everything that runs for long: start, ready, stop.
 
-`Service` is a task, `ThreadService` a thread; both have the same methods.
+`Service` is a task, `ThreadService` a thread; both have the same methods. `LoopThread` runs a
+`Service` in a thread.
 
 ```
 new ──start()──> starting ──announce_ready()──> running ──stop()──> stopped
@@ -417,3 +418,36 @@ class ThreadService(_Supervised):
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+class LoopThread(ThreadService):
+    """A thread with an event loop that runs a service, for callers that block."""
+
+    def __init__(self, service: Service) -> None:
+        super().__init__(service.name)
+        self._service = service
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def request_stop(self) -> None:
+        """Ask the service to stop, without waiting for it; from any thread or signal handler."""
+        super().request_stop()
+        if self._loop is not None:
+            # Without its loop it has ended.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._service.request_stop)
+
+    def run(self) -> None:
+        """Run the service until stopped."""
+        asyncio.run(self._run_service())
+
+    async def _run_service(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        if self.stopping.is_set():
+            # Requested before there was a loop.
+            return
+        try:
+            async with self._service:
+                self.announce_ready()
+                await self._service.join()
+        except BaseException as error:  # noqa: BLE001 - already logged, and raised by `join`
+            self.fail(error)

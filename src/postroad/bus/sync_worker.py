@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import signal
 
 from postroad.bus.async_worker import AsyncWorker
 from postroad.bus.runners import ThreadRunners
 from postroad.bus.worker import HandlerRegistry, WorkerSettings
-from postroad.service import ThreadService
+from postroad.service import LoopThread
 
 
 class _ThreadedWorker(AsyncWorker):
@@ -19,7 +17,7 @@ class _ThreadedWorker(AsyncWorker):
     _runners = ThreadRunners
 
 
-class Worker(HandlerRegistry, ThreadService):
+class Worker(HandlerRegistry, LoopThread):
     """Runs handlers for messages until it is stopped.
 
     ```python
@@ -38,19 +36,10 @@ class Worker(HandlerRegistry, ThreadService):
 
     def __init__(self, dsn: str, settings: WorkerSettings | None = None) -> None:
         HandlerRegistry.__init__(self)
-        ThreadService.__init__(self, "worker")
         self._dsn = dsn
-        self._worker = _ThreadedWorker(dsn, settings)
-        self._worker._handlers = self._handlers
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def request_stop(self) -> None:
-        """Ask the worker to stop gracefully, without waiting for it."""
-        super().request_stop()
-        if self._loop is not None:
-            # Without its loop it has ended.
-            with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._worker.request_stop)
+        worker = _ThreadedWorker(dsn, settings)
+        worker._handlers = self._handlers
+        LoopThread.__init__(self, worker)
 
     def serve(self) -> None:
         """Run until SIGTERM or SIGINT, then stop gracefully; only for the main thread."""
@@ -64,19 +53,3 @@ class Worker(HandlerRegistry, ThreadService):
         finally:
             for number in signals:
                 signal.signal(number, before[number])
-
-    def run(self) -> None:
-        """Serve all handlers until stopped."""
-        asyncio.run(self._run_worker())
-
-    async def _run_worker(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        if self.stopping.is_set():
-            # Requested before there was a loop.
-            return
-        try:
-            async with self._worker:
-                self.announce_ready()
-                await self._worker.join()
-        except BaseException as error:  # noqa: BLE001 - already logged, and raised by `join`
-            self.fail(error)
