@@ -27,7 +27,7 @@ FIRST_BATCH_SIZE = 10
 BATCH_SECONDS = 0.1
 # Handlers are quick that take less time, and a batch of them is handled by one runner for so long.
 QUICK_HANDLER_SECONDS = 0.0001
-QUICK_SECONDS = 0.002
+QUICK_SECONDS = 0.01
 # A batch that lasts longer than this gets other connections opened.
 SLOW_SECONDS = 0.25
 # Enough to keep a few cores of a server busy.
@@ -105,8 +105,13 @@ class Sharing:
 
     @property
     def width(self) -> int:
-        """How many handlers run concurrently in one transaction."""
-        return math.ceil(self._concurrency / self.connections)
+        """How many handlers run concurrently in one transaction.
+
+        Enough for the other connections to keep all handlers busy while one commits.
+        """
+        if self.connections >= self._concurrency:
+            return 1
+        return math.ceil(self._concurrency / max(1, self.connections - 1))
 
     def grow(self, connections: int) -> bool:
         """Add connections because a batch is slow; return whether there are more than then."""

@@ -38,7 +38,7 @@ Held = dict[int, HeldMessage]
 
 
 class LeaseLoop(Service):
-    """Leases messages for one handler and runs up to its concurrency at once."""
+    """Leases messages for one handler and runs up to its concurrency at the same time."""
 
     def __init__(
         self,

@@ -17,10 +17,12 @@ from collections.abc import Callable
 from typing import Any, Self
 
 import psycopg
-from psycopg import AsyncConnection, Connection
+from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
 from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
 
 from postroad.bus.errors import TransactionFailed, TransactionOwned
+from postroad.bus.session import adapt
 
 # A handler that waits longer may be waiting for one that waits for it in turn, outside of the
 # database. Then it gives way, as after a deadlock.
@@ -157,6 +159,16 @@ class ThreadUse(Use):
             self._transaction.release()
 
 
+class _ThreadCursor(Cursor[Any]):
+    """A cursor whose methods block, but are awaited like those of an `AsyncCursor`."""
+
+    async def execute(self, *arguments: Any) -> Any:  # type: ignore[override]
+        return super().execute(*arguments)
+
+    async def fetchall(self) -> Any:  # type: ignore[override]
+        return super().fetchall()
+
+
 class Session:
     """A connection, and the objects through which handlers use it."""
 
@@ -165,6 +177,13 @@ class Session:
         self._blocks = blocks
         self._given = TransactionConnection.beside(connection) if blocks else connection
         self._transaction: Any = threading.Lock() if blocks else asyncio.Lock()
+        self.cursor = AsyncCursor(connection, row_factory=tuple_row)
+        adapt(self.cursor)
+        # For coroutines that run in a thread.
+        self.thread_cursor: Any = None
+        if isinstance(self._given, Connection):
+            self.thread_cursor = _ThreadCursor(self._given, row_factory=tuple_row)
+            adapt(self.thread_cursor)
 
     def check_open(self) -> None:
         """Raise unless the transaction of a handler that returned can be committed.

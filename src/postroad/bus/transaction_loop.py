@@ -12,13 +12,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import threading
 import time
 from datetime import timedelta
 from typing import Any
 
 import psycopg
 from psycopg import AsyncCursor
-from psycopg.rows import tuple_row
 
 from postroad import trace
 from postroad.bus import calls, rows
@@ -41,7 +41,7 @@ from postroad.bus.outcome import Park, Retry
 from postroad.bus.payload import Payload
 from postroad.bus.reconnect import SURVIVABLE, Backoff
 from postroad.bus.runners import Runners, awaitable
-from postroad.bus.session import adapt, fetch_async, parameters, run_async
+from postroad.bus.session import fetch_async, parameters, run_async
 from postroad.bus.shared_connection import (
     AsyncTransactionConnection,
     Session,
@@ -134,35 +134,56 @@ class TransactionLoops(Service):
 
 
 class BatchRun:
-    """The handlers of one batch; `width` runners handle its messages, one after the other each."""
+    """The handlers of one batch; up to `width` runners handle its messages, one after the other.
 
-    def __init__(self, owner: TransactionLoops, session: Session, batch: Batch) -> None:
-        self.batch = batch
+    A thread that is the only runner keeps the connection: it commits and takes the next batch too,
+    because handing over to the event loop and back takes longer than a quick handler.
+    """
+
+    def __init__(self, loop: TransactionLoop, owner: TransactionLoops, session: Session) -> None:
+        self.batch = loop.batch
         self.connections = owner.sharing.connections
-        self.width = min(owner.sharing.width, len(batch.taken))
+        self.width = owner.sharing.width
         self.answers = Answers(owner.payload)
+        self.began = time.monotonic()
         self.is_abandoned = False
         # Messages that a batch handler has failed; the others are consumed.
         self.rejected: list[Failure] = []
         self._takes_batches = owner.handler.batch is not None
         self._function = owner.function
+        self._loop = loop
         self._session = session
         self._runners = owner.runners
         self._running: list[None] = []
         self._all_ended = AutoResetEvent()
+        # Held while the number of runners changes or a thread commits.
+        self._lock = threading.Lock()
 
-    def start(self, count: int) -> None:
-        """Let so many more runners handle messages of the batch."""
+    def start(self, count: int) -> bool:
+        """Let so many more runners handle messages, except while a thread commits."""
+        if not self._lock.acquire(blocking=False):
+            return False
         self._running += [None] * count
+        self._lock.release()
         for _ in range(count):
             self._runners.submit(self)
+        return True
 
     async def handle(self) -> None:
-        """Handle messages of the batch until none is left or one has failed."""
+        """Handle messages until none is left or one has failed."""
+        while True:
+            if self._takes_batches:
+                await self._handle_all()
+            else:
+                await self._handle_some()
+            if not self._runners.blocks or self.is_abandoned or self.answers or self.rejected:
+                return
+            with self._lock:
+                if len(self._running) > 1 or not await self._loop.go_on(self, self._session):
+                    return
+
+    async def _handle_some(self) -> None:
         batch = self.batch
-        if self._takes_batches:
-            await self._handle_all()
-            return
         while batch.waiting and not batch.failures and not self.is_abandoned:
             try:
                 message = batch.waiting.popleft()
@@ -245,9 +266,11 @@ class TransactionLoop(Service):
         self._names = (owner.handler.queue, owner.handler.consumer)
         self._facts = owner.handler.facts
         self._connection: AsyncTransactionConnection | None = None
-        self._batch = Batch(owner.handler)
+        self.batch = Batch(owner.handler)
         self._run: BatchRun | None = None
         self._is_quick = True
+        # Before which epoch a thread has committed and taken, and the error of that.
+        self._exchanged: list[tuple[int, Exception | None]] = []
 
     async def run(self) -> None:
         """Serve until stopped, whatever happens to the database."""
@@ -273,18 +296,22 @@ class TransactionLoop(Service):
                     await connection.close()
 
     async def _serve(self, connection: AsyncTransactionConnection, backoff: Backoff) -> None:
-        batch = self._batch
+        batch = self.batch
         if batch.taken:
             # Back in the queue. Whether a handler had committed them is unknown here: after a
             # crash of the server the id of their transaction may be another one's.
             batch.lost()
         session = Session(connection, blocks=self._owner.runners.blocks)
-        cursor = AsyncCursor(connection, row_factory=tuple_row)
-        adapt(cursor)
+        self._exchanged.clear()
         while batch.taken or not self.stopping.is_set():
             epoch = self._wakeup.epoch(self._handler.queue)
             try:
-                await self._exchange(cursor, batch)
+                if not self._exchanged:
+                    await self._exchange(session.cursor, batch)
+                else:
+                    epoch, failure = self._exchanged.pop()
+                    if failure is not None:
+                        raise failure
             except Undecodable as error:
                 # The batch before was committed; this one is put back without the bad messages.
                 batch.took([])
@@ -303,7 +330,7 @@ class TransactionLoop(Service):
             if batch.taken:
                 await self._handle(session)
             elif not self.stopping.is_set():
-                await cursor.execute("commit")
+                await connection.execute("commit")
                 await self._wakeup.wait(self._handler.queue, epoch)
 
     async def _exchange(self, cursor: AsyncCursor[Any], batch: Batch) -> None:
@@ -328,16 +355,20 @@ class TransactionLoop(Service):
         batch.took(messages, xid, record)
 
     async def _handle(self, session: Session) -> None:
-        batch, began = self._batch, time.monotonic()
-        run = self._run = BatchRun(self._owner, session, batch)
+        batch = self.batch
+        run = self._run = BatchRun(self, self._owner, session)
+        is_quick = self._is_quick and run.width > 1
         # One runner is done with quick handlers before others have begun.
-        run.start(1 if self._is_quick else run.width)
-        if self._is_quick and not await run.wait(QUICK_SECONDS):
-            run.start(run.width - 1)
+        run.start(1 if is_quick else min(run.width, len(batch.taken)))
+        while is_quick and not await run.wait(QUICK_SECONDS):
+            if time.monotonic() - run.began > QUICK_SECONDS:
+                is_quick = not run.start(run.width - 1)
         if not await run.wait(SLOW_SECONDS):
             self._owner.note(run, SLOW_SECONDS, has_ended=False)
         while not await run.wait():
             pass
+        if self._exchanged:
+            return
         failures = batch.failures
         if not failures:
             try:
@@ -349,11 +380,33 @@ class TransactionLoop(Service):
                 failures = [Failure(None, error)]
         if failures:
             await self._undo(session.connection, failures, run.answers)
-            return
-        seconds = time.monotonic() - began
-        self._is_quick = seconds * run.width < QUICK_HANDLER_SECONDS * len(batch.taken)
+        else:
+            self._note_success(run, run.width)
+
+    def _note_success(self, run: BatchRun, width: int) -> None:
+        batch, seconds = self.batch, time.monotonic() - run.began
+        self._is_quick = seconds * width < QUICK_HANDLER_SECONDS * len(batch.taken)
         self._owner.note(run, seconds, has_ended=True)
-        batch.handled(seconds, run.width)
+        batch.handled(seconds, width)
+
+    async def go_on(self, run: BatchRun, session: Session) -> bool:
+        """Commit and take in the thread of the only runner; return whether to handle more."""
+        batch = self.batch
+        is_resized = run.connections != self._owner.sharing.connections
+        if batch.failures or is_resized or self.stopping.is_set():
+            return False
+        self._note_success(run, 1)
+        epoch = self._wakeup.epoch(self._handler.queue)
+        try:
+            await self._exchange(session.thread_cursor, batch)
+        except Exception as error:  # noqa: BLE001 - raised again in the event loop
+            self._exchanged.append((epoch, error))
+        else:
+            run.began = time.monotonic()
+            if batch.taken and (self._is_quick or run.width == 1):
+                return True
+            self._exchanged.append((epoch, None))
+        return False
 
     async def _undo(
         self,
@@ -362,7 +415,7 @@ class TransactionLoop(Service):
         answers: Answers | None = None,
     ) -> None:
         """Roll the batch back; messages at fault are not delivered again immediately."""
-        batch, error = self._batch, failures[0].error
+        batch, error = self.batch, failures[0].error
         if connection.closed:
             raise psycopg.OperationalError("the connection was lost") from error
         await connection.execute("rollback")

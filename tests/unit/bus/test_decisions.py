@@ -153,13 +153,17 @@ def _sharing(concurrency: int, prefetch: int = 300, connections: int | None = No
 
 
 def test_many_handlers_share_few_connections_and_few_share_none() -> None:
-    assert (_sharing(256).connections, _sharing(256).width) == (4, 64)
-    assert (_sharing(10).connections, _sharing(10).width) == (4, 3)
+    assert (_sharing(256).connections, _sharing(256).width) == (4, 86)
+    assert (_sharing(10).connections, _sharing(10).width) == (4, 4)
     assert (_sharing(3).connections, _sharing(3).width) == (3, 1)
     assert (_sharing(256, prefetch=1).connections, _sharing(256, prefetch=1).width) == (256, 1)
     assert (_sharing(256, connections=2).connections, _sharing(256, connections=2).width) == (
         2,
-        128,
+        256,
+    )
+    assert (_sharing(256, connections=1).connections, _sharing(256, connections=1).width) == (
+        1,
+        256,
     )
 
 
