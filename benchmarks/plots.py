@@ -45,7 +45,8 @@ def draw(folder: Path, name: str, scenario: dict[str, Any]) -> None:
     if painter is None:
         return
     with mpl.rc_context(_STYLE):
-        figure, axes = plt.subplots(figsize=(6.4, 2.8), layout="constrained")
+        height = 5.0 if painter is _harness else 2.8
+        figure, axes = plt.subplots(figsize=(6.4, height), layout="constrained")
         painter(axes, raw)
         axes.set_title(scenario["title"], loc="left", fontsize=10)
         figure.savefig(folder / f"{name}.svg", metadata={"Date": None, "Creator": None})

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from benchmarks.harness.arms import OURS, ROOT, ours
 from benchmarks.harness.cells import Cell, parse_cells
-from benchmarks.harness.driver import Adapter, Place, environment_of, measure, open_place
+from benchmarks.harness.driver import (
+    Adapter,
+    Place,
+    address_of,
+    environment_of,
+    fresh_database,
+    measure,
+    open_place,
+)
 from benchmarks.harness.histogram import Histogram
+from benchmarks.harness.phases import run_faults
 
 METRICS = {
     "claim_p50_ms",
@@ -72,8 +82,6 @@ def test_an_unknown_arm_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("mode", OURS)
 def test_the_adapter_follows_the_contract(mode: str, place: Place) -> None:
-    from benchmarks.harness.driver import address_of, fresh_database
-
     environment = {**environment_of(Cell(4, 1, 200), 0.2), "SAMPLE_DETAIL": "0"}
     with fresh_database(place) as database:
         adapter = Adapter(ours(mode), address_of(place, database), environment)
@@ -100,6 +108,16 @@ def test_a_cell_is_measured(mode: str, place: Place) -> None:
     assert measured.server_ms_per_1000 > 0
     assert measured.wal_bytes_per_job > 0
     assert measured.sessions >= 2
+
+
+@pytest.mark.skipif(not os.environ.get("POSTROAD_STRESS"), reason="takes half a minute")
+@pytest.mark.parametrize("mode", OURS)
+def test_no_fault_loses_a_job(mode: str, place: Place) -> None:
+    found = run_faults(place, ours(mode), Cell(16, 1, 200), 2)
+    assert found["posted"] > 0
+    assert found["lost"] == 0
+    # A leased job whose worker was killed before its ack runs again.
+    assert mode == "lease" or found["doubled"] == 0
 
 
 def test_a_tree_is_measured_from_its_own_source() -> None:
