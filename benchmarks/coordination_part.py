@@ -1,4 +1,4 @@
-"""One part of coordination as a process: part, databases, page."""
+"""One part of coordination as a process: `writer` or the name of a reader, databases, page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from postroad.coordination.bridges import reader_bridges, writer_bridges
 from postroad.service import Service
 
 
-def _services(part: str, writer: str, coordinator: str, reader: str, page: str) -> list[Service]:
+def _services(
+    part: str, writer: str, coordinator: str, reader: str = "", page: str = ""
+) -> list[Service]:
     if part == "writer":
         return [
             Writer(writer),
@@ -20,13 +22,13 @@ def _services(part: str, writer: str, coordinator: str, reader: str, page: str) 
         ]
     return [
         Reader(reader, writer, page=int(page)),
-        *reader_bridges("lists", reader, coordinator),
+        *reader_bridges(part, reader, coordinator),
     ]
 
 
 async def _main() -> None:
     async with AsyncExitStack() as running:
-        for service in _services(*sys.argv[1:6]):
+        for service in _services(*sys.argv[1:]):
             await running.enter_async_context(service)
         print("ready", flush=True)
         await asyncio.Event().wait()

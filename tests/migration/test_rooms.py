@@ -108,6 +108,13 @@ BACK = {
         alter table coordination.payload drop column changed, drop column count;
         alter sequence coordination.payload_id increment by 1;
         drop sequence coordination.publisher_waits;
+        drop table coordination.reader_progress cascade;
+        alter table coordination."WriterEvent" drop column "PublishedAt";
+        alter table coordination."WriterEvent"
+          add constraint "WriterEvent_AppEventTypeId_fkey"
+            foreign key ("AppEventTypeId") references coordination."AppEventType",
+          add constraint "WriterEvent_AppEventStatusId_fkey"
+            foreign key ("AppEventStatusId") references coordination."AppEventStatus";
         alter table coordination."WriterEvent" drop column "RollbackReason" cascade;
     """,
     "intake": """

@@ -216,9 +216,7 @@ async def written_event(connection: AsyncConnection[Any], event_id: int) -> Even
     )
     if not found:
         raise _unknown_event(event_id)
-    steps = await _rows(connection, Step, _STEPS, (event_id,))
-    first = Step("Created", found[0].created_at, "writer", None, None)
-    return EventDetail(found[0], [], steps or [first])
+    return EventDetail(found[0], [], await _rows(connection, Step, _STEPS, (event_id,)))
 
 
 def _unknown_event(event_id: int) -> EventNotFound:

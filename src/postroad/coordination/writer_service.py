@@ -24,9 +24,9 @@ from postroad.coordination.polling import KEEP_DEFAULT, PollingService, Upkeep, 
 POLL_INTERVAL_DEFAULT = timedelta(milliseconds=10)
 # A transaction that commits while the publisher begins to wait sends no notice.
 NOTICE_FACTOR = 10
-# The publisher pauses longer than it worked: more events share a message, which costs the same.
+# The more events it found, the longer the publisher pauses: then more of them share a message.
 BUSY_FACTOR = 2
-MAX_BUSY_SECONDS = 0.03
+MAX_BUSY_SECONDS = 0.02
 RESEND_DEFAULT = timedelta(seconds=30)
 
 
@@ -73,6 +73,6 @@ class Writer(PollingService):
         if count:
             await notify(connection, calls.PUBLISHED)
             self.signals.emit("published", count)
-        busy_seconds = BUSY_FACTOR * (time.perf_counter() - began)
+        busy_seconds = BUSY_FACTOR * count * (time.perf_counter() - began)
         self._pause_seconds = min(busy_seconds, MAX_BUSY_SECONDS) if count else self._idle_seconds
         return False

@@ -54,6 +54,40 @@ def test_many_events_share_their_messages(lab: Lab) -> None:
     lab.assert_same()
 
 
+@pytest.mark.both_versions
+def test_every_database_shows_the_states_of_a_replicated_event_once(lab_of_each: Lab) -> None:
+    lab = lab_of_each
+    event = lab.write(_insert(1))
+    lab.publish()
+    saved = lab.value(
+        "writer", 'select "PublishedAt" from coordination."AppEvent" where "Id" = %s', event
+    )
+    # The first message is lost; and an earlier version has stored the first state.
+    lab.network.clear()
+    lab.tick()
+    lab.publish("0 seconds")
+    for part in ("writer", "coordinator"):
+        stored = "insert into coordination.history (event_id, states, by) values (%s, %s, 'writer')"
+        lab.run(part, stored, event, ["Created"])
+    lab.quiet()
+    at_reader = ["Preparing", "Prepared", "Processing", "Processed", "Committing", "Committed"]
+    for part, states, reader_states in (
+        ("writer", ["Created", "Saving", "Committed"], []),
+        ("r1", [], at_reader),
+        ("coordinator", ["Created", "Saving", "Saved", "Activated", "Committed"], at_reader),
+    ):
+        seen = lab.run(
+            part,
+            "select reader, state, at from coordination.event_history"
+            " where event_id = %s order by at, place",
+            event,
+        )
+        assert sorted(state for reader, state, _ in seen if reader is None) == sorted(states), part
+        assert [state for reader, state, _ in seen if reader == "r1"] == reader_states, part
+        if part == "writer":
+            assert [at for _, state, at in seen if state == "Saving"] == [saved]
+
+
 @pytest.mark.slow
 def test_a_hundred_thousand_payloads_are_one_event(lab: Lab) -> None:
     event = lab.write(_insert(100_000), mode="two-phase")

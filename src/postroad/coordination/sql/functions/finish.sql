@@ -19,10 +19,11 @@ begin
       select f.id::bigint, false from jsonb_array_elements_text(p_message -> 'finished') f (id)) d
     where e."Id" = d.id and e."FinishedAt" is null and e."AppEventStatusId" <> coordination._status('Canceling')
       and (d.is_decided or e."Mode" = 'replicate')
-    returning e."Id", d.is_decided)
-  insert into coordination.history (event_id, states, at, by)
-  select d."Id", case when d.is_decided then '{Committing,Committed}'::text[] else '{Committed}' end, v_now, 'writer' from done d;
-  get diagnostics v_count = row_count;
+    returning e."Id", d.is_decided),
+  noted as (
+    insert into coordination.history (event_id, states, at, by)
+    select d."Id", '{Committing,Committed}', v_now, 'writer' from done d where d.is_decided)
+  select count(*) into v_count from done;
   update coordination.acknowledged a set finished_to = (p_message ->> 'finished_to')::bigint
   where a.finished_to < (p_message ->> 'finished_to')::bigint;
   if p_message ->> 'kind' = 'retry' then

@@ -37,11 +37,7 @@ begin
         "AppEventStatusId" = coordination._status('Saving'),
         "Entities" = array(select distinct t."Entity" from coordination."AppEventType" t where t."Id" = any (p.type_ids) order by 1)
       from placed p where p."Id" = e."Id"
-      returning e."Id", e."Date", e."Position", coordination._describe(e) as described),
-    noted as (
-      insert into coordination.history (event_id, states, at, by)
-      select p."Id", s.states, s.at, 'writer' from published p
-      cross join lateral (values (array['Created'], p."Date"), (array['Saving'], v_now)) s (states, at)),
+      returning e."Position", coordination._describe(e) as described),
     posted as (
       select coordination._post_events(array_agg(p.described order by p."Position")) as count from published p)
     select coalesce(t.count, 0) into v_count from posted t;
@@ -110,6 +106,11 @@ begin
     (select e."Id" from coordination."AppEvent" e
      where e."FinishedAt" is null and e."Position" is not null and e."PublishedAt" < p_now - p_after
      order by e."Mode" = 'replicate', e."PublishedAt", e."Position" limit 499)),
+  noted as (
+    -- When it was published first.
+    insert into coordination.history (event_id, states, at, by)
+    select e."Id", '{Saving}', e."PublishedAt", 'writer' from coordination."AppEvent" e join late l on l."Id" = e."Id"
+    where not exists (select from coordination.history h where h.event_id = e."Id" and h.states = '{Saving}')),
   marked as (
     update coordination."AppEvent" e set "PublishedAt" = p_now from late l where l."Id" = e."Id"
     returning e."Position", coordination._describe(e) as described)

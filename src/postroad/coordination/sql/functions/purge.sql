@@ -33,6 +33,7 @@ begin
     delete from coordination.decision d where d.event_id = any (v_ids);
     delete from coordination."WriterEvent" e where e."Id" = any (v_ids);
     delete from coordination.history h where h.event_id = any (v_ids);
+    delete from coordination.reader_progress p where p.finished_to < (select min(e."Position") from coordination."WriterEvent" e);
     v_count := v_count + cardinality(v_ids);
   end if;
   return v_count;

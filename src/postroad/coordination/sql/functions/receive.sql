@@ -38,27 +38,15 @@ begin
   join coordination."WriterEvent" w on w."Id" = e.id;
   with come as (
     insert into coordination."WriterEvent" ("Id", "Date", "CorrelationId", "AppEventTypeId", "AppEventStatusId", "Mode", "Position",
-      "PayloadCount", "Entities", "Cancels", "Deadline", "ReceivedAt")
+      "PayloadCount", "Entities", "Cancels", "Deadline", "ReceivedAt", "PublishedAt")
     select e.id, e.date, e.correlation_id, t."Id", coordination._status('Activated'), e.mode, e.position, e.count, e.entities, e.cancels,
-      case when e.mode = 'two-phase' then v_now + p_deadline end, v_now
+      case when e.mode = 'two-phase' then v_now + p_deadline end, v_now, e.published_at
     from jsonb_to_recordset(p_events) e (id bigint, position bigint, count integer, mode text, type text, entities text[],
-      date timestamptz, correlation_id uuid, cancels bigint)
+      date timestamptz, correlation_id uuid, cancels bigint, published_at timestamptz)
     join coordination."AppEventType" t on t."Name" = e.type
     on conflict ("Id") do nothing
-    returning "Id", "Mode"),
-  noted as (
-    insert into coordination.history (event_id, states, at, by)
-    select c."Id", s.states, s.at, s.by from come c
-    join jsonb_to_recordset(p_events) e (id bigint, date timestamptz, published_at timestamptz) on e.id = c."Id"
-    cross join lateral (values (array['Created'], e.date, 'writer'), (array['Saving'], e.published_at, 'writer'),
-      (array['Saved', 'Activated'], v_now, 'coordinator')) s (states, at, by))
+    returning "Id", "Mode")
   select array_agg(c."Id") filter (where c."Mode" = 'two-phase') into v_two from come c;
-  -- Progress may have arrived first.
-  insert into coordination.history (event_id, reader, states, at, by)
-  select e.id, r.name, '{Preparing,Prepared,Processing,Processed,Committing,Committed}', r.heard_at, 'reader'
-  from jsonb_to_recordset(p_events) e (id bigint, position bigint, mode text)
-  join coordination.reader r on r.finished_to >= e.position
-  where e.mode = 'replicate' and e.id <> all (coalesce(v_known, '{}'));
   with reported as (
     update coordination."WriterEvent" w set "RollbackReason" = e.rollback, "AppEventStatusId" = coordination._status('Canceling'), "FinishedAt" = null
     from jsonb_to_recordset(p_events) e (id bigint, rollback text)
@@ -131,11 +119,7 @@ begin
   where h.at > coalesce((
     select max(o.at) from coordination.history o where o.event_id = k.event_id and o.reader = v_reader), '-infinity');
   if v_from is not null and v_to > v_from then
-    insert into coordination.history (event_id, reader, states, at, by)
-    select e."Id", v_reader, '{Preparing,Prepared,Processing,Processed,Committing,Committed}', v_at, 'reader'
-    from coordination."WriterEvent" e
-    where e."Position" > v_from and e."Position" <= v_to and e."Mode" = 'replicate'
-      and not exists (select from coordination.reader_event r where r.event_id = e."Id" and r.reader = v_reader);
+    insert into coordination.reader_progress (reader, finished_to, after, at) values (v_reader, v_to, v_from, v_at) on conflict do nothing;
     -- Finished by a snapshot, without a report of its own.
     update coordination.reader_event r set is_parked = false from coordination."WriterEvent" e
     where r.reader = v_reader and r.is_parked and e."Id" = r.event_id and e."Position" <= v_to;

@@ -76,12 +76,8 @@ begin
           entities text[], date timestamptz, correlation_id uuid, cancels bigint)
         order by e.position) e
       join coordination."AppEventType" t on t."Name" = e.type
-      returning "Id", "Cancels"),
-    restored as (
-      delete from coordination.unrestored u using done d where u.event_id = d."Cancels")
-    insert into coordination.history (event_id, reader, states, at, by)
-    select d."Id", n.name, '{Preparing,Prepared,Processing,Processed,Committing,Committed}', v_now, 'reader'
-    from done d cross join coordination.node n where n.role = 'reader';
+      returning "Cancels")
+    delete from coordination.unrestored u using done d where u.event_id = d."Cancels";
   exception when others then
     if coordination._is_transient(sqlstate) then raise; end if;
     -- The staged way finds out which of the events was refused.

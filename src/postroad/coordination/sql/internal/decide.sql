@@ -88,10 +88,7 @@ begin
       left join coordination.decision d on d.event_id = u."Id"
       where u."FinishedAt" is null and u."RollbackReason" is null and u."Position" <= v_low and (u."Mode" = 'replicate' or d.outcome is not null)) d
     where d."Id" = e."Id"
-    returning e."Id", d.outcome),
-  noted as (
-    insert into coordination.history (event_id, states, by)
-    select d."Id", array[case when d.outcome = 'cancel' then 'Canceled' else 'Committed' end], 'coordinator' from done d)
+    returning e."Id", d.outcome)
   select array_agg(d."Id") filter (where d.outcome is null) into v_finished from done d;
   perform coordination._post_decisions('{}', v_finished);
 end $$;

@@ -4,8 +4,8 @@ create table coordination."WriterEvent" (
   "IsPublished"      boolean not null default false,
   "Date"             timestamptz not null,
   "CorrelationId"    uuid not null,
-  "AppEventTypeId"   integer not null references coordination."AppEventType",
-  "AppEventStatusId" integer not null references coordination."AppEventStatus",
+  "AppEventTypeId"   integer not null,
+  "AppEventStatusId" integer not null,
   "Mode"             text not null,
   "Position"         bigint not null constraint position_belongs_to_one_event unique,
   "PayloadCount"     integer not null,
@@ -15,7 +15,8 @@ create table coordination."WriterEvent" (
   "ReceivedAt"       timestamptz not null default pg_catalog.clock_timestamp(),
   "FinishedAt"       timestamptz,
   -- Why the Writer has not restored a cancelled event; until it has, the event is Canceling.
-  "RollbackReason"   text
+  "RollbackReason"   text,
+  "PublishedAt"      timestamptz
 );
 create index "WriterEvent_unfinished_idx" on coordination."WriterEvent" ("Position") where "FinishedAt" is null;
 create index "WriterEvent_finished_idx" on coordination."WriterEvent" ("FinishedAt") where "FinishedAt" is not null;
@@ -32,6 +33,14 @@ create table coordination.reader (
   asked_at    timestamptz,
   -- Snapshots that it has taken, as last reported.
   generation  integer not null default 0
+);
+-- When a reader finished the events after one position up to another.
+create table coordination.reader_progress (
+  reader      text not null,
+  finished_to bigint not null,
+  after       bigint not null,
+  at          timestamptz not null,
+  primary key (reader, finished_to)
 );
 -- Readers that were removed: their reports count again after a snapshot.
 create table coordination.removed_reader (

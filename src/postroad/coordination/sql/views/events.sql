@@ -1,7 +1,38 @@
--- The history with one line for each state.
+-- The history with one line for each state.  What every event passes is not stored in the history: the rows of events have its times,
+-- and at the Coordinator the progress of the readers.
 create or replace view coordination.event_history as
 select h.event_id, h.reader, s.state, h.at, h.by, h.note, s.place
-from coordination.history h cross join lateral unnest(h.states) with ordinality s (state, place);
+from coordination.history h cross join lateral unnest(h.states) with ordinality s (state, place)
+union all
+select d.event_id, d.reader, s.state, d.at, d.by, null, s.place
+from (
+  select e."Id" as event_id, null as reader, v.states, v.at, 'writer' as by
+  from coordination."AppEvent" e
+  cross join lateral (values ('{Created}'::text[], e."Date"), ('{Saving}', e."PublishedAt"),
+    ('{Committed}', case when e."AppEventStatusId" = coordination._status('Committed') then e."FinishedAt" end)) v (states, at)
+  where e."Number" is null
+  union all
+  select e."Id", n.name, '{Preparing,Prepared,Processing,Processed,Committing,Committed}', e."FinishedAt", 'reader'
+  from coordination."AppEvent" e join coordination.node n on n.role = 'reader'
+  where e."AppEventStatusId" = coordination._status('Committed')
+  union all
+  select e."Id", null, v.states, v.at, v.by
+  from coordination."WriterEvent" e
+  cross join lateral (values ('{Created}'::text[], e."Date", 'writer'), ('{Saving}', e."PublishedAt", 'writer'),
+    ('{Saved,Activated}', e."ReceivedAt", 'coordinator'),
+    (array[coordination._status_name(e."AppEventStatusId")], e."FinishedAt", 'coordinator')) v (states, at, by)
+  union all
+  select e."Id", r.name, '{Preparing,Prepared,Processing,Processed,Committing,Committed}', p.at, 'reader'
+  from coordination."WriterEvent" e
+  cross join coordination.reader r
+  cross join lateral (
+    select * from coordination.reader_progress p where p.reader = r.name and p.finished_to >= e."Position" order by p.finished_to limit 1) p
+  where e."Mode" = 'replicate' and p.after < e."Position"
+    and not exists (select from coordination.reader_event x where x.event_id = e."Id" and x.reader = r.name)) d
+cross join lateral unnest(d.states) with ordinality s (state, place)
+where d.at is not null and not exists (
+  select from coordination.history h
+  where h.event_id = d.event_id and h.by = d.by and h.reader is not distinct from d.reader and s.state = any (h.states));
 
 -- The Coordinator's events, and their state at each reader.
 create or replace view coordination.events as
