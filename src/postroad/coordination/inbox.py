@@ -15,13 +15,15 @@ import psycopg
 from psycopg import AsyncConnection
 
 from postroad.bus import calls as bus_calls
+from postroad.bus.polling import CHANNEL as BUS_CHANNEL
 from postroad.bus.session import run_async
 from postroad.coordination.polling import PollingService
 
 logger = logging.getLogger(__name__)
 
 BATCH_MESSAGES = 100
-PAUSE_DEFAULT = timedelta(seconds=1)
+# Messages that no decision waits for come without a notice, many at a time.
+PAUSE_DEFAULT = timedelta(milliseconds=100)
 # A conflict with another transaction, or the server is away: retried without a failed attempt.
 _TRANSIENT = (psycopg.OperationalError, psycopg.InterfaceError)
 
@@ -40,7 +42,8 @@ class Inbox(PollingService):
         parameters: Sequence[object] = (),
         listen: bool = True,
     ) -> None:
-        super().__init__(name, dsn, queue=queue, pause=PAUSE_DEFAULT, listen=listen)
+        notice = (dsn, BUS_CHANNEL, queue)
+        super().__init__(name, dsn, notice=notice, pause=PAUSE_DEFAULT, listen=listen)
         self._subscription = (queue, consumer)
         take = f"mbus.consumen_{queue}_by_{consumer}(%s) m"
         # Messages posted by the function belong to the trace of the message that it handles; `case`
@@ -63,7 +66,7 @@ class Inbox(PollingService):
         except _TRANSIENT:
             raise
         except psycopg.Error as failure:
-            logger.warning("batch_refused", extra={"queue": self._queue, "reason": str(failure)})
+            logger.warning("batch_refused", extra={"service": self.name, "reason": str(failure)})
             count = await self._one_by_one(connection)
         if count:
             self.signals.emit("received", count)

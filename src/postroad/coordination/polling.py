@@ -20,7 +20,6 @@ import psycopg
 from psycopg import AsyncConnection
 
 from postroad.bus import calls as bus_calls
-from postroad.bus.async_wakeup import AsyncWakeup
 from postroad.bus.reconnect import SURVIVABLE, Backoff
 from postroad.bus.session import run_async
 from postroad.coordination import calls
@@ -44,19 +43,16 @@ class PollingService(Service):
         name: str,
         dsn: str,
         *services: Service,
-        queue: str | None = None,
-        notice: tuple[str, str] | None = None,
+        notice: tuple[str, str, str] | None = None,
         pause: timedelta,
         listen: bool = True,
     ) -> None:
-        """Wait for messages of a queue, or for a notice, by database and payload, if given."""
+        """Pause after a call without work, at most until the notice: database, channel, payload."""
         super().__init__(name)
         self.dsn = dsn
         self._services = services
-        self._queue = queue
         self._notice = notice
         self._noticed = asyncio.Event()
-        self._wakeup: AsyncWakeup | None = None
         self._pause_seconds = pause.total_seconds()
         self._listens = listen
 
@@ -71,8 +67,6 @@ class PollingService(Service):
         """Ask this service and those that it runs to stop."""
         super().request_stop()
         self._noticed.set()
-        if self._wakeup is not None:
-            self._wakeup.request_stop()
         for service in self._services:
             service.request_stop()
 
@@ -103,57 +97,31 @@ class PollingService(Service):
                 await self.pause(backoff.next_seconds())
 
     async def _serve(self, stack: AsyncExitStack, backoff: Backoff) -> None:
-        connection = await self._connect(stack, self.name)
+        connection = await connect_async(
+            self.dsn, application_name=f"postroad {self.name}", autocommit=True
+        )
+        stack.push_async_callback(connection.close)
         await self.prepare(connection)
-        wakeup = self._wakeup = await self._open_wakeup(stack, self._queue) if self._queue else None
         if self._notice is not None and self._listens:
-            await self._open_hub(stack, self._notice[0]).start()
+            hub = ListenHub(self._notice[0])
+            stack.push_async_callback(hub.stop)
+            hub.subscribe(self._notice[1], self._on_notice)
+            await hub.start()
         self.announce_ready()
         while not self.stopping.is_set():
             self._noticed.clear()
-            epoch = wakeup.epoch(self._queue) if wakeup and self._queue else 0
             again = await self.work(connection)
             backoff.reset()
             self.signals.emit("worked", again)
-            if again:
-                continue
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._pause_seconds):
-                    if wakeup and self._queue:
-                        await wakeup.wait(self._queue, epoch)
-                    else:
+            if not again:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._pause_seconds):
                         await self._noticed.wait()
 
     def _on_notice(self, notice: Notice) -> None:
-        # Notices may have been lost while the hub was connecting.
-        if self._notice is not None and notice.payload in (None, self._notice[1]):
+        # Without a payload: notices may have been lost while the hub was connecting.
+        if self._notice is not None and notice.payload in (None, self._notice[2]):
             self._noticed.set()
-
-    def _open_hub(self, stack: AsyncExitStack, dsn: str) -> ListenHub:
-        hub = ListenHub(dsn)
-        stack.push_async_callback(hub.stop)
-        hub.subscribe(calls.CHANNEL, self._on_notice)
-        return hub
-
-    async def _connect(self, stack: AsyncExitStack, part: str) -> AsyncConnection[Any]:
-        connection = await connect_async(
-            self.dsn, application_name=f"postroad {part}", autocommit=True
-        )
-        stack.push_async_callback(connection.close)
-        return connection
-
-    async def _open_wakeup(self, stack: AsyncExitStack, queue: str) -> AsyncWakeup:
-        probe = await self._connect(stack, "probe")
-
-        async def positions(queues: list[str]) -> list[int]:
-            nonlocal probe
-            if probe.closed:
-                # Otherwise every poll would fail, and wake the service for nothing.
-                probe = await self._connect(stack, "probe")
-            return await run_async(probe, bus_calls.positions(*queues))
-
-        hub = self._open_hub(stack, self.dsn) if self._listens else None
-        return await stack.enter_async_context(AsyncWakeup(positions, [queue], hub=hub))
 
 
 class Upkeep(PollingService):

@@ -35,7 +35,7 @@ from postroad.postgres.connections import connect_async
 
 logger = logging.getLogger(__name__)
 
-PAGE_DEFAULT = 10
+PAGE_DEFAULT = 1000
 POLL_INTERVAL_DEFAULT = timedelta(seconds=1)
 # Without notices, behind a pooler.
 UNNOTICED_INTERVAL = timedelta(milliseconds=100)
@@ -106,7 +106,7 @@ class Reader(PollingService):
             dsn,
             inbox,
             Upkeep(dsn, keep),
-            notice=(writer, calls.PUBLISHED),
+            notice=(writer, calls.CHANNEL, calls.PUBLISHED),
             pause=poll_interval if listen else min(poll_interval, UNNOTICED_INTERVAL),
             listen=listen,
         )
@@ -123,13 +123,13 @@ class Reader(PollingService):
     async def prepare(self, connection: AsyncConnection[Any]) -> None:
         """Take the first snapshot if this Reader is new, and announce it to the Coordinator."""
         calls.pass_arrays(connection)
+        self._outlet = f"c_{await calls.fetch_value(connection, calls.READER_NAME)}"
         await connection.execute(calls.CONFIGURE_READER, (*self._settings, *self._settings))
         cursor = await connection.execute(calls.CURSOR)
         row = await cursor.fetchone()
         if self._takes_snapshot and row is not None and row[0] == 0 and not row[2]:
             await self._take_snapshot()
         await connection.execute(calls.ANNOUNCE)
-        await self._close_outlet(connection)
 
     async def work(self, connection: AsyncConnection[Any]) -> bool:
         """Pull and stage until the Reader has caught up, retry what is due, and vote."""
@@ -219,12 +219,6 @@ class Reader(PollingService):
                 logger.info("vote_too_late", extra={"event_id": event})
         return len(waiting)
 
-    async def _close_outlet(self, connection: AsyncConnection[Any]) -> None:
-        name = await calls.fetch_value(connection, calls.READER_NAME)
-        with contextlib.suppress(psycopg.errors.InsufficientPrivilege, *TRANSIENT):
-            writer = await self._reach_writer()
-            await writer.execute(calls.CLOSE_OUTLET, (f"c_{name}", calls.EVENTS))
-
     async def _take_snapshot(self) -> None:
         await self._reach_writer()
         await take_snapshot(self._writer_dsn, self.dsn)
@@ -237,6 +231,8 @@ class Reader(PollingService):
             )
             calls.pass_arrays(self._writer)
             self._pull_call = calls.PULL
+            with contextlib.suppress(psycopg.errors.InsufficientPrivilege):
+                await self._writer.execute(calls.CLOSE_OUTLET, (self._outlet, calls.EVENTS))
         return self._writer
 
     async def _leave_writer(self) -> None:

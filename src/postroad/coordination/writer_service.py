@@ -59,7 +59,7 @@ class Writer(PollingService):
             dsn,
             inbox,
             Upkeep(dsn, keep),
-            notice=(dsn, calls.CAPTURED),
+            notice=(dsn, calls.CHANNEL, calls.CAPTURED),
             pause=poll_interval,
             listen=listen,
         )

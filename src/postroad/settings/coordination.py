@@ -21,10 +21,10 @@ class CoordinationSettings(Section):
     """The Reader's database. Default: database coordination_reader beside `database_url`."""
     reader_name: str = Field(default="lists", pattern=r"^[a-z][a-z0-9_]{0,11}$")
     """The name of the Reader. Default lists."""
-    page: int = Field(default=10, ge=1, le=100_000)
-    """Payloads that a Reader pulls in one page. Default 10."""
+    page: int = Field(default=1000, ge=1, le=100_000)
+    """Payloads that a Reader pulls in one page. Default 1000."""
     poll_interval: Duration = timedelta(milliseconds=10)
-    """How often the Writer checks for captured events. Default 10ms."""
+    """How often the Writer checks for events; ten times less often with notices. Default 10ms."""
     deadline: Duration = timedelta(seconds=30)
     """How long the votes of a two-phase event may take before it is cancelled. Default 30s."""
     resend: Duration = timedelta(seconds=30)

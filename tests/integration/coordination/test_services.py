@@ -59,7 +59,7 @@ async def _posted(house: House) -> int:
 
 async def test_events_of_both_modes_arrive_with_few_messages(newest_server: TestServer) -> None:
     # Nothing is to be said twice because the machine is slow.
-    async with open_house(newest_server, quick=timedelta(minutes=5)) as house:
+    async with open_house(newest_server, quick=timedelta(minutes=5), page=10) as house:
         reader = house.services["lists"]
         assert isinstance(reader, Reader)
         for mode, most in (("replicate", 3), ("two-phase", 4)):
@@ -245,3 +245,36 @@ async def test_messages_keep_to_their_published_schemas(newest_server: TestServe
                 Draft202012Validator(MESSAGE_SCHEMAS[kind]).validate(message)
                 seen.add(kind)
         assert {"events", "progress", "decisions"} <= seen
+
+
+# The function that a Writer of an earlier version has.
+EARLIER_PULL = """
+alter function coordination.pull(bigint, integer, integer, integer) rename to packed_pull;
+create function coordination.pull(p_position bigint, p_sequence integer, p_limit integer,
+  out page json, out events integer, out payloads integer, out more boolean,
+  out next_position bigint, out next_sequence integer)
+language sql as $$ select page, events, payloads, more, next_position, next_sequence
+  from coordination.packed_pull(p_position, p_sequence, p_limit) $$;
+"""
+
+
+async def test_a_reader_pulls_from_a_writer_of_an_earlier_version_and_closes_its_outlet(
+    newest_server: TestServer,
+) -> None:
+    async with open_house(newest_server) as house:
+        await house.run("writer", EARLIER_PULL)
+        await house.run("writer", "select bridge.open_outlet('c_lists', 'co_events', 'lists')")
+        # The Reader connects again, as one that was just started.
+        await house.run(
+            "writer",
+            "select pg_terminate_backend(pid) from pg_stat_activity"
+            " where application_name = 'postroad coordination pull'"
+            " and datname = current_database()",
+        )
+        await house.until_finished(await _write(house, _add(25)))
+        await house.until_same("lists")
+
+        async def is_closed() -> bool:
+            return await house.run("writer", "select name from bridge.outlet") == [("c_main",)]
+
+        await wait_until_async(is_closed, what="the end of the Reader's outlet")

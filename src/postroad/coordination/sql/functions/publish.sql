@@ -73,8 +73,9 @@ begin
   return cardinality(p_events);
 end $$;
 
+-- An event as messages have it.  Without a search_path, so that the planner inlines it.
 create or replace function coordination._describe(e coordination."AppEvent") returns jsonb
-language sql stable set search_path from current as $$
+language sql stable as $$
   select jsonb_build_object('id', e."Id", 'position', e."Position", 'count', e."PayloadCount", 'mode', e."Mode",
     'type', (select t."Name" from coordination."AppEventType" t where t."Id" = e."AppEventTypeId"),
     'entities', e."Entities", 'date', e."Date", 'published_at', e."PublishedAt",

@@ -6,7 +6,7 @@ declare
   v_setting text := current_setting('coordination.event', true);
 begin
   if v_setting is null or v_setting = '' then
-    v_event := nextval(pg_get_serial_sequence('coordination."AppEvent"', 'Id'));
+    v_event := nextval('coordination."AppEvent_Id_seq"');
     v_from := 0;
     v_is_new := true;
   else

@@ -3,18 +3,15 @@
 create or replace function coordination.{function}() returns trigger
 language plpgsql security definer set search_path from current {settings} as $capture$
 declare
-  v_event    bigint;
-  v_from     integer;
-  v_is_new   boolean;
+  v_current  record := coordination._current_event();
   v_count    integer;
   v_type     integer;
 begin
-  select * into v_event, v_from, v_is_new from coordination._current_event();
   if tg_op = 'INSERT' then
     v_type := {insert};
     with packed as (
       insert into coordination.payload (event_id, sequence, id, type_id, count, after)
-      select v_event, v_from + min(s.place), nextval('coordination.payload_id'), {insert}, count(*), json_agg(s.after)
+      select v_current.v_event, v_current.v_from + min(s.place), nextval('coordination.payload_id'), {insert}, count(*), json_agg(s.after)
       from (
         select c.after, row_number() over w as place, sum(octet_length(c.after::text)) over w as bytes
         from (select {new_image} as after from new_rows n offset 0) c window w as (rows unbounded preceding)) s
@@ -25,7 +22,7 @@ begin
     -- A changed key leaves a row without its pair on either side: one row gone, another come.
     with packed as (
       insert into coordination.payload (event_id, sequence, id, type_id, count, after, before)
-      select v_event, v_from + min(s.place), nextval('coordination.payload_id'), s.type_id, count(*), json_agg(s.after),
+      select v_current.v_event, v_current.v_from + min(s.place), nextval('coordination.payload_id'), s.type_id, count(*), json_agg(s.after),
         case when s.type_id <> {insert} then json_agg(s.before) end
       from (
         select c.*, row_number() over w as place, sum(octet_length(c.after::text) + octet_length(c.before::text)) over w as bytes
@@ -42,7 +39,7 @@ begin
     if tg_op = 'DELETE' then
       with packed as (
         insert into coordination.payload (event_id, sequence, id, type_id, count, after, before)
-        select v_event, v_from + min(s.place), nextval('coordination.payload_id'), {delete}, count(*), json_agg(s.after), json_agg(s.before)
+        select v_current.v_event, v_current.v_from + min(s.place), nextval('coordination.payload_id'), {delete}, count(*), json_agg(s.after), json_agg(s.before)
         from (
           select c.*, row_number() over w as place, sum(octet_length(c.before::text)) over w as bytes
           from (select {old_key} as after, {old_image} as before from old_rows o offset 0) c window w as (rows unbounded preceding)) s
@@ -51,7 +48,7 @@ begin
     else
       with packed as (
         insert into coordination.payload (event_id, sequence, id, type_id, count, after, before)
-        select v_event, v_from + min(s.place), nextval('coordination.payload_id'), {delete}, count(*), json_agg(s.after), json_agg(s.before)
+        select v_current.v_event, v_current.v_from + min(s.place), nextval('coordination.payload_id'), {delete}, count(*), json_agg(s.after), json_agg(s.before)
         from (
           select c.*, row_number() over w as place, sum(octet_length(c.before::text)) over w as bytes
           from (select {old_key} as after, {old_image} as before from {table} o offset 0) c window w as (rows unbounded preceding)) s
@@ -60,7 +57,7 @@ begin
     end if;
   end if;
   if v_count > 0 then
-    perform coordination._note_event(v_event, v_from + v_count, v_is_new, v_type, {mode});
+    perform coordination._note_event(v_current.v_event, v_current.v_from + v_count, v_current.v_is_new, v_type, {mode});
   end if;
   return null;
 end $capture$
