@@ -18,7 +18,7 @@ from tests.fixtures.postgres import Connect
 from tests.sql.calls import one
 from tests.sql.tour import FORWARD, QUEUES, UNDO, create_tour_queues, left, tour_steps
 
-SAGAS = 1_000 if os.environ.get("POSTROAD_STRESS") else 200
+SAGAS = 1_000 if os.environ.get("POSTROAD_STRESS") else 100
 HANDLERS = 8
 LEDGER = """
 create table ledger (saga bigint, step text, what text);
