@@ -21,6 +21,7 @@ from typing import Self
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 
 from postroad.errors import PostroadError
+from postroad.settings.server import VaultSettings
 
 MARK = "sealed:"
 KEY_FILE_MODE = 0o600
@@ -55,6 +56,16 @@ def create_key_file(path: Path) -> Path:
         file.flush()
         os.fsync(file.fileno())
     return path
+
+
+def open_vault(settings: VaultSettings, make_folder: Callable[[], Path]) -> Vault:
+    """Return the vault with the configured keys, else with the key file of the data folder.
+
+    `make_folder` creates that folder if it is needed.
+    """
+    if settings.keys is not None:
+        return Vault(settings.keys.get_secret_value().split(","))
+    return Vault.from_file(settings.key_file or create_key_file(make_folder() / "vault.key"))
 
 
 class Vault:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from postroad.errors import PostroadError
-from postroad.postgres.errors import raised_by
 
 
 class AlertsError(PostroadError, code="alerts"):
@@ -30,7 +27,3 @@ class ChannelRefused(AlertsError, kind="usage"):
 
 class DeliveryFailed(AlertsError, kind="unavailable", retryable=True):
     """The channel did not accept a notice; it is sent again later."""
-
-
-# The error for one that the SQL of schema alerts raised, else None.
-translate = partial(raised_by, AlertsError)

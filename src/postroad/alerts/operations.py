@@ -9,14 +9,17 @@ from typing import Annotated, Any
 
 from psycopg import AsyncConnection
 
-from postroad.alerts import calls
 from postroad.alerts.channel import Channel
 from postroad.alerts.errors import DeliveryFailed
-from postroad.alerts.sender import deliver
+from postroad.alerts.sender import deliver, set_channels
+from postroad.postgres.calls import call
 from postroad.settings.alerts import AlertsSettings
+
+__all__ = ["ack", "retry", "set_channels", "try_channel"]
 
 OTHER_SENDER_SECONDS_DEFAULT = 30.0
 POLL_SECONDS = 0.1
+NOTICE = "select state, error from alerts.notice_list where id = %s"
 
 
 async def ack(
@@ -31,7 +34,7 @@ async def ack(
     """
     count = 0
     for key in keys:
-        count += (await calls.run_async(connection, calls.ACK, (key, by)))[0]["count"]
+        count += await call(connection, "alerts.ack", key, by)
     return {"acked": count, "count": count, "by": by}
 
 
@@ -40,7 +43,7 @@ async def retry(connection: AsyncConnection[Any], notice: int) -> bool:
 
     Example: postroad alerts retry 42
     """
-    return bool((await calls.run_async(connection, calls.RETRY, (notice,)))[0]["is_tried"])
+    return bool(await call(connection, "alerts.retry", notice))
 
 
 async def try_channel(
@@ -55,14 +58,15 @@ async def try_channel(
     If a running sender takes the notice first, its outcome is awaited. Raises ChannelNotFound,
     DeliveryFailed.
     """
-    notice = (await calls.run_async(connection, calls.TEST, (channel.name,)))[0]["notice"]
+    notice = await call(connection, "alerts.test", channel.name)
     deadline = time.monotonic() + timeout_seconds
     while await deliver(connection, channel, settings, notice) is None:
-        found = (await calls.run_async(connection, calls.NOTICE, (notice,)))[0]
-        if found["state"] == "sent":
+        cursor = await connection.execute(NOTICE, (notice,))
+        ((state, error),) = await cursor.fetchall()
+        if state == "sent":
             return
-        if found["state"] == "given_up" or time.monotonic() > deadline:
+        if state == "given_up" or time.monotonic() > deadline:
             raise DeliveryFailed(
-                found["error"] or "no sender has reported the outcome", channel=channel.name
+                error or "no sender has reported the outcome", channel=channel.name
             )
         await asyncio.sleep(POLL_SECONDS)

@@ -18,11 +18,18 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
-from postroad.alerts import calls
 from postroad.alerts.connected_service import ConnectedService
+from postroad.postgres.calls import call
 
 INTERVAL_DEFAULT = timedelta(seconds=1)
 BATCH = 500
+# The lock of folding: reports are removed by one process at a time, or a clear could overtake its
+# raise.
+TRY_LOCK_REPORTS = "select pg_try_advisory_xact_lock(hashtextextended('alerts.fold', 0))"
+# A relay belongs to the owner of the schema.
+REPORTS = (
+    "select id, is_raise, key, room, severity, title, body from alerts.report order by id limit %s"
+)
 
 
 class AlertRelay(ConnectedService):
@@ -60,19 +67,20 @@ class AlertRelay(ConnectedService):
 
     async def _carry_batch(self, source: AsyncConnection[Any], target: AsyncConnection[Any]) -> int:
         async with source.transaction():
-            cursor = await source.execute(calls.TRY_LOCK_REPORTS)
+            cursor = await source.execute(TRY_LOCK_REPORTS)
             row = await cursor.fetchone()
             if not (row and row[0]):
                 return 0
-            cursor = await source.execute(calls.REPORTS, (BATCH,))
+            cursor = await source.execute(REPORTS, (BATCH,))
             reports = await cursor.fetchall()
             if not reports:
                 return 0
             async with target.transaction():
                 for _, is_raise, key, *report in reports:
-                    await target.execute(
-                        calls.RAISE if is_raise else calls.CLEAR,
-                        (key, *report) if is_raise else (key,),
-                    )
-            await source.execute(calls.FORGET_REPORTS, ([row[0] for row in reports],))
+                    if is_raise:
+                        await call(target, "alerts.raise", key, *report)
+                    else:
+                        await call(target, "alerts.clear", key)
+            forgotten = [row[0] for row in reports]
+            await source.execute("delete from alerts.report where id = any (%s)", (forgotten,))
         return len(reports)

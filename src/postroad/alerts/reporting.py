@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import psycopg
 from psycopg import AsyncConnection, Connection
 
-from postroad.alerts import calls
+from postroad.errors import PostroadError
+from postroad.postgres.calls import call, invocation
+from postroad.postgres.errors import raised_by
 
 Severity = Literal["info", "warning", "error", "critical"]
 
@@ -24,12 +27,19 @@ def raise_alert(
 
     Raising an open key again increments its count and sends no further notice. Takes no lock.
     """
-    calls.run(connection, calls.RAISE, (key, room, severity, title, text))
+    _call(connection, "alerts.raise", key, room, severity, title, text)
 
 
 def clear_alert(connection: Connection[Any], key: str) -> None:
     """Report that a problem is solved, in the caller's transaction; no-op if it is not open."""
-    calls.run(connection, calls.CLEAR, (key,))
+    _call(connection, "alerts.clear", key)
+
+
+def _call(connection: Connection[Any], function: str, *parameters: str) -> None:
+    try:
+        connection.execute(f"select {invocation(function, len(parameters))}".encode(), parameters)
+    except psycopg.Error as failure:
+        raise (raised_by(PostroadError, failure) or failure) from failure
 
 
 async def raise_alert_async(
@@ -42,9 +52,9 @@ async def raise_alert_async(
     text: str = "",
 ) -> None:
     """Do what `raise_alert` does."""
-    await calls.run_async(connection, calls.RAISE, (key, room, severity, title, text))
+    await call(connection, "alerts.raise", key, room, severity, title, text)
 
 
 async def clear_alert_async(connection: AsyncConnection[Any], key: str) -> None:
     """Do what `clear_alert` does."""
-    await calls.run_async(connection, calls.CLEAR, (key,))
+    await call(connection, "alerts.clear", key)

@@ -25,12 +25,12 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
-from postroad.alerts import calls
 from postroad.alerts.channel import Channel, open_channels
 from postroad.alerts.connected_service import ConnectedService
 from postroad.alerts.errors import DeliveryFailed
 from postroad.alerts.rendering import Notice, render
 from postroad.clock import SYSTEM_CLOCK, Clock
+from postroad.postgres.calls import call, select
 from postroad.settings.alerts import AlertsSettings
 
 logger = logging.getLogger(__name__)
@@ -54,11 +54,8 @@ async def deliver(
     Returns the notice, or None when nothing is due. Each step is a transaction of its own on an
     autocommit connection. Raises DeliveryFailed after it was recorded.
     """
-    taken = await calls.run_async(
-        connection,
-        calls.TAKE,
-        (sender_name(), [channel.name], settings.lease, settings.backoff_max, notice_id),
-    )
+    wanted = [channel.name], settings.lease, settings.backoff_max, notice_id
+    taken = await select(connection, "alerts.take", sender_name(), *wanted)
     if not taken:
         return None
     notice = Notice(**taken[0])
@@ -68,21 +65,18 @@ async def deliver(
             _threads(), channel.send, rendered, settings.send_timeout
         )
     except DeliveryFailed as failure:
-        await calls.run_async(
-            connection,
-            calls.FAILED,
-            (
-                notice.id,
-                notice.token,
-                str(failure),
-                settings.backoff,
-                settings.backoff_max,
-                settings.give_up_after,
-            ),
-        )
+        delays = settings.backoff, settings.backoff_max, settings.give_up_after
+        await call(connection, "alerts.failed", notice.id, notice.token, str(failure), *delays)
         raise
-    await calls.run_async(connection, calls.SENT, (notice.id,))
+    await call(connection, "alerts.sent", notice.id)
     return notice
+
+
+async def set_channels(connection: AsyncConnection[Any], channels: list[Channel]) -> None:
+    """Register the channels of the settings; others get no notices."""
+    names, kinds = [each.name for each in channels], [each.kind for each in channels]
+    severities = [each.least_severity for each in channels]
+    await call(connection, "alerts.set_channels", names, kinds, severities)
 
 
 @cache
@@ -130,17 +124,9 @@ class AlertSender(ConnectedService):
 
     async def _send(self, channel: Channel, connection: AsyncConnection[Any]) -> bool:
         settings = self._settings
-        await calls.run_async(
-            connection,
-            calls.COMPOSE,
-            (
-                channel.name,
-                settings.group_window,
-                settings.quiet_window,
-                settings.digest_interval,
-                settings.is_heartbeat,
-            ),
-        )
+        windows = settings.group_window, settings.quiet_window, settings.digest_interval
+        is_heartbeat = settings.is_heartbeat
+        await call(connection, "alerts.compose", channel.name, *windows, is_heartbeat)
         try:
             notice = await deliver(connection, channel, settings)
         except DeliveryFailed as failure:
@@ -156,20 +142,14 @@ class AlertSender(ConnectedService):
 
     async def _upkeep(self, tasks: asyncio.TaskGroup, connection: AsyncConnection[Any]) -> bool:
         if not self._ready.is_set():
-            await self._register(connection)
+            await set_channels(connection, self._channels)
             for channel in self._channels:
                 tasks.create_task(self._repeat(partial(self._send, channel), channel.name))
             self.announce_ready()
-        rows = await calls.run_async(connection, calls.FOLD, ())
+        folded = await call(connection, "alerts.fold")
         now = self._clock.monotonic()
         due = PURGE_INTERVAL_DEFAULT.total_seconds()
         if self._purged_at is None or now - self._purged_at >= due:
-            await calls.run_async(connection, calls.PURGE, (self._settings.keep,))
+            await call(connection, "alerts.purge", self._settings.keep)
             self._purged_at = now
-        return bool(rows[0]["count"])
-
-    async def _register(self, connection: AsyncConnection[Any]) -> None:
-        names = [channel.name for channel in self._channels]
-        kinds = [channel.kind for channel in self._channels]
-        severities = [channel.least_severity for channel in self._channels]
-        await calls.run_async(connection, calls.SET_CHANNELS, (names, kinds, severities))
+        return bool(folded)

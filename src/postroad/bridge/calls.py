@@ -16,6 +16,7 @@ from psycopg import AsyncConnection, AsyncCursor
 from psycopg.rows import tuple_row
 
 from postroad.bridge.errors import translate
+from postroad.postgres.calls import invocation
 from postroad.postgres.connections import connect_async
 
 _TAKE = (
@@ -70,8 +71,8 @@ async def _row(connection: AsyncConnection[Any], text: str, parameters: tuple[An
 
 async def call(connection: AsyncConnection[Any], function: str, *parameters: Any) -> Any:
     """Call a function of schema bridge; return its value, or a tuple of its columns."""
-    places = ", ".join(["%s"] * len(parameters))
-    row = await _row(connection, f"select * from bridge.{function}({places})", parameters)  # noqa: S608 - own names
+    text = f"select * from {invocation(f'bridge.{function}', len(parameters))}"  # noqa: S608 - own names
+    row = await _row(connection, text, parameters)
     return row[0] if len(row) == 1 else row
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from postroad.alerts import AlertSender, DeliveryFailed, calls, operations
+from postroad.alerts import AlertSender, DeliveryFailed, operations
 from postroad.alerts.channel import Channel, open_channels, select_channels
 from postroad.alerts.reporting import clear_alert, raise_alert
 from postroad.alerts.resources import ACK, ALERTS, CHANNELS, NOTICES, RETRY, SEVERITIES
@@ -74,15 +74,7 @@ async def _test(
 ) -> list[dict[str, Any]]:
     outcomes = []
     async with await connect_async(dsn, autocommit=True) as connection:
-        await calls.run_async(
-            connection,
-            calls.SET_CHANNELS,
-            (
-                [channel.name for channel in channels],
-                [channel.kind for channel in channels],
-                [channel.least_severity for channel in channels],
-            ),
-        )
+        await operations.set_channels(connection, channels)
         for channel in chosen:
             outcome, error = "sent", None
             try:

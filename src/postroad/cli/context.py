@@ -101,14 +101,9 @@ class Application:
     def vault(self) -> Vault:
         """Return the vault with the keys that are configured; the default key file is made."""
         # Imported late: cryptography is an extra.
-        from postroad.vault import Vault, create_key_file
+        from postroad.vault import open_vault
 
-        settings = self.settings.vault
-        if settings.keys is not None:
-            return Vault(settings.keys.get_secret_value().split(","))
-        if settings.key_file is not None:
-            return Vault.from_file(settings.key_file)
-        return Vault.from_file(create_key_file(make_data_folder(self.data_folder) / "vault.key"))
+        return open_vault(self.settings.vault, lambda: make_data_folder(self.data_folder))
 
     def child_flags(self) -> list[str]:
         """Return the global options with which a child process finds the same settings."""

@@ -11,6 +11,13 @@ from postroad.intake.context import IntakeContext
 from postroad.postgres import connect, install, require
 
 
+def make_context(application: Application, dsn: str) -> IntakeContext:
+    """Make what all of the intake works with."""
+    settings, folder = application.settings, application.data_folder
+    is_pooled = settings.database.is_pooled
+    return IntakeContext(dsn, settings.intake, application.vault(), folder, is_pooled)
+
+
 @contextmanager
 def intake_context(application: Application) -> Iterator[IntakeContext]:
     """Give the context over the database in use; the embedded one is installed by itself."""
@@ -21,9 +28,7 @@ def intake_context(application: Application) -> Iterator[IntakeContext]:
                     install(connection, schema)
                 else:
                     require(connection, schema)
-        yield IntakeContext(
-            dsn, application.settings.intake, application.vault(), application.data_folder
-        )
+        yield make_context(application, dsn)
 
 
 def api_token(application: Application) -> str:

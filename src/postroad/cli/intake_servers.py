@@ -14,7 +14,7 @@ from postroad.cli.context import Application, pass_application
 from postroad.cli.derived import MAX_LIMIT, resource_group
 from postroad.cli.intake_context import intake_context
 from postroad.cli.output import json_option, parse_duration, print_json, print_table
-from postroad.intake import Credentials, Engine, open_engine, operations, probe
+from postroad.intake import Credentials, Engine, operations, probe
 from postroad.intake.resources import ACTIONS, SERVERS
 
 Command = Callable[..., Any]
@@ -181,7 +181,7 @@ def _with_engine(application: Application, server: str, look: Command) -> Any:
         found = application.run(lambda connection: SERVERS.one(connection, server), dsn=context.dsn)
 
         async def run() -> Any:
-            engine = open_engine(context.dsn, context.settings, context.vault, context.data_folder)
+            engine = context.open_engine()
             try:
                 return await look(engine, found["id"])
             finally:

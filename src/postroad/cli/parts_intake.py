@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 from fastapi import FastAPI
 
 from postroad.cli.command_service import CommandService
-from postroad.cli.intake_context import api_token
+from postroad.cli.intake_context import api_token, make_context
 from postroad.cli.parts import PartContext
 from postroad.intake.api import create_api
-from postroad.intake.context import IntakeContext
 from postroad.service import Service
 from postroad.web.server import WebServer
 
@@ -20,18 +19,10 @@ if TYPE_CHECKING:
 SAMPLE_DISCOVER_INTERVAL = "2s"
 
 
-def make_context(context: PartContext) -> IntakeContext:
-    """Make what all of the intake works with."""
-    application = context.application
-    return IntakeContext(
-        context.dsn, application.settings.intake, application.vault(), application.data_folder
-    )
-
-
 def intake(context: PartContext) -> Service:
     """Make the web interface."""
     settings = context.application.settings
-    app = create_api(make_context(context), api_token(context.application))
+    app = create_api(make_context(context.application, context.dsn), api_token(context.application))
     if (publish := context.publish("/intake")) is not None:
         return _Mounted(app, publish)
     intake = settings.intake

@@ -42,18 +42,12 @@ def _open_coordination(context: PartContext, components: Components) -> None:
 
 
 def _open_intake(context: PartContext, components: Components, opened: AsyncExitStack) -> None:
-    from postroad.intake.engine import open_engine
+    from postroad.cli.intake_context import make_context
     from postroad.intake.probe import try_server
 
-    application = context.application
-    components.vault = application.vault()
-    engine = open_engine(
-        context.dsn,
-        application.settings.intake,
-        components.vault,
-        application.data_folder,
-        "console",
-    )
+    intake = make_context(context.application, context.dsn)
+    components.vault = intake.vault
+    engine = intake.open_engine("console")
     opened.push_async_callback(engine.close)
 
     async def try_one(server_id: int) -> dict[str, Any]:

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from postroad.exchange.journal import ExchangeJournal
 from postroad.exchange.mover import Mover
 
-FIND_DATABASE = "select (exchange.find_database(p_id => %s, p_may_create => %s)).id"
-
 
 @dataclass
 class Databases:
@@ -22,6 +20,6 @@ class Databases:
     async def open(self, database: str, *, may_create: bool = True) -> None:
         """Ensure that a database is known and has its folders. Raises DatabaseNotFound."""
         if database not in self.opened:
-            await self.journal.call(FIND_DATABASE, database, may_create and self.creates)
+            await self.journal.select("find_database", database, may_create and self.creates)
             await self.mover.in_thread(self.mover.storage.make_database, database)
             self.opened.add(database)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import errno
-from functools import partial
 
 from postroad.errors import PostroadError
-from postroad.postgres.errors import raised_by
 
 
 class ExchangeError(PostroadError, code="exchange"):
@@ -114,9 +112,6 @@ class StorageFailed(ExchangeError, kind="unavailable", retryable=True):
 
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
-
-# The error for one that the SQL of schema exchange raised, else None.
-translate = partial(raised_by, ExchangeError)
 
 
 def was_refused(failure: BaseException) -> bool:

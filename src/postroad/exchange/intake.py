@@ -37,8 +37,6 @@ from postroad.exchange.journal import ExchangeJournal
 from postroad.exchange.mover import Mover
 from postroad.exchange.moves import Move
 
-KNOWN_ID = "select exchange.known_id(p_database => %s, p_sender => %s, p_id => %s)"
-INTAKE = "select * from exchange.intake(p_epoch => %s, p_items => %s::jsonb)"
 MAX_BATCH = 64
 # While the files of one are written, the other is in the journal; more would only be smaller.
 MAX_BATCHES = 2
@@ -97,7 +95,9 @@ class Intake:
         self._mover.storage.refuse_when_full()
         if arrival.database not in self._databases.opened:
             # A refused message must not create a database that a typing error named.
-            known = await self._journal.call(KNOWN_ID, arrival.database, arrival.sender, arrival.id)
+            known = await self._journal.call(
+                "known_id", arrival.database, arrival.sender, arrival.id
+            )
             if refusal := _refusal(known, arrival):
                 raise refusal
             await self._databases.open(arrival.database)
@@ -182,7 +182,7 @@ class Intake:
             piece.is_named = True
         try:
             given = orjson.dumps(items).decode()
-            rows = await self._journal.rows(INTAKE, self._journal.epoch, given)
+            rows = await self._journal.select("intake", self._journal.epoch, given)
         except ExchangeError as failure:
             for piece in pieces:
                 piece.is_named = not was_refused(failure)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, LiteralString
+from typing import Any
 
 from postroad.exchange.errors import ExchangeError
 from postroad.postgres.journal import Journal
@@ -16,14 +16,14 @@ class ExchangeJournal(Journal):
     def __init__(self, dsn: str, *, is_pooled: bool = False) -> None:
         super().__init__(
             dsn,
+            "exchange",
             ExchangeError,
-            application_name="postroad exchange",
             connections=CONNECTIONS,
             is_pooled=is_pooled,
         )
         # Set when the server has taken over.
         self.epoch = 0
 
-    async def decide(self, text: LiteralString, *parameters: Any) -> Any:
+    async def decide(self, function: str, *parameters: Any) -> Any:
         """Call a function whose first parameter is the epoch, on the trace of this request."""
-        return await self.change(text, self.epoch, *parameters)
+        return await self.change(function, self.epoch, *parameters)

@@ -27,22 +27,11 @@ from postroad.settings.exchange import ExchangeSettings
 
 logger = logging.getLogger(__name__)
 
-SWEEP = "select exchange.sweep(p_epoch => %s, p_now => %s, p_is_restart => %s)"
-TICK = "select exchange.tick(p_epoch => %s, p_now => %s)"
-MARK_OUTDATED = "select exchange.mark_outdated(p_epoch => %s, p_kept => %s, p_limit => %s) as move"
-FORGET_OUTDATED = (
-    "select * from exchange.forget_outdated(p_epoch => %s, p_kept => %s, p_limit => %s)"
-)
 DATABASES = "select d.id from exchange.database d order by d.id"
 TEMPORARIES = "select v.temporary from exchange.move v where v.temporary is not null"
-RAISE = "select alerts.raise(%s, 'exchange', %s, %s, %s)"
-CLEAR = "select alerts.clear(%s)"
-UNSERVED = "select database, recipient from exchange.unserved(p_after => %s)"
 
 # A running call follows its own plan; an older plan is an administrator's, or its call has died.
-HAS_OPERATED = (
-    "select exists (select from exchange.move v where v.planned_at < exchange.now() - %s)"
-)
+OPERATED = "select 1 from exchange.move v where v.planned_at < exchange.now() - %s limit 1"
 STALE = timedelta(seconds=0.5)
 
 RETENTION_PAGE = 500
@@ -115,11 +104,11 @@ class Maintenance(Service):
 
     async def _follow_operators(self) -> None:
         """Do the moves of an administrator's command within about a second."""
-        if await self._journal.call(HAS_OPERATED, STALE):
+        if await self._journal.rows(OPERATED, STALE):
             await self._mover.follow_pending()
 
     async def _sweep(self) -> None:
-        await self._journal.call(TICK, self._journal.epoch, self._uptime.now())
+        await self._journal.call("tick", self._journal.epoch, self._uptime.now())
         await self._end_timed_out()
         await self._mover.follow_pending()
         await self._watch_disk()
@@ -134,7 +123,7 @@ class Maintenance(Service):
     async def _end_timed_out(self, *, is_restart: bool = False) -> None:
         """End the processes whose time is up, and move their files."""
         journal, now = self._journal, self._uptime.now
-        while process := await journal.call(SWEEP, journal.epoch, now(), is_restart):
+        while process := await journal.call("sweep", journal.epoch, now(), is_restart):
             logger.warning("process_timed_out", extra={"process_id": process})
             with contextlib.suppress(ExchangeError):
                 await self._mover.follow_pending([process])
@@ -142,9 +131,9 @@ class Maintenance(Service):
     async def _clean(self) -> None:
         """Remove from Log what is older than the retention."""
         page = self._journal.epoch, self._settings.log_kept, RETENTION_PAGE
-        while rows := await self._journal.rows(MARK_OUTDATED, *page):
-            await self._mover.follow_each([Move.of(row["move"]) for row in rows])
-        while any((await self._journal.rows(FORGET_OUTDATED, *page))[0].values()):
+        while rows := await self._journal.select("mark_outdated", *page):
+            await self._mover.follow_each([Move.of(row["mark_outdated"]) for row in rows])
+        while any((await self._journal.select("forget_outdated", *page))[0].values()):
             pass
 
     def _drop_temporaries(self, database: str, pending: set[Any]) -> None:
@@ -182,7 +171,7 @@ class Maintenance(Service):
 
     async def _watch_mailboxes(self) -> None:
         """Alert on messages that no client can fetch: a mistyped recipient or database."""
-        rows = await self._journal.rows(UNSERVED, UNSERVED_AFTER)
+        rows = await self._journal.select("unserved", UNSERVED_AFTER)
         named = [
             f"{row['database']} for {row['recipient']}" if row["recipient"] else row["database"]
             for row in rows[:MAX_UNSERVED_NAMED]
@@ -202,7 +191,7 @@ class Maintenance(Service):
         if self._alerts.get(key) is is_wrong:
             return
         if is_wrong:
-            await self._journal.call(RAISE, key, severity, title, text)
+            await self._journal.call("alerts.raise", key, "exchange", severity, title, text)
         else:
-            await self._journal.call(CLEAR, key)
+            await self._journal.call("alerts.clear", key)
         self._alerts[key] = is_wrong

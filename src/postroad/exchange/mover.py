@@ -25,19 +25,6 @@ logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
-QUARANTINE = (
-    "select exchange.quarantine(p_epoch => %s, p_number => %s, p_version => %s, p_reason => %s,"
-    " p_is_there => %s, p_folder => %s, p_is_new => %s)"
-)
-PLACED = (
-    "select exchange.placed(p_epoch => %s, p_numbers => %s::bigint[], p_versions => %s::bigint[],"
-    " p_processes => %s::text[])"
-)
-NOT_PLACED = "select exchange.not_placed(p_epoch => %s, p_process => %s, p_reason => %s)"
-PENDING = (
-    "select exchange.pending(p_processes => %s::text[], p_numbers => %s::bigint[], p_after => %s,"
-    " p_limit => %s) as move"
-)
 PENDING_PAGE = 500
 RECORD_DELAY_SECONDS = 0.05
 MAX_UNRECORDED = 200
@@ -92,7 +79,7 @@ class Mover:
             await self.place(moves, is_new=is_new)
         except ExchangeError as failure:
             for process in processes:
-                await self._journal.decide(NOT_PLACED, process, str(failure))
+                await self._journal.decide("not_placed", process, str(failure))
             raise
         await self.record(moves, processes)
 
@@ -106,8 +93,8 @@ class Mover:
         """Do every pending move of the journal: the redo. Returns how many moves it did."""
         done = after = 0
         while True:
-            rows = await self._journal.rows(PENDING, processes, numbers, after, PENDING_PAGE)
-            moves = [Move.of(row["move"]) for row in rows]
+            rows = await self._journal.select("pending", processes, numbers, after, PENDING_PAGE)
+            moves = [Move.of(row["pending"]) for row in rows]
             done += await self.follow_each(moves, is_new=is_new)
             if len(rows) < PENDING_PAGE:
                 break
@@ -161,7 +148,7 @@ class Mover:
         """
         where = move.number, move.version or None
         verdict = await self._journal.decide(
-            QUARANTINE, *where, reason, is_there, move.folder, is_new
+            "quarantine", *where, reason, is_there, move.folder, is_new
         )
         facts = {"file": move.name, "reason": reason, "verdict": verdict}
         logger.error("file_in_quarantine", extra=facts)
@@ -256,7 +243,7 @@ class Mover:
         failure: Exception | None = None
         try:
             parameters = list(placed), list(placed.values()), processes
-            await self._journal.call(PLACED, self._journal.epoch, *parameters)
+            await self._journal.call("placed", self._journal.epoch, *parameters)
         except Exception as raised:  # noqa: BLE001 - raised in the waiting calls; the sweep retries
             failure = raised
             logger.warning("marks_not_sent", extra={"reason": str(failure).strip()})

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, LiteralString
+from typing import Annotated, Any, Literal
 
-import psycopg
 from psycopg import AsyncConnection
-from psycopg.rows import dict_row
 
 from postroad.exchange.errors import (
     ContentInvalid,
@@ -20,46 +18,12 @@ from postroad.exchange.errors import (
     OutcomeNeeded,
     ProcessContradiction,
     ProcessNotFound,
-    translate,
 )
 from postroad.exchange.names import is_id
+from postroad.postgres.calls import call, select
 from postroad.web.tokens import hash_token, new_token
 
 Outcome = Literal["COMMITTED", "ABORTED"]
-
-ADD_CLIENT = (
-    "select exchange.add_client(p_id => %s, p_secret_hash => %s, p_is_admin => %s,"
-    " p_databases => %s::text[], p_recipients => %s::text[], p_may_send => %s, p_may_take => %s)"
-)
-CHANGE_CLIENT = (
-    "select exchange.change_client(p_id => %s, p_is_admin => %s, p_databases => %s::text[],"
-    " p_has_all_databases => %s, p_recipients => %s::text[], p_may_send => %s, p_may_take => %s)"
-)
-RENEW_CLIENT = "select exchange.renew_client(p_id => %s, p_secret_hash => %s)"
-REMOVE_CLIENT = "select exchange.remove_client(p_id => %s)"
-ADD_DATABASE = (
-    "select (d).id, (d).resolution, (d).policy"
-    " from exchange.add_database(p_id => %s, p_resolution => %s, p_policy => %s) d"
-)
-END = (
-    "select exchange.end_process(p_epoch => null, p_now => null, p_call => %s, p_client => null,"
-    " p_process => %s, p_outcome => %s, p_error => %s, p_actor => %s) as answer"
-)
-REQUEUE = (
-    "select exchange.requeue(p_epoch => null, p_id => %s, p_sender => %s, p_database => %s,"
-    " p_recipient => %s) as answer"
-)
-REQUEUE_BY_FILE = "select exchange.requeue_by_file(p_epoch => null, p_database => %s) as count"
-RESTORED_IN = "select exchange.restored_in(p_database => %s) as seconds"
-REPLAY = (
-    "select exchange.replay(p_epoch => null, p_database => %s, p_from => %s, p_is_skipped => %s)"
-    " as count"
-)
-ADD_ROUTE = (
-    "select exchange.add_route(p_id => %s, p_direction => %s, p_queue => %s, p_database => %s,"
-    " p_recipient => %s)"
-)
-REMOVE_ROUTE = "select exchange.remove_route(p_id => %s) as is_removed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +64,7 @@ async def add_client(
         _refuse_no_id(name)
     token = new_token("px")
     rights = (None if databases is None else list(databases), list(recipients), may_send, may_take)
-    await _run(connection, ADD_CLIENT, (id_, hash_token(token), is_admin, *rights))
+    await call(connection, "exchange.add_client", id_, hash_token(token), is_admin, *rights)
     return NewClient(id_, token, is_admin, *rights)
 
 
@@ -129,7 +93,7 @@ async def change_client(
     given = (is_admin, names, all_databases, others, may_send, may_take)
     if given == (None, None, False, None, None, None):
         raise ContentInvalid("no right is given", hint="name a right to change")
-    await _run(connection, CHANGE_CLIENT, (id_, *given))
+    await call(connection, "exchange.change_client", id_, *given)
 
 
 async def renew_client(connection: AsyncConnection[Any], id_: str) -> dict[str, str]:
@@ -138,7 +102,7 @@ async def renew_client(connection: AsyncConnection[Any], id_: str) -> dict[str, 
     Example: postroad exchange clients renew erp-1
     """
     token = new_token("px")
-    await _run(connection, RENEW_CLIENT, (id_, hash_token(token)))
+    await call(connection, "exchange.renew_client", id_, hash_token(token))
     return {"token": token}
 
 
@@ -147,7 +111,7 @@ async def remove_client(connection: AsyncConnection[Any], id_: str) -> None:
 
     Example: postroad exchange clients remove erp-1
     """
-    await _run(connection, REMOVE_CLIENT, (id_,))
+    await call(connection, "exchange.remove_client", id_)
 
 
 async def add_database(
@@ -168,7 +132,8 @@ async def add_database(
     Example: postroad exchange databases add sales --resolution marker
     """
     _refuse_no_id(id_)
-    return (await _run(connection, ADD_DATABASE, (id_, resolution, policy)))[0]
+    (row,) = await select(connection, "exchange.add_database", id_, resolution, policy)
+    return {name: row[name] for name in ("id", "resolution", "policy")}
 
 
 async def resolve(
@@ -218,9 +183,11 @@ async def requeue(
         raise ContentInvalid("give the id of a message, or --by-file")
     if id_ is None:
         # The server quarantines again what it still does not find.
-        count = await _answer(connection, REQUEUE_BY_FILE, (database,))
+        count = await call(connection, "exchange.requeue_by_file", None, database)
         return {"id": "all", "count": count, "status": "OK"}
-    answer: dict[str, Any] = await _answer(connection, REQUEUE, (id_, sender, database, recipient))
+    answer: dict[str, Any] = await call(
+        connection, "exchange.requeue", None, id_, sender, database, recipient
+    )
     refuse_requeue(answer, id_)
     return answer
 
@@ -257,13 +224,12 @@ async def replay(
     `is_skipped` accepts the loss instead. That a database was restored counts a few seconds after
     it was reported, see `restored_in`. Raises DatabaseNotFound, NotRestored.
     """
-    count: int = await _answer(connection, REPLAY, (database, from_seq, is_skipped))
-    return count
+    return int(await call(connection, "exchange.replay", None, database, from_seq, is_skipped))
 
 
 async def restored_in(connection: AsyncConnection[Any], database: str) -> float | None:
     """Return after how many seconds a reported restore counts; None: none was reported."""
-    seconds: float | None = await _answer(connection, RESTORED_IN, (database,))
+    seconds: float | None = await call(connection, "exchange.restored_in", database)
     return seconds
 
 
@@ -287,7 +253,7 @@ async def add_route(
         raise ContentInvalid(f"a route of direction {direction} needs its {needed[0]}")
     for name in filter(None, (id_, database, recipient)):
         _refuse_no_id(name)
-    await _run(connection, ADD_ROUTE, (id_, direction, queue, database, recipient))
+    await call(connection, "exchange.add_route", id_, direction, queue, database, recipient)
 
 
 async def remove_route(connection: AsyncConnection[Any], id_: str) -> bool:
@@ -295,18 +261,19 @@ async def remove_route(connection: AsyncConnection[Any], id_: str) -> bool:
 
     Example: postroad exchange routes remove orders
     """
-    return bool(await _answer(connection, REMOVE_ROUTE, (id_,)))
+    return bool(await call(connection, "exchange.remove_route", id_))
 
 
 async def _end(
     connection: AsyncConnection[Any],
-    call: str,
+    how: str,
     process: str,
     outcome: str | None,
     error: str,
     by: str | None,
 ) -> dict[str, Any]:
-    answer: dict[str, Any] = await _answer(connection, END, (call, process, outcome, error, by))
+    given = None, None, how, None, process, outcome, error, by
+    answer: dict[str, Any] = await call(connection, "exchange.end_process", *given)
     match answer["status"]:
         case "MISSING":
             raise ProcessNotFound(
@@ -322,23 +289,6 @@ async def _end(
                 f"process {process} is {answer['state']}; that outcome contradicts it"
             )
     return answer
-
-
-async def _answer(
-    connection: AsyncConnection[Any], text: LiteralString, parameters: tuple[Any, ...]
-) -> Any:
-    return next(iter((await _run(connection, text, parameters))[0].values()))
-
-
-async def _run(
-    connection: AsyncConnection[Any], text: LiteralString, parameters: tuple[Any, ...]
-) -> list[dict[str, Any]]:
-    try:
-        async with connection.cursor(row_factory=dict_row) as cursor:
-            await cursor.execute(text, parameters)
-            return await cursor.fetchall() if cursor.description else []
-    except psycopg.Error as failure:
-        raise (translate(failure) or failure) from failure
 
 
 def _refuse_both(all_databases: bool, databases: Sequence[str] | None) -> None:

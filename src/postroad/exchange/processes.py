@@ -11,7 +11,7 @@ import contextlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, LiteralString
+from typing import Any, Literal
 
 import psycopg
 from psycopg.types.json import Jsonb
@@ -33,31 +33,7 @@ from postroad.exchange.reader import Wanted, read_inline_many
 from postroad.exchange.uptime import Uptime
 from postroad.settings.exchange import ExchangeSettings
 
-START = (
-    "select exchange.start_process(p_epoch => %s, p_now => %s, p_client => %s, p_database => %s,"
-    " p_recipient => %s, p_attempt => %s, p_max_files => %s, p_max_bytes => %s,"
-    " p_senders => %s::text[], p_resolved => %s, p_marker_seq => %s)"
-)
-CHOOSE = (
-    "select exchange.choose_files(p_epoch => %s, p_now => %s, p_client => %s, p_process => %s,"
-    " p_files => %s::text[], p_reason => %s, p_delay => %s)"
-)
-PREPARE = (
-    "select exchange.prepare(p_epoch => %s, p_now => %s, p_client => %s, p_process => %s,"
-    " p_manifest => %s, p_replies => %s, p_results => %s)"
-)
-END = (
-    "select exchange.end_process(p_epoch => %s, p_now => %s, p_call => %s, p_client => %s,"
-    " p_process => %s, p_outcome => %s, p_error => %s)"
-)
-RENEW = "select exchange.renew_process(p_epoch => %s, p_now => %s, p_client => %s, p_process => %s)"
-UPLOAD = (
-    "select exchange.upload_reply(p_epoch => %s, p_client => %s, p_process => %s, p_name => %s,"
-    " p_recipient => %s, p_size => %s, p_sha256 => %s, p_media_type => %s, p_temporary => %s)"
-)
-END_EMPTY = "select exchange.end_empty(p_epoch => %s, p_now => %s, p_process => %s)"
 FIND = "select p.database_id, p.client_id from exchange.process p where p.id = %s"
-SHOWN = "select exchange.process_shown(p_process => %s)"
 
 SHOWN_OF_A_FILE = ("name", "id", "sender", "sequence", "size", "sha256")
 INLINE_TOTAL_BYTES = 4 * 1024 * 1024
@@ -104,14 +80,14 @@ class Processes:
             if answer["status"] != "STARTED" or not is_new or answer["process"]["files"]:
                 return answer
             # Every file that it picked is corrupt: it ends, and the next ones are picked.
-            await self.journal.decide(END_EMPTY, self.uptime.now(), answer["process"]["id"])
+            await self.journal.decide("end_empty", self.uptime.now(), answer["process"]["id"])
         return self._idle(None)
 
     async def _start_once(self, request: StartRequest) -> dict[str, Any]:
         if not request.resolved:
             self.mover.storage.refuse_when_full()
         answer = await self.journal.decide(
-            START,
+            "start_process",
             self.uptime.now(),
             *(request.client, request.database, request.recipient, request.attempt),
             *(request.max_files, request.max_bytes),
@@ -174,7 +150,7 @@ class Processes:
     ) -> dict[str, Any]:
         """API_2. Returns OK or CANCELLED."""
         answer = await self.journal.decide(
-            CHOOSE, self.uptime.now(), client, process, list(files), reason, delay
+            "choose_files", self.uptime.now(), client, process, list(files), reason, delay
         )
         verdict = judge(answer, process)
         if moves := _moves(answer):
@@ -215,7 +191,7 @@ class Processes:
             await self.mover.drop(database, "Prepared", list(contents))
             raise
         parameters = self.uptime.now(), client, process, *given
-        return await self._store(database, process, list(contents), PREPARE, *parameters)
+        return await self._store(database, process, list(contents), "prepare", *parameters)
 
     async def upload(
         self, client: str, process: str, name: str, recipient: str | None, uploaded: Uploaded
@@ -224,14 +200,16 @@ class Processes:
         file = uploaded.size, uploaded.sha256, uploaded.media_type, uploaded.temporary
         parameters = client, process, name, recipient, *file
         temporaries = [uploaded.temporary]
-        return await self._store(uploaded.database, process, temporaries, UPLOAD, *parameters)
+        return await self._store(
+            uploaded.database, process, temporaries, "upload_reply", *parameters
+        )
 
     async def _store(
         self,
         database: str,
         process: str,
         temporaries: list[str],
-        text: LiteralString,
+        function: str,
         *parameters: Any,
     ) -> dict[str, Any]:
         """Record replies and rename their files; remove the files that the journal does not name.
@@ -241,7 +219,7 @@ class Processes:
         used = set(temporaries)
         try:
             try:
-                answer = await self.journal.decide(text, *parameters)
+                answer = await self.journal.decide(function, *parameters)
             except BaseException as failure:
                 # Unless it was refused, a plan that names the files may be committed: they stay.
                 if was_refused(failure):
@@ -273,7 +251,7 @@ class Processes:
     ) -> dict[str, Any]:
         """API_4, API_5, API_6, resolve, release: record the outcome, then move the files."""
         answer = await self.journal.decide(
-            END, self.uptime.now(), call, client, process, outcome, error
+            "end_process", self.uptime.now(), call, client, process, outcome, error
         )
         verdict = judge(answer, process)
         if call in LOGGED:
@@ -290,11 +268,11 @@ class Processes:
     async def renew(self, client: str, process: str) -> dict[str, Any]:
         """Extend the lease of the owner."""
         parameters = self.journal.epoch, self.uptime.now(), client, process
-        return judge(await self.journal.call(RENEW, *parameters), process)
+        return judge(await self.journal.call("renew_process", *parameters), process)
 
     async def shown(self, process: str) -> dict[str, Any] | None:
         """Return a process with its history, as the journal has it."""
-        found: dict[str, Any] | None = await self.journal.call(SHOWN, process)
+        found: dict[str, Any] | None = await self.journal.call("process_shown", process)
         return found
 
     async def find(self, process: str) -> tuple[str, str] | None:

@@ -11,16 +11,10 @@ from postroad.exchange.mover import Mover
 from postroad.exchange.moves import Move
 from postroad.exchange.reader import Wanted, read_inline_many
 
-REPLIES = (
-    "select * from exchange.replies(p_recipient => %s, p_limit => %s, p_max_bytes => %s,"
-    " p_after => %s)"
-)
 REPLY = (
     "select exchange._move(r, null) as move from exchange.reply(p_recipient => %s, p_id => %s) r"
 )
-ACK = "select exchange.ack(p_epoch => %s, p_recipient => %s, p_id => %s)"
 
-STATUS = "select exchange.message_status(p_sender => %s, p_id => %s)"
 
 SHOWN = (
     *("id", "name", "database", "sender", "recipient", "sequence"),
@@ -41,7 +35,7 @@ class Replies:
         self, recipient: str, limit: int, max_bytes: int, after: int | None
     ) -> tuple[list[dict[str, Any]], int | None]:
         """Return replies, oldest first, and the number after which the next page begins."""
-        rows = await self.journal.rows(REPLIES, recipient, limit, max_bytes, after)
+        rows = await self.journal.select("replies", recipient, limit, max_bytes, after)
         wanted = [
             Wanted(
                 Move.of({**row, "name": row["file_name"]}),
@@ -61,7 +55,7 @@ class Replies:
 
     async def status(self, sender: str, id_: str) -> dict[str, Any]:
         """Return the status of a message, for its sender. Raises MessageNotFound."""
-        found: dict[str, Any] | None = await self.journal.call(STATUS, sender, id_)
+        found: dict[str, Any] | None = await self.journal.call("message_status", sender, id_)
         if found is None:
             raise MessageNotFound(f"{sender} has sent no message {id_}")
         return found
@@ -75,7 +69,7 @@ class Replies:
 
     async def ack(self, recipient: str, id_: str) -> None:
         """Acknowledge a reply; repeatable. Raises MessageNotFound."""
-        answer = await self.journal.call(ACK, self.journal.epoch, recipient, id_)
+        answer = await self.journal.call("ack", self.journal.epoch, recipient, id_)
         if answer["status"] == "MISSING":
             raise MessageNotFound(f"there is no message {id_} for {recipient}")
         if moves := [Move.of(fact) for fact in answer["moves"]]:

@@ -26,7 +26,7 @@ from postroad.exchange.content import inline, parse, stored_json
 from postroad.exchange.databases import Databases
 from postroad.exchange.errors import ContentInvalid, ExchangeError, FileCorrupt, TakenOver
 from postroad.exchange.files import temporary_name
-from postroad.exchange.intake import INTAKE, Arrival, item_of
+from postroad.exchange.intake import Arrival, item_of
 from postroad.exchange.journal import ExchangeJournal
 from postroad.exchange.mover import Mover
 from postroad.exchange.moves import Move
@@ -39,13 +39,6 @@ ROUTES = "select * from exchange.route order by id"
 CONSUME = (
     "select (c).iid, (c).data::text as data, mbus.follow_trace((c).headers) as traceparent"
     " from mbus.{}() c"
-)
-POST_REPLY = (
-    "select exchange.post_reply(p_epoch => %s, p_number => %s, p_queue => %s, p_payload => %s)"
-)
-REPLIES = (
-    "select * from exchange.replies(p_recipient => %s, p_limit => %s, p_max_bytes => %s,"
-    " p_after => null)"
 )
 POLL_SECONDS = 0.2
 PAGE = 50
@@ -121,7 +114,7 @@ class Routes(Service):
         return True
 
     async def _carry_out(self, route: dict[str, Any]) -> bool:
-        rows = await self._journal.rows(REPLIES, route["recipient"], PAGE, PAGE_BYTES)
+        rows = await self._journal.select("replies", route["recipient"], PAGE, PAGE_BYTES, None)
         for row in rows:
             move = Move.of({**row, "name": row["file_name"]})
             try:
@@ -136,7 +129,7 @@ class Routes(Service):
             if row["media_type"] is None:
                 content = {"body": json.loads(stored or b"null")}
             reply = row["number"], route["queue"], Jsonb({**payload, **content})
-            await self._journal.call(POST_REPLY, self._journal.epoch, *reply)
+            await self._journal.call("post_reply", self._journal.epoch, *reply)
             await self._mover.follow_pending(numbers=[row["number"]])
         return bool(rows)
 
@@ -152,7 +145,7 @@ async def _recorded(
     name = arrival.id
     while True:
         items = orjson.dumps([item_of(arrival, temporary)]).decode()
-        await cursor.execute(INTAKE, (epoch, items))
+        await cursor.execute("select * from exchange.intake(%s, %s)", (epoch, items))
         row = await cursor.fetchone()
         if row is None:
             raise RuntimeError("the journal did not answer")

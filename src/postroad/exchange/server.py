@@ -43,11 +43,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOCK = "select pg_try_advisory_lock(exchange._lock_class(), 1)"
-TAKE_OVER = (
-    "select (s).epoch, (s).served_seconds from exchange.take_over(p_root_id => %s, p_holder => %s,"
-    " p_started_timeout => %s, p_ready_timeout => %s, p_defer_delay => %s, p_suspect_after => %s,"
-    " p_failed_policy => %s, p_events_kept => %s, p_root_path => %s) s"
-)
 LOCK_PATIENCE_SECONDS = 10.0
 ROOT_PATIENCE_SECONDS = 3.0
 WATCH_SECONDS = 1.0
@@ -174,8 +169,8 @@ class ExchangeServer(Service):
         """Begin a new generation; return the uptime of those before."""
         settings = self.settings
         timeouts = settings.started_timeout, settings.ready_timeout, settings.defer_delay
-        (row,) = await journal.rows(
-            TAKE_OVER,
+        (row,) = await journal.select(
+            "take_over",
             root_id,
             f"{socket.gethostname()}:{os.getpid()}",
             *(timeout.total_seconds() for timeout in timeouts),

@@ -185,18 +185,14 @@ def __getattr__(name: str) -> Any:
     if name != "app":
         raise AttributeError(name)
     from postroad.broker.address import database_of
-    from postroad.postgres.server_user import data_folder_default
+    from postroad.postgres.server_user import data_folder_default, make_data_folder
     from postroad.settings_sources import load
-    from postroad.vault import Vault, create_key_file
+    from postroad.vault import open_vault
 
     settings = load().settings
     folder = (settings.data_folder or data_folder_default()).absolute()
-    keys = settings.vault.keys
-    vault = (
-        Vault(keys.get_secret_value().split(","))
-        if keys is not None
-        else Vault.from_file(settings.vault.key_file or create_key_file(folder / "vault.key"))
-    )
-    context = IntakeContext(database_of("mbus:///"), settings.intake, vault, folder)
+    vault = open_vault(settings.vault, lambda: make_data_folder(folder))
+    is_pooled = settings.database.is_pooled
+    context = IntakeContext(database_of("mbus:///"), settings.intake, vault, folder, is_pooled)
     globals()["app"] = create_app(context)
     return globals()["app"]

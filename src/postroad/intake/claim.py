@@ -27,7 +27,7 @@ from postroad.intake.errors import (
     UploadLost,
 )
 from postroad.lease import AsyncHolder, Keeper
-from postroad.postgres.journal import Row
+from postroad.postgres.calls import Row
 
 logger = logging.getLogger(__name__)
 
@@ -63,9 +63,9 @@ class Claim:
         for file_id in ids:
             self.holder.release(file_id)
         if pause is not None:
-            await self.engine.journal.run("postpone", ids, self.token, pause)
+            await self.engine.journal.change("postpone", ids, self.token, pause)
         if ids:
-            await self.engine.journal.run("release", ids, self.token, note)
+            await self.engine.journal.change("release", ids, self.token, note)
 
     async def attempt(self, row: Row, work: Callable[[], Awaitable[None]]) -> None:
         """Run the work of one file and record a failure; the file is held on after a success.
@@ -74,7 +74,7 @@ class Claim:
         count as an attempt of this one.
         """
         file_id = row["id"]
-        call = self.engine.journal.run
+        call = self.engine.journal.change
         try:
             await work()
         except LeaseLost:
@@ -104,7 +104,7 @@ class Claim:
         self.holder.release(file_id)
 
     async def _fail(self, file_id: int, problem: str, *, is_final: bool = False) -> None:
-        status = await self.engine.journal.run(
+        status = await self.engine.journal.change(
             "fail", file_id, self.token, problem, self.engine.settings.max_attempts, is_final
         )
         if status == "failed":
@@ -114,7 +114,7 @@ class Claim:
 
     async def _extend(self, files: dict[int, Row]) -> set[int]:
         lease = self.engine.settings.lease
-        held = await self.engine.journal.run("extend", sorted(files), self.token, lease)
+        held = await self.engine.journal.change("extend", sorted(files), self.token, lease)
         return files.keys() - set(held)
 
 

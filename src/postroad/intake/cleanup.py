@@ -24,7 +24,7 @@ from postroad.intake.errors import (
 from postroad.intake.keys import shown_name
 from postroad.intake.source import Source, answering, check_version, encoded, remote_path
 from postroad.intake.temporary import temporary_name
-from postroad.postgres.journal import Row
+from postroad.postgres.calls import Row
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ async def clean_up(engine: Engine) -> int:
             await engine.temporary.remove(temporary_name(row))
         if server["after_import"] == "leave":
             for row in waiting:
-                await engine.journal.run("cleaned", row["id"])
+                await engine.journal.change("cleaned", row["id"])
                 done += 1
             continue
         try:
@@ -70,14 +70,14 @@ async def _clean(engine: Engine, server: Row, row: Row, source: Source) -> bool:
         note = "left at the source: it is another version now"
     except RemoteFileError as failure:
         logger.warning("not_cleaned", extra={"file_id": row["id"], "reason": failure.message})
-        state = await engine.journal.run(
+        state = await engine.journal.change(
             "not_cleaned", row["id"], failure.message, engine.settings.max_attempts
         )
         if state == "given_up":
             title = f"File {row['id']} was imported and could not be removed at its source"
             await engine.alert(alert_key("cleanup", row["id"]), "warning", title, failure.message)
         return False
-    await engine.journal.run("cleaned", row["id"], note)
+    await engine.journal.change("cleaned", row["id"], note)
     return True
 
 

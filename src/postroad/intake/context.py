@@ -31,6 +31,7 @@ class IntakeContext:
     settings: IntakeSettings = field(repr=False)
     vault: Vault = field(repr=False)
     data_folder: Path
+    is_pooled: bool = False
     _local: threading.local = field(default_factory=threading.local, repr=False)
 
     def run(self, step: Callable[[Engine], Awaitable[T]]) -> T:
@@ -41,6 +42,11 @@ class IntakeContext:
             return await step(engine)
 
         return runner.run(steps())
+
+    def open_engine(self, owner: str | None = None) -> Engine:
+        """Make an engine for the running event loop."""
+        given = self.dsn, self.settings, self.vault, self.data_folder, owner
+        return open_engine(*given, is_pooled=self.is_pooled)
 
     def close(self) -> None:
         """Close the connections and the loop of this thread."""
@@ -54,7 +60,7 @@ class IntakeContext:
         local: Any = self._local
         if getattr(local, "pid", None) != os.getpid():
             local.runner = asyncio.Runner()
-            local.engine = open_engine(self.dsn, self.settings, self.vault, self.data_folder)
+            local.engine = self.open_engine()
             local.pid = os.getpid()
             local.runner.run(create_queues(local.engine))
         return local.runner, local.engine

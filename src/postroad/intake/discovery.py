@@ -26,7 +26,7 @@ from postroad.intake.errors import SourceError
 from postroad.intake.keys import shown_name
 from postroad.intake.listing import Entry, Listing
 from postroad.lease import AsyncHolder
-from postroad.postgres.journal import Row
+from postroad.postgres.calls import Row
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ async def discover(engine: Engine, server_id: int) -> Row | None:
 
 async def _discover(engine: Engine, server_id: int) -> Row | None:
     began = SYSTEM_CLOCK.monotonic()
-    scan = await engine.journal.run("begin_scan", server_id, SCAN_LEASE)
+    scan = await engine.journal.change("begin_scan", server_id, SCAN_LEASE)
     if scan is None:
         return None
     server = await engine.server(server_id)
@@ -63,10 +63,10 @@ async def _discover(engine: Engine, server_id: int) -> Row | None:
                     break
                 # A done-file may be on a later page than its file.
                 if pages % PAGES_PER_PROMOTION == 0 and server["done_suffix"] is None:
-                    report["discovered"] += await engine.journal.run("promote", server_id)
+                    report["discovered"] += await engine.journal.change("promote", server_id)
             else:
                 is_whole = not listing.problems
-        report["discovered"] += await engine.journal.run("promote", server_id)
+        report["discovered"] += await engine.journal.change("promote", server_id)
         report.update(
             files=listing.files,
             folders=listing.folders,
@@ -78,7 +78,7 @@ async def _discover(engine: Engine, server_id: int) -> Row | None:
         raise
     finally:
         report["seconds"] = round(SYSTEM_CLOCK.monotonic() - began, 3)
-        await engine.journal.run(
+        await engine.journal.change(
             "end_scan", server_id, scan, engine.settings.discover_interval, is_whole, Jsonb(report)
         )
     logger.info("server_scanned", extra={"server": server["name"], **report})
@@ -89,7 +89,7 @@ def _hold(engine: Engine, server_id: int, scan: int, since: float) -> AsyncHolde
     """Return the holder of the scan's lease, by the server's id."""
 
     async def extend(_: dict[int, Row]) -> list[int]:
-        is_held = await engine.journal.run("extend_scan", server_id, scan, SCAN_LEASE)
+        is_held = await engine.journal.change("extend_scan", server_id, scan, SCAN_LEASE)
         return [] if is_held else [server_id]
 
     holder = holder_of(SCAN_LEASE, extend)
@@ -99,6 +99,6 @@ def _hold(engine: Engine, server_id: int, scan: int, since: float) -> AsyncHolde
 
 async def _see(engine: Engine, server_id: int, scan: int, page: list[Entry]) -> None:
     rows = [(one.path, shown_name(one.path), one.size, one.mtime, one.done_for) for one in page]
-    await engine.journal.run(
+    await engine.journal.change(
         "see", server_id, scan, *(list(one) for one in zip(*rows, strict=True))
     )

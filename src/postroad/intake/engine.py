@@ -12,6 +12,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Literal
 
@@ -23,18 +24,19 @@ from postroad.intake.credentials import Credentials
 from postroad.intake.errors import (
     CredentialsInvalid,
     HostKeyChanged,
+    IntakeError,
     LoginRefused,
     ServerNotFound,
     SourceError,
     StoreError,
     TemporaryFolderFull,
 )
-from postroad.intake.journal import Journal
 from postroad.intake.pool import SourcePool
 from postroad.intake.source import Source, connect
 from postroad.intake.stores import Store, open_store
 from postroad.intake.stores.folder import FolderStore
-from postroad.postgres.journal import Row
+from postroad.postgres.calls import Row
+from postroad.postgres.journal import Journal
 from postroad.settings.intake import IntakeSettings
 from postroad.vault import SealBroken, Vault
 
@@ -42,6 +44,8 @@ logger = logging.getLogger(__name__)
 
 # An alert is raised after this many failures of a server in a row.
 FAILURES_UNTIL_ALERT = 3
+# How long a step waits for PostgreSQL.
+PATIENCE = timedelta(seconds=60)
 
 
 def alert_key(
@@ -113,7 +117,7 @@ class Engine:
             ) from broken
         source = await connect(server, credentials, self.settings.connect_timeout)
         if server["host_key"] is None and source.host_key:
-            await self.journal.run("pin_host_key", server["id"], source.host_key)
+            await self.journal.change("pin_host_key", server["id"], source.host_key)
             logger.warning(
                 "host_key_pinned", extra={"server": server["name"], "host_key": source.host_key}
             )
@@ -123,7 +127,7 @@ class Engine:
     async def server_failed(self, server: Row, failure: SourceError) -> None:
         """Record that a server cannot be used; alert after repeated failures or a changed key."""
         shown = getattr(failure, "shown", None)
-        failures = await self.journal.run(
+        failures = await self.journal.change(
             "server_failed", server["id"], failure.status, failure.message, shown
         )
         logger.warning("server_failed", extra={"server": server["name"], "reason": failure.message})
@@ -139,12 +143,12 @@ class Engine:
 
     async def server_works(self, server_id: int) -> None:
         """Record that a server can be used."""
-        if await self.journal.run("server_works", server_id):
+        if await self.journal.change("server_works", server_id):
             await self._clear_alert(alert_key("server", server_id))
 
     async def store_failed(self, failure: StoreError) -> None:
         """Record that the store cannot be used; alert at the first failure in a row."""
-        failures = await self.journal.run("store_failed", self.store.name, failure.message)
+        failures = await self.journal.change("store_failed", self.store.name, failure.message)
         logger.warning("store_failed", extra={"store": self.store.name, "reason": failure.message})
         if failures == 1:
             key, title = (
@@ -155,7 +159,7 @@ class Engine:
 
     async def store_works(self) -> None:
         """Record that the store can be used."""
-        if await self.journal.run("store_works", self.store.name):
+        if await self.journal.change("store_works", self.store.name):
             await self._clear_alert(alert_key("store", self.store.name))
 
     async def temporary_folder_full(self, failure: TemporaryFolderFull) -> None:
@@ -191,15 +195,30 @@ class Engine:
         await self.journal.close()
 
 
+def open_journal(dsn: str, *, is_pooled: bool = False) -> Journal:
+    """Return the journal: each step of a file is a call of a function, durable on return.
+
+    A call whose answer was lost is repeated: the functions check the token of the lease, or change
+    nothing the second time.
+    """
+    return Journal(dsn, "intake", IntakeError, patience=PATIENCE, is_pooled=is_pooled)
+
+
 def open_engine(
-    dsn: str, settings: IntakeSettings, vault: Vault, data_folder: Path, owner: str | None = None
+    dsn: str,
+    settings: IntakeSettings,
+    vault: Vault,
+    data_folder: Path,
+    owner: str | None = None,
+    *,
+    is_pooled: bool = False,
 ) -> Engine:
     """Make an engine; nothing is connected yet."""
     # At its default level the library logs every channel.
     asyncssh.set_log_level(logging.WARNING)
     return Engine(
         settings,
-        Journal(dsn),
+        open_journal(dsn, is_pooled=is_pooled),
         open_store(settings.store or f"{data_folder}/intake/store", settings),
         vault,
         FolderStore(settings.temporary_folder or data_folder / "intake" / "temporary"),

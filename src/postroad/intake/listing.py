@@ -18,7 +18,7 @@ from postroad.intake.errors import FileVanished, RemoteFileError, SourceForbidde
 from postroad.intake.keys import shown_name
 from postroad.intake.rules import Rules
 from postroad.intake.source import Source, answering, size_and_mtime
-from postroad.postgres.journal import Row
+from postroad.postgres.calls import Row
 
 PAGE_FILES = 1000
 # OpenSSH returns this many in one response.

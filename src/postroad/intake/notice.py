@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from postroad.intake.claim import claim
 from postroad.intake.cleanup import clean_up
-from postroad.intake.engine import Engine
-from postroad.intake.journal import Journal
+from postroad.intake.engine import Engine, open_journal
 from postroad.settings.intake import IntakeSettings
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ BRIDGE = "intake_amqp"
 
 async def create_queues(engine: Engine) -> None:
     """Create the queue of notices, and the outbox if RabbitMQ is configured, unless they exist."""
-    await engine.journal.run("create_queues", engine.settings.amqp_url is not None)
+    await engine.journal.change("create_queues", engine.settings.amqp_url is not None)
 
 
 async def notify(engine: Engine, ids: list[int]) -> list[int]:
@@ -36,7 +35,7 @@ async def notify(engine: Engine, ids: list[int]) -> list[int]:
         if held.rows:
             files = [row["id"] for row in held.rows]
             fields = list(engine.settings.amqp_fields)
-            done = await engine.journal.run("finish", files, held.token, outbox, fields)
+            done = await engine.journal.change("finish", files, held.token, outbox, fields)
             for file_id in done:
                 held.holder.release(file_id)
     await clean_up(engine)
@@ -54,10 +53,10 @@ async def open_outbox(dsn: str, settings: IntakeSettings) -> RabbitOut | None:
 
     if settings.amqp_url is None:
         return None
-    journal = Journal(dsn)
+    journal = open_journal(dsn)
     try:
-        await journal.run("create_queues", True)
-        consumer = await journal.run("outbox_consumer", BRIDGE)
+        await journal.change("create_queues", True)
+        consumer = await journal.change("outbox_consumer", BRIDGE)
     finally:
         await journal.close()
     outbox = RabbitOut(

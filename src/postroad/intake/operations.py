@@ -16,19 +16,17 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
-from postroad import trace
 from postroad.intake import status
 from postroad.intake.cleanup import move_folder_invalid
 from postroad.intake.credentials import Credentials
 from postroad.intake.errors import (
     CredentialsInvalid,
     CredentialsNeeded,
-    IntakeError,
     MoveFolderInvalid,
     ServerExists,
 )
 from postroad.intake.source import exported
-from postroad.postgres.errors import raised_by
+from postroad.postgres.calls import call, change
 from postroad.vault import Vault
 
 # The settings that decide to whom the credentials are sent.
@@ -43,7 +41,7 @@ async def create_server(
 ) -> dict[str, Any]:
     """Add a server and return it; its name is its host unless given. Raises ServerExists."""
     given = _checked(values, values) | {"credentials": credentials.seal(vault)}
-    server_id = await _call(connection, "select intake.create_server(%s)", _json(given))
+    server_id = await _call(connection, "create_server", _json(given))
     return await status.server(connection, server_id)
 
 
@@ -78,7 +76,7 @@ async def delete_server(connection: AsyncConnection[Any], server: str) -> None:
     Example: postroad intake servers remove acme --yes
     """
     found = await status.server(connection, server)
-    await _call(connection, "select intake.delete_server(%s)", found["id"])
+    await _call(connection, "delete_server", found["id"])
 
 
 async def pause_server(connection: AsyncConnection[Any], server: str) -> dict[str, Any]:
@@ -86,9 +84,8 @@ async def pause_server(connection: AsyncConnection[Any], server: str) -> dict[st
 
     Example: postroad intake servers pause acme
     """
-    return await _change(
-        connection, (await status.server(connection, server))["id"], {"is_active": False}
-    )
+    found = await status.server(connection, server)
+    return await _change(connection, found["id"], {"is_active": False})
 
 
 async def resume_server(connection: AsyncConnection[Any], server: str) -> dict[str, Any]:
@@ -96,9 +93,8 @@ async def resume_server(connection: AsyncConnection[Any], server: str) -> dict[s
 
     Example: postroad intake servers resume acme
     """
-    return await _change(
-        connection, (await status.server(connection, server))["id"], {"is_active": True}
-    )
+    found = await status.server(connection, server)
+    return await _change(connection, found["id"], {"is_active": True})
 
 
 async def trust_host_key(
@@ -113,7 +109,7 @@ async def trust_host_key(
     """
     found = await status.server(connection, server)
     key = None if host_key is None else _public_key(host_key)
-    await _call(connection, "select intake.trust_host_key(%s, %s)", found["id"], key)
+    await _call(connection, "trust_host_key", found["id"], key)
     return await status.server(connection, found["id"])
 
 
@@ -124,7 +120,7 @@ async def retry(connection: AsyncConnection[Any], ids: Sequence[int]) -> dict[st
 
     Example: postroad intake retry --all --server acme
     """
-    return await _files(connection, "select intake.retry(%s::bigint[])", ids)
+    return await _files(connection, "retry", ids)
 
 
 async def skip(connection: AsyncConnection[Any], ids: Sequence[int]) -> dict[str, Any]:
@@ -132,7 +128,7 @@ async def skip(connection: AsyncConnection[Any], ids: Sequence[int]) -> dict[str
 
     Example: postroad intake files skip 42 43
     """
-    return await _files(connection, "select intake.skip(%s::bigint[])", ids)
+    return await _files(connection, "skip", ids)
 
 
 async def reimport(connection: AsyncConnection[Any], ids: Sequence[int]) -> dict[str, Any]:
@@ -140,7 +136,7 @@ async def reimport(connection: AsyncConnection[Any], ids: Sequence[int]) -> dict
 
     Example: postroad intake files reimport 42
     """
-    return await _files(connection, "select intake.reimport(%s::bigint[])", ids)
+    return await _files(connection, "reimport", ids)
 
 
 async def rotate_credentials(connection: AsyncConnection[Any], vault: Vault) -> int:
@@ -150,22 +146,22 @@ async def rotate_credentials(connection: AsyncConnection[Any], vault: Vault) -> 
     )
     rows = await cursor.fetchall()
     sealed = [vault.rotate(row[1]) for row in rows]
-    await _call(connection, "select intake.reseal(%s, %s)", [row[0] for row in rows], sealed)
+    await _call(connection, "reseal", [row[0] for row in rows], sealed)
     return len(rows)
 
 
 async def _files(
-    connection: AsyncConnection[Any], statement: str, ids: Sequence[int]
+    connection: AsyncConnection[Any], function: str, ids: Sequence[int]
 ) -> dict[str, Any]:
-    """Call a function for files; returns the ids of those that it changed."""
-    done = await _call(connection, statement + trace.FOLLOWED, list(ids), trace.line())
+    """Call a function for files, in the current trace; returns the ids that it changed."""
+    done = await change(connection, f"intake.{function}", list(ids))
     return {"ids": done, "count": len(done)}
 
 
 async def _change(
     connection: AsyncConnection[Any], server_id: int, values: dict[str, Any]
 ) -> dict[str, Any]:
-    await _call(connection, "select intake.change_server(%s, %s)", server_id, _json(values))
+    await _call(connection, "change_server", server_id, _json(values))
     return await status.server(connection, server_id)
 
 
@@ -219,13 +215,9 @@ _TAKEN = {
 }
 
 
-async def _call(connection: AsyncConnection[Any], statement: str, *parameters: Any) -> Any:
+async def _call(connection: AsyncConnection[Any], function: str, *parameters: Any) -> Any:
     try:
-        cursor = await connection.execute(statement.encode(), parameters)
-        row = await cursor.fetchone()
+        return await call(connection, f"intake.{function}", *parameters)
     except psycopg.errors.UniqueViolation as failure:
         text = _TAKEN.get(failure.diag.constraint_name or "", "it exists already")
         raise ServerExists(text, hint="list them: postroad intake servers list") from failure
-    except psycopg.Error as failure:
-        raise (raised_by(IntakeError, failure) or failure) from failure
-    return row[0] if row else None

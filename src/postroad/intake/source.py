@@ -30,7 +30,7 @@ from postroad.intake.errors import (
     SourceUnreachable,
 )
 from postroad.intake.ssh_writes import batch_writes
-from postroad.postgres.journal import Row
+from postroad.postgres.calls import Row
 
 CIPHERS = (
     "aes128-gcm@openssh.com",

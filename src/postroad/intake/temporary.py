@@ -14,7 +14,7 @@ from postroad.intake.engine import Engine
 from postroad.intake.errors import FileChanged, FileVanished, ObjectDiffers, StoreError
 from postroad.intake.keys import object_key
 from postroad.intake.upload import Upload
-from postroad.postgres.journal import Row
+from postroad.postgres.calls import Row
 
 
 def temporary_name(row: Row) -> str:
@@ -33,7 +33,7 @@ async def upload(engine: Engine, ids: list[int]) -> list[int]:
                 done.append(row["id"])
 
             if await engine.temporary.size(temporary_name(row)) is None:
-                await engine.journal.run("download_again", row["id"], held.token)
+                await engine.journal.change("download_again", row["id"], held.token)
             else:
                 await held.attempt(row, one)
             held.holder.release(row["id"])
@@ -70,7 +70,7 @@ async def _send(held: Claim, row: Row) -> None:
         # Of the temporary file, not of the one at the source: it is fetched again.
         await engine.temporary.remove(name)
         raise ObjectDiffers(failure.message) from None
-    await engine.journal.run(
+    await engine.journal.change(
         "uploaded", [row["id"]], held.token, engine.store.name, [key], [digest]
     )
 

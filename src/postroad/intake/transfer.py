@@ -42,7 +42,7 @@ from postroad.intake.source import (
 )
 from postroad.intake.temporary import temporary_name
 from postroad.intake.upload import Upload, task_group
-from postroad.postgres.journal import Row
+from postroad.postgres.calls import Row
 
 RECORD_BATCH = 50
 # Every server returns this much in one response.
@@ -99,7 +99,7 @@ async def _stream(held: Claim, server: Row, row: Row, source: Source) -> None:
     )
     digest = await _copy(upload, server, source)
     held.check(row["id"])
-    await held.engine.journal.run(
+    await held.engine.journal.change(
         "uploaded", [row["id"]], held.token, store.name, [upload.key], [digest]
     )
 
@@ -117,7 +117,7 @@ async def _download(held: Claim, server: Row, row: Row, source: Source) -> None:
     except (StoreRefused, StoreUnavailable) as failure:
         # Of the temporary folder: the store itself has not failed.
         raise FileUnreadable(failure.message) from None
-    await engine.journal.run("downloaded", row["id"], held.token, digest)
+    await engine.journal.change("downloaded", row["id"], held.token, digest)
     await engine.temporary_folder_works()
 
 
@@ -150,7 +150,9 @@ async def _store_small(
         ids, keys, hashes = (list(column) for column in zip(*stored, strict=True))
         stored.clear()
         done.extend(
-            await engine.journal.run("uploaded", ids, held.token, engine.store.name, keys, hashes)
+            await engine.journal.change(
+                "uploaded", ids, held.token, engine.store.name, keys, hashes
+            )
         )
         for file_id in ids:
             held.holder.release(file_id)

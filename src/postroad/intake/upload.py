@@ -23,7 +23,7 @@ from postroad.intake.claim import Claim
 from postroad.intake.errors import FileChanged, ObjectDiffers, UploadLost
 from postroad.intake.stores import Store
 from postroad.intake.stores.part import Part, part_size_for
-from postroad.postgres.journal import Row
+from postroad.postgres.calls import Row
 
 MAX_READS = 2
 
@@ -88,7 +88,7 @@ class Upload:
         wanted = self.claim.engine.settings.part_bytes
         self.part_size = part_size_for(self.row["filesize"], wanted)
         self.row["upload_id"] = self.upload_id = await self.store.begin(self.key)
-        await journal.run(
+        await journal.change(
             "begin_upload",
             self._id,
             self.claim.token,
@@ -119,7 +119,7 @@ class Upload:
         """Drop the upload, in the journal and in the store."""
         if self.upload_id:
             await self.store.abort(self.key, self.upload_id)
-            await self.claim.engine.journal.run("forget_upload", self._id, self.upload_id)
+            await self.claim.engine.journal.change("forget_upload", self._id, self.upload_id)
         self.stored.clear()
         self.digests.clear()
         self.unrecorded.clear()
@@ -171,7 +171,7 @@ class Upload:
             lambda: hashlib.md5(data, usedforsecurity=False).hexdigest()
         ):
             etag = await self.store.put_part(self.key, self.upload_id, number, offset, data, digest)
-        await self.claim.engine.journal.run(
+        await self.claim.engine.journal.change(
             "store_part",
             self._id,
             self.claim.token,

@@ -64,7 +64,7 @@ async def abort_dead_uploads(engine: Engine) -> int:
                 if row["store"] == store.name:
                     await store.abort(row["object_key"], row["upload_id"])
                     count += 1
-            await engine.journal.run("forget_upload", row["id"], row["upload_id"])
+            await engine.journal.change("forget_upload", row["id"], row["upload_id"])
     except StoreError as failure:
         logger.warning("uploads_not_aborted", extra={"reason": failure.message})
     return count

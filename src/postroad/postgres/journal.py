@@ -21,12 +21,12 @@ from psycopg.rows import dict_row
 
 from postroad import trace
 from postroad.errors import PostroadError
+from postroad.postgres.calls import Row, invocation
 from postroad.postgres.connections import network_parameters
 from postroad.postgres.errors import raised_by
 
 logger = logging.getLogger(__name__)
 
-Row = dict[str, Any]
 T = TypeVar("T")
 
 PATIENCE_DEFAULT = timedelta(seconds=5)
@@ -45,19 +45,20 @@ class Journal:
     def __init__(
         self,
         dsn: str,
+        schema: str,
         errors: type[PostroadError],
         *,
-        application_name: str,
         connections: int = 1,
         patience: timedelta = PATIENCE_DEFAULT,
         is_pooled: bool = False,
     ) -> None:
         self.dsn = dsn
+        self._schema = schema
         self._errors = errors
         self._patience = patience.total_seconds()
         self._parameters: dict[str, Any] = {
             **network_parameters(dsn),
-            "application_name": application_name,
+            "application_name": f"postroad {schema}",
             "autocommit": True,
             "connect_timeout": 5,
         }
@@ -96,27 +97,38 @@ class Journal:
                 else:
                     await connection.close()
 
-    async def call(self, text: LiteralString | bytes, *parameters: Any) -> Any:
-        """Call a function that returns one value."""
+    async def call(self, function: str, *parameters: Any) -> Any:
+        """Call a function of the schema and return its value."""
+        return await self._value(f"select {self._invocation(function, parameters)}", *parameters)
+
+    async def change(self, function: str, *parameters: Any) -> Any:
+        """Call a function whose events belong to the current trace; return its value."""
+        text = f"select {self._invocation(function, parameters)}{trace.FOLLOWED}"
+        return await self._value(text, *parameters, trace.line())
+
+    async def select(self, function: str, *parameters: Any) -> list[Row]:
+        """Call a function and return its rows."""
+        text = f"select * from {self._invocation(function, parameters)}"  # noqa: S608 - own names
+        return await self._run(text, parameters, is_named=True)
+
+    async def rows(self, text: LiteralString, *parameters: Any) -> list[Row]:
+        """Return the rows of a query."""
+        return await self._run(text, parameters, is_named=True)
+
+    def _invocation(self, function: str, parameters: tuple[Any, ...]) -> str:
+        name = function if "." in function else f"{self._schema}.{function}"
+        return invocation(name, len(parameters))
+
+    async def _value(self, text: str, *parameters: Any) -> Any:
         rows = await self._run(text, parameters, is_named=False)
         return rows[0][0] if rows else None
 
-    async def change(self, text: LiteralString, *parameters: Any) -> Any:
-        """Call a function whose events belong to the trace of this request."""
-        return await self.call(text + trace.FOLLOWED, *parameters, trace.line())
-
-    async def rows(self, text: LiteralString | bytes, *parameters: Any) -> list[Row]:
-        """Call a function that returns rows."""
-        return await self._run(text, parameters, is_named=True)
-
-    async def _run(
-        self, text: LiteralString | bytes, parameters: tuple[Any, ...], *, is_named: bool
-    ) -> list[Any]:
+    async def _run(self, text: str, parameters: tuple[Any, ...], *, is_named: bool) -> list[Any]:
         async def call(connection: AsyncConnection[Any]) -> list[Any]:
             cursor: Any = connection.cursor()
             if is_named:
                 cursor = connection.cursor(row_factory=dict_row)
-            await cursor.execute(text, parameters)
+            await cursor.execute(text.encode(), parameters)
             return await cursor.fetchall() if cursor.description else []
 
         return await self.repeat(call)

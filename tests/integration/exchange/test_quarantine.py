@@ -328,6 +328,8 @@ async def test_what_was_put_back_without_its_file_takes_the_one_that_comes(excha
 
 async def test_a_file_that_is_lost_while_it_is_picked_leaves_the_others(exchange: Room) -> None:
     await exchange.restart(sweep_interval="1h")
+    # The first sweep would cancel the process before it is compared.
+    await exchange.server.signals.wait("swept")
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     await phone.send("m1")
     await phone.send("m2")

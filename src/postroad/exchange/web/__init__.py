@@ -65,7 +65,7 @@ def create_app(
     )
     async def health() -> Response:
         """Check whether the journal answers."""
-        await journal.call("select 1")
+        await journal.rows("select 1")
         is_full = mover.storage.is_full
         return answer({"status": "OK", "epoch": journal.epoch, "is_full": is_full})
 

@@ -24,11 +24,6 @@ from postroad.exchange.web.values import BODY, Endpoints, answer
 from postroad.operate import Page, Resource
 from postroad.operate.http import add_list
 
-REQUEUE = (
-    "select exchange.requeue(p_epoch => %s, p_id => %s, p_sender => %s, p_database => %s,"
-    " p_recipient => %s)"
-)
-
 HIDDEN = ("number", "placed", "temporary")
 
 
@@ -86,7 +81,7 @@ def add_administration(
             raise MessageNotFound("there is no such message")
         given = given or Requeue()
         found = await journal.call(
-            REQUEUE, journal.epoch, id, given.sender, given.database, given.recipient
+            "requeue", journal.epoch, id, given.sender, given.database, given.recipient
         )
         refuse_requeue(found, id)
         moves = [Move.of(fact) for fact in found["moves"]]

@@ -13,7 +13,6 @@ from postroad.exchange.journal import ExchangeJournal
 from postroad.web.errors import TokenMissing
 from postroad.web.tokens import bearer_token, hash_token
 
-CLIENT = "select * from exchange.client_by_secret(p_secret_hash => %s)"
 # A renewed or removed token is accepted for this long: decision 0018.
 REMEMBERED_SECONDS = 2.0
 MAX_REMEMBERED = 10_000
@@ -72,7 +71,7 @@ class Identity:
         moment, caller = self._known.get(token, (0.0, None))
         if caller is not None and time.monotonic() - moment < REMEMBERED_SECONDS:
             return caller
-        rows = await self._journal.rows(CLIENT, hash_token(token))
+        rows = await self._journal.select("client_by_secret", hash_token(token))
         if not rows:
             self._known.pop(token, None)
             raise TokenMissing("the token is unknown", hint="ask an administrator for one")

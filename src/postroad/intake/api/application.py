@@ -12,7 +12,6 @@ from fastapi import APIRouter, Depends, FastAPI
 from postroad import __version__
 from postroad.intake.api.routes import files, servers
 from postroad.intake.context import IntakeContext
-from postroad.intake.engine import open_engine
 from postroad.intake.notice import create_queues
 from postroad.intake.resources import FILES, SERVERS
 from postroad.operate import Page, Resource
@@ -31,9 +30,7 @@ def create_api(context: IntakeContext, token: str) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        engine = open_engine(
-            context.dsn, context.settings, context.vault, context.data_folder, "web"
-        )
+        engine = context.open_engine("web")
         await create_queues(engine)
         pool = await open_async_pool(context.dsn, application_name="postroad intake web")
         async with pool:

@@ -1,0 +1,56 @@
+"""Calls of SQL functions by name, with positional arguments.
+
+A function of a schema has one signature, so its name and the number of arguments are the statement.
+A call runs in the transaction of the connection; nothing here commits. The error that a schema
+raises by its SQLSTATE becomes the component's own.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import psycopg
+from psycopg import AsyncConnection, AsyncCursor
+from psycopg.rows import dict_row, tuple_row
+
+from postroad import trace
+from postroad.errors import PostroadError
+from postroad.postgres.errors import raised_by
+
+Row = dict[str, Any]
+
+
+@cache
+def invocation(function: str, count: int) -> str:
+    """Return the text that calls a function with so many parameters."""
+    return f"{function}({', '.join(['%s'] * count)})"
+
+
+async def call(connection: AsyncConnection[Any], function: str, *parameters: Any) -> Any:
+    """Call a function and return its value, the first column of its first row."""
+    text = f"select {invocation(function, len(parameters))}"
+    rows = await run(AsyncCursor(connection, row_factory=tuple_row), text, *parameters)
+    return rows[0][0] if rows else None
+
+
+async def change(connection: AsyncConnection[Any], function: str, *parameters: Any) -> Any:
+    """Call a function whose events belong to the current trace; return its value."""
+    text = f"select {invocation(function, len(parameters))}{trace.FOLLOWED}"
+    cursor = AsyncCursor(connection, row_factory=tuple_row)
+    return (await run(cursor, text, *parameters, trace.line()))[0][0]
+
+
+async def select(connection: AsyncConnection[Any], function: str, *parameters: Any) -> list[Row]:
+    """Call a function and return its rows by the names of their columns."""
+    text = f"select * from {invocation(function, len(parameters))}"  # noqa: S608 - own names
+    return await run(AsyncCursor(connection, row_factory=dict_row), text, *parameters)
+
+
+async def run(cursor: AsyncCursor[Any], text: str, *parameters: Any) -> list[Any]:
+    """Run a statement and return its rows. Raises the error of the component."""
+    try:
+        await cursor.execute(text.encode(), parameters)
+        return await cursor.fetchall() if cursor.description else []
+    except psycopg.Error as failure:
+        raise (raised_by(PostroadError, failure) or failure) from failure
