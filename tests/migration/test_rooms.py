@@ -64,6 +64,9 @@ BACK = {
         create function mbus.purge(text, text, text, integer) returns bigint
           language sql as 'select 0::bigint';
     """,
+    "alerts": """
+        create function alerts._tell(alerts.channel, bigint) returns void language sql as '';
+    """,
     "broker": "drop sequence broker.maintained",
     "bridge": """
         create table bridge.shard (logical text, name text, database text, state text,
@@ -71,6 +74,7 @@ BACK = {
         create table bridge.gate (logical text, is_open boolean);
         create sequence bridge.shard_epoch;
         create function bridge.enter(text) returns boolean language sql as 'select true';
+        create function bridge._turn(interval) returns void language sql as '';
         create function bridge.add_shard(text, text, text, integer) returns void
           language sql as '';
     """,
@@ -86,6 +90,7 @@ BACK = {
         alter table exchange.lane drop column replies;
         alter table exchange.server drop column root_path;
         alter table exchange.client drop column may_send, drop column may_take;
+        create function exchange._tell_restored() returns void language sql as '';
     """,
     "coordination": """
         alter table coordination."AppEvent" drop column "TraceParent";

@@ -49,7 +49,7 @@ class _Watcher(ConnectedService):
     async def _check(self, connection: AsyncConnection[Any]) -> None:
         await self.check(connection)
         self.announce_ready()
-        self.signals.emit("looked")
+        self.signals.emit("checked")
 
 
 class DiskWatcher(_Watcher):

@@ -115,7 +115,7 @@ def _status(bridge: Bridge, rows: dict[str, dict[str, Any]], problem: str | None
         return replace(known, problem=problem or "its end is not open; add it again")
     seen = replace(known, **{name: row[name] for name in _FIELDS})
     if not seen.is_run and seen.problem is None and seen.state in ("running", "draining"):
-        return replace(seen, problem="nobody runs it; start it with: postroad bridge run")
+        return replace(seen, problem="no process runs it; start it with: postroad bridge run")
     return seen
 
 

@@ -28,7 +28,7 @@ from postroad.settings import BridgeSettings
 
 logger = logging.getLogger(__name__)
 
-LOOK_DEFAULT = timedelta(seconds=2)
+RELOAD_INTERVAL_DEFAULT = timedelta(seconds=2)
 WATCH_DEFAULT = timedelta(seconds=5)
 LAG_WINDOW_SECONDS = 30.0
 
@@ -78,14 +78,14 @@ class BridgeSupervisor(Service):
         settings: BridgeSettings,
         *,
         only: Sequence[str] = (),
-        look: timedelta = LOOK_DEFAULT,
+        reload_interval: timedelta = RELOAD_INTERVAL_DEFAULT,
         watch: timedelta = WATCH_DEFAULT,
     ) -> None:
         super().__init__("bridges")
         self._addresses = addresses
         self._settings = settings
         self._only = frozenset(only)
-        self._look_seconds = look.total_seconds()
+        self._reload_seconds = reload_interval.total_seconds()
         self._watch_seconds = watch.total_seconds()
         self._running: dict[str, tuple[Bridge, BridgeService]] = {}
         self._undefined = dict(settings.bridges)
@@ -108,7 +108,7 @@ class BridgeSupervisor(Service):
                 except (*SURVIVABLE, BridgeError) as failure:
                     _warn("bridges_not_read", failure)
                 self.announce_ready()
-                await self.pause(self._look_seconds)
+                await self.pause(self._reload_seconds)
         finally:
             watching.cancel()
             await asyncio.gather(*(self._end(name) for name in list(self._running)))

@@ -1,4 +1,4 @@
-"""The exchange hands files to ERP instances in two-phase processes; nothing is lost or doubled.
+"""The exchange passes files to ERP instances in two-phase processes; nothing is lost or doubled.
 
 Messages arrive over HTTP and are stored as files in the folders of their database. An instance of
 that ERP starts a process (API_1), gets files, processes them in one transaction of its own

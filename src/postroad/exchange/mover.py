@@ -1,4 +1,4 @@
-"""Moves files to where the journal says they belong, and records that they are there.
+"""Moves files to the folders that the journal names, and records that they are there.
 
 Moves of one database that are requested at the same time are one batch, so that its folders are
 synchronised once for all of them. Records are batched, too. A process that is to become DONE waits
@@ -246,7 +246,7 @@ class Mover:
             await self._journal.call("placed", self._journal.epoch, *parameters)
         except Exception as raised:  # noqa: BLE001 - raised in the waiting calls; the sweep retries
             failure = raised
-            logger.warning("marks_not_sent", extra={"reason": str(failure).strip()})
+            logger.warning("moves_not_recorded", extra={"reason": str(failure).strip()})
         for waiter in waiters:
             if waiter.done():
                 continue

@@ -1,4 +1,4 @@
-"""The redo of the recorded plan: brings files to where the journal says they belong.
+"""The redo of the recorded plan: brings files to the folders that the journal names.
 
 The same function runs in normal work and in recovery, and is idempotent: a move that was done is
 recognised by its missing source and its existing target.

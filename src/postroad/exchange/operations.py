@@ -139,7 +139,7 @@ async def add_database(
 async def resolve(
     connection: AsyncConnection[Any], id_: str, outcome: Outcome, *, by: str | None = None
 ) -> dict[str, Any]:
-    """Resolve a process in doubt by hand, after a look into the ERP's database.
+    """Resolve a process in doubt by hand, after checking the ERP's database.
 
     Its history names `by`. Raises ProcessNotFound, ProcessContradiction.
 

@@ -4,8 +4,8 @@ Only the imported version is touched. A file that has changed since is left, bec
 version and will be imported itself. A missing file is no error. The target folder is created; when
 the name is taken there, the id of the file is appended.
 
-Folders are compared by their real paths, which only the server knows: one folder can have several
-names, relative to the login folder, absolute, or over a link.
+Folders are compared by their real paths, which only the server can resolve: one folder can have
+several names, relative to the login folder, absolute, or over a link.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def test_a_bridge_lives_on_the_command_line(house: House) -> None:
     run(house.a, "select mbus.post_orders('n=>1', null, 'region=>eu')")
     status = {each["name"]: each for each in say("status", "--json").json}
     assert (status["orders"]["lag"], status["orders_2"]["lag"]) == (1, 1)
-    assert status["orders"]["problem"].startswith("nobody runs it")
+    assert status["orders"]["problem"].startswith("no process runs it")
     assert "is paused (was running)" in say("pause", "orders_2").out
     assert say("resume", "orders_2", "--dry-run", "--json").json["was"] == "paused"
     assert say("resume", "orders_2", "--json").json["was"] == "paused"
@@ -179,7 +179,7 @@ async def test_a_growing_lag_raises_an_alert_and_the_all_clear(one_version: Data
     house = BridgeSupervisor(
         away,
         settings,
-        look=timedelta(milliseconds=100),
+        reload_interval=timedelta(milliseconds=100),
         watch=timedelta(milliseconds=100),
     )
     house.signals.listen("lag")

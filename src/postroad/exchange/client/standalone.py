@@ -971,7 +971,7 @@ def _confirmed(work: Work) -> Steps:
 
 
 def _outcome(work: Work) -> Steps:
-    """Return the outcome after a failed COMMIT; None when the connection cannot tell."""
+    """Return the outcome after a failed COMMIT; None when the connection is lost."""
     try:
         yield ("session", "rollback")
         return (yield from settled(work.id, work.database)) if work.has_marker else None

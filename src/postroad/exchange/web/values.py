@@ -30,7 +30,7 @@ from postroad.web.application import BEARER
 from postroad.web.problems import problem_responses
 
 LARGE_BYTES = 1 << 20
-# Parsing a large body takes many times its size for a moment, so few are parsed at once.
+# Parsing a large body takes many times its size for a moment, so few are parsed at the same time.
 _large = asyncio.Semaphore(2)
 
 MAX_ERROR_LENGTH = 10_000

@@ -55,7 +55,7 @@ begin
   insert into alerts.notice (channel, kind, items, created_at, due_at)
   values (p_channel, v_kind, v_items, v_now, v_now) returning id into v_notice;
   if v_kind = 'alert' then
-    perform alerts._tell(v_channel, v_notice);
+    perform alerts._record_items(v_channel, v_notice);
     update alerts.channel c set last_notice_at = v_now,
       gap = case when alerts._is_recent(c.last_notice_at, p_quiet_window * 2) then least(c.gap * 8, p_quiet_window)
             else p_group_window end
@@ -65,7 +65,7 @@ begin
 end $$;
 
 -- Record the items of the notice, so that each is sent once.
-create or replace function alerts._tell(p_channel alerts.channel, p_notice bigint) returns void
+create or replace function alerts._record_items(p_channel alerts.channel, p_notice bigint) returns void
 language sql volatile set search_path from current as $$
   with items as materialized (select i.* from alerts._items(p_channel) i)
   , cleared as (

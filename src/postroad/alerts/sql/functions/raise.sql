@@ -7,7 +7,7 @@ language plpgsql security definer set search_path from current as $$
 begin
   perform alerts._rank(p_severity);
   if coalesce(p_key, '') = '' or coalesce(p_title, '') = '' or p_room is null or length(p_key) > 200 then
-    raise exception 'an alert needs a key of at most 200 characters, a room and a title'
+    raise exception 'an alert needs a key of at most 200 characters, a component and a title'
       using errcode = 'MA001', hint = 'A key identifies the problem, such as exchange/in_doubt/<process>.';
   end if;
   insert into alerts.report (is_raise, key, room, severity, title, body, at)

@@ -46,5 +46,5 @@ create or replace function exchange._park_refused(p_number bigint) returns void
 language sql volatile set search_path from current as $$
   update exchange.message m set state = 'parked', folder = 'Error', available_at = null, finished_at = exchange.now()
   where m.number = p_number;
-  select exchange._tell_parked(p_number)
+  select exchange._alert_parked(p_number)
 $$;

@@ -35,7 +35,7 @@ begin
   end if;
   if v_process.outcome is not null then
     if v_wanted in ('COMMITTED', 'ABORTED') and v_process.outcome <> v_wanted then
-      perform exchange._tell_contradiction(v_process, v_wanted, coalesce(v_actor, 'an administrator'))
+      perform exchange._alert_contradiction(v_process, v_wanted, coalesce(v_actor, 'an administrator'))
       where p_call in ('commit', 'resolve') and v_process.state not in ('CANCELLED');
       return jsonb_build_object('status', 'CONFLICT', 'state', v_process.state, 'outcome', v_process.outcome);
     end if;

@@ -36,7 +36,7 @@ begin
     perform exchange._note(v_process, null, p_reason);
     perform alerts.raise(
       'exchange/failed/' || p_process, 'exchange', 'error', format('the files of process %s cannot be moved', p_process),
-      format('%s. The outcome is known and safe; moving is tried again by itself.', p_reason));
+      format('%s. The outcome is known and safe; moving is retried automatically.', p_reason));
   end if;
 end $$;
 

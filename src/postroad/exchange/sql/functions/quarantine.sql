@@ -53,12 +53,12 @@ begin
   where m.number = p_number returning m.* into v_message;
   -- A missing file needs no move.
   delete from exchange.move v where v.number = p_number and not p_is_there;
-  perform exchange._tell_corrupt(v_message, p_is_there) where v_state <> 'discarded';
+  perform exchange._alert_corrupt(v_message, p_is_there) where v_state <> 'discarded';
   return case when v_state = 'parked' then 'parked' else 'kept' end;
 end $$;
 
 -- A file is in quarantine: an alert with what it means and what to do.
-create or replace function exchange._tell_corrupt(p_message exchange.message, p_is_there boolean) returns void
+create or replace function exchange._alert_corrupt(p_message exchange.message, p_is_there boolean) returns void
 language sql volatile set search_path from current as $$
   select alerts.raise(
     format('exchange/corrupt/%s', p_message.number), 'exchange', case p_message.state when 'done' then 'error' else 'critical' end,
@@ -70,5 +70,5 @@ language sql volatile set search_path from current as $$
         when p_message.state = 'done' then 'It was processed before, and is not handed out again.'
         when p_message.state = 'parked' then format(
           'Put the right file into the folder Error, then: postroad exchange requeue %s --sender %s', p_message.id, p_message.sender)
-        else 'Its process has it already: the outcome decides what is to be done, and is told.' end))
+        else 'Its process has it already: the outcome decides what is to be done; an alert will report it.' end))
 $$;

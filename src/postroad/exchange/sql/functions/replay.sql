@@ -11,7 +11,7 @@ language sql stable set search_path from current as $$
   order by m.number
 $$;
 
--- Hands them out again: from Log back to Messages.  A message without a file in Log is parked, with an alert, until its file
+-- Queues them again: from Log back to Messages.  A message without a file in Log is parked, with an alert, until its file
 -- is back.  The database goes on from marker p_from.  Returns the number of those handed out.
 --   p_from  null: what the ERP reported
 -- Errors: MX021 unknown, MX050 it was not restored and p_from is not given.
@@ -30,7 +30,7 @@ begin
   v_from := coalesce(p_from, case when exchange.restored_in(p_database) = 0 then v_database.restored_seq end);
   if v_from is null then
     raise exception 'database % has not been seen to be restored', quote_literal(p_database)
-      using errcode = 'MX050', hint = 'To replay all the same, say from which marker: --from SEQ';
+      using errcode = 'MX050', hint = 'To replay all the same, name the first marker: --from SEQ';
   end if;
   if not p_is_skipped then
     v_lost := array(select l.number from exchange.lost_messages(p_database, v_from) l);
@@ -42,7 +42,7 @@ begin
     set state = 'parked', is_parked_by_file = true, failures = 0, expiries = 0, process_id = null,
         error = 'its database has lost it, and ' || coalesce(m.error, 'its file is not in Log any more')
     where m.number = any (v_lost) and m.state = 'done';
-    perform exchange._tell_corrupt(m, m.folder is not null) from exchange.message m
+    perform exchange._alert_corrupt(m, m.folder is not null) from exchange.message m
     where m.number = any (v_lost) and m.state = 'parked';
   end if;
   update exchange.database d

@@ -1,5 +1,5 @@
 -- An instance has read a marker that is older than the last commit: its database was restored from a backup, or it read
--- before another instance's commit and asked after it.  Reading again tells the difference; so the report counts only after a
+-- before another instance's commit and asked after it.  Only reading again shows the difference; so the report counts only after a
 -- delay in which no newer marker was reported.
 create or replace function exchange._suspect_restored(p_database exchange.database, p_got bigint) returns void
 language sql volatile set search_path from current as $$
@@ -9,23 +9,23 @@ language sql volatile set search_path from current as $$
 $$;
 
 -- The delay after which a report counts.
-create or replace function exchange._restored_stands() returns interval
+create or replace function exchange._restore_delay() returns interval
 language sql immutable parallel safe as $$ select interval '5 seconds' $$;
 
 -- After how many seconds a reported restore of a database counts; null: none was reported, 0: it counts.  A report from the
 -- future is old: the clock was set back.
 create or replace function exchange.restored_in(p_database text) returns double precision
 language sql stable set search_path from current as $$
-  select case when d.restored_at > exchange.now() + exchange._restored_stands() then 0
-              else extract(epoch from least(exchange._restored_stands(),
-                greatest(interval '0', d.restored_at + exchange._restored_stands() - exchange.now()))) end
+  select case when d.restored_at > exchange.now() + exchange._restore_delay() then 0
+              else extract(epoch from least(exchange._restore_delay(),
+                greatest(interval '0', d.restored_at + exchange._restore_delay() - exchange.now()))) end
   from exchange.database d where d.id = p_database and d.restored_at is not null
 $$;
 
 -- Raises alerts for the reports that count now.
-create or replace function exchange._tell_restored() returns void
+create or replace function exchange._alert_restored() returns void
 language sql volatile set search_path from current as $$
-  with told as (
+  with reported as (
     update exchange.database d set is_restore_told = true
     where d.restored_at is not null and not d.is_restore_told and exchange.restored_in(d.id) = 0
     returning d.id, d.restored_seq, d.committed_seq)
@@ -33,5 +33,5 @@ language sql volatile set search_path from current as $$
     'exchange/restored/' || t.id, 'exchange', 'critical', format('database %s was restored from a backup', t.id),
     format('Its last marker is %s, and %s was committed. What it lost is in Log: postroad exchange replay %s',
       t.restored_seq, t.committed_seq, t.id))
-  from told t
+  from reported t
 $$;

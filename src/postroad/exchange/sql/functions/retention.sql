@@ -1,4 +1,4 @@
--- Marks up to p_limit finished messages older than p_kept: their files are to be removed.  Never touches a message that is unread,
+-- Plans the removal of up to p_limit finished messages older than p_kept: their files are to be removed.  Never touches a message that is unread,
 -- parked or in doubt, nor one whose process is open.  Returns what is to be removed.
 create or replace function exchange.mark_outdated(p_epoch bigint, p_kept interval, p_limit integer) returns setof jsonb
 language plpgsql volatile set search_path from current as $$

@@ -33,5 +33,5 @@ create or replace function exchange.tick(p_epoch bigint, p_now double precision)
 language sql volatile set search_path from current as $$
   select exchange._enter(p_epoch);
   update exchange.server s set served_seconds = greatest(s.served_seconds, p_now), seen_at = exchange.now();
-  select exchange._tell_restored()
+  select exchange._alert_restored()
 $$;

@@ -117,13 +117,13 @@ begin
       perform exchange._settle(v_process, v_answer.value, p_now, p_actor, 'settled by the marker');
       v_settled := v_settled || v_process.id;
     elsif v_process.outcome <> v_answer.value and v_answer.value in ('COMMITTED', 'ABORTED') then
-      perform exchange._tell_contradiction(v_process, v_answer.value, p_actor);
+      perform exchange._alert_contradiction(v_process, v_answer.value, p_actor);
     end if;
   end loop;
   return v_settled;
 end $$;
 
-create or replace function exchange._tell_contradiction(p_process exchange.process, p_outcome text, p_actor text) returns void
+create or replace function exchange._alert_contradiction(p_process exchange.process, p_outcome text, p_actor text) returns void
 language sql volatile set search_path from current as $$
   select alerts.raise(
     'exchange/contradiction/' || p_process.id, 'exchange', 'critical',

@@ -32,7 +32,7 @@ begin
 end $$;
 
 -- A row for a reply whose file has its temporary name in Prepared.  Its id is its name; where the recipient has had
--- one of that name before, the sequence tells them apart.
+-- one of that name before, the sequence distinguishes them.
 create or replace function exchange._add_reply(
   p_process exchange.process, p_name text, p_recipient text, p_reply_to text, p_size bigint, p_sha256 text,
   p_media_type text, p_is_group boolean, p_temporary text, p_state text)

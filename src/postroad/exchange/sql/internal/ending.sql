@@ -35,7 +35,7 @@ begin
   set state = case when exchange._is_bad(m.folder) then 'parked' else 'waiting' end, is_parked_by_file = exchange._is_bad(m.folder),
       folder = case when exchange._is_bad(m.folder) then m.folder else 'Messages' end
   where m.process_id = p_process.id and m.kind = 'reply' and m.state in ('prepared', 'unknown');
-  perform exchange._tell_outcome(m) from exchange.message m
+  perform exchange._alert_outcome(m) from exchange.message m
   where m.process_id = p_process.id and (m.state = 'parked' or m.state = 'done' and exchange._is_bad(m.folder));
   perform alerts.clear('exchange/in_doubt/' || p_process.id) where p_process.state = 'UNKNOWN';
   perform exchange._note(v_process, p_actor, p_note);
@@ -71,7 +71,7 @@ begin
   from exchange.process_file f
   where f.process_id = p_process.id and not f.is_refused and m.number = f.number and m.process_id = p_process.id
     and m.state in ('leased', 'unknown');
-  perform exchange._tell_outcome(m) from exchange.message m
+  perform exchange._alert_outcome(m) from exchange.message m
   where m.process_id = p_process.id and m.kind = 'message' and m.state = 'parked' and m.is_parked_by_file;
   perform alerts.clear(format('exchange/corrupt/%s', m.number)) from exchange.message m
   where m.process_id = p_process.id and m.kind = 'reply' and m.state in ('prepared', 'unknown') and exchange._is_bad(m.folder);
@@ -85,7 +85,7 @@ begin
     where f.process_id = p_process.id and not f.is_refused and m.number = f.number and m.state = 'queued'
       and (m.failures > v_server.suspect_after or m.expiries > 3 * v_server.suspect_after)
     returning m.number into v_parked;
-    perform exchange._tell_parked(v_parked) where v_parked is not null;
+    perform exchange._alert_parked(v_parked) where v_parked is not null;
   end if;
   perform alerts.clear('exchange/in_doubt/' || p_process.id) where p_process.state = 'UNKNOWN';
   perform exchange._note(v_process, p_actor, p_error);
@@ -107,10 +107,10 @@ begin
   perform alerts.raise(
     'exchange/in_doubt/' || p_process.id, 'exchange', case v_level when 'marker' then 'warning' else 'critical' end,
     format('process %s of database %s is in doubt', p_process.id, p_process.database_id),
-    format('It was ready to commit and nobody reported the outcome: %s. Its files are in the folder Unknown. %s',
+    format('It was ready to commit and no instance reported the outcome: %s. Its files are in the folder Unknown. %s',
       p_reason,
       case v_level when 'marker' then 'The next instance on that database settles it.'
-      else format('Look into the database, then: postroad exchange resolve %s COMMITTED (or ABORTED)', p_process.id) end));
+      else format('Check the database, then: postroad exchange resolve %s COMMITTED (or ABORTED)', p_process.id) end));
   perform exchange._note(v_process, null, p_reason);
   return v_process;
 end $$;
@@ -130,21 +130,21 @@ end $$;
 
 -- The outcome has decided about a message or a reply, so an earlier alert about its file is replaced.  A message that is done
 -- needs nothing; one that is parked needs an administrator, because of its result or of its file.
-create or replace function exchange._tell_outcome(p_message exchange.message) returns void
+create or replace function exchange._alert_outcome(p_message exchange.message) returns void
 language plpgsql volatile set search_path from current as $$
 begin
   if p_message.state = 'done' then
     perform alerts.clear(format('exchange/corrupt/%s', p_message.number));
   elsif p_message.is_parked_by_file then
-    perform exchange._tell_corrupt(p_message, p_message.folder is not null);
+    perform exchange._alert_corrupt(p_message, p_message.folder is not null);
   else
     perform alerts.clear(format('exchange/corrupt/%s', p_message.number)) where exchange._is_bad(p_message.folder);
-    perform exchange._tell_parked(p_message.number);
+    perform exchange._alert_parked(p_message.number);
   end if;
 end $$;
 
 -- A message is parked in Error: an alert, and an event for its sender.
-create or replace function exchange._tell_parked(p_number bigint) returns void
+create or replace function exchange._alert_parked(p_number bigint) returns void
 language plpgsql volatile set search_path from current as $$
 declare
   v_message exchange.message;

@@ -1,7 +1,7 @@
 -- The messages of the next process of a database: the first always, then while the limits hold.
--- Senders take turns by arrival: the oldest messages are turns of their senders, and in each turn its sender's next one is
--- handed out, by `order` where it is given, then by arrival.  A turn is used up: the message whose turn it was gets that of the
--- one that was handed out in its place.  So a sender that gives an order is not served before others.
+-- Each of the oldest messages is a slot of its sender, in order of arrival, and a slot is filled with its sender's next message: by
+-- `order` where it is given, then by arrival.  A slot is used once: the message that it belonged to gets the slot of the one that
+-- was handed out in its place.  So a sender that gives an order is not served before others.
 -- A message that failed too often is offered alone.  Reads by index no more than twice what it hands out.
 create or replace function exchange._pick(
   p_database exchange.database, p_recipient text, p_senders text[], p_max_files integer, p_max_bytes bigint,
@@ -10,7 +10,7 @@ returns bigint[]
 language plpgsql volatile set search_path from current set enable_seqscan to off set enable_bitmapscan to off as $$
 declare
   v_found     bigint[] := '{}';
-  v_turns     bigint[] := '{}';
+  v_slots     bigint[] := '{}';
   v_owners    bigint[] := '{}';
   v_bytes     bigint := 0;
   v_blocked   text[] := '{}';
@@ -22,12 +22,12 @@ begin
   end if;
   for v_candidate in
     with oldest as (
-      (select m.sender, m.number, coalesce(m.turn, m.number) as turn from exchange.message m
+      (select m.sender, m.number, coalesce(m.turn, m.number) as slot from exchange.message m
        where m.database_id = p_database.id and m.recipient = '' and m.state = 'queued'
          and p_senders is null and m.sender <> all (v_blocked)
        order by coalesce(m.turn, m.number) limit p_max_files)
       union all
-      (select m.sender, m.number, coalesce(m.turn, m.number) as turn from exchange.message m
+      (select m.sender, m.number, coalesce(m.turn, m.number) as slot from exchange.message m
        where m.database_id = p_database.id and m.recipient = p_recipient and m.state = 'queued'
          and p_senders is null and m.sender <> all (v_blocked)
        order by coalesce(m.turn, m.number) limit p_max_files)
@@ -36,53 +36,53 @@ begin
       (select of_sender.* from (select distinct s.sender from unnest(p_senders) s (sender)) wanted
        cross join unnest(array['', p_recipient]) r (recipient)
        cross join lateral (
-         select m.sender, m.number, coalesce(m.turn, m.number) as turn from exchange.message m
+         select m.sender, m.number, coalesce(m.turn, m.number) as slot from exchange.message m
          where m.database_id = p_database.id and m.recipient = r.recipient and m.sender = wanted.sender
            and m.state = 'queued' and m.sender <> all (v_blocked)
          order by m.rank, m.number limit p_max_files) of_sender)),
-    turn as (
-      select o.sender, o.number, o.turn, row_number() over (partition by o.sender order by o.turn) as place
-      from (select * from oldest order by turn limit p_max_files) o),
+    slot as (
+      select o.sender, o.number, o.slot, row_number() over (partition by o.sender order by o.slot) as place
+      from (select * from oldest order by slot limit p_max_files) o),
     next as (
       select of_sender.*, row_number() over (partition by of_sender.sender order by of_sender.rank, of_sender.number) as place
-      from (select t.sender, count(*) as turns from turn t group by t.sender) s
+      from (select t.sender, count(*) as slots from slot t group by t.sender) s
       cross join unnest(array['', p_recipient]) r (recipient)
       cross join lateral (
         select m.sender, m.number, m.rank, m.size,
                m.failures >= p_server.suspect_after or m.expiries >= 3 * p_server.suspect_after as is_suspect
         from exchange.message m
         where m.database_id = p_database.id and m.recipient = r.recipient and m.sender = s.sender and m.state = 'queued'
-        order by m.rank, m.number limit s.turns) of_sender)
-    select n.number, n.size, n.is_suspect, t.turn, t.number as owner
-    from turn t join next n on n.sender = t.sender and n.place = t.place
-    order by t.turn
+        order by m.rank, m.number limit s.slots) of_sender)
+    select n.number, n.size, n.is_suspect, t.slot, t.number as owner
+    from slot t join next n on n.sender = t.sender and n.place = t.place
+    order by t.slot
   loop
     exit when v_found <> '{}' and (v_candidate.is_suspect or v_bytes + v_candidate.size > p_max_bytes);
     v_found := v_found || v_candidate.number;
-    v_turns := v_turns || v_candidate.turn;
+    v_slots := v_slots || v_candidate.slot;
     v_owners := v_owners || v_candidate.owner;
     v_bytes := v_bytes + v_candidate.size;
     exit when v_candidate.is_suspect;
   end loop;
-  if v_found <> v_owners then perform exchange._use_turns(v_found, v_turns, v_owners); end if;
+  if v_found <> v_owners then perform exchange._use_slots(v_found, v_slots, v_owners); end if;
   return v_found;
 end $$;
 
--- Messages were picked in turns that were not all their own: each gets the turn in which it was picked, and those whose turns
+-- Messages were picked in slots that were not all their own: each gets the slot in which it was picked, and those whose slots
 -- these were get, sender by sender, the ones that are left over.
-create or replace function exchange._use_turns(p_picked bigint[], p_turns bigint[], p_owners bigint[]) returns void
+create or replace function exchange._use_slots(p_picked bigint[], p_slots bigint[], p_owners bigint[]) returns void
 language sql volatile set search_path from current as $$
   with spare as (
-    select m.sender, coalesce(m.turn, m.number) as turn,
+    select m.sender, coalesce(m.turn, m.number) as slot,
            row_number() over (partition by m.sender order by coalesce(m.turn, m.number)) as place
     from exchange.message m where m.number = any (p_picked) and m.number <> all (p_owners)),
   passed as (
     select m.sender, m.number, row_number() over (partition by m.sender order by coalesce(m.turn, m.number)) as place
     from exchange.message m where m.number = any (p_owners) and m.number <> all (p_picked)),
   given as (
-    select u.number, u.turn from unnest(p_picked, p_turns) u (number, turn)
+    select u.number, u.slot from unnest(p_picked, p_slots) u (number, slot)
     union all
-    select p.number, s.turn from passed p join spare s on s.sender = p.sender and s.place = p.place)
-  update exchange.message m set turn = g.turn from given g
-  where m.number = g.number and coalesce(m.turn, m.number) <> g.turn
+    select p.number, s.slot from passed p join spare s on s.sender = p.sender and s.place = p.place)
+  update exchange.message m set turn = g.slot from given g
+  where m.number = g.number and coalesce(m.turn, m.number) <> g.slot
 $$;

@@ -9,7 +9,7 @@ create table exchange.message (
   name         text not null,
   sequence     bigint not null,
   recipient    text not null default '',
-  -- Its place among the turns of the senders, where that is no longer its number.
+  -- Its slot among those of all senders (see exchange._pick), where that is no longer its number.
   turn         bigint,
   order_number bigint,
   rank         bigint not null generated always as (coalesce(order_number, 9223372036854775807)) stored,

@@ -1,4 +1,4 @@
--- The recorded plan: a file that may not yet lie where its message says it belongs.
+-- The recorded plan: a file that may not be in the folder of its message yet.
 --   source     the folder in which it was last known to lie
 --   temporary  the name under which it was written, as long as it may still have it
 --   version    grows with each decision about the file: an older plan that was read before is not followed after it

@@ -1,0 +1,3 @@
+-- breaks older: no
+-- Has another name now.
+drop function if exists bridge._turn(interval);
