@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import PurePath
 
 from postroad.intake.cleanup import clean_up
 from postroad.intake.engine import Engine
@@ -71,12 +72,13 @@ async def abort_dead_uploads(engine: Engine) -> int:
 
 
 async def abort_orphans(engine: Engine) -> int:
-    """Abort old uploads that belong to no file; returns how many.
+    """Abort old uploads and remove old temporary files that no file needs; returns how many.
 
-    They come from a worker that died after it began an upload and before it recorded it.
+    Such uploads come from a worker that died before it recorded them, such files from one that was
+    skipped or deleted after its download, or from an older version (`<id>.part`).
     """
     oldest = datetime.now(UTC) - engine.settings.orphan_age
-    count = 0
+    count = await _remove_temporary_files(engine, oldest)
     for store in engine.stores:
         old = [one for one in await store.open_uploads() if one.begun_at < oldest]
         rows = await engine.journal.select("live_uploads", [one.upload_id for one in old])
@@ -86,3 +88,17 @@ async def abort_orphans(engine: Engine) -> int:
                 await store.abort(one.key, one.upload_id)
                 count += 1
     return count
+
+
+async def _remove_temporary_files(engine: Engine, oldest: datetime) -> int:
+    names = await engine.temporary.old_files(oldest, (".dat", ".part"))
+    rows = await engine.journal.rows(
+        "select f.id from intake.imported_files f where f.id::text = any (%s)"
+        " and f.status in ('downloading', 'downloaded', 'uploading_to_minio')",
+        [PurePath(name).stem for name in names],
+    )
+    needed = {f"{row['id']}.dat" for row in rows}
+    unneeded = [name for name in names if name not in needed]
+    for name in unneeded:
+        await engine.temporary.remove(name)
+    return len(unneeded)

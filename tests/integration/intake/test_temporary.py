@@ -13,7 +13,7 @@ from postroad.intake.discovery import discover
 from postroad.intake.engine import Engine
 from postroad.intake.stores.folder import FolderStore, _threaded
 from postroad.intake.transfer import transfer
-from postroad.intake.work import dispatch
+from postroad.intake.work import abort_orphans, dispatch
 from tests.integration.intake.partner import Partner, run_once, sha256, work_off
 
 MIB = 1024 * 1024
@@ -135,3 +135,24 @@ async def test_a_download_into_the_temporary_folder_is_resumed(
     assert partner.file("a.bin")["file_hash"] == sha256(data)
     assert partner.statuses == {"a.bin": "completed"}
     assert not list(engine.temporary.folder.glob("*.dat"))
+
+
+async def test_old_temporary_files_that_no_file_needs_are_removed(
+    engine: Engine, partner: Partner
+) -> None:
+    partner.change(way="temporary_file")
+    for name in ("needed.bin", "skipped.bin"):
+        partner.write(name, b"1")
+    await discover(engine, partner.server_id)
+    for ids in (await dispatch(engine, partner.server_id)).transfers:
+        await transfer(engine, ids)
+    folder = engine.temporary.folder
+    skipped = partner.file("skipped.bin")["id"]
+    partner.rows("select intake.skip(%s)", [skipped])
+    (folder / "4711.part").touch()
+    (folder / "4712.dat").touch()
+    assert await abort_orphans(engine) == 0, "they are young"
+    for file in folder.glob("[0-9]*"):
+        os.utime(file, (1, 1))
+    assert await abort_orphans(engine) == 3
+    assert [file.name for file in folder.glob("[0-9]*")] == [f"{partner.file('needed.bin')['id']}.dat"]

@@ -178,6 +178,17 @@ class FolderStore:
                 found.append(OpenUpload(note.read_text("utf-8"), note.stem, begun))
         return found
 
+    @_threaded
+    def old_files(self, before: datetime, suffixes: tuple[str, ...]) -> list[str]:
+        """List the files in the folder itself that were last written before a time."""
+        if not self.folder.is_dir():
+            return []
+        return [
+            entry.name
+            for entry in os.scandir(self.folder)
+            if entry.name.endswith(suffixes) and entry.stat().st_mtime < before.timestamp()
+        ]
+
     async def close(self) -> None:
         """Do nothing: no file is kept open."""
 
