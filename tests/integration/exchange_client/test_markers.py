@@ -35,14 +35,20 @@ class Instance:
     def do(self, steps: Any) -> Any:
         return carry_out(steps, session=self.session)
 
+    def call(self, operation: str, *arguments: Any) -> Any:
+        def steps() -> Any:
+            return (yield ("session", operation, *arguments))
+
+        return self.do(steps())
+
     def work(self, process: str) -> None:
         """Do what a block does, up to COMMIT."""
-        self.session.begin()
-        self.session.guard(f"block-{process}", True)
+        self.call("begin")
+        self.call("guard", f"block-{process}", True)
         statement = "insert into orders (id, process_id) values (?, ?)"
         execute(self.erp.engine, self.connection, statement, (process, process))
         self.do(written(process, DATABASE, f"block-{process}"))
-        self.session.unguard(f"block-{process}")
+        self.call("unguard", f"block-{process}")
 
 
 @pytest.fixture
@@ -66,7 +72,7 @@ def test_a_committed_process_is_settled_as_committed(
 ) -> None:
     worker, resolver = instances
     worker.work("p1")
-    worker.session.commit()
+    worker.call("commit")
     assert resolver.do(settled("p1", DATABASE)) == "COMMITTED"
     assert resolver.do(settled("p1", DATABASE)) == "COMMITTED"
     assert erp.orders() == ["p1"]
@@ -76,7 +82,7 @@ def test_a_process_under_way_is_not_settled(instances: tuple[Instance, Instance]
     worker, resolver = instances
     worker.work("p1")
     assert resolver.do(settled("p1", DATABASE)) == "INFLIGHT"
-    worker.session.commit()
+    worker.call("commit")
     assert resolver.do(settled("p1", DATABASE)) == "COMMITTED"
     assert erp.orders() == ["p1"]
 
@@ -88,7 +94,7 @@ def test_what_was_settled_as_aborted_can_never_commit(
     assert resolver.do(settled("p1", DATABASE)) == "ABORTED"
     with pytest.raises(Exception, match=r"(?i)unique|violation|primary"):
         worker.work("p1")
-    worker.session.rollback()
+    worker.call("rollback")
     assert erp.orders() == []
     assert worker.do(settled("p1", DATABASE)) == "ABORTED"
     assert erp.markers() == {"p1": "ABORTED"}
@@ -99,7 +105,7 @@ def test_what_rolled_back_is_settled_as_aborted(
 ) -> None:
     worker, resolver = instances
     worker.work("p1")
-    worker.session.rollback()
+    worker.call("rollback")
     assert resolver.do(settled("p1", DATABASE)) == "ABORTED"
     assert erp.orders() == []
 
@@ -119,7 +125,7 @@ def test_the_sequence_counts_commits_per_database(instances: tuple[Instance, Ins
     assert resolver.do(markers(DATABASE)) == (0, {})
     for process in ("p1", "p2"):
         worker.work(process)
-        worker.session.commit()
+        worker.call("commit")
     resolver.do(settled("p3", DATABASE))
     assert resolver.do(markers(DATABASE)) == (2, {"p1": "COMMITTED", "p2": "COMMITTED"})
     assert resolver.do(markers("another")) == (0, {})
@@ -133,12 +139,12 @@ def test_old_markers_are_forgotten_but_never_the_highest(
     worker, resolver = instances
     for process in ("p1", "p2", "p3"):
         worker.work(process)
-        worker.session.commit()
+        worker.call("commit")
     resolver.do(settled("p4", DATABASE))
     erp.run("update exchange_marker set is_acked = 1 where process_id <> 'p2'")
-    resolver.session.begin()
+    resolver.call("begin")
     resolver.do(cleaned(days=-1))
-    resolver.session.commit()
+    resolver.call("commit")
     assert erp.markers() == {"p2": "COMMITTED", "p3": "COMMITTED"}
 
 
@@ -162,10 +168,10 @@ def test_a_connection_that_commits_by_itself_is_put_into_a_transaction(erp: Erp)
     instance.do(created(may_create=True))
     instance.work("p1")
     assert not instance.session.is_idle()
-    instance.session.rollback()
+    instance.call("rollback")
     assert erp.orders() == []
     instance.work("p1")
-    instance.session.commit()
+    instance.call("commit")
     assert erp.orders() == ["p1"]
     instance.connection.close()
 

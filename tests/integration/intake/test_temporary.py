@@ -155,4 +155,6 @@ async def test_old_temporary_files_that_no_file_needs_are_removed(
     for file in folder.glob("[0-9]*"):
         os.utime(file, (1, 1))
     assert await abort_orphans(engine) == 3
-    assert [file.name for file in folder.glob("[0-9]*")] == [f"{partner.file('needed.bin')['id']}.dat"]
+    assert [file.name for file in folder.glob("[0-9]*")] == [
+        f"{partner.file('needed.bin')['id']}.dat"
+    ]

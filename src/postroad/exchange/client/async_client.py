@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from psycopg import AsyncConnection
@@ -24,49 +24,14 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class _AsyncPostgres(standalone._PostgresFacts):
+class _AsyncPostgres(standalone._PostgresSession):
     """The session of an asynchronous connection of psycopg."""
-
-    def __init__(self, connection: AsyncConnection[Any]) -> None:
-        self.connection = connection
-
-    async def has_table(self) -> bool:
-        return bool(await self.execute(standalone.HAS_TABLE_POSTGRES))
-
-    async def begin(self, purpose: str = "work") -> None:
-        if self.connection.autocommit:
-            await self.execute("begin")
-        if purpose == "probe":
-            await self.execute("set local lock_timeout = '500ms'")
 
     async def execute(self, statement: str, parameters: tuple[Any, ...] = ()) -> list[Any]:
         async with self.connection.cursor(row_factory=tuple_row) as cursor:
-            await cursor.execute(statement.replace("?", "%s").encode(), parameters)
+            await cursor.execute(statement.replace("?", "%s").encode(), parameters or None)
+            self.status = cursor.statusmessage
             return await cursor.fetchall() if cursor.description else []
-
-    async def guard(self, block: str, has_marker: bool) -> None:  # noqa: ARG002
-        async with self.connection.cursor() as cursor:
-            await cursor.execute(standalone.GUARD_POSTGRES.format(block).encode(), prepare=False)
-
-    async def is_same(self, block: str) -> bool:
-        return bool(await self.execute(standalone.IS_SAME_POSTGRES, (block,)))
-
-    async def was_committed(self, block: str) -> bool:
-        return bool(await self.execute(standalone.WAS_COMMITTED_POSTGRES, (block,)))
-
-    def unguard(self, block: str) -> None:
-        """Do nothing: the settings end with the transaction or are overwritten by the next."""
-
-    async def commit(self) -> None:
-        async with self.connection.cursor() as cursor:
-            await cursor.execute("commit")
-            self.check_commit(cursor.statusmessage)
-
-    async def rollback(self) -> None:
-        if self.connection.autocommit:
-            await self.execute("rollback")
-        else:
-            await self.connection.rollback()
 
 
 class _Threaded:
@@ -94,6 +59,8 @@ async def carry_out_async(steps: Steps, **targets: Any) -> Any:
                 result = getattr(targets[step[0]], step[1])(*step[2:])
                 if inspect.isawaitable(result):
                     result = await result
+                if isinstance(result, Generator):
+                    result = await carry_out_async(result, **targets)
             except BaseException as error:  # noqa: BLE001 - the steps decide
                 step = steps.throw(error)
             else:

@@ -461,12 +461,6 @@ class _Sqlite(_Session):
         self.execute("delete from exchange_block")
 
 
-# One setting ends with its transaction, the other stays if and only if that commits. Neither is a
-# query: the block may still set its isolation level.
-GUARD_POSTGRES = "set local postroad.block_open = '{0}'; set postroad.block_committed = '{0}'"
-HAS_TABLE_POSTGRES = "select 1 where to_regclass('exchange_marker') is not null"
-IS_SAME_POSTGRES = "select 1 where current_setting('postroad.block_open', true) = ?"
-WAS_COMMITTED_POSTGRES = "select 1 where current_setting('postroad.block_committed', true) = ?"
 KINDS_POSTGRES = {
     "23505": "exists",
     "23502": "ended",
@@ -474,10 +468,17 @@ KINDS_POSTGRES = {
 }
 
 
-class _PostgresFacts:
-    """What blocking and asynchronous sessions of PostgreSQL share."""
+class _PostgresSession:
+    """A connection of psycopg of either kind. `execute` is all that blocks or awaits.
 
-    connection: Any
+    It returns rows as tuples and sets `status` to the status of the command. The other operations
+    are steps, which are carried out like those of the protocol.
+    """
+
+    status: str | None = None
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
 
     def is_idle(self) -> bool:
         return int(self.connection.info.transaction_status) == 0
@@ -488,49 +489,49 @@ class _PostgresFacts:
     def open_flag(self) -> str:
         return "case current_setting('postroad.block_open', true) when ? then 0 end"
 
-    def check_commit(self, status: str | None) -> None:
+    def has_table(self) -> Steps:
+        return bool((yield _sql("select 1 where to_regclass('exchange_marker') is not null")))
+
+    def begin(self, purpose: str = "work") -> Steps:
+        if self.connection.autocommit:
+            yield _sql("begin")
+        if purpose == "probe":
+            yield _sql("set local lock_timeout = '500ms'")
+
+    def guard(self, block: str, has_marker: bool) -> Steps:  # noqa: ARG002
+        # One setting ends with its transaction, the other stays if and only if that commits.
+        # Neither is a query: the block may still set its isolation level.
+        yield _sql(f"set local postroad.block_open = '{block}'")
+        yield _sql(f"set postroad.block_committed = '{block}'")
+
+    def unguard(self, block: str) -> None:
+        """Do nothing: the settings end with the transaction or are overwritten by the next."""
+
+    def is_same(self, block: str) -> Steps:
+        query = "select 1 where current_setting('postroad.block_open', true) = ?"
+        return bool((yield _sql(query, block)))
+
+    def was_committed(self, block: str) -> Steps:
+        query = "select 1 where current_setting('postroad.block_committed', true) = ?"
+        return bool((yield _sql(query, block)))
+
+    def commit(self) -> Steps:
+        yield _sql("commit")
         # COMMIT rolls back a transaction that has failed.
-        if status != "COMMIT":
+        if self.status != "COMMIT":
             raise TransactionEnded("the database rolled back instead of committing")
 
+    def rollback(self) -> Steps:
+        yield _sql("rollback")
 
-class _Postgres(_PostgresFacts, _Session):
-    def has_table(self) -> bool:
-        return bool(self.execute(HAS_TABLE_POSTGRES))
 
-    def begin(self, purpose: str = "work") -> None:
-        if self.connection.autocommit:
-            self.execute("begin")
-        if purpose == "probe":
-            self.execute("set local lock_timeout = '500ms'")
-
-    def guard(self, block: str, has_marker: bool) -> None:  # noqa: ARG002
-        with self.cursor() as cursor:
-            cursor.execute(GUARD_POSTGRES.format(block), prepare=False)
-
-    def is_same(self, block: str) -> bool:
-        return bool(self.execute(IS_SAME_POSTGRES, (block,)))
-
-    def was_committed(self, block: str) -> bool | None:
-        return bool(self.execute(WAS_COMMITTED_POSTGRES, (block,)))
-
+class _Postgres(_PostgresSession):
     def execute(self, statement: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-        return super().execute(statement.replace("?", "%s"), parameters)
-
-    def cursor(self) -> Any:
         rows = importlib.import_module("psycopg.rows")
-        return self.connection.cursor(row_factory=rows.tuple_row)
-
-    def commit(self) -> None:
-        with self.cursor() as cursor:
-            cursor.execute("commit")
-            self.check_commit(cursor.statusmessage)
-
-    def rollback(self) -> None:
-        if self.connection.autocommit:
-            self.execute("rollback")
-        else:
-            self.connection.rollback()
+        with self.connection.cursor(row_factory=rows.tuple_row) as cursor:
+            cursor.execute(statement.replace("?", "%s"), parameters or None)
+            self.status = cursor.statusmessage
+            return list(cursor.fetchall()) if cursor.description else []
 
 
 # isc_not_valid: a value violates its column's constraint, here NOT NULL.
@@ -1302,6 +1303,8 @@ def carry_out(steps: Steps, **targets: Any) -> Any:
         while True:
             try:
                 result = getattr(targets[step[0]], step[1])(*step[2:])
+                if isinstance(result, Generator):
+                    result = carry_out(result, **targets)
             except BaseException as error:  # noqa: BLE001, PERF203 - the steps decide
                 step = steps.throw(error)
             else:
