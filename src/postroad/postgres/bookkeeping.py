@@ -115,15 +115,6 @@ def pin_search_path(schema: Schema) -> sql.Composed:
     )
 
 
-def extension_schema(connection: Connection, extension: str) -> str | None:
-    """Return the schema of an installed extension."""
-    row = connection.execute(
-        "select extnamespace::regnamespace::text from pg_extension where extname = %s",
-        (extension,),
-    ).fetchone()
-    return str(row[0]) if row else None
-
-
 def migration_row(schema: str, migration: Migration) -> sql.Composed:
     """Return the statement that records a migration."""
     row = {"name": migration.name, "breaks_older": migration.breaks_older}

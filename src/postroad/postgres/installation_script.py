@@ -65,6 +65,16 @@ $extension$;
 """
 
 
+def ensure_schema(schema: Schema) -> str:
+    """Return what creates a missing schema."""
+    return _SCHEMA.format(name=_literal(schema.name))
+
+
+def ensure_extension(schema: Schema, extension: str) -> str:
+    """Return what creates a missing extension: in `public` if that is open, else in the schema."""
+    return _EXTENSION.format(extension=_literal(extension), schema=_literal(schema.name))
+
+
 def installation_script(schema: Schema, manifest: Manifest, version: str) -> str:
     """Return the script. Reads nothing but its arguments."""
     name = _literal(schema.name)
@@ -77,11 +87,8 @@ def installation_script(schema: Schema, manifest: Manifest, version: str) -> str
             name=name,
             migration_table=_literal(table),
         ),
-        _SCHEMA.format(name=name),
-        *(
-            _EXTENSION.format(extension=_literal(extension), schema=name)
-            for extension in schema.extensions
-        ),
+        ensure_schema(schema),
+        *(ensure_extension(schema, extension) for extension in schema.extensions),
         own_schema(schema).as_string(None),
         bookkeeping.pin_search_path(schema).as_string(None).rstrip() + " \\g /dev/null",
         bookkeeping.create_tables(schema.name).as_string(None),

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 import psycopg
-from psycopg import Connection, sql
+from psycopg import Connection
 from psycopg.pq import TransactionStatus
 
 from postroad.postgres import bookkeeping, ownership
@@ -37,7 +37,11 @@ from postroad.postgres.errors import (
     SchemaNewer,
     ServerTooOld,
 )
-from postroad.postgres.installation_script import installation_script
+from postroad.postgres.installation_script import (
+    ensure_extension,
+    ensure_schema,
+    installation_script,
+)
 from postroad.postgres.manifest import Manifest, Migration, Schema, SqlFile, read_manifest
 
 MIN_SERVER_VERSION = 150000
@@ -276,12 +280,8 @@ def _missing(schema: Schema) -> SchemaMissing:
 
 
 def _ensure_schema(connection: Connection, schema: Schema) -> None:
-    # Asked first: `if not exists` needs the right to create even where there is nothing to create.
-    found = connection.execute("select to_regnamespace(quote_ident(%s))", (schema.name,)).fetchone()
-    if found is not None and found[0] is not None:
-        return
     try:
-        connection.execute(sql.SQL("create schema {}").format(sql.Identifier(schema.name)))
+        connection.execute(ensure_schema(schema).encode())
     except psycopg.errors.InsufficientPrivilege as refused:
         info = connection.info
         raise RightMissing(
@@ -292,20 +292,8 @@ def _ensure_schema(connection: Connection, schema: Schema) -> None:
 
 
 def _ensure_extension(connection: Connection, schema: Schema, extension: str) -> None:
-    """Create a missing extension in `public`, or in the component's schema where that is closed."""
-    if bookkeeping.extension_schema(connection, extension) is not None:
-        return
-    row = connection.execute(
-        "select to_regnamespace('public') is not null"
-        " and has_schema_privilege(current_user, 'public', 'create')"
-    ).fetchone()
-    target = "public" if row and row[0] else schema.name
     try:
-        connection.execute(
-            sql.SQL("create extension {} schema {}").format(
-                sql.Identifier(extension), sql.Identifier(target)
-            )
-        )
+        connection.execute(ensure_extension(schema, extension).encode())
     except (psycopg.errors.InsufficientPrivilege, psycopg.errors.FeatureNotSupported) as refused:
         raise ExtensionMissing(
             f"the extension {extension} is missing and cannot be created here: "
