@@ -317,7 +317,6 @@ class ThreadService(_Supervised):
         self.stopping = threading.Event()
         self._is_ready = threading.Event()
         self._thread: threading.Thread | None = None
-        self._is_detached = False
         self._supervises: list[ThreadService] = []
 
     def run(self) -> None:
@@ -346,8 +345,7 @@ class ThreadService(_Supervised):
         while self._supervises:
             service = self._supervises.pop()
             service.request_stop()
-            if not service._is_detached:
-                service.wait_for_end()
+            service.wait_for_end()
 
     def ready(self) -> None:
         """Wait until the service does its work; raise its error if it never will."""
@@ -378,15 +376,6 @@ class ThreadService(_Supervised):
         if self._thread is not None:
             self._thread.join(timeout_seconds)
         return not self.is_running
-
-    def cancel(self) -> None:
-        """Ask the service to stop. A thread cannot be interrupted; its supervisor does not wait."""
-        self._is_detached = True
-        self.request_stop()
-
-    def is_cancelled(self) -> bool:
-        """Return False: a thread is not interrupted."""
-        return False
 
     def pause(self, seconds: float) -> bool:
         """Wait that long or until the service is to stop; return whether it is to stop."""

@@ -9,7 +9,6 @@ wait for that in their first statement.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import socket
 import threading
@@ -82,75 +81,53 @@ class AsyncTransactionConnection(_Owned, AsyncConnection[Any]):
 class Use:
     """One handler's use of a shared transaction, in place of the lock of its connection.
 
-    `is_failed` is called once the transaction is the handler's, and returns whether it will be
-    rolled back anyway. `refusal` is the error of a first statement that could not be allowed.
+    `transaction` is the lock that the handlers compete for; `is_failed` is called once it is the
+    handler's, and returns whether the transaction will be rolled back anyway. `refusal` is the
+    error of a first statement that could not be allowed.
     """
 
-    def __init__(self, is_failed: Callable[[], bool]) -> None:
+    def __init__(self, transaction: Any, statement: Any, is_failed: Callable[[], bool]) -> None:
+        self._transaction = transaction
+        self._statement = statement
         self._is_failed = is_failed
         self.is_owner = False
         self.refusal: psycopg.Error | None = None
 
-    def _begin(self, *, is_free: bool) -> None:
-        self.is_owner = is_free
-        if not is_free:
+    def __enter__(self) -> None:
+        self._statement.acquire()
+        if not self.is_owner:
+            self.is_owner = self._transaction.acquire(timeout=MAX_WAIT_SECONDS)
+            self._begin()
+
+    async def __aenter__(self) -> None:
+        await self._statement.acquire()
+        if not self.is_owner:
+            try:
+                async with asyncio.timeout(MAX_WAIT_SECONDS):
+                    self.is_owner = await self._transaction.acquire()
+            except TimeoutError:
+                pass
+            except BaseException:
+                self._statement.release()
+                raise
+            self._begin()
+
+    def _begin(self) -> None:
+        if not self.is_owner:
             reason = "another handler keeps the transaction that this handler shares"
         elif self._is_failed():
             reason = "the transaction that this handler shares is rolled back"
         else:
             return
+        self._statement.release()
         # Not the handler's failure: its message is handled again, as after a deadlock.
         self.refusal = psycopg.errors.DeadlockDetected(reason)
         raise self.refusal
 
-
-class TaskUse(Use):
-    """The use by a handler that awaits; `transaction` is what the handlers compete for."""
-
-    def __init__(self, transaction: asyncio.Lock, is_failed: Callable[[], bool]) -> None:
-        super().__init__(is_failed)
-        self._transaction = transaction
-        self._statement = asyncio.Lock()
-
-    async def __aenter__(self) -> None:
-        await self._statement.acquire()
-        try:
-            if not self.is_owner:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(MAX_WAIT_SECONDS):
-                        self.is_owner = await self._transaction.acquire()
-                self._begin(is_free=self.is_owner)
-        except BaseException:
-            self._statement.release()
-            raise
-
-    async def __aexit__(self, *_: object) -> None:
+    def __exit__(self, *_: object) -> None:
         self._statement.release()
 
-    def end(self) -> None:
-        """Leave the transaction to the others."""
-        if self.is_owner:
-            self._transaction.release()
-
-
-class ThreadUse(Use):
-    """The use by a handler that blocks; `transaction` is what the handlers compete for."""
-
-    def __init__(self, transaction: threading.Lock, is_failed: Callable[[], bool]) -> None:
-        super().__init__(is_failed)
-        self._transaction = transaction
-        self._statement = threading.Lock()
-
-    def __enter__(self) -> None:
-        self._statement.acquire()
-        try:
-            if not self.is_owner:
-                self._begin(is_free=self._transaction.acquire(timeout=MAX_WAIT_SECONDS))
-        except BaseException:
-            self._statement.release()
-            raise
-
-    def __exit__(self, *_: object) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._statement.release()
 
     def end(self) -> None:
@@ -174,9 +151,9 @@ class Session:
 
     def __init__(self, connection: AsyncTransactionConnection, *, blocks: bool) -> None:
         self.connection = connection
-        self._blocks = blocks
         self._given = TransactionConnection.beside(connection) if blocks else connection
-        self._transaction: Any = threading.Lock() if blocks else asyncio.Lock()
+        self._new_lock: Callable[[], Any] = threading.Lock if blocks else asyncio.Lock
+        self._transaction = self._new_lock()
         self.cursor = AsyncCursor(connection, row_factory=tuple_row)
         adapt(self.cursor)
         # For coroutines that run in a thread.
@@ -196,9 +173,9 @@ class Session:
         """Return the connection for handlers that run one after the other."""
         return self._given
 
-    def shared(self, is_failed: Callable[[], bool]) -> tuple[Any, TaskUse | ThreadUse]:
+    def shared(self, is_failed: Callable[[], bool]) -> tuple[Any, Use]:
         """Return a connection for one handler of several, and its use of the transaction."""
-        use = (ThreadUse if self._blocks else TaskUse)(self._transaction, is_failed)
+        use = Use(self._transaction, self._new_lock(), is_failed)
         connection = object.__new__(type(self._given))
         connection.__dict__.update(self._given.__dict__, lock=use)
         return connection, use
