@@ -97,6 +97,7 @@ class Sharing:
 
     def __init__(self, handler: Handler) -> None:
         self._concurrency = handler.concurrency
+        self._has_batches = handler.batch is not None
         self._most = handler.connections or handler.concurrency
         # A transaction has no more than `prefetch` messages, or one call with a batch.
         least = math.ceil(handler.concurrency / (1 if handler.batch else handler.prefetch))
@@ -109,7 +110,7 @@ class Sharing:
 
         Enough for the other connections to keep all handlers busy while one commits.
         """
-        if self.connections >= self._concurrency:
+        if self._has_batches or self.connections >= self._concurrency:
             return 1
         return math.ceil(self._concurrency / max(1, self.connections - 1))
 
@@ -141,7 +142,8 @@ class Batch:
     def __init__(self, handler: Handler) -> None:
         self._source = function("consumen", handler.queue, "by", handler.consumer)
         # A batch handler decides how many it wants, however long it takes.
-        self._size = BatchSize(handler.prefetch, handler.batch or FIRST_BATCH_SIZE)
+        limit = handler.batch or handler.prefetch
+        self._size = BatchSize(limit, handler.batch or FIRST_BATCH_SIZE)
         self._width = handler.batch
         self._conflicts = 0
         self.took([])

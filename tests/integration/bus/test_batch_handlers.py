@@ -66,6 +66,18 @@ async def test_a_batch_handler_gets_many_messages_in_one_call(colour, mode, data
     assert len(sizes) < 20
 
 
+async def test_batch_handlers_that_share_a_connection_get_each_message_once(
+    colour, database, orders, sight
+):
+    def handle(messages):
+        return [message.data for message in messages]
+
+    await orders.post_many("orders", [str(n) for n in range(100)])
+    async with _crew(colour, database, handle, batch=20, concurrency=4, connections=1):
+        await _wait_for_counts(orders, depth=0)
+    assert sight("select count(*), count(distinct data) from done") == [(100, 100)]
+
+
 @MODES
 async def test_a_batch_handler_fails_single_messages(colour, mode, database, orders, sight):
     def handle(messages):

@@ -167,6 +167,20 @@ def test_many_handlers_share_few_connections_and_few_share_none() -> None:
     )
 
 
+def test_a_batch_handler_gets_its_batch_once_and_never_more_than_it_wants() -> None:
+    ttl = timedelta(seconds=30)
+    handler = Handler("q", "c", print, "transaction", 4, 1_000, ttl, connections=2, batch=100)
+    assert (Sharing(handler).connections, Sharing(handler).width) == (2, 1)
+    batch = Batch(handler)
+    assert batch.amount == 100
+    batch.took([_message(number) for number in range(100)], "7")
+    batch.handled(0.001, 1)
+    assert batch.amount == 100
+    batch.took([_message(number) for number in range(100)], "7")
+    batch.handled(60.0, 1)
+    assert batch.amount == 100
+
+
 def test_slow_batches_get_a_connection_each_and_quick_ones_share_again() -> None:
     sharing = _sharing(20)
     assert sharing.grow(4)
