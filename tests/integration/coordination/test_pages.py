@@ -113,3 +113,28 @@ def test_a_reader_of_an_earlier_version_gets_each_row_for_itself(
             break
     lab.settle()
     lab.assert_same()
+
+
+def test_a_page_is_read_by_index_however_many_payloads_are_kept(lab_of_each: Lab) -> None:
+    lab = lab_of_each
+    lab.write('insert into "DummyItem" ("Name") values (\'first\')')
+    lab.quiet()
+    lab.run(
+        "writer",
+        'insert into coordination."AppEvent" ("Id", "IsPublished", "AppEventTypeId", "Position",'
+        ' "PayloadCount", "Entities", "FinishedAt")'
+        " select -n, true, 1, -n, 1, '{DummyItem}', now() from generate_series(1, 50000) n",
+    )
+    lab.run(
+        "writer",
+        "insert into coordination.payload (event_id, sequence, id, type_id, after)"
+        " select -n, 1, -n, 1, '{\"Id\": 1}' from generate_series(1, 50000) n",
+    )
+    lab.run("writer", "analyze")
+    scans = "select seq_scan from pg_stat_user_tables where relname in ('payload', 'AppEvent')"
+    before = lab.run("writer", scans)
+    lab.write('insert into "DummyItem" ("Name") values (\'second\')')
+    lab.quiet(page=1000)
+    lab.assert_same()
+    lab.run("writer", "select pg_stat_force_next_flush()")
+    assert lab.run("writer", scans) == before

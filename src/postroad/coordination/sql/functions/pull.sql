@@ -34,7 +34,10 @@ begin
         'k', case when p_version > 1 then k.count end, 'c', case when p_version = 1 then k.after end, 'u', case when p_version = 1 and t."Operation" = 'Update'
           then coalesce(p.changed, coordination._changed(k.before, k.after)) else p.changed end) as row
     from chosen c
-    join coordination.payload p on p.event_id = c."Id" and c.size > 0 and p.sequence > p_sequence - 1000 and p.sequence <= v_upto
+    -- By index for each event, however many payloads are kept.
+    cross join lateral (
+      select * from coordination.payload p
+      where p.event_id = c."Id" and c.size > 0 and p.sequence > p_sequence - 1000 and p.sequence <= v_upto offset 0) p
     join coordination."AppEventType" t on t."Id" = p.type_id
     cross join lateral (select p_version > 1 and p.count > 0 and p.sequence > p_sequence and p.sequence + p.count <= v_upto + 1) f (fits)
     cross join lateral (
