@@ -70,18 +70,3 @@ async def set_state(addresses: Addresses, name: str, state: State) -> str:
     bridge = await find(addresses, name)
     async with transact(addresses.database(bridge.place)) as connection:
         return str(await call(connection, "set_state", name, state))
-
-
-async def pause(addresses: Addresses, name: str) -> str:
-    """Let a bridge take nothing until it is resumed; what is on its way arrives."""
-    return await set_state(addresses, name, "paused")
-
-
-async def resume(addresses: Addresses, name: str) -> str:
-    """Let a bridge go on."""
-    return await set_state(addresses, name, "running")
-
-
-async def drain(addresses: Addresses, name: str) -> str:
-    """Let a bridge carry what is there; it then is drained and takes nothing more."""
-    return await set_state(addresses, name, "draining")
