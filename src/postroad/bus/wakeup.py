@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable, Iterable
 from datetime import timedelta
@@ -43,7 +42,8 @@ class Wakeup(LoopThread):
         poll_interval: timedelta = POLL_INTERVAL_DEFAULT,
     ) -> None:
         async def read_positions(names: list[str]) -> list[int]:
-            return await asyncio.to_thread(positions, names)
+            # Blocks nothing but this thread.
+            return positions(names)
 
         hub = None if dsn is None else ListenHub(dsn)
         self._wakeup = _Notifying(read_positions, queues, hub=hub, poll_interval=poll_interval)
