@@ -13,20 +13,20 @@ from tools.crash_table.world import CALLS
 __all__ = ["Row", "page"]
 
 ABOVE = """
-Written by `make crash-table`. Each step is run once under strace without a fault, to see which
-calls it makes in which thread. Then the server is killed with SIGKILL, by strace, as it enters the
-n-th call of a kind, once for each n until the step ends without reaching it. It is started anew,
-the client repeats its call and goes on to the end, and the invariants
-[I1 to I6](../components/exchange.md#what-holds) are checked: rows and folders agree, each effect is
-there once, replies are visible if and only if the ERP committed, no process stays open, the
-repeated call gets the answer of a run without a crash, and the files and states at the end are
-those of that run.
+Written by `make crash-table`. Each step is first run under strace without a fault, to record which
+system calls each thread makes. Then strace kills the server with SIGKILL as it enters the n-th call
+of a kind, once for each n until the step ends before the n-th call. The server is started again,
+the client repeats its call and continues to the end, and the invariants
+[I1 to I6](../components/exchange.md#what-holds) are checked: rows and folders agree, each effect
+exists once, replies are visible if and only if the ERP committed, no process stays open, the
+repeated call gets the same answer as in a run without a crash, and the files and states at the end
+are the same as in that run.
 """
 BELOW = """
-`sendto` carries a call to the journal, each a transaction; a kill at `recvfrom` finds it committed
-and nobody told. `write` of the main thread is the answer to the client, that of the file thread the
-content of a file, or word to the main thread that a file is done. These kinds were looked for and
-are not called: {unseen}.
+`sendto` sends a call to the journal; each call is a transaction. After a kill at `recvfrom` the
+transaction is committed and the server has not received the result. `write` in the main thread is
+the answer to the client; in the file thread it is the content of a file, or the notification of the
+main thread that a file is complete. These calls were traced as well and do not occur: {unseen}.
 """
 WIDTH = 120
 

@@ -14,7 +14,7 @@ from tools.docs.markdown import head, table
 
 INTRODUCTION = """
 Every command of `postroad`. It needs the extra `server`. Results are tables; with `--json` they
-are JSON for machines. What changes data has `--dry-run`. The database is the one named by
+are JSON. Commands that change data have `--dry-run`. The database is the one given by
 `--database-url` or `POSTROAD_DATABASE_URL`, otherwise the embedded one.
 """
 

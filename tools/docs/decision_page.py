@@ -10,7 +10,7 @@ from tools.docs.markdown import head, table
 FOLDER = Path(__file__).parents[2] / "docs" / "decisions"
 
 INTRODUCTION = """
-Each choice that a newcomer would ask about: its context, what was decided, what follows from it.
+Design decisions that a newcomer would ask about, each with its context and consequences.
 """
 
 

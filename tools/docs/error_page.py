@@ -18,16 +18,16 @@ from tools.docs.sql_source import errors as codes_of
 from tools.docs.sql_source import public
 
 INTRODUCTION = """
-Schema `mbus` raises errors of its own with an SQLSTATE `MBxxx`, a message and a hint; nothing was
-changed when one is raised, and the transaction must be rolled back as after any error. In Python
-each is a class, with the driver's error as its cause. The code decides, never the text.
+Schema `mbus` raises its own errors with an SQLSTATE `MBxxx`, a message and a hint. A call that
+raises one has changed nothing, and the transaction must be rolled back as after any error. In
+Python each is a class, with the driver's error as its cause. Distinguish errors by code, not text.
 
-**Retryable** says whether the same call may succeed a moment later without anybody doing anything.
-Errors that are not Postroad's own (a lost connection, a deadlock, a missing privilege) stay those
+**Retryable** means that the same call may succeed a moment later without any intervention.
+Other errors (a lost connection, a deadlock, a missing privilege) remain errors
 of PostgreSQL and the driver.
 """
 
-# A room keeps its errors in a module `errors`; these keep them beside their only user.
+# Most components define errors in a module `errors`; these define them beside their only user.
 ELSEWHERE = ("postroad.vault", "postroad.web.server", "postroad.cli.up_lock")
 ADVICE = Path(__file__).with_name("advice.toml")
 
@@ -56,7 +56,7 @@ def leaves() -> list[type[PostroadError]]:
 
 def _leaves(family: type[PostroadError]) -> Iterator[type[PostroadError]]:
     for child in family.__subclasses__():
-        # Errors that tests define for themselves are none of the documentation's business.
+        # Errors that tests define are not documented.
         if child.__module__ not in families():
             continue
         if not child.__subclasses__() or ("code" in vars(child) and child.code in advice()):
@@ -89,7 +89,7 @@ def page() -> str:
     )
     parts.append("## SQLSTATEs of schema mbus\n")
     parts += [_entry(leaf) for leaf in found if _is_sqlstate(leaf)]
-    parts.append("## Errors of the Python side\n")
+    parts.append("## Errors raised in Python\n")
     parts += [_entry(leaf) for leaf in found if not _is_sqlstate(leaf)]
     return "\n".join(parts)
 

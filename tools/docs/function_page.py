@@ -7,14 +7,14 @@ from tools.docs.markdown import anchor, head, prose
 from tools.docs.sql_source import Function, comment, errors, public
 
 INTRODUCTION = """
-Every public function of schema `mbus`: its signature, what it promises, and the
+Every public function of schema `mbus`: its signature, its contract, and the
 [errors](errors.md) that it can raise. Functions with `<q>` or `<c>` in their names exist once per
 queue `<q>`, or per consumer `<c>` of it; `T` is the type that the queue carries: `hstore`, `jsonb`,
 `text` or `bytea`. For a queue that does not carry `hstore` the row type is
 `qt_model_jsonb` and so on, see [row types](sql-tables.md#row-types).
 
-Call them with named arguments (`mbus.post(qname => 'orders', data => 'id=>1')`): names stay, places
-may not. Functions whose names begin with an underscore are internal.
+Call them with named arguments (`mbus.post(qname => 'orders', data => 'id=>1')`): names are
+stable, positions may change. Functions whose names begin with an underscore are internal.
 """
 
 STORAGE = "[how storage works](../concepts/storage.md)"
@@ -45,7 +45,7 @@ TOPICS: dict[str, tuple[str, ...]] = {
     "Ad hoc": ("dyn_consume", "create_run_function", "run_on_<q>"),
     "Failures": ("reject", "give_back", "redrive", "dead_reasons"),
     "Traces": ("trace_headers", "trace_headers_of", "follow_trace"),
-    "Looking and tidying": ("browse", "waits", "move", "purge"),
+    "Browsing and removing messages": ("browse", "waits", "move", "purge"),
     "Operating": ("maintain", "is_restored", "after_restore", "clear_queue_<q>", "notify",
                   "positions", "now"),
 }  # fmt: skip

@@ -13,10 +13,10 @@ from postroad.errors import PostroadError
 from tools.docs.markdown import head
 
 INTRODUCTION = """
-The public names of `postroad.bus`, which needs the driver psycopg and nothing else, of
+The public names of `postroad.bus`, which needs only the driver psycopg, of
 `postroad.coordination` and of `postroad.testing`. `AsyncBus`, `AsyncWorker`, `AsyncSubscription`
-and `AsyncMaintenance` have the names and arguments of their twins without `Async`; their methods
-are awaited. Errors are on [a page of their own](errors.md).
+and `AsyncMaintenance` have the same methods and arguments as the classes without `Async`; the
+methods are awaited. Errors are listed on [their own page](errors.md).
 """
 
 

@@ -12,13 +12,13 @@ from postroad.settings import Settings, shown_duration
 from tools.docs.markdown import head, table
 
 INTRODUCTION = """
-Every setting, with the name of its environment variable. A flag wins over the environment, the
-environment over the TOML file, the file over the default. The file is the one named by
+Every setting, with the name of its environment variable. A flag overrides the environment, the
+environment the TOML file, the file the default. The file is the one given by
 `--config-file` or `POSTROAD_CONFIG_FILE`, else `postroad.toml` in the current folder, else
-`/etc/postroad/postroad.toml`. An unknown name is refused, in the environment as in the file.
+`/etc/postroad/postroad.toml`. An unknown name is refused, in the environment and in the file.
 
 Durations have a unit: `500ms`, `30s`, `5m`, `2h`, `1d`. Variables of libpq (`PGSSLMODE`,
-`PGPASSFILE` …) pass through. `postroad config show` prints what applies and where it comes from.
+`PGPASSFILE` …) are passed on. `postroad config show` prints the effective values and their sources.
 
 ```toml
 database_url = "file:/run/secrets/postroad-database-url"
@@ -69,7 +69,7 @@ def _walk(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, Any, str]]
     for name, field in model.model_fields.items():
         nested = _nested(field.annotation)
         if nested is not None:
-            # A dictionary of sections: one for each name that somebody chooses.
+            # A dictionary of sections: one for each name that the user chooses.
             inside = f"{name}.<name>" if get_origin(field.annotation) is dict else name
             yield from _walk(nested, f"{prefix}{inside}.")
         else:

@@ -15,8 +15,8 @@ from tools.docs.markdown import head, prose, table
 from tools.docs.sql_source import SQL
 
 INTRODUCTION = """
-What schema `mbus` holds. Views and row types are public. Tables are read and changed by the
-functions only; they are described for whoever wants to understand a dump or a query plan, and may
+The objects of schema `mbus`. Views and row types are public. Tables are read and changed by the
+functions only; they are described for readers of a dump or a query plan, and may
 change between versions.
 """
 
@@ -33,20 +33,20 @@ or upgraded. `postroad db status` reads them.
 
 ## Tables and sequences of a queue
 
-`$` cannot occur in the name of a queue or a consumer, so no two names ever meet. A cell is a slot
-of the ring in one priority lane: `0`, `1`, … in the normal lane, `h0` and `l0` in the others.
+`$` cannot occur in the name of a queue or a consumer, so these names never collide. A cell is
+a slot of the ring in one priority lane: `0`, `1`, … in the normal lane, `h0`, `l0` in the others.
 
 | name | holds |
 |---|---|
 | `qt$<queue>$<cell>` | payload rows of a queue with one consumer, deleted by it |
 | `ql$<queue>$<cell>` | payload rows of a queue with several consumers: a log |
-| `qc$<queue>$<consumer>$<cell>` | what one of several consumers has still to read |
+| `qc$<queue>$<consumer>$<cell>` | ids that one of several consumers still has to read |
 | `…$hint` | sequence: no live row of that table has a smaller id |
-| `qs$<queue>$position` | sequence: the last id drawn |
+| `qs$<queue>$position` | sequence: the last id that was issued |
 | `qs$<queue>$head`, `qs$<queue>$tail` | sequences: the oldest and the newest generation in use |
 | `qs$<queue>$swept` | sequence: the last id when maintenance found nothing to do |
 
-How they play together: [how storage works](../concepts/storage.md).
+How they work together: [how storage works](../concepts/storage.md).
 """
 
 
@@ -63,8 +63,8 @@ def page() -> str:
     parts.append("## Row types\n")
     parts.append(
         "`qt_model` is a message; `lease_model` is a leased message and has three columns more. "
-        "`qt_model_jsonb`, `qt_model_text`, `qt_model_bytea` and their `lease_model_…` twins "
-        "differ in the type of `data` only.\n"
+        "`qt_model_jsonb`, `qt_model_text`, `qt_model_bytea` and the corresponding `lease_model_…` "
+        "types differ only in the type of `data`.\n"
     )
     parts.extend(
         f"### `mbus.{name}`\n\n" + table(("column", "meaning"), _meant(name))
@@ -141,5 +141,5 @@ def _rule(rule: ast.Constraint) -> str:
     if rule.contype.name == "CONSTR_FOREIGN":
         return f"refers to `mbus.{rule.pktable.relname}`"
     if rule.contype.name == "CONSTR_IDENTITY":
-        return "drawn by itself"
+        return "generated"
     return f"`{text.replace('DEFAULT', 'default')}`" if len(text) < 60 else ""
