@@ -2,10 +2,10 @@
 
 **What it promises.** A message is posted in a transaction and exists once that commits. Each
 consumer (durable subscriber) of a queue gets its own copy; the workers of one consumer compete for
-its copies, so each copy is worked on by one worker at a time. A copy taken in a transaction is
-consumed by its commit, together with the work, and back at once after a rollback or a lost
-connection. A copy taken by lease is back when the lease ends without an ack. Nothing is lost;
-outside a shared transaction a message may be handled twice, never silently dropped.
+its copies, so each copy is handled by one worker at a time. A copy taken in a transaction is
+consumed by its commit, together with the work, and ready again immediately after a rollback or a
+lost connection. A copy taken by lease is ready again when the lease ends without an ack. Nothing is
+lost; outside a shared transaction a message may be handled twice, but is never dropped.
 
 **States of a consumer's copy.**
 
@@ -18,12 +18,12 @@ post ──> ready ──consume, commit──> gone
   └──delayed_until──> delayed ──> ready          (expired: never delivered, cleaned up)
 ```
 
-**What happens when it dies half-way.** A producer before its commit: nothing was posted. A producer
-after it: the message is durable; a NOTIFY that was not sent is made up for by polling. A worker
-in transaction mode: the server rolls back, the message is ready again at once. A worker in lease
-mode: the message is ready again when the lease ends, and the dead worker's token can no longer ack.
-PostgreSQL itself: committed state is there after recovery; workers and subscriptions reconnect.
-No maintenance running: takes do what is due in their own queue; nothing waits for a leader.
+**What happens after a crash.** A producer before its commit: nothing was posted. A producer
+after it: the message is durable; if its NOTIFY was not sent, workers find it by polling. A worker
+in transaction mode: the server rolls back, the message is ready again immediately. A worker in
+lease mode: the message is ready again when the lease ends, and the old token can no longer ack.
+PostgreSQL: committed state is there after recovery; workers and subscriptions reconnect.
+Without maintenance: takes make due messages of their own queue ready; there is no leader.
 
 **Use.**
 
@@ -45,8 +45,8 @@ def bill(message, connection):
 worker.serve()
 ```
 
-`AsyncBus` and `AsyncWorker` have the same names. A handler raises `Retry(after=…)` to try again
-later and `Park(reason)` to give up. This package needs the driver psycopg and nothing else.
+`AsyncBus` and `AsyncWorker` have the same methods. A handler raises `Retry(after=…)` to try again
+later and `Park(reason)` to give up. This package needs only the driver psycopg.
 """
 
 from __future__ import annotations

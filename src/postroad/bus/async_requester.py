@@ -1,4 +1,4 @@
-"""Asking and waiting in an event loop: many requests over one connection, in batches.
+"""Requests in an event loop: many requests over one connection, in batches.
 
 One task owns the connection. It posts the requests made since its last round, takes all answers
 that have arrived, and resolves their futures. Because it does one after the other, no answer can
@@ -72,7 +72,7 @@ class AsyncRequester:
         seconds = request.check_timeout(timeout)
         answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         question = Question(queue, payload, data, headers, properties, timeout, answer)
-        # An invalid request is refused here, before it is in a batch with others.
+        # Refuse an invalid request here, before it shares a batch with others.
         request.ask_many(queue, payload, [data], [headers], [properties], timeout, "")
         self._asked.append(question)
         self._woken.set()
@@ -107,7 +107,7 @@ class AsyncRequester:
                 reply_to = await run_async(connection, request.reply_queue())
                 await self._converse(connection, reply_to)
             except Exception as failure:
-                # The reply queue is gone with its session; the next request opens another.
+                # The reply queue ended with its session; the next request opens another.
                 logger.warning("requester_interrupted", extra={"reason": str(failure).strip()})
                 self._fail(self._give_up(), failure)
                 if not isinstance(failure, SURVIVABLE):
@@ -126,7 +126,7 @@ class AsyncRequester:
         while True:
             if self._asked:
                 if not self._open and is_disconnecting(connection):
-                    return  # the server has closed it; a new one is opened
+                    return  # the server has closed the connection; a new one is opened
                 was_quiet = not self._open
                 await self._post(connection, reply_to)
                 interval = MIN_POLL_SECONDS
@@ -162,7 +162,7 @@ class AsyncRequester:
                 [each.properties for each in questions],
                 timeout,
                 reply_to,
-                # A batch is one notice, and batches grow with the load.
+                # One notification per batch, and batches grow with the load.
                 notify=self._notifies,
             )
             try:

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class AsyncRunner:
-    """Runs calls on the caller's connection, or each in a transaction of its own."""
+    """Runs calls on the caller's connection, or each in its own transaction."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class AsyncRunner:
         self._hub: ListenHub | None = None
 
     async def close(self) -> None:
-        """Send pending notices and close what was opened here; a second call does nothing."""
+        """Send pending notifications and close own connections; a second call does nothing."""
         if self._notifier is not None:
             await self._notifier.close()
         if self._hub is not None:
@@ -59,7 +59,7 @@ class AsyncRunner:
             await self._pool.close()
 
     async def run(self, call: AnyCall[T]) -> T:
-        """Run one call; again, in a transaction of its own, if the queue was changed meanwhile."""
+        """Run one call; in an own transaction, again if the queue was changed in the meantime."""
         if isinstance(call, OfQueue):
             known = self.payloads.get(call.queue) or call.otherwise
             call = call.build(known or await self.payload(call.queue))
@@ -83,7 +83,7 @@ class AsyncRunner:
             return await run_async(connection, call)
 
     async def payload(self, queue: str) -> Payload:
-        """Return the payload type of a queue, from the cache if known. Raises QueueNotFound."""
+        """Return the payload type of a queue, cached if possible. Raises QueueNotFound."""
         payload = self.payloads.get(queue)
         if payload is None:
             payload = of_queue(queue, await self.run(calls.describe(queue)))
@@ -94,20 +94,20 @@ class AsyncRunner:
         """Return the requester. Raises InvalidArgument without a session."""
         if self._dsn is None:
             raise InvalidArgument(
-                "answers come to a session that waits for them",
-                hint="make the bus from a DSN; in a transaction of yours call mbus.request",
+                "a request needs a session that waits for the answer",
+                hint="create the bus from a DSN; in your own transaction call mbus.request",
             )
         if not self._listens:
             raise InvalidArgument(
-                "answers come to a session, and a transaction-mode pooler gives none",
-                hint="for requests make a bus from a DSN that leads to the server itself",
+                "a request needs a session, which a transaction-mode pooler does not provide",
+                hint="create a bus for requests from a DSN that connects to the server directly",
             )
         if self._requester is None:
             self._requester = AsyncRequester(self._dsn, notify=self._notifier is not None)
         return self._requester
 
     def announce(self, queue: str) -> None:
-        """Wake the waiters of this queue soon; without a notifier they rely on polling."""
+        """Notify the waiters of this queue soon; without a notifier they rely on polling."""
         if self._notifier is not None:
             self._notifier.announce(queue)
 
@@ -115,8 +115,8 @@ class AsyncRunner:
         """Return the wakeup of this queue. Raises InvalidArgument without a pool."""
         if self._pool is None:
             raise InvalidArgument(
-                "waiting for messages needs connections of the bus's own",
-                hint="make the bus from a DSN or a pool; a connection has one transaction only",
+                "waiting for messages needs the bus's own connections",
+                hint="create the bus from a DSN or a pool; a connection has one transaction only",
             )
         if self._hub is None and self._listens and self._dsn is not None:
             self._hub = ListenHub(self._dsn)
@@ -146,6 +146,6 @@ class AsyncRunner:
 
     async def _open(self, pool: AsyncConnectionPool[Any]) -> None:
         if not self._is_open:
-            # Opening twice does no harm, so two first calls at once need no lock.
+            # Opening twice is harmless, so two concurrent first calls need no lock.
             await pool.open()
             self._is_open = True

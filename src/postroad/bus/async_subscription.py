@@ -1,4 +1,4 @@
-"""`async for message in bus.subscribe("orders")`: messages as they come, none lost in a crash.
+"""`async for message in bus.subscribe("orders")`: messages as they arrive, none lost in a crash.
 
 ```
 waiting ──lease──> handed out ──next message asked for, or block left──> acked
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 class AsyncSubscription:
-    """An endless iterator of leased messages; leave it by `break`, or `close` it from elsewhere."""
+    """An endless iterator of leased messages; leave it with `break` or call `close`."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class AsyncSubscription:
         raise StopAsyncIteration
 
     async def close(self) -> None:
-        """End the iteration, also from elsewhere; the current message stays leased."""
+        """End the iteration, from any task; the current message stays leased."""
         self._is_closed = True
         self._closing.set()
         await self._wakeup.stop()
@@ -113,7 +113,7 @@ class AsyncSubscription:
             logger.warning("nack_failed", extra={"iid": message.iid, "reason": str(failure)})
 
     async def _persist(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Repeat while the database is away; every call made here may safely be repeated."""
+        """Repeat while the database is unavailable; every call made here may be repeated safely."""
         backoff = Backoff()
         while True:
             try:

@@ -1,7 +1,7 @@
 """Waiting for messages in an event loop: one task wakes all waiters.
 
-Notices come from the process's LISTEN hub if there is one; positions are polled as well. Behind a
-transaction-mode pooler there is no hub, and polling alone wakes the waiters.
+Notifications come from the process's LISTEN hub if there is one; positions are polled as well.
+Behind a transaction-mode pooler there is no hub, and polling alone wakes the waiters.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class AsyncWakeup(Service):
         self.wake(self._queues)
 
     async def run(self) -> None:
-        """Poll until stopped, also while the database is away."""
+        """Poll until stopped, even while the database is unavailable."""
         subscription = None
         if self._hub is not None:
             await self._hub.start()

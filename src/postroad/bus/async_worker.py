@@ -1,4 +1,4 @@
-"""`AsyncWorker`: handlers in an event loop, kept running whatever happens to the database."""
+"""`AsyncWorker`: runs handlers in an event loop and reconnects when the database fails."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class AsyncWorker(HandlerRegistry, Service):
                 await self.stop_supervised()
 
     async def _prepare(self, bus: AsyncBus) -> dict[str, Payload] | None:
-        """Read the queues' payload types once the database is available; None when stopped before.
+        """Read the queues' payload types once the database is available; None if stopped before.
 
         Raises ConsumerNotFound.
         """

@@ -1,11 +1,11 @@
-"""The transaction mode's statements and decisions, for both colours. Pure.
+"""The transaction mode's statements and decisions, shared by both colours. Pure.
 
 A batch is committed and the next one taken in one round trip, as one text of several statements. If
 the commit fails the server skips the rest, and the batch is treated like one whose handler failed.
 
 A handler can end the transaction with a statement of its own. The id of the transaction that took
-the batch determines its outcome: after a rollback the messages are back in the queue, after a
-commit all of them are consumed, the ones not yet handled too; those are given back.
+the batch determines its outcome: after a rollback the messages are back in the queue; after a
+commit all of them are consumed, and those that were not handled yet are given back.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from postroad.bus.worker import MAX_CONFLICTS, Handler, is_conflict
 
 FIRST_BATCH_SIZE = 10
 BATCH_SECONDS = 0.1
-# Handlers are quick that take less time, and a batch of them is handled by one runner for so long.
+# Handlers below this duration are fast; one runner handles a batch of them for this long.
 QUICK_HANDLER_SECONDS = 0.0001
 QUICK_SECONDS = 0.01
-# A batch that lasts longer than this gets other connections opened.
+# While a batch takes longer than this, further connections are opened.
 SLOW_SECONDS = 0.25
 # Enough to keep a few cores of a server busy.
 SHARED_CONNECTIONS = 4
 
-# A server that took over may not have come as far as the id; pg_xact_status would raise.
+# A promoted server may not have reached this id yet; pg_xact_status would raise an error.
 _WAS_COMMITTED = (
     "select case when xid < pg_snapshot_xmax(pg_current_snapshot())"
     " then pg_xact_status(xid) = 'committed' else false end from (select %s::xid8) batch(xid)"
 )
 RESTORE_RECORD = "select set_config('mbus.taken', %s, true)"
 
-# The take refuses higher levels, whatever the database's default may be.
+# Set explicitly, because the database's default may be a higher level, which takes refuse.
 _BEGIN = "begin isolation level read committed; "
 _XID = "; select pg_current_xact_id_if_assigned()::text as xid, current_setting('mbus.taken', true)"
-# Fails unless the transaction is the one of the batch, or that one was committed: what a handler
+# Fails unless the transaction is that of the batch, or that one was committed: work that a handler
 # did in another transaction must not be committed when the batch was rolled back.
 _CHECK = (
     "select 1 / (pg_current_xact_id_if_assigned() is not distinct from '{0}'::xid8"
@@ -52,15 +52,15 @@ _CHECK = (
 
 
 def was_committed(xid: str | None) -> Call[bool | None]:
-    """Build the query whether a transaction was committed; None for no transaction."""
+    """Build the query that checks whether a transaction was committed; None without one."""
     return Call(_WAS_COMMITTED, (xid,), rows.value)
 
 
 class BatchSize:
-    """How many messages are taken together: many while handlers are quick, few while slow.
+    """How many messages are taken together: many while handlers are fast, few while slow.
 
-    What was taken together is committed together, and other workers do not get it meanwhile. So a
-    batch is to last a tenth of a second, whatever the handler does.
+    Messages that are taken together are committed together, and other workers cannot take them
+    until then. So the size is chosen such that a batch takes a tenth of a second.
     """
 
     def __init__(self, limit: int, first: int = FIRST_BATCH_SIZE) -> None:
@@ -70,7 +70,7 @@ class BatchSize:
     def adjust(self, count: int, seconds: float, width: int = 1) -> None:
         """Adjust the size to the duration of the last batch; at most double it.
 
-        `width` of the messages were handled at the same time: a batch of so many takes no longer
+        `width` messages were handled in parallel, so a batch of that size takes no longer
         than a smaller one.
         """
         if count == 0:
@@ -80,19 +80,19 @@ class BatchSize:
         self.amount = max(1, min(self._limit, max(width, fitting), 2 * self.amount))
 
     def isolate(self) -> None:
-        """Take one message next, because it would share the fate of others."""
+        """Take one message next, so that no others are affected by its failure."""
         self.amount = 1
 
     def halve(self, count: int) -> None:
-        """Take half of a batch that was rolled back; the next success doubles it again."""
+        """Halve the size after a rollback; the next success doubles it again."""
         self.amount = max(1, min(count, self.amount) // 2)
 
 
 class Sharing:
     """How many connections the concurrent handlers of one registration share.
 
-    Few while a transaction of many handlers is over within the time of a batch; more, up to one for
-    each, while handlers take longer or keep the transaction to themselves for long.
+    Few while a transaction of many handlers ends within the time of a batch; more, up to one per
+    handler, while handlers take longer or use the transaction exclusively for long.
     """
 
     def __init__(self, handler: Handler) -> None:
@@ -108,20 +108,20 @@ class Sharing:
     def width(self) -> int:
         """How many handlers run concurrently in one transaction.
 
-        Enough for the other connections to keep all handlers busy while one commits.
+        Enough that the other connections keep all handlers busy while one commits.
         """
         if self._has_batches or self.connections >= self._concurrency:
             return 1
         return math.ceil(self._concurrency / max(1, self.connections - 1))
 
     def grow(self, connections: int) -> bool:
-        """Add connections because a batch is slow; return whether there are more than then."""
+        """Add connections after a slow batch that had these; return whether there are more."""
         if connections == self.connections:
             self.connections = min(self._most, 2 * connections)
         return self.connections > connections
 
     def shrink(self, connections: int, round_seconds: float) -> bool:
-        """Close connections after a quick batch; return whether there are fewer now."""
+        """Remove connections after a fast batch; return whether it did."""
         if connections != self.connections or round_seconds > BATCH_SECONDS / 4:
             return False
         self.connections = max(self._least, connections // 2)
@@ -141,7 +141,7 @@ class Batch:
 
     def __init__(self, handler: Handler) -> None:
         self._source = function("consumen", handler.queue, "by", handler.consumer)
-        # A batch handler decides how many it wants, however long it takes.
+        # A batch handler has a fixed size, however long it takes.
         limit = handler.batch or handler.prefetch
         self._size = BatchSize(limit, handler.batch or FIRST_BATCH_SIZE)
         self._width = handler.batch
@@ -154,7 +154,7 @@ class Batch:
         return self._size.amount
 
     def statement(self, *, is_last: bool = False) -> str:
-        """Return the text that commits what was taken, if anything, and takes more."""
+        """Return the text that commits the current batch, if any, and takes the next one."""
         commit = f"{_CHECK.format(self.xid)}commit" if self.taken and self.xid else "commit"
         if is_last:
             return commit
@@ -164,18 +164,18 @@ class Batch:
     def took(
         self, messages: list[Message], xid: str | None = None, record: str | None = None
     ) -> None:
-        """Note what was taken, by which transaction, and what the server recorded about it."""
+        """Record which messages were taken, by which transaction, and the server's record."""
         self.taken = messages
         self.xid = xid
         # mbus.give_back needs it.
         self.record = record
-        # The runners of the handlers take from one end and append to the others.
+        # The runners of the handlers take from this queue and append to the two lists.
         self.waiting = deque(messages)
         self.done: list[Message] = []
         self.failures: list[Failure] = []
 
     def handled(self, seconds: float, width: int) -> None:
-        """Note that the handlers have returned for all of them, and after what time."""
+        """Record that the handlers have returned for all messages, and how long they took."""
         self._size.adjust(len(self.taken), seconds, self._width or width)
         self._conflicts = 0
 
@@ -196,9 +196,9 @@ class Batch:
     def failed(self, failures: list[Failure]) -> list[Failure]:
         """Drop a batch that was rolled back and return the failed attempts.
 
-        The other messages are taken again. A conflict with another transaction is no failed
-        attempt, unless it was lost too often. Without a message at fault the batch is halved until
-        it is the only one left, so that each failure is attributed to one message in the end.
+        The other messages are taken again. A conflict with another transaction is not a failed
+        attempt, unless it happened too often. If the message at fault is unknown, the batch is
+        halved until one message is left, so that the failure is attributed to that message.
         """
         attempts = [each for each in failures if not is_conflict(each.error)]
         if not attempts:
@@ -216,13 +216,13 @@ class Batch:
         return attempts
 
     def committed(self) -> None:
-        """Drop a batch that was committed before all of it was handled."""
+        """Drop a batch that was committed before all of its messages were handled."""
         self._size.isolate()
         self.took([])
 
 
 class Answers:
-    """The answers of one batch to those who asked, sent together."""
+    """The answers of one batch, sent to their requesters together."""
 
     def __init__(self, payload: Payload) -> None:
         self._payload = payload

@@ -1,6 +1,6 @@
 """Pages of the messages of a queue, read without taking them.
 
-A page is found by its place, so that the millionth message costs what the first one does.
+A page is found by its position, so that reading the millionth message costs no more than the first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_CHARACTERS_DEFAULT = 100_000
 class BrowsedMessage:
     """A copy of a message in its state.
 
-    `data` is the payload as text, cut to what was asked for; `size` is that of the whole, in bytes.
+    `data` is the payload as text, truncated as requested; `size` is the size of the whole in bytes.
     """
 
     place_of: int
@@ -45,7 +45,7 @@ class BrowsedMessage:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Messages in order, and the place to go on from; None at the end."""
+    """Messages in order, and the position of the next page; None at the end."""
 
     messages: Sequence[BrowsedMessage]
     next_place: int | None
@@ -53,7 +53,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The copies of one consumer in a state that a search finds; all of them without a search."""
+    """The copies of one consumer in a state that match a search; all of them without a search."""
 
     queue: str
     consumer: str = "default"
@@ -75,10 +75,10 @@ async def browse(
 ) -> Page:
     """Read a page of one consumer's copies in a state. Read-only.
 
-    A search reads a bounded number of messages: a page may hold fewer matches than asked for, or
-    none, and still have a next place. Raises QueueNotFound, ConsumerNotFound, InvalidArgument.
+    A search reads a limited number of messages: a page may have fewer matches than requested, or
+    none, and still have a next page. Raises QueueNotFound, ConsumerNotFound, InvalidArgument.
     """
-    # One more than asked for tells whether there is a next page.
+    # One more than requested shows whether there is a next page.
     call = Call(
         rows.select(
             BrowsedMessage,
@@ -101,7 +101,7 @@ async def browse(
 async def matching(
     bus: AsyncBus, selection: Selection, amount: int = 1_000
 ) -> AsyncIterator[list[str]]:
-    """Yield the iids of a selection in order of posting, each time from `amount` messages.
+    """Yield the iids of a selection in order of posting, `amount` messages at a time.
 
     Read-only. Raises QueueNotFound, ConsumerNotFound, InvalidArgument.
     """
@@ -130,7 +130,7 @@ async def find(
     found: list[tuple[str, State, BrowsedMessage]] = []
     for consumer in await bus.consumers(queue):
         for state in STATES:
-            # A ready message that was put back has another place than its number.
+            # The position of a ready message that was put back differs from its number.
             is_ready = state == "ready"
             page = await browse(
                 bus,

@@ -1,8 +1,8 @@
-"""A call of the bus as a value, and the methods that the clients make of it.
+"""A call of the bus as a value, and the client methods that are derived from it.
 
 A call is written once, as a function that returns a `Call`: its signature and docstring are those
-of the methods of `Bus` and `AsyncBus`, which `blocking` and `awaiting` derive from it. Nothing here
-does any input or output.
+of the methods of `Bus` and `AsyncBus`, which `blocking` and `awaiting` derive from it. This module
+does no input or output.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class Call(Generic[T]):
         text: the statement.
         parameters: its parameters.
         read: how the rows are read.
-        queue: the queue that it is about, for errors.
-        consumer: the consumer that it is about, for errors.
+        queue: the queue of the call, for errors.
+        consumer: the consumer of the call, for errors.
         remove: builds the call that dead-letters a message which cannot be decoded; None drops it.
-        is_atomic: it must not be committed before its result could be read.
-        wakes: queues whose workers are woken after it.
-        reshapes: the queue that may carry another payload afterwards.
+        is_atomic: it must not be committed before its result has been read.
+        wakes: queues whose workers are notified after it.
+        reshapes: the queue whose payload may be different afterwards.
         makes: the payload of the queue whose name is the result.
-        needs_session: it is about the session of the caller's connection.
+        needs_session: it depends on the session of the caller's connection.
         parts: the calls of a transaction, instead of a statement; `read` joins their results.
     """
 
@@ -70,7 +70,7 @@ class Call(Generic[T]):
     parts: Sequence[Call[Any]] = ()
 
     def removals(self, error: Undecodable) -> Iterator[Call[Any]]:
-        """Build the calls that dead-letter what cannot be decoded; raise the error without one."""
+        """Build the calls that dead-letter undecodable messages; raise the error without one."""
         if self.remove is None:
             raise error
         for bad in error.bad:
@@ -83,7 +83,7 @@ class Call(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class OfQueue(Generic[T]):
-    """A call that depends on the payload of a queue; `otherwise` is that of an unknown queue."""
+    """A call that depends on a queue's payload; `otherwise` is used for an unknown queue."""
 
     queue: str
     build: Callable[[Payload], Call[T]]
@@ -112,7 +112,7 @@ def named(name: str, *parameters: str) -> str:
 
 
 class Blocking(Generic[P, T]):
-    """The type of a method that `blocking` makes."""
+    """The type of the methods that `blocking` makes."""
 
     def __get__(self, bus: object, owner: type | None = None) -> Callable[P, T]:
         """Bind the method, as functions do."""
@@ -120,7 +120,7 @@ class Blocking(Generic[P, T]):
 
 
 class Awaiting(Generic[P, T]):
-    """The type of a method that `awaiting` makes."""
+    """The type of the methods that `awaiting` makes."""
 
     def __get__(self, bus: object, owner: type | None = None) -> Callable[P, Awaitable[T]]:
         """Bind the method, as functions do."""

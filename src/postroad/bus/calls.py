@@ -1,8 +1,8 @@
-"""Every call of the bus, written once: its promise, its statement, and how its rows are read.
+"""Every call of the bus, written once: its contract, its statement, and how its rows are read.
 
 These functions are the methods of `Bus` and `AsyncBus`, see `postroad.bus.call`; the workers run
 some of them directly. Functions of a queue are called by their own names (`mbus.post_orders`),
-because their plans are static and their rights are the queue's.
+because their plans are static and their permissions are those of the queue.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def create_queue(
 ) -> Call[None]:
     """Create a queue with consumer `default`; rebuild an existing one, keeping its messages.
 
-    An existing queue keeps its ncons, and a closed one stays closed, see `alter_queue`.
-    Raises QueueExists when it carries another payload, and InvalidName, NameTooLong.
+    An existing queue keeps its ncons and its roles, see `alter_queue`.
+    Raises QueueExists if its payload differs, and InvalidName, NameTooLong.
     """
     shape = {"ncons": ncons, "is_roles_security_model": is_roles_security_model}
     call = sql(NoneType, "create_queue", qname=queue, **shape, **_named_payload(payload))
@@ -54,12 +54,12 @@ def create_queue(
 
 def _named_payload(payload: Payload) -> dict[str, Payload]:
     payloads.check(payload)
-    # The default is not named: the type would be looked up in the caller's search path.
+    # The default is not passed: its type would be resolved in the caller's search path.
     return {} if payload == "hstore" else {"payload": payload}
 
 
 def alter_queue(queue: str, is_roles_security_model: bool) -> Call[None]:
-    """Close a plain queue, which then needs its roles, or open a closed one to every user.
+    """Restrict a plain queue to its own roles, or make a restricted queue plain.
 
     Raises QueueNotFound, RoleMissing.
     """
@@ -97,7 +97,7 @@ def alter_consumer(
     backoff: Duration | None = None,
     backoff_max: Duration | None = None,
 ) -> Call[None]:
-    """Change when a consumer retries and when it gives up; None leaves a setting as it is."""
+    """Change when a consumer retries and gives up; None keeps a setting unchanged."""
     return sql(
         NoneType,
         "alter_consumer",
@@ -129,8 +129,8 @@ def post(
     """Post one message and return its iid.
 
     In the caller's transaction when the bus has the caller's connection: the message exists
-    once that commits. Otherwise it is durable on return, and waiting workers are woken.
-    Headers that mean something: priority, group, dedup_key, dedup_window. Raises
+    once that commits. Otherwise it is durable on return, and waiting workers are notified.
+    Headers with a meaning for the bus: priority, group, dedup_key, dedup_window. Raises
     QueueNotFound, WrongPayload, InvalidArgument, DuplicateIid, ForeignIid.
     """
     return OfQueue(
@@ -171,7 +171,7 @@ def post_many(
         if isinstance(value, Sequence) and len(value) != len(messages):
             raise InvalidArgument(
                 f"{len(value)} {name} for {len(messages)} messages",
-                hint="give one mapping for all, or one for each message",
+                hint="pass one mapping for all messages, or one for each",
             )
     text = (
         f"select {function('postn', queue)}(data => %s, headers => %s, properties => %s,"
@@ -210,11 +210,11 @@ def reply(
     headers: Hstore | None = None,
     properties: Hstore | None = None,
 ) -> OfQueue[str | None]:
-    """Answer a message that was posted with `request`; the data is of its queue's payload.
+    """Answer a message that was posted with `request`; the data has the payload of its queue.
 
     In the caller's transaction when the bus has the caller's connection. Returns the answer's
-    iid, None when the requester no longer waits. Raises InvalidArgument for a message that is no
-    request.
+    iid, or None if the requester no longer waits. Raises InvalidArgument if the message is not
+    a request.
     """
 
     def build(payload: Payload) -> Call[str | None]:
@@ -230,9 +230,9 @@ def reply(
 def consume(queue: str, consumer: str = "default", amount: int = 1) -> OfQueue[list[Message]]:
     """Take up to `amount` messages, in order of posting; fewer or none if there are no more.
 
-    In the caller's transaction when the bus has the caller's connection: commit consumes,
-    rollback or a lost connection gives them back at once. Otherwise they are consumed on
-    return, and work that must survive a crash belongs to `lease`, `subscribe` or a worker.
+    In the caller's transaction when the bus has the caller's connection: its commit consumes them,
+    a rollback or a lost connection returns them immediately. Otherwise they are consumed on
+    return; use `lease`, `subscribe` or a worker for work that must survive a crash.
     Raises QueueNotFound, ConsumerNotFound, WrongIsolation.
     """
     return OfQueue(
@@ -244,14 +244,14 @@ def consume(queue: str, consumer: str = "default", amount: int = 1) -> OfQueue[l
             queue,
             consumer,
             lambda bad: _dead_letter(bad, consumer, payload),
-            # A client may be unable to read JSON: too deep, or a number of thousands of digits.
+            # The client may be unable to read JSON that is too deep or has numbers of huge length.
             is_atomic=payload == "jsonb",
         ),
     )
 
 
 def take(iid: str, consumer: str | None = None) -> OfQueue[Message | None]:
-    """Take one message by its iid, from all consumers or from one; None when it is gone.
+    """Take one message by its iid, from all consumers or from one; None if it does not exist.
 
     Waits while another transaction holds it. Transaction as for `consume`.
     """
@@ -289,10 +289,10 @@ def reject(
 ) -> Call[str]:
     """Count a failed attempt of a message consumed in a transaction that was rolled back.
 
-    It is delivered again after `delay` (None: the consumer's backoff), or goes to the dmq: at once
-    with `dead_letter` (`park` is its old name), otherwise after the consumer's maximum of attempts.
-    Returns `ready`, `delayed`, `dmq`, or `absent` when it is gone. Raises TakenInTransaction
-    when the caller's own transaction took the message; `give_back` is for that.
+    It is delivered again after `delay` (None: the consumer's backoff) or goes to the dmq:
+    immediately with `dead_letter` (`park` is its old name), otherwise after the last attempt.
+    Returns `ready`, `delayed`, `dmq`, or `absent` if the message no longer exists. Raises
+    TakenInTransaction if the caller's own transaction took it; use `give_back` there.
     """
     given = {"qname": queue, "cname": consumer, "iid": iid}
     return sql(str, "reject", **given, **_failure(delay, error, park or dead_letter))
@@ -313,7 +313,7 @@ def give_back(
     *,
     dead_letter: bool = False,
 ) -> OfQueue[str]:
-    """Give a message back that the caller's open transaction consumed or took.
+    """Give back a message that the caller's open transaction consumed or took.
 
     The attempt counts when that transaction commits: the message is delivered again after
     `delay` (None: the consumer's backoff), or goes to the dmq, as with `reject`. Returns `ready`,
@@ -364,8 +364,8 @@ def lease(
 ) -> OfQueue[list[LeasedMessage]]:
     """Take up to `amount` messages for work longer than a transaction.
 
-    Each is the holder's until `ack`, `nack`, or the end of the lease, when it is delivered
-    again. Made in the caller's transaction when the bus has the caller's connection.
+    The caller holds each until `ack`, `nack`, or the end of the lease, when it is delivered
+    again. The lease is part of the caller's transaction when the bus has the caller's connection.
     """
     source = function("lease", queue, "by", consumer) + "(amt => %s, ttl => %s)"
     return OfQueue(
@@ -382,12 +382,12 @@ def lease(
 
 
 def ack(message: Leased) -> Call[None]:
-    """Finish a leased message. Raises LeaseLost when it is no longer the caller's."""
+    """Finish a leased message. Raises LeaseLost if the caller no longer holds it."""
     return sql(NoneType, "ack", iid=message.iid, token=message.token)
 
 
 def ack_many(messages: Sequence[Leased]) -> Call[list[str]]:
-    """Finish many leased messages at once; return the iids whose lease was lost."""
+    """Finish many leased messages; return the iids whose lease was lost."""
     return sql(list[str], "ackn", **_tokens(messages))
 
 
@@ -405,8 +405,8 @@ def nack(
 ) -> Call[str]:
     """Give a leased message back after a failure.
 
-    It is delivered again after `delay` (None: the consumer's backoff), or goes to the dmq: at once
-    with `dead_letter` (`park` is its old name), otherwise after the consumer's maximum of attempts.
+    It is delivered again after `delay` (None: the consumer's backoff) or goes to the dmq:
+    immediately with `dead_letter` (`park` is its old name), otherwise after the last attempt.
     Returns `ready`, `delayed` or `dmq`. Raises LeaseLost.
     """
     given = {"iid": message.iid, "token": message.token}
@@ -414,7 +414,7 @@ def nack(
 
 
 def extend_lease(message: Leased, ttl: Duration = LEASE_DEFAULT) -> Call[datetime]:
-    """Hold a leased message for `ttl` from now; return until when. Raises LeaseLost."""
+    """Extend a lease to `ttl` from now; return its new end. Raises LeaseLost."""
     return sql(datetime, "extend", iid=message.iid, token=message.token, ttl=length("ttl", ttl))
 
 
@@ -424,7 +424,7 @@ def extend(message: Leased, ttl: Duration = LEASE_DEFAULT) -> Call[datetime]:
 
 
 def extend_many(messages: Sequence[Leased], ttl: Duration = LEASE_DEFAULT) -> Call[list[str]]:
-    """Hold many leased messages at once; return the iids whose lease was lost."""
+    """Extend many leases to `ttl` from now; return the iids whose lease was lost."""
     return sql(list[str], "extendn", **_tokens(messages), ttl=length("ttl", ttl))
 
 
@@ -432,7 +432,7 @@ def extend_many(messages: Sequence[Leased], ttl: Duration = LEASE_DEFAULT) -> Ca
 
 
 def create_trigger(source: str, destination: str, selector: str | None = None) -> Call[None]:
-    """Copy messages posted to one queue that match the selector to another from now on.
+    """From now on, copy messages of one queue that match the selector to another queue.
 
     Raises QueueNotFound, InvalidSelector, TriggerExists, TriggerLoop.
     """
@@ -448,18 +448,18 @@ def drop_trigger(source: str, destination: str) -> Call[None]:
 def create_temporary_queue(payload: Payload = "hstore") -> Call[str]:
     """Create a queue that belongs to the session of the caller's connection; return its name.
 
-    Any user can post to it with `mbus.post`, only this session takes from it, and it is dropped
-    with the session. Raises InvalidArgument when the bus has no connection of the caller's.
+    Any user can post to it with `mbus.post`, only this session can take from it, and it is dropped
+    with the session. Raises InvalidArgument if the bus has no connection of the caller's.
     """
     call = sql(str, "create_temporary_queue", **_named_payload(payload))
     return replace(call, makes=payload, needs_session=True)
 
 
 def create_temporary_consumer(queue: str, selector: str | None = None) -> OfQueue[str]:
-    """Receive copies of messages posted to a queue from now on; return the copies' queue.
+    """Receive copies of messages posted to a queue from now on; return the queue of the copies.
 
-    It is dropped with the session of the caller's connection. Only admins of the bus may give a
-    selector. Raises QueueNotFound, InvalidSelector, RoleMissing, and InvalidArgument when the
+    It is dropped with the session of the caller's connection. Only admins of the bus may use a
+    selector. Raises QueueNotFound, InvalidSelector, RoleMissing, and InvalidArgument if the
     bus has no connection of the caller's.
     """
     call = sql(str, "create_temporary_consumer", qname=queue, selector=selector)
@@ -474,7 +474,7 @@ def consume_temporary(
 ) -> OfQueue[list[Message]]:
     """Take up to `amount` messages of a temporary queue; wait up to `wait` for the first.
 
-    `payload` need be given only for a queue that another bus has made on this connection.
+    `payload` is needed only for a queue that another bus has created on this connection.
     Raises QueueNotFound, RoleMissing, Unsupported, and InvalidArgument when the bus has no
     connection of the caller's.
     """
@@ -509,7 +509,7 @@ def now() -> Call[datetime]:
 
 
 def redrive(queue: str, consumer: str | None, iid: str | None, died_before: datetime) -> Call[int]:
-    """Give a batch of dead messages back; return how many."""
+    """Make a batch of dead messages ready again; return how many."""
     chosen = {"qname": queue, "cname": consumer, "iid": iid}
     return sql(int, "redrive", **chosen, died_before=died_before)
 
@@ -517,14 +517,14 @@ def redrive(queue: str, consumer: str | None, iid: str | None, died_before: date
 def maintain(queue: str | None = None) -> Call[list[Maintained]]:
     """Run the maintenance that is due, of one queue or all; safe to run concurrently.
 
-    Needs a transaction of its own, so it is not for a connection inside a transaction.
+    Needs its own transaction, so it cannot run on a connection inside a transaction.
     """
     text = rows.select(Maintained, named("maintain", "qname"))
     return Call(text, (queue,), rows.facts(Maintained))
 
 
 def notify(*queues: str) -> Call[None]:
-    """Wake the workers that wait for these queues; call it after committing own posts."""
+    """Notify the workers that wait for these queues; call it after committing your own posts."""
     return sql(NoneType, "notify", qnames=list(queues))
 
 

@@ -22,13 +22,13 @@ from postroad.bus.subscription import Subscription
 class Bus:
     """The message bus, over a DSN, a pool, or a connection whose transaction it shares.
 
-    With a connection every call happens in the caller's transaction, which the bus never commits.
-    With a DSN or a pool each call is a transaction of its own. `using(connection)` gives the
-    former from the latter for the length of one transaction.
+    With a connection every call runs in the caller's transaction, which the bus never commits.
+    With a DSN or a pool each call is a transaction of its own; `using(connection)` returns a bus
+    that runs its calls in the transaction of that connection.
 
-    `notify` wakes waiting workers after posts in the bus's own transactions. `listen` lets
-    `subscribe` be woken so; it needs a DSN. Turn it off behind a transaction-mode pooler: then
-    nothing is prepared on the server either.
+    `notify` notifies waiting workers after posts in the bus's own transactions. `listen` lets
+    `subscribe` receive these notifications; it needs a DSN. Turn it off behind a transaction-mode
+    pooler; the bus then uses no prepared statements either.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Bus:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # Signatures and promises are those of the functions in `calls`.
+    # Signatures and contracts are those of the functions in `calls`.
     create_queue = blocking(calls.create_queue)
     alter_queue = blocking(calls.alter_queue)
     drop_queue = blocking(calls.drop_queue)
@@ -109,8 +109,8 @@ class Bus:
     ) -> Reply:
         """Post a message and wait for the answer of its handler.
 
-        A transaction of its own, over connections of the bus's own. The request expires with the
-        timeout and a later answer is dropped. Raises RequestTimedOut, and what `post` raises.
+        Runs in its own transaction, on the bus's own connections. The request expires with the
+        timeout and a later answer is dropped. Raises RequestTimedOut, and the errors of `post`.
         """
         payload = self._runner.payload(queue)
         requester = self._runner.requester()
@@ -125,18 +125,18 @@ class Bus:
     ) -> Subscription:
         """Iterate over messages as they arrive, and wait for more indefinitely.
 
-        Each is leased for `ttl` and acked when the next one is asked for. In a `with` block the
-        last one is acked too, or given back with the error if the block is left by one. Whatever
-        was not acked is delivered again, so a crash loses nothing. It survives a restart of
-        PostgreSQL. Needs connections of the bus's own. Raises InvalidArgument without them.
+        Each message is leased for `ttl` and acked when the next one is requested. In a `with` block
+        the last one is acked too, or given back with the error if the block raises. Messages that
+        were not acked are delivered again, so a crash loses nothing. It survives a restart of
+        PostgreSQL. Needs the bus's own connections; raises InvalidArgument without them.
         """
         wakeup = self._runner.wakeup(queue, length("poll_interval", poll_interval))
         return Subscription(self, queue, consumer, length("ttl", ttl), wakeup)
 
     def redrive(self, queue: str, consumer: str | None = None, iid: str | None = None) -> int:
-        """Give dead messages back: all of a queue, those of one consumer, or one; return how many.
+        """Make dead messages ready again: of a queue, of one consumer, or one; return how many.
 
-        In batches of 1,000, each in a transaction of its own unless the bus has the caller's
+        Works in batches of 1,000, each in its own transaction unless the bus has the caller's
         connection. Expired messages stay in the dmq.
         """
         died_before, total = self._run(calls.now()), 0

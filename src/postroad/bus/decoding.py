@@ -1,7 +1,7 @@
-"""Results that cannot be read as they are: one message must not stop a consumer.
+"""Results that the client cannot decode: one message must not stop a consumer.
 
-A result is read as a whole. Only when that fails it is read row by row: a time that Python cannot
-represent becomes the nearest one that it can, and a row with any other value that cannot be read is
+A result is decoded as a whole. If that fails it is decoded row by row: a time that Python cannot
+represent is replaced by the nearest one that it can, and a row with any other invalid value is
 reported as undecodable, so that its message can be dead-lettered.
 """
 
@@ -21,13 +21,13 @@ from psycopg.types.datetime import TimestamptzLoader
 FIRST_MOMENT = datetime.min.replace(tzinfo=UTC)
 LAST_MOMENT = datetime.max.replace(tzinfo=UTC)
 
-# What a loader of the driver raises for a value that it cannot represent.
+# Raised by the driver's loaders for values that they cannot represent.
 NOT_DECODED = (psycopg.DataError, ValueError, RecursionError, OverflowError)
 
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """A row that cannot be read: its columns as the server's text, and why."""
+    """A row that cannot be decoded: its columns as the server's text, and the error."""
 
     texts: Mapping[str, str | None]
     error: Exception
@@ -44,7 +44,7 @@ class BadRow:
 
     @property
     def reason(self) -> str:
-        """The error as the dead message gets it."""
+        """The error that is stored with the dead message."""
         return f"the client cannot decode the message: {type(self.error).__name__}: {self.error}"
 
 
@@ -68,7 +68,7 @@ class _NearestTimestamptzLoader(TimestamptzLoader):
 
 
 class _Context:
-    """The adapters of a cursor, with the lenient one for times."""
+    """The adapters of a cursor, with the lenient adapter for times."""
 
     def __init__(self, cursor: Cursor[Any] | AsyncCursor[Any]) -> None:
         self.adapters = AdaptersMap(cursor.adapters)

@@ -1,7 +1,7 @@
 """Errors of the bus: one class per SQLSTATE that schema mbus raises.
 
-Errors are distinguished by code, never by text. Others (a lost connection, a deadlock, a missing
-privilege) stay the driver's errors.
+Errors are distinguished by code, never by text. Other errors (a lost connection, a deadlock, a
+missing privilege) remain errors of the driver.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ConsumerNotFound(BusError, code="MB002", kind="not_found"):
 
 
 class QueueExists(BusError, code="MB003", kind="refused"):
-    """The queue exists in another shape (ncons or payload)."""
+    """The queue exists with different settings (ncons or payload)."""
 
 
 class ConsumerExists(BusError, code="MB004", kind="refused"):
@@ -43,7 +43,7 @@ class NameTooLong(BusError, code="MB006", kind="usage"):
 
 
 class NameCollision(BusError, code="MB007", kind="refused"):
-    """Two pairs of queue and consumer would make the same function name."""
+    """Two pairs of queue and consumer would have the same function name."""
 
 
 class InvalidSelector(BusError, code="MB008", kind="usage"):
@@ -149,10 +149,10 @@ _UNTRANSLATABLE_CHARACTER = "22P05"
 
 
 def is_overtaken(error: BaseException | None) -> bool:
-    """Check whether a call met tables that were replaced while it waited for them.
+    """Check whether a call failed because tables were replaced while it waited for them.
 
-    Only a change of a queue's consumers replaces tables, and the functions with them: the same call
-    finds the new ones. An undefined table outside a function is something else.
+    Only a change of a queue's consumers replaces tables, together with the functions: the same call
+    then finds the new ones. An undefined table outside a function has another cause.
     """
     return isinstance(error, psycopg.errors.UndefinedTable) and "mbus." in (
         error.diag.internal_query or ""
@@ -196,7 +196,7 @@ def translate(
         )
     if is_overtaken(error):
         return QueueBusy(
-            f"queue {queue} got or lost a consumer during the call",
+            f"a consumer of queue {queue} was created or dropped during the call",
             hint="repeat the call",
             **facts,
         )

@@ -1,8 +1,8 @@
 """hstore as text, in both directions, and PostgreSQL array literals.
 
-Values travel as text of unknown type and the server reads them as the parameter that they meet. So
-no type has to be looked up or registered: it does not matter in which schema hstore is, and
-the adapters of a caller's connection stay as the caller left them.
+Values are sent as text of unknown type, and the server converts them to the type of the parameter.
+So no type has to be looked up or registered: hstore may be in any schema, and
+the adapters of a caller's connection are not changed.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ def _quote(text: str) -> str:
 
 
 def dump(value: Hstore) -> str:
-    """Write a mapping as hstore text; raise TypeError or ValueError where it cannot be one."""
+    """Write a mapping as hstore text; raise TypeError or ValueError if that is impossible."""
     pairs = []
     for key, item in value.items():
         if not isinstance(key, str):
-            raise TypeError(f"an hstore key is a string, not {type(key).__name__}")
+            raise TypeError(f"an hstore key must be a string, not {type(key).__name__}")
         if item is None:
             pairs.append(_quote(key) + "=>NULL")
         elif isinstance(item, str):
             pairs.append(_quote(key) + "=>" + _quote(item))
         else:
             raise TypeError(
-                f"the hstore value of {key!r} is a string or None, not {type(item).__name__}"
+                f"the hstore value of {key!r} must be a string or None, not {type(item).__name__}"
             )
     return storable(",".join(pairs))
 
 
 def storable(text: str) -> str:
-    """Let a text pass that the server can store; raise ValueError for NUL and half characters."""
+    """Return text that the server can store; raise ValueError for NUL and lone surrogates."""
     if "\0" in text:
-        raise ValueError("PostgreSQL stores no character NUL in a text")
+        raise ValueError("PostgreSQL cannot store the character NUL in text")
     if not text.isascii():
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise ValueError(f"half a character at {error.start}: {error.reason}") from error
+            raise ValueError(f"lone surrogate at {error.start}: {error.reason}") from error
     return text
 
 
 def parse(text: str) -> dict[str, str | None]:
-    """Read the text that the server writes for an hstore."""
+    """Parse the text that the server writes for an hstore."""
     pairs = _PAIR.findall(text)
     if "\\" in text:
         return {

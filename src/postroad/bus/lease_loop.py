@@ -89,18 +89,18 @@ class LeaseLoop(Service):
             await self.stop_supervised()
 
     def request_stop(self) -> None:
-        """Ask the loop to lease no more and to finish what is leased, without waiting for it."""
+        """Ask the loop to stop leasing and finish its messages, without waiting for it."""
         super().request_stop()
         self._changed.set()
         self._wakeup.wake((self._handler.queue,))
 
     def abandon(self) -> None:
-        """Give back what is not finished: its handlers are cancelled or notified."""
+        """Give unfinished messages back: their handlers are cancelled or notified."""
         self._is_abandoned = True
         self.request_stop()
 
     def fail(self, error: BaseException) -> None:
-        """End with this error; without its holder the loop cannot finish what is leased."""
+        """End with this error; without its holder the loop cannot finish leased messages."""
         self._is_abandoned = True
         super().fail(error)
 
@@ -116,7 +116,7 @@ class LeaseLoop(Service):
                 await self._changed.wait()
                 continue
             since = self._holder.now()
-            # As many wait leased as are handled in the time of a batch.
+            # As many messages wait leased as are handled in the time of a batch.
             size.adjust(ahead - len(self._unfinished), since - began)
             amount = self._in_flight + size.amount - len(self._unfinished)
             try:
@@ -144,7 +144,7 @@ class LeaseLoop(Service):
         return self._in_flight + self._size.amount // 2
 
     def _ended(self, messages: MessageBatch[HeldMessage], error: BaseException | None) -> None:
-        """Forget messages unless their reply or failure is being reported; in any thread."""
+        """Release messages unless their reply or failure is being reported; from any thread."""
         for message in messages:
             if message.token not in self._reports:
                 self._forget(message)
@@ -166,8 +166,8 @@ class LeaseLoop(Service):
         try:
             answer = await self._answer(held)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the messages have failed
-            # Also `sys.exit()` and a handler that awaits a cancelled task are failed attempts; this
-            # loop cancels handlers of lost messages only.
+            # `sys.exit()` and awaiting a cancelled task count as failed attempts as well: this
+            # loop cancels only handlers of lost messages.
             failure = error
         for message in held:
             self._conclude(message, answer, held.failures.get(message.id, failure))
@@ -235,7 +235,7 @@ class LeaseLoop(Service):
             except SURVIVABLE as failure:
                 logger.warning("nack_failed", extra={"reason": str(failure).strip()})
                 if isinstance(failure, InvalidArgument):
-                    # The delay that the handler asked for is impossible: the backoff instead.
+                    # The handler's delay is invalid: use the backoff instead.
                     verdict = replace(verdict, delay=None)
                 await asyncio.sleep(backoff.next_seconds())
                 continue
@@ -243,7 +243,7 @@ class LeaseLoop(Service):
         self._holder.release(message.token)
 
     async def _give_back(self) -> None:
-        """Nack what is not finished; without a database the leases expire."""
+        """Nack unfinished messages; if the database is unavailable, the leases expire."""
         unfinished = list(self._unfinished.values())
         held = [each for each in unfinished if self._holder.release(each.token) is not None]
         self._lose(*unfinished)

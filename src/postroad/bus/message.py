@@ -15,12 +15,12 @@ class Message:
     """One consumer's copy of a message.
 
     Attributes:
-        id: place in the queue; ascends in order of posting.
+        id: position in the queue; ascends in order of posting.
         added: when it was posted.
         iid: its permanent, globally unique id: `orders.4711@k3f9q2`.
         delayed_until: earliest time of delivery; None without delay.
         expires: latest time of delivery; None if it never expires.
-        received: ids of consumers that have received it, where the queue keeps that.
+        received: ids of consumers that have received it, where the queue stores that.
         headers: seenby, source_db, destination, enqueue_time, and those of the sender.
         properties: values for selectors.
         data: the payload: a mapping (hstore), JSON value (jsonb), str (text) or bytes (bytea).
@@ -82,11 +82,11 @@ def unread(name: str) -> Callable[[Message], Any]:
 
 
 class Leased(Protocol):
-    """The two values by which a lease is acked, nacked and extended."""
+    """The two values that identify a lease for ack, nack and extend."""
 
     @property
     def iid(self) -> str:
-        """Name of the message."""
+        """Iid of the message."""
 
     @property
     def token(self) -> int:
@@ -103,7 +103,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class LeasedMessage(Message):
-    """A message held until `leased_until`; its token proves the holder's right to it."""
+    """A message held until `leased_until`; its token identifies the lease."""
 
     token: int
     attempt: int

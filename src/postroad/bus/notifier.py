@@ -1,8 +1,8 @@
-"""Wake-up calls for waiting workers, off the producer's path.
+"""Notifications of waiting workers, sent after the producer's commit.
 
-A NOTIFY inside the producer's transaction would make all commits of the server queue up behind one
-lock. So it is sent after the commit, on another connection, at most once per queue and interval;
-workers that miss it find the message by polling. Therefore failures are only logged.
+A NOTIFY inside the producer's transaction would make all commits of the server wait for one
+lock. So it is sent after the commit, on another connection, at most once per queue and interval.
+Workers that miss it find the message by polling, so failures are only logged.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FAILURES = (psycopg.Error, PoolClosed, PoolTimeout, BusError, OSError)
 
 
 class Notifier:
-    """Sends from a thread of its own, which starts with the first announcement."""
+    """Sends from its own thread, which starts with the first announcement."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Notifier:
         """Schedule a notification; never blocks, never fails."""
         with self._lock:
             self._pending.add(queue)
-            # A fork does not inherit threads.
+            # A forked process does not inherit threads.
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(
                     target=self._work, name="postroad-notifier", daemon=True
@@ -54,7 +54,7 @@ class Notifier:
         self._announced.set()
 
     def close(self) -> None:
-        """Send what is pending and end the thread; a second call does nothing."""
+        """Send pending notifications and end the thread; a second call does nothing."""
         self._stopping.set()
         self._announced.set()
         if self._thread is not None:
@@ -99,7 +99,7 @@ class AsyncNotifier:
             self._task = asyncio.create_task(self._work(), name="postroad-notifier")
 
     async def close(self) -> None:
-        """Send what is pending and end the task; a second call does nothing."""
+        """Send pending notifications and end the task; a second call does nothing."""
         self._stopping.set()
         if self._task is not None:
             await self._task

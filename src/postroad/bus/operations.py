@@ -1,4 +1,4 @@
-"""What an operator may do with messages and sagas; `resources` declares it for all interfaces."""
+"""Operators' actions on messages and sagas; `resources` declares them for all interfaces."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def redrive(
 ) -> int:
     """Deliver dead messages again, with their attempts counted from zero.
 
-    In batches, each in a transaction of its own unless the caller has begun one.
+    Works in batches, each in its own transaction unless the caller has begun one.
 
     Example: postroad bus redrive orders --iid orders.4711@k3f9q2
     """
@@ -37,7 +37,7 @@ async def cancel(
     connection: AsyncConnection[Any],
     saga_id: int,
     *,
-    reason: Annotated[str | None, "Why; it is kept with the saga."] = None,
+    reason: Annotated[str | None, "Why; it is stored with the saga."] = None,
     by: str,
 ) -> bool:
     """Roll a saga back: steps that are done are compensated, in reverse order.
@@ -61,8 +61,8 @@ async def retry(connection: AsyncConnection[Any], saga_id: int) -> int:
 async def settle(connection: AsyncConnection[Any], saga_id: int, step: str) -> bool:
     """Record that a stuck step was completed by hand; the saga continues. Raises SagaNotFound.
 
-    For a step whose message is lost or will never succeed: a failed one past the pivot then counts
-    as done, a parked compensation as compensated.
+    Use it for a step whose message is lost or will never succeed: a failed step past the pivot
+    then counts as done, a parked compensation as compensated.
 
     Example: postroad saga settle 42 rooms
     """
@@ -100,7 +100,7 @@ async def move(
 async def on_matching(
     bus: AsyncBus, verb: Verb, selection: Selection, destination: str | None = None
 ) -> AsyncIterator[int]:
-    """Redrive, move or purge all messages of a selection in batches; yield how many so far.
+    """Redrive, move or purge all messages of a selection in batches; yield the count so far.
 
     Each batch is one transaction.
     Raises QueueNotFound, ConsumerNotFound, WrongPayload, InvalidArgument.
@@ -121,7 +121,7 @@ async def on_matching(
         arguments["state"] = given.state
     if destination is not None:
         arguments["destination"] = destination
-    # Verbs and names of parameters are those above, never the caller's.
+    # Verbs and parameter names come from this module, never from the caller.
     call = f"mbus.{verb}({', '.join(f'{name} => %s' for name in arguments)}, iid => m.iid)"
     text = f"select coalesce(sum({call}), 0)::bigint from unnest(%s::text[]) m(iid)"  # noqa: S608
     async for iids in matching(bus, given, BATCH_DEFAULT):

@@ -1,7 +1,7 @@
-"""What a handler raises to have its message retried later or dead-lettered.
+"""Exceptions by which a handler has its message retried later or dead-lettered.
 
-Neither is an error. A worker turns them into the message's next state and logs them as
-information; anything else that a handler raises is a failure and is retried with backoff.
+Neither is an error. A worker sets the message's next state accordingly and logs them as
+information; any other exception of a handler is a failure and is retried with backoff.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ class Outcome(Exception):
 
 
 class Retry(Outcome):
-    """Deliver the message again, `after` that time; without it, after the consumer's backoff.
+    """Deliver the message again after `after`; without it, after the consumer's backoff.
 
-    The attempt counts: after the consumer's maximum the message goes to the dmq all the same.
+    The attempt counts: after the consumer's maximum the message still goes to the dmq.
     """
 
     def __init__(self, reason: str | None = None, *, after: Duration | None = None) -> None:
@@ -27,7 +27,7 @@ class Retry(Outcome):
         self.after = length_or_none("after", after)
 
     def __str__(self) -> str:
-        return self.reason or "retry was asked for"
+        return self.reason or "retry was requested"
 
     def __reduce__(self) -> tuple[object, ...]:
         return _retry, (self.reason, self.after)

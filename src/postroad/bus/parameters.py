@@ -1,4 +1,4 @@
-"""Names and parameters of calls: checked and adapted before anything is sent."""
+"""Names and parameters of calls: checked and adapted before they are sent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def function(*parts: str) -> str:
     """Name a function of a queue: `function("consumen", "orders", "by", "billing")`."""
     name = "_".join(parts)
     if len(name.encode()) > IDENTIFIER_BYTES:
-        # The server would cut the name and might find another queue's function.
+        # The server would truncate the name and might find another queue's function.
         raise NameTooLong(
             f"{name} is longer than {IDENTIFIER_BYTES} bytes", hint="shorten the name"
         )
@@ -34,7 +34,7 @@ def queue_of(iid: str) -> str:
     """Return the queue of an iid. Raises ForeignIid for an invalid iid."""
     queue, dot, _ = iid.partition(".")
     if not (queue and dot):
-        raise ForeignIid(f"{iid!r} is not an iid", hint="an iid looks like orders.4711@k3f9q2")
+        raise ForeignIid(f"{iid!r} is not an iid", hint="use the form orders.4711@k3f9q2")
     return queue
 
 
@@ -44,12 +44,12 @@ def length(name: str, value: Duration) -> timedelta:
         return value
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidArgument(
-            f"{name} is not a duration: {value!r}", hint="give a timedelta or seconds"
+            f"{name} is not a duration: {value!r}", hint="pass a timedelta or seconds"
         )
     try:
         return timedelta(seconds=value)
     except (OverflowError, ValueError) as error:
-        raise InvalidArgument(f"{name}: {error}", hint="give a timedelta or seconds") from error
+        raise InvalidArgument(f"{name}: {error}", hint="pass a timedelta or seconds") from error
 
 
 def length_or_none(name: str, value: Duration | None) -> timedelta | None:
@@ -71,11 +71,11 @@ def hstore(name: str, value: Hstore | None) -> str | None:
     try:
         return None if value is None else dump(value)
     except (TypeError, ValueError, AttributeError) as error:
-        raise InvalidArgument(f"{name}: {error}", hint="give strings to strings") from error
+        raise InvalidArgument(f"{name}: {error}", hint="pass strings as keys and values") from error
 
 
 def hstores(name: str, value: Hstores, start: int, count: int) -> str | None:
-    """Adapt a slice of headers or properties: one mapping is for all, a sequence has one each."""
+    """Adapt a slice of headers or properties: one mapping for all, or one per message."""
     if value is None:
         return None
     if isinstance(value, Sequence):

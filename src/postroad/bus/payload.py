@@ -1,4 +1,4 @@
-"""Payload types of queues: what Python gives, what the server gets, and back.
+"""Payload types of queues and their conversion between Python and the server.
 
 | queue's payload | Python posts | Python receives |
 |---|---|---|
@@ -33,7 +33,7 @@ def check(name: str) -> None:
     """Raise InvalidArgument for a type that no queue can carry."""
     if not is_payload(name):
         raise InvalidArgument(
-            f"a queue cannot carry {name}", hint=f"choose one of {', '.join(PAYLOADS)}"
+            f"{name} is not a payload type", hint=f"choose one of {', '.join(PAYLOADS)}"
         )
 
 
@@ -66,7 +66,7 @@ def parameter(payload: Payload, value: object) -> str | bytes:
 
 
 def parse(payload: Payload, text: str) -> Any:
-    """Read a payload that a person wrote: JSON, the text itself, bytes as 00ff10.
+    """Parse a payload that a person typed: JSON, the text itself, bytes as 00ff10.
 
     Raises WrongPayload.
     """
@@ -81,8 +81,8 @@ def parse(payload: Payload, text: str) -> Any:
         kind = "hexadecimal" if payload == "bytea" else "JSON"
         example = "00ff10" if payload == "bytea" else '{"number": "4711"}'
         raise WrongPayload(
-            f"the queue carries {payload}, and this is not {kind}: {error}",
-            hint=f"such as: {example}",
+            f"the queue carries {payload}, and this is not valid {kind}: {error}",
+            hint=f"for example: {example}",
         ) from error
 
 
@@ -105,7 +105,7 @@ def loader(payload: Payload) -> Callable[[Any], Any] | None:
 
 
 def mapping(value: Any) -> hstore.Hstore:
-    """Convert an hstore column to a mapping: text, or what the caller's own adapter made of it."""
+    """Convert an hstore column to a mapping: from text, or from the caller's own adapter."""
     if type(value) is str:
         return hstore.parse(value)
     return value or {}
@@ -135,9 +135,9 @@ def _storable(payload: Payload, text: str) -> str:
 
 def _wrong(payload: Payload, message: str) -> WrongPayload:
     hints = {
-        "hstore": "give a mapping of strings to strings or None",
-        "jsonb": "give dicts, lists, strings, finite numbers, booleans or None",
-        "text": "give a str without NUL; what is not text goes into a queue of bytea",
+        "hstore": "pass a mapping of strings to strings or None",
+        "jsonb": "pass dicts, lists, strings, finite numbers, booleans or None",
+        "text": "pass a str without NUL; use a bytea queue for binary data",
         "bytea": "give bytes",
     }
     return WrongPayload(message, hint=hints[payload])

@@ -1,9 +1,9 @@
 """When to poll a queue: the rule that both colours follow while they wait. Pure.
 
-The probe `mbus.positions` reads sequences, which move when a message is posted but before its
-transaction commits, and do not move when a delay is over, a lease ends or a taker rolls back. So:
+The probe `mbus.positions` reads sequences, which advance when a message is posted but before its
+transaction commits, and do not advance when a delay is over, a lease ends or a take is rolled back:
 
-- a queue whose position moved is *warm* for a while and is polled at every tick;
+- a queue whose position has advanced is *warm* for a while and is polled at every tick;
 - a cold queue is polled at a longer interval, whatever the probe returns.
 """
 
@@ -21,7 +21,7 @@ RECHECK_SECONDS = 1.0
 def maintenance_pause_seconds(interval_seconds: float, queues_moved: int) -> float:
     """Return the pause between two maintenance calls: a tenth of the interval while queues move.
 
-    A take walks over what was consumed since the last run, so a busy queue needs more runs.
+    A take scans the rows that were consumed since the last run, so a busy queue needs more runs.
     """
     return interval_seconds / 10 if queues_moved else interval_seconds
 

@@ -13,5 +13,5 @@ __all__ = ["SURVIVABLE", "TRANSIENT", "Backoff"]
 # A lost connection, a server that starts or stops, a pool that could not connect in time.
 TRANSIENT = (psycopg.OperationalError, psycopg.InterfaceError, DatabaseUnavailable, OSError)
 
-# A long-running loop logs these and retries instead of ending: a queue may be created again.
+# A long-running loop logs these and retries: for example, a queue may be created again.
 SURVIVABLE = (psycopg.Error, BusError, DatabaseUnavailable, OSError)

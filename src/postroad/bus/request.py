@@ -1,11 +1,11 @@
-"""Request and reply as calls: what is asked, what is answered, and how answers are read. Pure.
+"""Request and reply as calls: how requests are posted and answers are read. Pure.
 
 ```
-request ──post with reply_to──> queue ──handler returns──> answer ──> the asker's reply queue
-   └── nothing came in time: RequestTimedOut; the request expires, a late answer is dropped
+request ──post with reply_to──> queue ──handler returns──> answer ──> requester's reply queue
+   └── no answer in time: RequestTimedOut; the request expires, a late answer is dropped
 ```
 
-A reply queue belongs to a session, so a requester keeps a connection of its own for the answers.
+A reply queue belongs to a session, so a requester keeps its own connection for the answers.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from postroad.bus.rows import Row
 REQUEST_TIMEOUT_DEFAULT = timedelta(seconds=5)
 TEMPORARY_PREFIX = "temp."
 
-# For the connections of requesters. A crash of the server ends their sessions and the wait for an
-# answer, so waiting for the disk gains nothing. A received answer is durable: the commit that
-# answered flushed it, and the request before it.
+# For the connections of requesters. A server crash ends their sessions and their waits, so
+# waiting for the disk would gain nothing. A received answer is durable: the commit of the answer
+# flushed it, and the request before it.
 PREPARE_SESSION = "set synchronous_commit = off"
 
 _REPLY_COLUMNS = (
@@ -47,11 +47,11 @@ class Reply:
 
     Attributes:
         correlation: the iid of the request.
-        iid: the answer's own.
+        iid: the iid of the answer.
         added: when it was sent.
-        headers: as of any message, and what the answerer added.
-        properties: what the answerer added.
-        data: the payload, of whatever type the answerer chose.
+        headers: those of any message, and those that the handler added.
+        properties: those that the handler added.
+        data: the payload, of the type that the handler chose.
     """
 
     correlation: str
@@ -71,7 +71,7 @@ def asks(message: Message) -> bool:
 def check_timeout(timeout: timedelta) -> float:
     """Return the seconds of a timeout. Raises InvalidArgument unless it is positive."""
     if timeout <= timedelta(0):
-        raise InvalidArgument(f"invalid timeout: {timeout}", hint="give a timedelta above zero")
+        raise InvalidArgument(f"invalid timeout: {timeout}", hint="pass a positive timedelta")
     return timeout.total_seconds()
 
 
@@ -79,7 +79,7 @@ def timed_out(queue: str, iid: str | None, timeout: timedelta) -> RequestTimedOu
     """Make the error of a request without an answer."""
     return RequestTimedOut(
         f"no answer from queue {queue} within {timeout.total_seconds():g} s",
-        hint="is a worker running for it? ask again, or allow more time",
+        hint="check that a worker runs for it; try again, or allow more time",
         queue=queue,
         iid=iid,
     )
@@ -101,10 +101,10 @@ def ask_many(
     *,
     notify: bool = False,
 ) -> Call[list[str]]:
-    """Build the call of mbus.postn_<queue> that asks for answers; the server counts the time.
+    """Build the call of mbus.postn_<queue> that requests answers, with the server's clock.
 
-    With `notify` the same commit wakes the workers. Requesters commit asynchronously, so the lock
-    that serializes notices is held briefly.
+    With `notify` the same commit notifies the workers. Requesters commit asynchronously, so the
+    lock that serializes notifications is held briefly.
     """
     asking = [{**(each or {}), "reply_to": reply_to} for each in headers]
     return Call(
@@ -140,7 +140,7 @@ def reply_many(
     headers: Hstore | None = None,
     properties: Hstore | None = None,
 ) -> Call[list[str | None]]:
-    """Build the call of mbus.replyn_<payload>; None is read for each answer that was dropped."""
+    """Build the call of mbus.replyn_<payload>; it returns None for each dropped answer."""
     asked = [
         {name: each.headers[name] for name in _NAMED_IN_REQUEST if name in each.headers}
         for each in requests

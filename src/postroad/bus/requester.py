@@ -1,7 +1,7 @@
-"""Requests in threads: each request in progress has a connection of its own.
+"""Requests in threads: each request in progress has its own connection.
 
 Connections are kept for the next request. An answer that arrives after its request timed out is
-dropped by the next request on its connection.
+dropped by the next request on that connection.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from postroad.bus.payload import Payload
 from postroad.bus.request import Reply
 from postroad.bus.session import is_disconnecting, parameters, run
 
-# Longest wait of one call on the server; it bounds the time that closing the bus takes.
+# Longest wait of one call on the server; closing the bus takes at most this long.
 MAX_WAIT_SECONDS = 1.0
 AMOUNT = 100
-# Shortest time between two notices of one queue that are not left to the notifier.
+# Minimum time between two immediate notifications of one queue.
 NOTIFY_SECONDS = 0.002
 
 
@@ -89,7 +89,7 @@ class Requester:
         return connection
 
     def _is_time_to_notify(self, queue: str) -> bool:
-        """Notify immediately, as the caller waits; under load leave it to the notifier."""
+        """Notify immediately, because the caller waits; under load leave it to the notifier."""
         now = time.monotonic()
         if not self._notifies or now - self._notified_at.get(queue, 0.0) <= NOTIFY_SECONDS:
             return False
@@ -102,7 +102,7 @@ class Requester:
             try:
                 found = run(connection, request.replies(AMOUNT, wait))
             except Undecodable as error:
-                # It may be the late answer to an earlier request.
+                # This may be the late answer to an earlier request.
                 found, undecodable = request.readable(error)
                 if iid in undecodable:
                     raise

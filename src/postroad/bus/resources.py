@@ -1,4 +1,4 @@
-"""What operators of the bus can list and do; see `postroad.operate`."""
+"""Lists and actions for operators of the bus; see `postroad.operate`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ QUEUES = Resource(
     "bus.queues",
     "queue",
     "mbus.queues",
-    "List queues with what defines them.",
+    "List queues with their definitions.",
     (
         Column("queue", "Queue", "Очередь"),
         Column("payload", "Payload", "Содержимое", is_sortable=True, is_nullable=False),
@@ -95,14 +95,14 @@ FIGURES = Resource(
         Column("ready", "ready", "готово", "number", is_sortable=True, is_nullable=False),
         Column("delayed", "delayed", "отложено", "number", is_sortable=True, is_nullable=False),
         Column("blocked", "waiting", "ожидает", "number", is_sortable=True, is_nullable=False,
-               help="Messages that wait for others."),
+               help="Messages that wait for other messages."),
         Column("leased", "leased", "в работе", "number", is_sortable=True, is_nullable=False),
-        Column("dmq", "Dead", "Не обработано", "alarm", is_sortable=True, is_nullable=False),
+        Column("dmq", "Dead", "Недоставленные", "alarm", is_sortable=True, is_nullable=False),
         Column("posted_per_second", "Posted/s", "Отправлено/с", "rate", is_sortable=True),
         Column("consumed_per_second", "Consumed/s", "Обработано/с", "rate", is_sortable=True),
         Column("oldest_age", "Oldest", "Старейшее", "duration", is_sortable=True),
         Column("is_estimate", "Estimated", "Оценка", "boolean", is_listed=False),
-        Column("died_per_second", "Died/s", "Не обработано/с", "rate", is_listed=False),
+        Column("died_per_second", "Died/s", "Недоставленные/с", "rate", is_listed=False),
         Column("expired_per_second", "Expired/s", "Истекло/с", "rate", is_listed=False),
         Column("rejected_per_second", "Rejected/s", "Возвращено/с", "rate", is_listed=False),
         Column("selector", "Selector", "Селектор", "code", is_listed=False),
@@ -119,10 +119,10 @@ DEAD = Resource(
     "(select id, queue, consumer, iid, error, attempts, history, died_at, added,"
     " coalesce(headers::jsonb, '{}') as headers, coalesce(properties::jsonb, '{}') as properties,"
     " data from mbus.dead)",
-    "List dead messages, the latest first, and why they died.",
+    "List dead messages with their errors, the latest first.",
     (
         Column("id", "Number", "Номер", "id", is_listed=False, index="dmq_pkey"),
-        Column("died_at", "Died", "Перемещено", "moment"),
+        Column("died_at", "Died", "Время отказа", "moment"),
         Column("queue", "Queue", "Очередь"),
         Column("consumer", "Consumer", "Подписчик"),
         Column("iid", "Message", "Сообщение", "code"),
@@ -167,10 +167,10 @@ DEAD_REASONS = Resource(
 WAITS = Resource(
     "bus.waits",
     "wait",
-    # A message that several consumers get is waited for once.
+    # A message that several consumers get is listed once.
     "(select concat_ws(' ', iid, before_iid) as id, queue, iid, added, before_queue, before_iid,"
     " max(before_state) as before_state from mbus.waits(amt => 1000) group by 1, 2, 3, 4, 5, 6)",
-    "List messages that wait for others, of the latest 1,000.",
+    "List messages that wait for other messages, of the latest 1,000.",
     (
         Column("id", "Id", "Имя", is_listed=False),
         Column("iid", "Message", "Сообщение", "code"),
@@ -213,7 +213,7 @@ SAGAS = Resource(
     missing=SagaNotFound,
 )
 
-# For what is read often: without the steps of each saga.
+# For frequent reads: without the steps of each saga.
 STUCK_SAGAS = replace(
     SAGAS,
     name="saga.stuck",
@@ -230,7 +230,7 @@ CANCEL = Action(
     "Cancel the saga",
     "Отменить сагу",
     result="is_begun",
-    unchanged="saga {saga_id} was rolled back before",
+    unchanged="saga {saga_id} was already rolled back",
     needs=("by",),
     when={"state": ("running",)},
     is_danger=True,
@@ -240,7 +240,7 @@ RETRY = Action(
     "{retried} {be} redriven",
     SAGAS,
     "Retry dead messages",
-    "Повторить необработанные",
+    "Повторить недоставленные",
     result="retried",
     when={"state": ("stuck",)},
 )

@@ -1,4 +1,4 @@
-"""Ways to read the rows that calls return. Pure, like the calls."""
+"""Readers of the rows that calls return. Pure, like the calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Row: TypeAlias = tuple[Any, ...]
 
 
 def select(row: type, source: str) -> str:
-    """Select the columns that a dataclass is made of, in its order, by name."""
+    """Select the columns for the fields of a dataclass, in its order, by name."""
     # The names come from classes and quoted identifiers, never from a caller.
     return f"select {', '.join(field.name for field in fields(row))} from {source}"  # noqa: S608
 
@@ -28,17 +28,17 @@ def nothing(_: list[Row]) -> None:
 
 
 def value(rows: list[Row]) -> Any:
-    """Read the one value."""
+    """Read a single value."""
     return rows[0][0]
 
 
 def first(rows: list[Row]) -> Any:
-    """Read the one value, or None when there is no row."""
+    """Read a single value, or None if there is no row."""
     return rows[0][0] if rows else None
 
 
 def values(rows: list[Row]) -> list[Any]:
-    """Read the one array; null is empty."""
+    """Read a single array; null is empty."""
     return list(rows[0][0] or ())
 
 
@@ -53,7 +53,7 @@ def messages(payload: Payload) -> Callable[[list[Row]], list[Message]]:
 
 
 def message(payload: Payload) -> Callable[[list[Row]], Message | None]:
-    """Return the reader of the one message or none."""
+    """Return the reader of at most one message."""
     read = messages(payload)
     return lambda rows: next(iter(read(rows)), None)
 
@@ -67,7 +67,7 @@ def _reader(kind: Callable[..., T], payload: Payload) -> Callable[[list[Row]], l
     load = payloads.loader(payload)
 
     def read(rows: list[Row]) -> list[T]:
-        # The first five columns are taken as they are, as are those of a lease behind the data.
+        # The first five columns need no conversion, nor do those of a lease after the data.
         return [
             kind(
                 *row[:5],

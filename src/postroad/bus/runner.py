@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Runner:
-    """Runs calls on the caller's connection, or each in a transaction of its own."""
+    """Runs calls on the caller's connection, or each in its own transaction."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Runner:
         self._requester: Requester | None = None
 
     def close(self) -> None:
-        """Send pending notices and close what was opened here; a second call does nothing."""
+        """Send pending notifications and close own connections; a second call does nothing."""
         if self._notifier is not None:
             self._notifier.close()
         if self._requester is not None:
@@ -54,7 +54,7 @@ class Runner:
             self._pool.close()
 
     def run(self, call: AnyCall[T]) -> T:
-        """Run one call; again, in a transaction of its own, if the queue was changed meanwhile."""
+        """Run one call; in an own transaction, again if the queue was changed in the meantime."""
         if isinstance(call, OfQueue):
             known = self.payloads.get(call.queue) or call.otherwise
             call = call.build(known or self.payload(call.queue))
@@ -78,7 +78,7 @@ class Runner:
             return run(connection, call)
 
     def payload(self, queue: str) -> Payload:
-        """Return the payload type of a queue, from the cache if known. Raises QueueNotFound."""
+        """Return the payload type of a queue, cached if possible. Raises QueueNotFound."""
         payload = self.payloads.get(queue)
         if payload is None:
             payload = of_queue(queue, self.run(calls.describe(queue)))
@@ -89,20 +89,20 @@ class Runner:
         """Return the requester. Raises InvalidArgument without a session."""
         if self._dsn is None:
             raise InvalidArgument(
-                "answers come to a session that waits for them",
-                hint="make the bus from a DSN; in a transaction of yours call mbus.request",
+                "a request needs a session that waits for the answer",
+                hint="create the bus from a DSN; in your own transaction call mbus.request",
             )
         if not self._listens:
             raise InvalidArgument(
-                "answers come to a session, and a transaction-mode pooler gives none",
-                hint="for requests make a bus from a DSN that leads to the server itself",
+                "a request needs a session, which a transaction-mode pooler does not provide",
+                hint="create a bus for requests from a DSN that connects to the server directly",
             )
         if self._requester is None:
             self._requester = Requester(self._dsn, self.announce, notify=self._notifier is not None)
         return self._requester
 
     def announce(self, queue: str) -> None:
-        """Wake the waiters of this queue soon; without a notifier they rely on polling."""
+        """Notify the waiters of this queue soon; without a notifier they rely on polling."""
         if self._notifier is not None:
             self._notifier.announce(queue)
 
@@ -110,8 +110,8 @@ class Runner:
         """Return the wakeup of this queue. Raises InvalidArgument without a pool."""
         if self._pool is None:
             raise InvalidArgument(
-                "waiting for messages needs connections of the bus's own",
-                hint="make the bus from a DSN or a pool; a connection has one transaction only",
+                "waiting for messages needs the bus's own connections",
+                hint="create the bus from a DSN or a pool; a connection has one transaction only",
             )
         return Wakeup(
             lambda queues: self.run(calls.positions(*queues)),

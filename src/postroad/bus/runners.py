@@ -46,7 +46,7 @@ class Runners(Generic[I]):
 
 
 class TaskRunners(Runners[I]):
-    """Runs each item in a task of its own."""
+    """Runs each item in its own task."""
 
     blocks = False
 
@@ -83,7 +83,7 @@ class TaskRunners(Runners[I]):
 
     def _end(self, task: asyncio.Task[None]) -> None:
         item = self._tasks.pop(task)
-        # Here, and not in the task, which may be cancelled before it begins.
+        # Not in the task, which may be cancelled before it begins.
         self._ended(item, None if task.cancelled() else task.exception())
         self._fill()
 
@@ -107,7 +107,7 @@ class ThreadRunners(Runners[I]):
             threading.Thread(target=self._work, args=(loop,), name=self._name, daemon=True).start()
 
     async def stop(self) -> None:
-        """Let each thread end after its current handler, which may take any time."""
+        """Let each thread end after its current handler, however long that takes."""
         for _ in range(self._started):
             self._waiting.put(None)
 

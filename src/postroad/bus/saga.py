@@ -1,4 +1,4 @@
-"""Sagas: steps that are all done in the end, or each done one of them compensated.
+"""Sagas: all steps are done in the end, or each step that was done is compensated.
 
 ```python
 tour = (
@@ -9,9 +9,9 @@ tour = (
 saga_id = tour.start(bus)            # await tour.start(bus) with an AsyncBus
 ```
 
-Handlers are the handlers of the queues. Each message carries the headers `saga`, `step`, `bung` and
-`idempotency_key`. A handler gives the saga up by raising `Park("reason")`, by `Sagas.abort` in its
-own transaction, or, as ever, by taking the bung.
+Steps are handled by ordinary handlers of their queues. Each message has the headers `saga`, `step`,
+`bung` and `idempotency_key`. A handler aborts the saga by raising `Park("reason")`, by calling
+`Sagas.abort` in its own transaction, or by taking the bung.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from postroad.bus.parameters import zoned
 
 
 class Saga:
-    """The plan of a saga, written step by step; nothing happens before `start`.
+    """The definition of a saga, built step by step; nothing is posted before `start`.
 
-    `data` is what steps without data of their own get. `deadline`: rolled back when it is not
-    completed by then. `pivot`: the step after which there is no way back. `is_parallel`:
-    compensations need not wait for each other. `on_completed` and `on_compensated` name queues
+    `data` is the default data of the steps. `deadline`: the saga is rolled back if it is not
+    completed by then. `pivot`: the step after which the saga cannot be rolled back. `is_parallel`:
+    compensations do not wait for each other. `on_completed` and `on_compensated` name queues
     that get the closing message.
     """
 
@@ -69,10 +69,10 @@ class Saga:
         undo_data: object = None,
         consumer: str = "default",
     ) -> Self:
-        """Add a step: the queue that does it, the queue that undoes it, and what comes before.
+        """Add a step: the queue that does it, the queue that undoes it, and the steps before it.
 
-        `undo_data` is by default the step's data. `consumer` is whose copy counts, where the
-        queues have several.
+        `undo_data` is by default the step's data. `consumer` is the consumer whose copy counts if
+        the queues have several.
         """
         given = {"name": name, "do": do, "after": list(after), "consumer": consumer}
         optional = {"undo": undo, "data": data, "undo_data": undo_data}
@@ -89,7 +89,7 @@ class Saga:
         """Post all messages of the saga, all or none, and return its id; to be awaited on AsyncBus.
 
         In the caller's transaction when the bus has the caller's connection. Raises QueueNotFound,
-        ConsumerNotFound, InvalidArgument, InvalidName, WrongPayload, and changes nothing then.
+        ConsumerNotFound, InvalidArgument, InvalidName, WrongPayload, and then changes nothing.
         """
         return Sagas(bus).start(self) if isinstance(bus, Bus) else AsyncSagas(bus).start(self)
 
@@ -111,7 +111,7 @@ class Saga:
 
 
 class Sagas:
-    """What can be done with sagas; transactions are those of the bus that it is made from."""
+    """Operations on sagas, in the transactions of the bus that it was created from."""
 
     def __init__(self, bus: Bus) -> None:
         self._run = bus._run
@@ -128,7 +128,7 @@ class Sagas:
 
 
 class AsyncSagas:
-    """What can be done with sagas; transactions are those of the bus that it is made from."""
+    """Operations on sagas, in the transactions of the bus that it was created from."""
 
     def __init__(self, bus: AsyncBus) -> None:
         self._run = bus._run

@@ -14,7 +14,7 @@ STATUS_LIMIT_DEFAULT = 100
 
 @dataclass(frozen=True, slots=True)
 class SagaStep:
-    """One step of a saga, with what is the same for all its steps (view mbus.saga_status)."""
+    """One step of a saga, with the columns that are equal for all its steps (mbus.saga_status)."""
 
     saga_id: int
     saga: str
@@ -44,7 +44,7 @@ class SagaStep:
 
 
 def cancel(saga_id: int, reason: str | None = None) -> Call[bool]:
-    """Roll a saga back; False when it is being or was rolled back already.
+    """Roll a saga back; False if it is being or was already rolled back.
 
     Steps in progress are left alone and compensated if they succeed. Raises SagaNotFound,
     SagaPastPivot, SagaFinished.
@@ -53,23 +53,23 @@ def cancel(saga_id: int, reason: str | None = None) -> Call[bool]:
 
 
 def abort(message: Message, reason: str | None = None) -> Call[bool]:
-    """Report, in the handler of a step, that nothing was done and the saga is to be rolled back.
+    """Report, in the handler of a step, that nothing was done and the saga must be rolled back.
 
-    It happens when the handler's transaction commits, so use the bus on the handler's
+    It takes effect when the handler's transaction commits, so use the bus on the handler's
     connection and return. The step itself is not compensated. Raises SagaPastPivot.
     """
     return sql(bool, "abort_saga", iid=message.iid, reason=reason)
 
 
 def retry(saga_id: int) -> Call[int]:
-    """Give the dead messages of a stuck saga back; return how many. Raises SagaNotFound."""
+    """Redrive the dead messages of a stuck saga; return how many. Raises SagaNotFound."""
     return sql(int, "retry_saga", id=saga_id)
 
 
 def settle(saga_id: int, step: str) -> Call[bool]:
     """Record that the work of a stuck step was done manually; the saga continues.
 
-    False when the saga is not stuck at this step. Raises SagaNotFound.
+    Returns False if the saga is not stuck at this step. Raises SagaNotFound.
     """
     return sql(bool, "settle_saga_step", id=saga_id, step=step)
 

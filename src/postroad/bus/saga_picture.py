@@ -28,7 +28,7 @@ _COLOURS = {
 
 
 def text(steps: Sequence[SagaStep]) -> list[str]:
-    """Draw one saga as a tree: a step hangs below the last of those it comes after."""
+    """Draw one saga as a tree: each step is below the last of its predecessors."""
     lines: list[str] = []
     parents = {step.step: _parent(step, steps) for step in steps}
 
@@ -47,7 +47,7 @@ def text(steps: Sequence[SagaStep]) -> list[str]:
 
 def mermaid(steps: Sequence[SagaStep]) -> str:
     """Draw one saga as a Mermaid flowchart, with its compensations as dotted arrows back."""
-    # Numbered: a step may have a keyword of Mermaid as its name, or that of a compensation.
+    # Numbered, because the name of a step may be a keyword of Mermaid or equal a compensation's.
     nodes = {step.step: f"step{number}" for number, step in enumerate(steps)}
     lines = ["flowchart LR"]
     for step in steps:

@@ -32,7 +32,7 @@ POOL_TIMEOUT_SECONDS = 10.0
 def parameters(
     dsn: str, *, is_pooled: bool, application_name: str = "postroad bus"
 ) -> dict[str, Any]:
-    """Return the connection parameters; behind a transaction-mode pooler nothing is prepared."""
+    """Return the connection parameters; no prepared statements behind a transaction-mode pooler."""
     return {
         **network_parameters(dsn),
         # Each call is one statement, so autocommit makes it one transaction and one round trip.
@@ -43,7 +43,7 @@ def parameters(
 
 
 def run(connection: Connection[Any], call: Call[T]) -> T:
-    """Run a call in whatever transaction the connection is in; raise the bus's errors."""
+    """Run a call in the connection's current transaction; raise the bus's errors."""
     if _needs_transaction(connection, call):
         with connection.transaction():
             return run(connection, call)
@@ -69,7 +69,7 @@ def run(connection: Connection[Any], call: Call[T]) -> T:
 
 
 async def run_async(connection: AsyncConnection[Any], call: Call[T]) -> T:
-    """Run a call in whatever transaction the connection is in; raise the bus's errors."""
+    """Run a call in the connection's current transaction; raise the bus's errors."""
     if _needs_transaction(connection, call):
         async with connection.transaction():
             return await run_async(connection, call)
@@ -98,7 +98,7 @@ def required(connection: C | None) -> C:
     """Return the caller's connection. Raises InvalidArgument without one."""
     if connection is None:
         raise InvalidArgument(
-            "a temporary queue belongs to a session, and a pool has many",
+            "a temporary queue belongs to a session, and a pool has several sessions",
             hint="use bus.using(connection), and keep the connection as long as the queue",
         )
     return connection
@@ -130,12 +130,12 @@ async def fetch_async(cursor: AsyncCursor[Any]) -> list[Any]:
 
 
 def open_pool(dsn: str, *, is_pooled: bool = False) -> ConnectionPool:
-    """Open a pool whose connections give each call its own transaction."""
+    """Open a pool whose connections run each call in its own transaction."""
     return ConnectionPool(dsn, check=_check, open=True, **_pool_options(dsn, is_pooled))
 
 
 def make_async_pool(dsn: str, *, is_pooled: bool = False) -> AsyncConnectionPool:
-    """Make a pool whose connections give each call its own transaction; its user opens it."""
+    """Create a pool whose connections run each call in its own transaction; its user opens it."""
     return AsyncConnectionPool(dsn, check=_check_async, open=False, **_pool_options(dsn, is_pooled))
 
 
@@ -150,14 +150,14 @@ def _pool_options(dsn: str, is_pooled: bool) -> dict[str, Any]:
 
 
 def adapt(cursor: Cursor[Any] | AsyncCursor[Any]) -> None:
-    """Register the adapters that the calls rely on with a cursor; its connection keeps its own."""
+    """Register the adapters that the calls rely on with a cursor, not with its connection."""
     cursor.adapters.register_dumper(str, StrDumperUnknown)
     cursor.adapters.register_loader("jsonb", JsonbLoader)
 
 
 def is_disconnecting(connection: Connection[Any] | AsyncConnection[Any]) -> bool:
     """Check an idle connection for a pending disconnect, without a round trip."""
-    # An idle server sends nothing until it ends the session.
+    # An idle server sends nothing except when it ends the session.
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLIN)
     return bool(poll.poll(0))

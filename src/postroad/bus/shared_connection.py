@@ -1,9 +1,9 @@
-"""The connection that a handler in transaction mode gets, which others may share.
+"""The connection that a handler in transaction mode gets, which other handlers may share.
 
 Handlers of one batch run concurrently and share its transaction. From its first statement until it
-ends a handler has the transaction to itself, so that a savepoint, a lock or a query of one handler
-means what it would mean in a transaction of its own. Those that have not used the connection yet
-wait for that in their first statement.
+ends, a handler uses the transaction exclusively, so that a savepoint, a lock or a query of one
+handler behaves as in a transaction of its own. Other handlers wait in their first statement until
+the transaction is free.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from psycopg.rows import tuple_row
 from postroad.bus.errors import TransactionFailed, TransactionOwned
 from postroad.bus.session import adapt
 
-# A handler that waits longer may be waiting for one that waits for it in turn, outside of the
-# database. Then it gives way, as after a deadlock.
+# A handler that waits longer may be waiting for one that waits for it, outside the
+# database. Then it fails and is retried, as after a deadlock.
 MAX_WAIT_SECONDS = 5.0
 
 
@@ -58,7 +58,7 @@ class _Owned:
         raise TransactionOwned("a handler does not roll back", hint="raise, and the worker does")
 
     def __del__(self, *_: object) -> None:
-        """Do not warn: the worker closes the one session of all these objects."""
+        """Do not warn: the worker closes the session that all these objects share."""
 
 
 class TransactionConnection(_Owned, Connection[Any]):
@@ -66,7 +66,7 @@ class TransactionConnection(_Owned, Connection[Any]):
 
     @classmethod
     def beside(cls, connection: AsyncConnection[Any]) -> Self:
-        """Return the blocking connection to the session of one that awaits."""
+        """Return a blocking connection that uses the session of an async one."""
         beside = cls(connection.pgconn)
         beside._autocommit = connection._autocommit
         # Names of prepared statements belong to the session.
@@ -114,7 +114,7 @@ class Use:
 
     def _begin(self) -> None:
         if not self.is_owner:
-            reason = "another handler keeps the transaction that this handler shares"
+            reason = "another handler holds the transaction that this handler shares"
         elif self._is_failed():
             reason = "the transaction that this handler shares is rolled back"
         else:
@@ -131,7 +131,7 @@ class Use:
         self._statement.release()
 
     def end(self) -> None:
-        """Leave the transaction to the others."""
+        """Release the transaction for the others."""
         if self.is_owner:
             self._transaction.release()
 

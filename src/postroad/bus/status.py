@@ -8,7 +8,7 @@ from typing import Any
 
 from postroad.bus.hstore import Hstore
 
-# Up to here messages that are not ready are counted; see mbus._waiting.
+# Messages that are not ready are counted up to this number; see mbus._waiting.
 COUNT_LIMIT = 10_000
 
 
@@ -41,7 +41,7 @@ class Consumer:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerStatus:
-    """The figures of one consumer (view mbus.status); counts come without scanning messages.
+    """The figures of one consumer (view mbus.status), read without scanning messages.
 
     `delayed`, `leased`, `dmq` and `blocked` are counted up to `COUNT_LIMIT`: there may be more.
     """
@@ -65,7 +65,7 @@ class ConsumerStatus:
 
 @dataclass(frozen=True, slots=True)
 class DeadMessage:
-    """A message that was given up, and why (view mbus.dead); `data` is the payload as text."""
+    """A dead message and its error (view mbus.dead); `data` is the payload as text."""
 
     queue: str
     consumer: str

@@ -1,5 +1,5 @@
 # Written by `make generate` from bus/async_subscription.py; edit that file.
-"""`for message in bus.subscribe("orders")`: messages as they come, none lost in a crash.
+"""`for message in bus.subscribe("orders")`: messages as they arrive, none lost in a crash.
 
 ```
 waiting ──lease──> handed out ──next message asked for, or block left──> acked
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class Subscription:
-    """An endless iterator of leased messages; leave it by `break`, or `close` it from elsewhere."""
+    """An endless iterator of leased messages; leave it with `break` or call `close`."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Subscription:
         raise StopIteration
 
     def close(self) -> None:
-        """End the iteration, also from elsewhere; the current message stays leased."""
+        """End the iteration, from any task; the current message stays leased."""
         self._is_closed = True
         self._closing.set()
         self._wakeup.stop()
@@ -114,7 +114,7 @@ class Subscription:
             logger.warning("nack_failed", extra={"iid": message.iid, "reason": str(failure)})
 
     def _persist(self, attempt: Callable[[], T]) -> T:
-        """Repeat while the database is away; every call made here may safely be repeated."""
+        """Repeat while the database is unavailable; every call made here may be repeated safely."""
         backoff = Backoff()
         while True:
             try:

@@ -1,4 +1,4 @@
-"""`Worker`: handlers in threads, kept running whatever happens to the database."""
+"""`Worker`: runs handlers in threads and reconnects when the database fails."""
 
 from __future__ import annotations
 

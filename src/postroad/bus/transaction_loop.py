@@ -82,7 +82,7 @@ class TransactionLoops(Service):
         self._changed = AutoResetEvent()
 
     async def run(self) -> None:
-        """Serve until stopped, whatever happens to the database."""
+        """Serve until stopped; reconnect when the database fails."""
         try:
             while not self.stopping.is_set():
                 await self._resize()
@@ -95,7 +95,7 @@ class TransactionLoops(Service):
             await self.runners.stop()
 
     async def _resize(self) -> None:
-        """Open or close connections; one that is closed commits its batch first."""
+        """Open or close connections; a connection commits its batch before it is closed."""
         self._loops = [loop for loop in self._loops if loop.is_running]
         self._supervises = list(self._loops)
         active = [loop for loop in self._loops if not loop.stopping.is_set()]
@@ -123,7 +123,7 @@ class TransactionLoops(Service):
             loop.request_stop()
 
     def abandon(self) -> None:
-        """Give the batches back under handlers that outlived the grace time."""
+        """Give the batches back although handlers are still running after the grace time."""
         for loop in self._loops:
             loop.abandon()
 
@@ -136,8 +136,8 @@ class TransactionLoops(Service):
 class BatchRun:
     """The handlers of one batch; up to `width` runners handle its messages, one after the other.
 
-    A thread that is the only runner keeps the connection: it commits and takes the next batch too,
-    because handing over to the event loop and back takes longer than a quick handler.
+    A thread that is the only runner keeps the connection: it also commits and takes the next batch,
+    because switching to the event loop and back takes longer than a fast handler.
     """
 
     def __init__(self, loop: TransactionLoop, owner: TransactionLoops, session: Session) -> None:
@@ -160,7 +160,7 @@ class BatchRun:
         self._lock = threading.Lock()
 
     def start(self, count: int) -> bool:
-        """Let so many more runners handle messages, except while a thread commits."""
+        """Add runners for the batch, except while a thread commits; return whether they started."""
         if not self._lock.acquire(blocking=False):
             return False
         self._running += [None] * count
@@ -188,7 +188,7 @@ class BatchRun:
             try:
                 message = batch.waiting.popleft()
             except IndexError:
-                # Another thread was quicker.
+                # Another thread took the last message.
                 return
             await self._handle(message)
 
@@ -216,7 +216,7 @@ class BatchRun:
             else:
                 batch.done.append(message)
         finally:
-            # After the failure is noted, which keeps others from using the transaction.
+            # After the failure is recorded, which prevents others from using the transaction.
             if use is not None:
                 use.end()
 
@@ -231,7 +231,7 @@ class BatchRun:
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) and self.is_abandoned:
                 raise
-            # Of whichever message: the batch is halved until the failure is that of one.
+            # The message is unknown: the batch is halved until one message is left.
             batch.failures.append(Failure(None, error))
         else:
             batch.done += batch.taken
@@ -242,13 +242,13 @@ class BatchRun:
             ]
 
     def end_one(self) -> None:
-        """Note that a runner has ended; any thread may call it."""
+        """Record that a runner has ended; any thread may call it."""
         self._running.pop()
         if not self._running:
             self._all_ended.set()
 
     async def wait(self, seconds: float | None = None) -> bool:
-        """Wait until a runner was the last to end, at most that long; return whether all have."""
+        """Wait until all runners have ended, at most that long; return whether all have."""
         if self._running:
             await self._all_ended.wait(seconds)
         return not self._running
@@ -269,11 +269,11 @@ class TransactionLoop(Service):
         self.batch = Batch(owner.handler)
         self._run: BatchRun | None = None
         self._is_quick = True
-        # Before which epoch a thread has committed and taken, and the error of that.
+        # The epoch before a thread committed and took a batch, and the error of that.
         self._exchanged: list[tuple[int, Exception | None]] = []
 
     async def run(self) -> None:
-        """Serve until stopped, whatever happens to the database."""
+        """Serve until stopped; reconnect when the database fails."""
         backoff = Backoff()
         while not self.stopping.is_set():
             connection = None
@@ -290,16 +290,16 @@ class TransactionLoop(Service):
                 )
                 await self.pause(backoff.next_seconds())
             finally:
-                # Closing is what gives messages back. A connection that was cut has done so, and
-                # the handler in a thread may still be using it.
+                # Closing gives the messages back. For a connection that was cut this has already
+                # happened, and the handler in a thread may still be using it.
                 if connection is not None and (self._run is None or not self._run.is_abandoned):
                     await connection.close()
 
     async def _serve(self, connection: AsyncTransactionConnection, backoff: Backoff) -> None:
         batch = self.batch
         if batch.taken:
-            # Back in the queue. Whether a handler had committed them is unknown here: after a
-            # crash of the server the id of their transaction may be another one's.
+            # The messages are back in the queue. Whether a handler had committed them cannot be
+            # checked here: after a server crash, another transaction may have the same id.
             batch.lost()
         session = Session(connection, blocks=self._owner.runners.blocks)
         self._exchanged.clear()
@@ -313,7 +313,7 @@ class TransactionLoop(Service):
                     if failure is not None:
                         raise failure
             except Undecodable as error:
-                # The batch before was committed; this one is put back without the bad messages.
+                # The previous batch is committed; this one is put back without the bad messages.
                 batch.took([])
                 await connection.execute("rollback")
                 for bad in error.bad:
@@ -358,7 +358,7 @@ class TransactionLoop(Service):
         batch = self.batch
         run = self._run = BatchRun(self, self._owner, session)
         is_quick = self._is_quick and run.width > 1
-        # One runner is done with quick handlers before others have begun.
+        # A single runner finishes fast handlers before other runners would have started.
         run.start(1 if is_quick else min(run.width, len(batch.taken)))
         while is_quick and not await run.wait(QUICK_SECONDS):
             if time.monotonic() - run.began > QUICK_SECONDS:
@@ -414,7 +414,7 @@ class TransactionLoop(Service):
         failures: list[Failure],
         answers: Answers | None = None,
     ) -> None:
-        """Roll the batch back; messages at fault are not delivered again immediately."""
+        """Roll the batch back, and delay the redelivery of the failed messages."""
         batch, error = self.batch, failures[0].error
         if connection.closed:
             raise psycopg.OperationalError("the connection was lost") from error
@@ -459,9 +459,9 @@ class TransactionLoop(Service):
     async def _give_back_rest(
         self, connection: AsyncTransactionConnection, batch: Batch, error: BaseException
     ) -> None:
-        """Give messages back that a handler's commit consumed before they were handled.
+        """Give back messages that a handler's commit consumed before they were handled.
 
-        All in one transaction, so that a worker that dies meanwhile loses as few as possible.
+        Runs as one transaction, so that a worker that crashes in the meantime loses few messages.
         """
         rest = batch.rest()
         if rest:
@@ -483,9 +483,9 @@ class TransactionLoop(Service):
         self._wakeup.wake((self._handler.queue,))
 
     def abandon(self) -> None:
-        """Give the batch back under handlers that outlived the grace time.
+        """Give the batch back although handlers are still running after the grace time.
 
-        The server rolls back when the connection is cut; a handler in a thread fails with its next
+        The server rolls back when the connection is cut; a handler in a thread fails at its next
         statement, one in a task is cancelled.
         """
         if self._run is not None:

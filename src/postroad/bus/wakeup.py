@@ -1,4 +1,4 @@
-"""Waiting for messages in threads: the wakeup of an event loop, in a thread of its own."""
+"""Waiting for messages in threads: the wakeup of an event loop in its own thread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from postroad.service import LoopThread
 
 
 class _Notifying(AsyncWakeup):
-    """Wakes threads too; its hub ends with it."""
+    """Wakes threads as well; its hub ends with it."""
 
     changed: threading.Condition
 

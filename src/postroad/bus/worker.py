@@ -38,7 +38,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 M = TypeVar("M", bound=Message)
 Mode: TypeAlias = Literal["transaction", "lease"]
 
-# A limit: fewer are taken or leased ahead while the handler is slow.
+# A maximum: fewer messages are taken or leased ahead while the handler is slow.
 PREFETCH_DEFAULT = 300
 MAX_CONFLICTS = 10
 ERROR_CHARACTERS = 4_000
@@ -50,14 +50,14 @@ class WorkerSettings:
 
     Attributes:
         poll_interval: pause between two probes for new messages; default 100 ms.
-        maintenance_interval: pause between two maintenance calls; None for none, when other
-            processes make them; default half a second.
+        maintenance_interval: pause between two maintenance calls; None if other processes run
+            maintenance; default half a second.
         grace: time that handlers have to finish after `stop` before their messages are given
             back; default 30 s.
-        listen: be woken by NOTIFY; off behind a transaction-mode pooler; default on.
-        ack_delay: longest time that a finished leased message waits for others to be acked
-            together; default 20 ms.
-        ack_batch: number of finished messages that is acked without waiting; default 200.
+        listen: use NOTIFY; turn it off behind a transaction-mode pooler; default on.
+        ack_delay: longest time that a finished leased message waits to be acked together with
+            others; default 20 ms.
+        ack_batch: number of finished messages that are acked without waiting; default 200.
     """
 
     poll_interval: timedelta = POLL_INTERVAL_DEFAULT
@@ -70,7 +70,7 @@ class WorkerSettings:
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """A function and the messages that it is for."""
+    """A function and the messages that it handles."""
 
     queue: str
     consumer: str
@@ -99,7 +99,7 @@ _READERS = [unread(column.name) for column in fields(LeasedMessage)]
 
 
 def hold(message: LeasedMessage) -> HeldMessage:
-    """Make the message that a handler gets from a leased one."""
+    """Convert a leased message to the one that a handler gets."""
     return HeldMessage(*[read(message) for read in _READERS])
 
 
@@ -152,7 +152,7 @@ class HandlerRegistry:
             if value is not None and value < 1:
                 raise InvalidArgument(f"{name} must be at least 1", queue=handler.queue)
         if handler.mode not in ("transaction", "lease"):
-            raise InvalidArgument(f"unknown mode {handler.mode!r}", hint="transaction or lease")
+            raise InvalidArgument(f"unknown mode {handler.mode!r}", hint="use transaction or lease")
         if handler.ttl <= timedelta(0):
             raise InvalidArgument("ttl must be positive", queue=handler.queue)
 
@@ -171,22 +171,22 @@ class HandlerRegistry:
 
         In mode `transaction` it is called with the message and the connection whose commit
         consumes it; up to `prefetch` messages (default 300) share a transaction, fewer while the
-        function is slow: a transaction is to last a tenth of a second. Concurrent calls share
+        function is slow: a transaction should last a tenth of a second. Concurrent calls share
         transactions, but from its first statement until it returns a call has its transaction to
         itself. Four connections are used, more while the function is slow, up to `connections`
-        (default: one for each of `concurrency`).
+        (default: as many as `concurrency`).
 
         In mode `lease` it is called with the message, which is leased for `ttl` and extended while
         the function runs; up to `prefetch` more (default 300) wait leased, fewer while the function
-        is slow. `concurrency` of them run at the same time.
+        is slow. `concurrency` messages are handled in parallel.
 
-        With `batch` it is called with a `MessageBatch`, a list of up to so many messages: each call
-        in a transaction of its own, or all leased. `messages.fail(message, error)` fails one of
-        them; the others are consumed when the function returns. Its result is ignored.
+        With `batch` it is called with a `MessageBatch`, a list of up to `batch` messages: each call
+        in its own transaction, or with all messages leased. `messages.fail(message, error)` fails
+        one of them; the others are consumed when the function returns. Its result is ignored.
 
         Any exception of the function is a failed attempt; `Retry` and `Park` decide what follows;
-        after a deadlock the function is called again. Its result, unless None, is the answer to a
-        message that was posted with `request`: sent in its transaction, or before its ack.
+        after a deadlock the function is called again. If it returns a value and the message was
+        posted with `request`, the value is the answer: sent in its transaction, or before its ack.
         Raises InvalidArgument.
         """
 
@@ -205,7 +205,7 @@ class HandlerRegistry:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Next state of a message whose handler raised; delay None is the consumer's backoff."""
+    """Next state of a message whose handler raised; delay None means the consumer's backoff."""
 
     delay: timedelta | None
     error: str
@@ -218,7 +218,7 @@ class Verdict:
 
 
 def is_conflict(error: BaseException) -> bool:
-    """Check whether a handler failed by a deadlock or a serialization failure."""
+    """Check whether a handler failed because of a deadlock or a serialization failure."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, psycopg.errors.DeadlockDetected | psycopg.errors.SerializationFailure):

@@ -1,12 +1,12 @@
--- PUBLIC gets no rights.  mbus_<db>_caller may use the dispatchers, and every role of the bus is a member
--- of it; mbus_<db>_user may read as well, mbus_<db>_admin do everything that is public.  What a user may post
--- to or consume from is decided queue by queue.
--- Without the right to make roles there are none, and only the owner uses the bus.
+-- PUBLIC gets no permissions.  mbus_<db>_caller may use the dispatchers, and every role of the bus is a member
+-- of it; mbus_<db>_user may also read, mbus_<db>_admin may call every public function.  Permission to post
+-- to or consume from a queue is granted per queue.
+-- If the owner may not create roles there are none, and only the owner can use the bus.
 do $grants$
 declare
   v_function regprocedure;
   v_view     text;
-  -- What the views call: functions of a view run with the rights of its user.
+  -- Functions that views call: they run with the permissions of the view's user.
   v_for_views constant text[] := '{_ready,_set_aside,_leased,_rates,_slot_exists,_log_name,_cell}';
   v_for_caller constant text[] := '{post,consume,take,get_iid,ack,ackn,nack,extend,extendn,reject,give_back,is_restored,notify,positions,maintain,now,
     create_temporary_queue,create_temporary_consumer,consume_temporary,consume_temporary_jsonb,consume_temporary_text,
@@ -48,7 +48,7 @@ begin
     foreach v_view in array '{queues,consumers,status,dead,followers,saga_list,saga_status}'::text[] loop
       execute format('grant select on mbus.%I to %I', v_view, mbus._role('admin'));
     end loop;
-    -- The dead show what they carry, so they are for admins.
+    -- Dead messages show their payloads, so they are for admins.
     foreach v_view in array '{queues,consumers,status}'::text[] loop
       execute format('grant select on mbus.%I to %I', v_view, mbus._role('user'));
     end loop;

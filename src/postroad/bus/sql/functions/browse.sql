@@ -1,12 +1,12 @@
--- Reading without taking, for operators: messages page by page, who waits for whom, why messages died.
+-- Reading without taking, for operators: messages by page, messages that wait for others, errors of dead messages.
 -- Nothing is locked and nothing is counted; each page costs index probes for the rows that it shows.
 
 -- Shows up to amt copies of one consumer in a state (ready, delayed, waiting, leased, dead), in order of posting
 -- from the one after place, or backwards.  A call reads at most amt messages, with a search at most `scan`.  When it has
--- read that many, a last row with is_match false gives the place from which the next call continues.
--- A search for the iid of a ready message of the queue reads that message only, wherever it is on the ring.
+-- read that many, a last row with is_match false contains the place from which the next call continues.
+-- A search for the iid of a ready message of the queue reads only that message.
 -- place is the id on the ring for ready messages, the number of the message for the others.
--- data is cut to max_characters; size is that of the whole, in bytes of its text.
+-- data is truncated to max_characters; size is the size of the whole text in bytes.
 -- Errors: MB001, MB002, MB012 state.
 create or replace function mbus.browse(
   qname text, cname text default 'default', state text default 'ready', place bigint default null,
@@ -97,7 +97,7 @@ begin
     order by m.number %6$s limit $7$query$, v_due, v_error, v_table, v_mine, p_past, p_order);
 end $$;
 
--- Who waits for whom: one row per blocked message and predecessor, the latest amt of them.
+-- Messages that wait for others: one row per blocked message and predecessor, the latest amt of them.
 create or replace function mbus.waits(qname text default null, amt integer default 200)
 returns table (queue text, iid text, added timestamptz, due_at timestamptz, before_queue text, before_iid text,
                before_state text)
@@ -112,8 +112,8 @@ language sql stable security definer set search_path from current as $$
   order by b.id desc limit waits.amt
 $$;
 
--- Why messages died: the errors of the latest dead messages of each consumer, counted.  Of one consumer 10,000 are read, of
--- many together about 100,000; is_complete: these are all dead messages of the consumer.
+-- The errors of the latest dead messages of each consumer, with their counts.  At most 10,000 messages of one consumer are read,
+-- and about 100,000 in total; is_complete is true if these are all dead messages of the consumer.
 create or replace function mbus.dead_reasons(qname text default null)
 returns table (queue text, consumer text, error text, messages bigint, first_at timestamptz, last_at timestamptz,
                is_complete boolean)
@@ -131,7 +131,7 @@ language sql stable security definer set search_path from current as $$
   group by 1, 2, 3 order by 4 desc, 1, 2, 3
 $$;
 
--- Sagas, the latest first: those before an id, in a state or in all, with how many of their steps are done.  With a
+-- Sagas, the latest first: those before an id, in one state or in all, with the number of steps that are done.  With a
 -- state at most 100,000 are read per call.
 create or replace function mbus.sagas(state text default null, before bigint default null, amt integer default 50)
 returns table (saga_id bigint, saga text, saga_state text, steps bigint, steps_done bigint, error text,

@@ -1,5 +1,5 @@
--- Dispatchers for hstore queues, with the caller's rights.  Queues of other payloads have another row
--- type, so their messages come from the queue's own functions.
+-- Dispatchers for hstore queues, with the caller's permissions.  Queues of other payloads have another row
+-- type, so their messages are taken with the queue's own functions.
 
 create or replace function mbus._check_dispatch(p_queue text, p_consumer text, p_function text) returns void
 language plpgsql stable security definer set search_path from current as $$
@@ -31,7 +31,7 @@ begin
 end $$;
 
 -- Takes one message of a consumer in the caller's transaction, or nothing.  The consumer may be a temporary one of this session.
--- A temporary queue has no consumers but the session that made it; see mbus.consume_temporary.
+-- A temporary queue has no consumers except the session that created it; see mbus.consume_temporary.
 -- Errors: MB001, MB002, MB013 role, MB014 isolation, MB019 payload.
 create or replace function mbus.consume(qname text, cname text default 'default') returns setof mbus.qt_model
 language plpgsql set search_path from current rows 1 as $$
@@ -52,7 +52,7 @@ begin
 end $$;
 
 -- Takes the message with this iid from all its consumers: ready, delayed, leased or dead.  Blocks while another
--- transaction holds it; returns nothing when it is not there.
+-- transaction holds it; returns no row if it does not exist.
 -- Errors: MB001, MB009 foreign iid, MB013 role, MB014 isolation, MB019 payload.
 create or replace function mbus.take(iid text) returns setof mbus.qt_model
 language plpgsql set search_path from current rows 1 as $$
@@ -60,8 +60,8 @@ declare
   v_queue constant text := split_part(coalesce(iid, ''), '.', 1);
 begin
   if v_queue = '' then
-    raise exception 'no iid: "%"', coalesce(iid, 'null')
-      using errcode = 'MB009', hint = 'An iid looks like orders.4711@k3f9q2.';
+    raise exception 'invalid iid: "%"', coalesce(iid, 'null')
+      using errcode = 'MB009', hint = 'Use the form orders.4711@k3f9q2.';
   end if;
   perform mbus._check_dispatch(v_queue, null, 'take_' || v_queue);
   return query execute format('select * from mbus.%I($1)', 'take_' || v_queue) using iid;

@@ -1,7 +1,7 @@
--- Adds a durable subscriber.  It gets what is posted from now on and passes its selector.
+-- Adds a durable subscriber.  It gets messages that are posted from now on and match its selector.
 --
--- The second consumer of a queue turns it from direct to fanout, see README.md: the queue's tables are
--- locked while its backlog is noted for the first consumer, so on a long queue this takes a while.
+-- The second consumer of a queue changes it from direct to fanout, see README.md: the queue's tables are
+-- locked while its backlog is recorded for the first consumer, so on a long queue this takes a while.
 -- noindex is accepted as in earlier versions; selectors are evaluated at post time and need no index.
 -- Errors: MB001, MB004 exists, MB005, MB006, MB007 names, MB008 selector, MB017 busy.
 create or replace function mbus.create_consumer(
@@ -15,7 +15,7 @@ begin
   perform mbus._check_name('consumer', cname);
   perform mbus._check_length(qname, cname);
   if exists (select from mbus.consumer where queue_id = v_queue.id and name = cname) then
-    raise exception 'queue "%" has a consumer "%" already', qname, cname
+    raise exception 'queue "%" already has a consumer "%"', qname, cname
       using errcode = 'MB004', hint = 'Drop it first, or choose another name.';
   end if;
   perform mbus._check_collision(mbus._consumer_functions(qname, cname));
@@ -29,11 +29,11 @@ begin
   perform mbus._generate(v_queue);
 exception when lock_not_available then
   raise exception 'queue "%" is busy: a transaction that posts or takes has been open for 10 seconds', qname
-    using errcode = 'MB017', hint = 'Try again, or look for long transactions in pg_stat_activity.';
+    using errcode = 'MB017', hint = 'Try again, or find long transactions in pg_stat_activity.';
 end $$;
 
--- Turns a direct queue into a fanout queue.  The payload tables become the log and change their name, so
--- that a session still running the old functions fails instead of deleting payloads others need.
+-- Changes a direct queue to a fanout queue.  The payload tables become the log and are renamed, so
+-- that a session that still runs the old functions fails instead of deleting payloads that others need.
 create or replace function mbus._fan_out(p_queue mbus.queue) returns mbus.queue
 language plpgsql set search_path from current as $$
 declare
@@ -45,7 +45,7 @@ begin
   execute 'lock table ' || (select string_agg(distinct format('mbus.%I', payload_table), ', ') from mbus._tables(p_queue))
        || ' in access exclusive mode';
   update mbus.queue set mode = 'fanout' where id = p_queue.id returning * into v_new;
-  -- What is delayed was meant for the consumer that is there now, not for those to come.
+  -- Delayed messages were meant for the existing consumer, not for later ones.
   update mbus.delayed set recipients = array(select c.id from mbus.consumer c where c.queue_id = p_queue.id)
   where queue_id = p_queue.id and recipients is null;
   update mbus.blocked set recipients = array(select c.id from mbus.consumer c where c.queue_id = p_queue.id)
@@ -66,7 +66,7 @@ begin
   return v_new;
 end $$;
 
--- Removes a subscriber with what it has not read.  The last one of a queue cannot be removed.
+-- Removes a subscriber with its unread messages.  The last one of a queue cannot be removed.
 create or replace function mbus.drop_consumer(qname text, cname text) returns void
 language plpgsql security definer set search_path from current set lock_timeout = '10s' as $$
 declare
@@ -107,10 +107,10 @@ begin
   perform mbus._drop_role(mbus._consume_role(qname, cname));
 exception when lock_not_available then
   raise exception 'queue "%" is busy: a transaction that posts has been open for 10 seconds', qname
-    using errcode = 'MB017', hint = 'Try again, or look for long transactions in pg_stat_activity.';
+    using errcode = 'MB017', hint = 'Try again, or find long transactions in pg_stat_activity.';
 end $$;
 
--- Changes how a consumer retries.  Null leaves a setting as it is.
+-- Changes how a consumer retries.  Null keeps a setting unchanged.
 create or replace function mbus.alter_consumer(
   qname text, cname text, max_attempts integer default null, backoff interval default null, backoff_max interval default null)
 returns void

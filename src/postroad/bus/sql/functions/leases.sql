@@ -1,18 +1,18 @@
--- Answers of a holder.  The token is the fence: it is new with each lease, and a lease that has ended
--- answers MB015, whether or not another worker has the message by now.
+-- Calls of a lease's holder.  The token is the fence: each lease has a new one, and a call for a lease that has ended
+-- raises MB015, whether or not another worker has the message.
 
 create or replace function mbus._check_ttl(p_ttl interval) returns interval
 language plpgsql immutable set search_path from current as $$
 begin
   if p_ttl is null or p_ttl <= '0' or p_ttl > mbus._longest() then
     raise exception 'invalid lease time: %', coalesce(p_ttl::text, 'null')
-      using errcode = 'MB012', hint = 'A lease lasts longer than zero, and 1000 years at most.';
+      using errcode = 'MB012', hint = 'A lease must be longer than zero and at most 1000 years.';
   end if;
   return p_ttl;
 end $$;
 
--- Returns the lease, locked, if its holder may still answer.  Users without any right on the queue get MB013 before anything
--- is looked up, so that neither iids nor tokens can be probed.
+-- Returns the lease, locked, if its holder still holds it.  Users without any permission on the queue get MB013 before the lease
+-- is searched, so that neither iids nor tokens can be probed.
 create or replace function mbus._held(p_iid text, p_token bigint) returns mbus.leased
 language plpgsql set search_path from current as $$
 declare
@@ -27,13 +27,13 @@ begin
   for update;
   if not found or v_lease.leased_until <= mbus.now() then
     raise exception 'the lease % of message "%" has ended', p_token, p_iid
-      using errcode = 'MB015', hint = 'Another worker may have the message now. Drop the work, or extend leases in time.';
+      using errcode = 'MB015', hint = 'Another worker may have the message. Discard the work; extend leases earlier.';
   end if;
   perform mbus._check_consume(v_queue, (select name from mbus.consumer where id = v_lease.consumer_id));
   return v_lease;
 end $$;
 
--- Done: the message is consumed.
+-- Consumes a leased message.
 create or replace function mbus.ack(iid text, token bigint) returns void
 language plpgsql security definer set search_path from current as $$
 declare
@@ -44,7 +44,7 @@ begin
   perform mbus._taken(v_lease.queue_id, v_lease.consumer_id, v_lease.number);
 end $$;
 
--- Done, for many leases.  Returns the iids whose lease had ended; the others are consumed.
+-- Consumes many leased messages.  Returns the iids whose lease had ended; the others are consumed.
 create or replace function mbus.ackn(iids text[], tokens bigint[]) returns text[]
 language plpgsql security definer set search_path from current as $$
 declare
@@ -65,7 +65,7 @@ begin
   return mbus._unheld(iids, tokens, v_acked);
 end $$;
 
--- The tokens, null where a token is of another message than its iid.  Raises MB012, MB013.
+-- The tokens, null if a token belongs to another message than its iid.  Raises MB012, MB013.
 create or replace function mbus._check_holders(p_iids text[], p_tokens bigint[]) returns bigint[]
 language plpgsql stable set search_path from current as $$
 declare
@@ -73,7 +73,7 @@ declare
 begin
   if cardinality(p_iids) is distinct from cardinality(p_tokens) then
     raise exception '% iids and % tokens', coalesce(cardinality(p_iids), 0), coalesce(cardinality(p_tokens), 0)
-      using errcode = 'MB012', hint = 'Give one token per iid.';
+      using errcode = 'MB012', hint = 'Pass one token per iid.';
   end if;
   perform mbus._check_consume(q, c.name)
   from (select distinct l.queue_id, l.consumer_id from mbus.leased l where l.token = any (p_tokens)) h
@@ -87,14 +87,14 @@ begin
   return coalesce(v_tokens, '{}');
 end $$;
 
--- The iids whose token is not among those that were held.
+-- The iids whose token is not among the held ones.
 create or replace function mbus._unheld(p_iids text[], p_tokens bigint[], p_held bigint[]) returns text[]
 language sql immutable set search_path from current as $$
   select array(select u.iid from unnest(p_iids, p_tokens) with ordinality u(iid, token, place)
                where u.token is null or u.token <> all (coalesce(p_held, '{}')) order by u.place)
 $$;
 
--- Not done: ready again, delayed, or dead.  Answers 'ready', 'delayed' or 'dmq'.
+-- Reports a failed attempt: the message is ready again, delayed, or dead.  Returns 'ready', 'delayed' or 'dmq'.
 -- delay null: the consumer's backoff.  park: to the dmq without further attempts.
 create or replace function mbus.nack(
   iid text, token bigint, delay interval default null, error text default null, park boolean default false)
@@ -113,7 +113,7 @@ language plpgsql immutable set search_path from current as $$
 begin
   if p_delay < '0' or p_delay > mbus._longest() then
     raise exception 'invalid delay: %', p_delay
-      using errcode = 'MB012', hint = 'A delay is zero or more, and 1000 years at most.';
+      using errcode = 'MB012', hint = 'A delay must be between zero and 1000 years.';
   end if;
 end $$;
 
@@ -143,8 +143,8 @@ begin
   return mbus._unheld(iids, tokens, v_held);
 end $$;
 
--- For a handler that failed and rolled its transaction back: takes the message and does what nack does.
--- Returns 'ready', 'delayed', 'dmq', or 'absent' when the message is gone, leased or dead.
+-- For a handler that failed and rolled its transaction back: takes the message and handles it as nack does.
+-- Returns 'ready', 'delayed', 'dmq', or 'absent' if the message does not exist any more, is leased or dead.
 -- Errors: MB001, MB002, MB009 foreign iid, MB012 delay, MB013 role, MB014 isolation, MB025 taken by this transaction.
 create or replace function mbus.reject(
   qname text, cname text, iid text, delay interval default null, error text default null, park boolean default false)
@@ -169,8 +169,8 @@ begin
   return mbus._give_back(v_consumer.id, v_parcel, delay, error, park);
 end $$;
 
--- For a handler that failed and keeps its transaction: gives a message back that this transaction took, as mbus.consume or
--- another function returned it, and does what nack does.  Returns 'ready', 'delayed' or 'dmq'.
+-- For a handler that failed and keeps its transaction: gives back a message that this transaction took, as mbus.consume or
+-- another function returned it, and handles it as nack does.  Returns 'ready', 'delayed' or 'dmq'.
 --   message  the row, of type mbus.qt_model or that of the queue's payload; its data, headers and properties may be changed
 -- Errors: MB001, MB002, MB009 foreign iid, MB011 row type, MB012 argument, MB013 role, MB014 isolation, MB026 not taken by
 -- this transaction.
@@ -206,7 +206,7 @@ begin
     raise exception 'message "%" was not taken by this transaction as "%"', message.iid, cname
       using errcode = 'MB026', hint = 'After a rollback call mbus.reject, after a lease mbus.nack.';
   end if;
-  -- The headers that delivery adds are left out; see mbus._deliver.
+  -- The headers that delivery adds are omitted; see mbus._deliver.
   v_headers := delete(delete(message.headers, mbus._constants(v_queue)), 'attempts'::text);
   v_parcel.headers := nullif(delete(v_headers, hstore('enqueue_time', message.added::text)), '');
   perform mbus._accept_headers(v_queue, delete(v_parcel.headers, 'seenby'::text));

@@ -1,26 +1,26 @@
--- Does what keeps a queue fast and moving: releases due messages, ends leases, deletes expired
--- messages, raises the hints, rotates and reclaims slots.  Returns one row per queue where it did
--- something, of those that the caller has a right on.  With a name only that queue.
+-- Runs the maintenance of queues: makes due messages ready, ends leases, deletes expired
+-- messages, raises the hints, rotates and reclaims slots.  Returns one row per queue that it changed,
+-- of those that the caller has permission for.  With a name, only that queue.
 --
--- The bus is correct without it.  Any session may call it, about twice a second, in a
--- transaction of its own; two at once share the work.  Locks: the queue's advisory lock and whatever
--- is truncated, all without waiting.
+-- The bus is correct without it.  Any session may call it, about twice a second, in its own
+-- transaction; concurrent calls share the work.  Locks: the queue's advisory lock and the tables
+-- that are truncated, all without waiting.
 create or replace function mbus.maintain(qname text default null)
 returns table (queue text, rotated bigint, reclaimed bigint, released bigint, ended bigint, expired bigint, settled bigint)
 language plpgsql security definer set search_path from current as $$
 declare
   v_now     constant timestamptz := mbus.now();
   v_tick    constant bigint := (extract(epoch from v_now) * 2)::bigint;
-  -- What this session noted at its last run; lost without harm when the session is another one.
+  -- Recorded by this session in its last run; without it the run does more work.
   v_markers   jsonb := mbus._recall_markers();
-  -- Due since the last run, or since those transactions began that had not committed then.
+  -- Due since the last run, or since the start of transactions that had not committed then.
   v_recent  constant timestamptz := case when v_tick % 64 = 0 then '-infinity'
     else least(to_timestamp(pg_sequence_last_value('mbus.attended') - 3),
                coalesce((v_markers -> 'aside' ->> 'since')::timestamptz, '-infinity')) end;
-  -- For one queue, and now and then for all, whatever is due.
+  -- For one queue, and now and then for all, everything that is due.
   v_since   constant timestamptz := case when qname is not null then '-infinity' else v_recent end;
-  -- A transaction that has already taken messages must not raise hints over them: it may roll back,
-  -- and sequences do not.  Nor may it open a slot that it made itself.
+  -- A transaction that has already taken messages must not raise hints past them: it may roll back,
+  -- and sequences do not.  Nor may it open a slot that it created itself.
   v_is_first constant boolean := pg_current_xact_id_if_assigned() is null;
   v_from    timestamptz;
   v_leases  timestamptz;
@@ -52,14 +52,14 @@ begin
   where t.at > v_since - interval '2 minutes' and t.at <= v_now - interval '1 minute';
 
   for v_queue in select * from unnest(mbus._restless(qname, v_tick, v_since)) loop
-    -- Seen again under its lock: it may have been dropped or altered meanwhile.
+    -- Read again under its lock: it may have been dropped or altered in the meantime.
     select * into v_queue from mbus.queue q where q.id = v_queue.id;
     continue when not found;
     queue := v_queue.name;
     v_fresh := mbus._mark(v_queue);
-    -- A run that could not move all that was due notes where it began.
+    -- A run that could not move all due messages records where it began.
     v_left := v_markers -> v_queue.id::text ->> 'since';
-    -- A queue at rest is visited seldom, so a visit covers all that has expired since the last one.
+    -- An idle queue is visited rarely, so a visit covers everything that has expired since the last one.
     v_from := case when (v_tick + v_queue.id) % 1024 = 0 then '-infinity' else least(v_since, v_left) end;
     ended := mbus._end_leases(v_queue, null, least(v_leases, v_left), 1000);
     released := mbus._release(v_queue, null, v_from, 1000);
@@ -67,7 +67,7 @@ begin
     if greatest(ended, released, expired) >= 1000 then
       v_fresh := v_fresh || jsonb_build_object('since', v_from);
     end if;
-    -- The newer mark if all transactions that posted then have ended, else the one of the last run.
+    -- The newer mark if all transactions that posted then have ended, otherwise that of the last run.
     v_mark := case when v_is_first then mbus._settled_mark(v_queue.position, v_fresh, v_markers -> v_queue.id::text) end;
     settled := coalesce(mbus._settle(v_queue, (v_mark ->> 'bound')::bigint, (v_mark ->> 'tail')::bigint), 0);
     v_markers := v_markers || jsonb_build_object(v_queue.id,
@@ -76,7 +76,7 @@ begin
     rotated := case when v_is_first then mbus._rotate(v_queue) else 0 end;
     reclaimed := mbus._reclaim(v_queue);
     perform mbus._sample(v_queue, v_now);
-    -- An empty queue is left alone until its next post.
+    -- An empty queue is skipped until its next post.
     perform setval(v_queue.swept, case when mbus._is_quiet(v_queue, (v_fresh ->> 'bound')::bigint)
                                        then (v_fresh ->> 'bound')::bigint else 0 end);
     if ended + released + expired + settled + rotated + reclaimed > 0 and mbus._may_use(v_queue.name) then

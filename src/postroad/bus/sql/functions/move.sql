@@ -1,8 +1,8 @@
 -- Takes up to amt messages of one consumer in a state (or the one with the iid) and posts them to another queue, in
 -- one transaction; returns how many.  They get iids of the new queue and keep the old one in header moved_from; a delay that
--- they were posted with stays in effect, that of a retry does not.
+-- they were posted with stays in effect, the delay of a retry does not.
 -- Call it again until it returns 0.
--- Locks: the rows; those that another transaction holds are waited for.
+-- Locks: the rows; waits for rows that another transaction holds.
 -- Errors: MB001, MB002, MB011 payloads differ, MB012 state, same queue or step of a saga, MB014 isolation.
 create or replace function mbus.move(
   qname text, destination text, cname text default 'default', state text default 'ready', iid text default null,
@@ -19,8 +19,8 @@ declare
 begin
   perform mbus._check_amount(amt);
   if v_destination.id = v_queue.id then
-    raise exception 'the messages are in queue "%" already', qname
-      using errcode = 'MB012', hint = 'Name another queue, or bring dead ones back with mbus.redrive.';
+    raise exception 'the messages are already in queue "%"', qname
+      using errcode = 'MB012', hint = 'Choose another queue; use mbus.redrive for dead messages.';
   end if;
   if v_destination.payload <> v_queue.payload then
     raise exception 'queue "%" carries % and queue "%" carries %', qname, v_queue.payload, destination, v_destination.payload
@@ -33,7 +33,7 @@ begin
     where move.iid is null and b.is_match
   loop
     for v_parcel in select * from mbus._take_number(v_queue.id, v_consumer.id, v_number) loop
-      -- Its step would count as done, while the message waits elsewhere.
+      -- Its step would count as done while the message waits elsewhere.
       perform mbus._check_no_step(v_queue, v_number);
       execute format('select mbus.%I(data => $1.%I, headers => $2, properties => $1.properties, expires => $1.expires,
                              delayed_until => $3)',

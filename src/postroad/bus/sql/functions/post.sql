@@ -1,8 +1,8 @@
--- Dispatchers for a queue whose name is data.  They run with the caller's rights and call the queue's own
--- function, so the rights on that function decide.
+-- Dispatchers for a queue whose name is an argument.  They run with the caller's permissions and call the queue's own
+-- function, so the permissions on that function decide.
 
 -- The payload of the queue, null for a temporary one.
--- Raises MB001 for an unknown queue and MB013 for a caller without the right.
+-- Raises MB001 for an unknown queue and MB013 for a caller without permission.
 create or replace function mbus._check_post(p_queue text) returns text
 language plpgsql stable security definer set search_path from current as $$
 declare
@@ -28,10 +28,10 @@ begin
 end $$;
 
 -- Posts one message in the caller's transaction and returns its iid.  The data has the type of the queue's payload; a text is
--- read as that type.
--- Headers with a meaning: priority (high, normal, low), group, dedup_key and dedup_window (default 1 hour),
+-- converted to that type.
+-- Headers with a meaning for the bus: priority (high, normal, low), group, dedup_key and dedup_window (default 1 hour),
 -- consume_after and consume_after_lost, reply_to; seenby, source_db and enqueue_time of a forwarded message.
--- Others are carried as they are.
+-- Other headers are delivered unchanged.
 -- Errors: MB001, MB009 foreign iid, MB010 duplicate iid, MB011 payload, MB012 argument, MB013 role.
 create or replace function mbus.post(
   qname text, data text, headers hstore default null, properties hstore default null,
@@ -69,7 +69,7 @@ begin
   return v_iid;
 end $$;
 
--- A text read as a payload; what cannot be read is MB011.
+-- Converts a text to a payload; invalid text raises MB011.
 create or replace function mbus._read_hstore(p_text text) returns hstore
 language plpgsql immutable set search_path from current as $$
 begin

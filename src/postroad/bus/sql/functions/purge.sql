@@ -1,6 +1,6 @@
--- Removes up to amt messages of one consumer in a state (or the one with the iid), unread, and returns how many; call it
--- again until it returns 0.  For messages that wait they are lost: gone without having been handled.
--- Locks: the rows; those that another transaction holds are waited for.
+-- Removes up to amt unread messages of one consumer in a state (or the one with the iid) and returns how many; call it
+-- again until it returns 0.  Messages that wait for a purged one treat it as lost: it was removed without being handled.
+-- Locks: the rows; waits for rows that another transaction holds.
 -- Errors: MB001, MB002, MB012 state or step of a saga, MB014 isolation.
 create or replace function mbus.purge(
   qname text, cname text default 'default', state text default 'ready', amt integer default 1000,

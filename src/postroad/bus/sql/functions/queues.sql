@@ -1,10 +1,10 @@
 -- Creates a queue with the consumer "default" and the roles to use it.
 --
--- ncons is the number of slots of its ring; each is made when traffic first needs it.  1 is taken as 2 and more than 256 as
--- 256, with a notice: no reader waits for a slot, so more would be of no use.  On an existing
--- queue the functions are rebuilt and the messages stay.  It keeps its ncons, with a notice when another is
--- given; its payload must be the same.  A plain queue can be closed by this, a closed one is not opened:
--- a call with defaults would open it to all users.  See mbus.alter_queue.
+-- ncons is the maximum number of slots of its ring; each is created when traffic first needs it.  1 is treated as 2 and more than
+-- 256 as 256, with a notice: readers never wait for a slot, so more would not help.  On an existing
+-- queue the functions are rebuilt and the messages stay.  It keeps its ncons, with a notice if a different one is
+-- given; its payload must be the same.  A plain queue can be restricted to its roles this way, but a restricted one is not made
+-- plain: a call with defaults would open it to all users.  See mbus.alter_queue.
 -- Errors: MB003 other payload, MB005, MB006, MB007 names, MB011 payload, MB012 ncons, MB013 roles.
 create or replace function mbus.create_queue(
   qname text, ncons integer default 8, is_roles_security_model boolean default false, payload regtype default 'hstore')
@@ -39,7 +39,7 @@ begin
   values (qname, payload::oid::regtype::text, ncons, create_queue.is_roles_security_model,
           format('mbus.%I', 'qs$' || qname || '$position')::regclass, format('mbus.%I', 'qs$' || qname || '$swept')::regclass)
   returning * into v_queue;
-  -- Numbers of an earlier queue of this name are not given again.
+  -- Numbers of an earlier queue of this name are not used again.
   delete from mbus.dropped_queue d where d.name = qname returning d.position into v_position;
   if found then perform setval(v_queue.position, v_position), setval(v_queue.swept, v_position); end if;
   insert into mbus.consumer (queue_id, name) values (v_queue.id, 'default');
@@ -63,19 +63,19 @@ language plpgsql set search_path from current as $$
 begin
   if p_queue.payload <> p_payload::text then
     raise exception 'queue "%" exists with payload %', p_queue.name, p_queue.payload
-      using errcode = 'MB003', hint = 'A payload cannot be changed. Make a queue of another name, or drop this one first.';
+      using errcode = 'MB003', hint = 'A payload cannot be changed. Create a queue with another name, or drop this one first.';
   end if;
   if p_queue.slots <> p_slots then
     raise notice 'queue "%" keeps its ncons %', p_queue.name, p_queue.slots;
   end if;
   if p_queue.is_roles_security_model and not p_is_roles_security_model then
     raise notice 'queue "%" keeps its roles', p_queue.name
-      using hint = format('To open it, select mbus.alter_queue(%L, is_roles_security_model => false).', p_queue.name);
+      using hint = format('To make it a plain queue: select mbus.alter_queue(%L, is_roles_security_model => false).', p_queue.name);
   end if;
   perform mbus._secure_queue(p_queue.id, p_is_roles_security_model or p_queue.is_roles_security_model);
 end $$;
 
--- Closes a plain queue, which then needs its roles, or opens one that has been closed.  Messages stay.
+-- Restricts a plain queue to its own roles, or makes a restricted queue plain.  Messages stay.
 -- Errors: MB001, MB006 names of roles, MB012 null, MB013 roles.
 create or replace function mbus.alter_queue(qname text, is_roles_security_model boolean) returns void
 language plpgsql security definer set search_path from current as $$
@@ -83,7 +83,7 @@ declare
   v_queue mbus.queue := mbus._queue(qname);
 begin
   if $2 is null then
-    raise exception 'is_roles_security_model is true or false' using errcode = 'MB012', hint = 'Nothing was changed.';
+    raise exception 'is_roles_security_model must be true or false' using errcode = 'MB012', hint = 'Nothing was changed.';
   end if;
   perform mbus._secure_queue(v_queue.id, $2);
 end $$;
@@ -103,7 +103,7 @@ begin
   perform mbus._generate(v_queue);
 end $$;
 
--- A queue that becomes one with roles is closed to mbus_<db>_user.
+-- A queue with roles is closed to mbus_<db>_user.
 create or replace function mbus._revoke_user(p_queue mbus.queue) returns void
 language sql set search_path from current as $$
   select mbus._disallow(p.oid, array[mbus._role('user')])
@@ -119,8 +119,8 @@ declare
   v_consumer text;
 begin
   if exists (select from mbus.saga g where g.queue_id = (mbus._queue(qname)).id and g.finished_at is null) then
-    raise exception 'queue "%" holds the bungs of sagas that have not ended', qname
-      using errcode = 'MB012', hint = 'Let them end, or roll them back: mbus.cancel_saga.';
+    raise exception 'queue "%" contains the bungs of sagas that have not ended', qname
+      using errcode = 'MB012', hint = 'Wait until they end, or roll them back with mbus.cancel_saga.';
   end if;
   perform mbus._drop_triggers_to((mbus._queue(qname)).id);
   v_queue := mbus._alter((mbus._queue(qname)).id);
@@ -132,7 +132,7 @@ begin
   execute format('alter sequence %s no cycle', v_queue.position);
   insert into mbus.dropped_queue as d (name, position) values (qname, pg_sequence_last_value(v_queue.position))
   on conflict (name) do update set position = excluded.position;
-  -- The queue's own functions first: roles of consumers have rights to some of them.
+  -- The queue's own functions first: roles of consumers have permissions on some of them.
   perform mbus._drop_functions(mbus._queue_functions(qname) || ('_view_' || qname));
   for v_consumer in select name from mbus.consumer where queue_id = v_queue.id loop
     perform mbus._drop_functions(mbus._consumer_functions(qname, v_consumer));
@@ -146,9 +146,9 @@ begin
   delete from mbus.queue where id = v_queue.id;
 end $$;
 
--- Deletes messages beside the ring, of a queue or of one consumer that is dropped.  To be called when their tables and
--- sequences are locked: every transaction that posted or took has ended then, and none can begin.
--- The order matters: an answer to a lease, or the release of a blocked message, may just be moving it to delayed.
+-- Deletes messages outside the ring, of a queue or of one consumer that is dropped.  Call it when their tables and
+-- sequences are locked: then every transaction that posted or took has ended, and none can begin.
+-- The order matters: an ack of a lease, or the release of a blocked message, may just be moving it to delayed.
 create or replace function mbus._delete_messages(p_queue_id integer, p_consumer_id integer) returns void
 language plpgsql set search_path from current as $$
 begin

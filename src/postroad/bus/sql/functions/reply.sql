@@ -1,7 +1,7 @@
--- Answers, in the answerer's transaction.  request is the headers of the message that is answered.  Returns the
--- iid of the answer, or null when it was dropped: the one who asked is gone, or its time is over.
--- Every user who knows the name of a temporary queue may answer to it; a request cannot make its handler post elsewhere.
--- Errors: MB012 when the message asks for no answer.
+-- Answers a request in the caller's transaction.  request is the headers of the message that is answered.  Returns the
+-- iid of the answer, or null if it was dropped because the requester has gone or the timeout has passed.
+-- Every user who has the name of a temporary queue may answer to it; a request cannot make its handler post elsewhere.
+-- Errors: MB012 if the message is not a request.
 
 create or replace function mbus.reply(
   request hstore, data text, headers hstore default null, properties hstore default null) returns text
@@ -17,8 +17,8 @@ begin
   return (mbus._reply(array[request], array[data], headers, properties))[1];
 end $$;
 
--- Many answers at once, one per request; null in the result where one was dropped.  headers and properties are for all.
--- A function per payload, so that a client need not name the type.
+-- Sends many answers, one per request; null in the result for each that was dropped.  headers and properties apply to all.
+-- One function per payload, so that a client need not name the type.
 create or replace function mbus.replyn_text(
   requests hstore[], data text[], headers hstore default null, properties hstore default null) returns text[]
 language plpgsql security definer set search_path from current as $$

@@ -2,7 +2,7 @@
 -- and reply_by (when it expires); a post adds the other two to a message with reply_to.
 -- An answer goes to that queue with the same correlation, if the requester still waits for it.
 
--- The queue that answers to this session's requests come to; made with the first one.
+-- The queue for answers to this session's requests; created with the first one.
 create or replace function mbus.reply_queue() returns text
 language plpgsql security definer set search_path from current as $$
 declare
@@ -21,18 +21,18 @@ language plpgsql set search_path from current as $$
 begin
   if p_timeout is null or p_timeout <= '0' or p_timeout > mbus._longest() then
     raise exception 'invalid timeout: %', coalesce(p_timeout::text, 'null')
-      using errcode = 'MB012', hint = 'Wait for longer than zero.';
+      using errcode = 'MB012', hint = 'The timeout must be positive.';
   end if;
   if p_reply_to is not null and not mbus._is_temporary(p_reply_to) then
     raise exception 'answers cannot go to "%"', p_reply_to
-      using errcode = 'MB012', hint = 'Name a temporary queue, or leave reply_to out.';
+      using errcode = 'MB012', hint = 'Use a temporary queue, or omit reply_to.';
   end if;
   return coalesce(p_headers - '{correlation,reply_by}'::text[], '') || hstore('reply_to', coalesce(p_reply_to, mbus.reply_queue()));
 end $$;
 
--- Posts a message that asks for an answer, in the caller's transaction, and returns its iid, which is the answer's
--- correlation.  The request expires with the timeout.  The answer comes to mbus.replies of this session, or to
--- the temporary queue named by reply_to.
+-- Posts a message that requests an answer, in the caller's transaction, and returns its iid, which is the answer's
+-- correlation.  The request expires with the timeout.  Read the answer with mbus.replies in this session, or from
+-- the temporary queue reply_to.
 -- Errors: as mbus.post; MB012 timeout, reply_to.
 create or replace function mbus.request(
   qname text, data text, headers hstore default null, properties hstore default null,
@@ -51,7 +51,7 @@ begin
 end $$;
 
 -- Takes up to amt answers to this session's requests, in the caller's transaction; with wait, polls until there is one
--- or the time is over.  The requests must be committed by then: before that they cannot be answered.
+-- or the time is over.  The requests must be committed before: otherwise they cannot be answered.
 -- Errors: MB012 argument, MB014 isolation.
 create or replace function mbus.replies(amt integer default 100, wait interval default '0') returns setof mbus.reply_model
 language plpgsql security definer set search_path from current rows 100 as $$

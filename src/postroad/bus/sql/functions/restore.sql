@@ -6,9 +6,9 @@ language sql stable security definer set search_path from current as $$
   from mbus.node n cross join pg_control_system() s
 $$;
 
--- Repairs the bus of a restored dump or a copy.  mbus.maintain does it without being asked, so call it only to decide
--- is_copy, or where no maintenance runs.
---   is_copy  true: the original goes on, so this bus gets a new node name, and all its messages new iids; false: this database
+-- Repairs the bus of a restored dump or a copy.  mbus.maintain does it automatically, so call it only to set
+-- is_copy, or if no maintenance runs.
+--   is_copy  true: the original stays in use, so this bus gets a new node name and its messages get new iids; false: this database
 --            replaces the original and keeps the name; null: a copy if the original is still a database of this server
 create or replace function mbus.after_restore(is_copy boolean default null) returns void
 language plpgsql security definer set search_path from current as $$

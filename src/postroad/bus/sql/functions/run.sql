@@ -1,7 +1,7 @@
--- Takes the first ready message of a consumer that passes a selector given for this once, in the caller's
--- transaction, or nothing.  It reads the first 1,000 ready messages; a selector used often belongs to a consumer
--- of its own.  Of a group only the first message can be taken.
--- The selector runs with the caller's rights, over rows that the caller may take anyway.
+-- Takes the first ready message of a consumer that matches a selector given with the call, in the caller's
+-- transaction, or nothing.  It reads the first 1,000 ready messages; create a consumer for a selector that is used
+-- often.  Of a group only the first message can be taken.
+-- The selector runs with the caller's permissions, over rows that the caller may take anyway.
 -- Errors: MB001, MB002, MB008 selector, MB013 role, MB014 isolation, MB019 payload.
 create or replace function mbus.dyn_consume(qname text, selector text default '(1=1)', cname text default 'default')
 returns setof mbus.qt_model
@@ -24,7 +24,7 @@ begin
   end loop;
 end $$;
 
--- Those of the messages that pass, in order.  Security invoker: this is where the caller's text runs.
+-- The messages that match, in order.  Security invoker: the caller's text runs here.
 create or replace function mbus._select(p_messages mbus.qt_model[], p_selector text)
 returns table (iid text, group_name text)
 language plpgsql set search_path from current as $$
@@ -42,8 +42,8 @@ exception when syntax_error_or_access_rule_violation or feature_not_supported or
           hint = 'Write a boolean expression over t, such as (t.properties->''STATE'')=''DONE''.';
 end $$;
 
--- Makes run_on_<qname>(exec text) integer: see templates/run_on.sql.
--- Errors: MB001, MB002 when the queue has no consumer "default".
+-- Creates run_on_<qname>(exec text) integer: see templates/run_on.sql.
+-- Errors: MB001, MB002 if the queue has no consumer "default".
 create or replace function mbus.create_run_function(qname text) returns void
 language plpgsql security definer set search_path from current as $$
 declare
@@ -54,8 +54,8 @@ begin
   perform mbus._grant(v_queue);
 end $$;
 
--- Refuses a statement that could not run for any message, before a message is touched.  All effects of the check are undone,
--- the prepared statement included, which a rollback would leave.  Security invoker: the statement is the caller's.
+-- Refuses a statement that cannot run for any message, before a message is taken.  All effects of the check are undone,
+-- including the prepared statement, which a rollback would leave.  Security invoker: the statement is the caller's.
 create or replace function mbus._check_statement(p_statement text, p_model text) returns void
 language plpgsql as $$
 begin

@@ -3,9 +3,9 @@
 -- Starts a saga in the caller's transaction and returns its id.
 --
 -- steps is an array of {"name", "do", "undo", "after": [names], "data", "undo_data", "consumer"}: do and undo are the
--- queues of the step's message and of its compensation.  data is what a step without data of its own gets.
--- Rolled back: by mbus.take of the bung, mbus.abort_saga, mbus.cancel_saga, a step that died, or at the deadline;
--- not after the step named by pivot is done.  Compensations run in reverse order, or all at once with is_parallel.
+-- queues of the step's message and of its compensation.  data is the default data of the steps.
+-- A saga is rolled back by mbus.take of the bung, mbus.abort_saga, mbus.cancel_saga, a step that died, or at the deadline;
+-- not after the step named by pivot is done.  Compensations run in reverse order, or in parallel with is_parallel.
 -- on_completed and on_compensated are queues that get the closing message.
 -- Errors: MB001 queue, MB002 consumer, MB005 name, MB011 data, MB012 steps, deadline, pivot, MB013 role.
 create or replace function mbus.create_saga(
@@ -50,14 +50,14 @@ begin
             v_step.undo_id, v_step.undo_consumer, v_step.undo_number);
     v_is_new := v_is_new or v_step.is_new;
   end loop;
-  -- The closing messages of both directions: numbers in the queues that asked for them, else in the service queue.
+  -- The closing messages of both directions: numbers in the given queues, otherwise in the service queue.
   update mbus.saga g
   set completed_queue_id = c.id, completed_number = nextval(c.position),
       compensated_queue_id = u.id, compensated_number = nextval(u.position)
   from mbus._queue(coalesce(on_completed, 'sagas')) c cross join mbus._queue(coalesce(on_compensated, 'sagas')) u
   where g.id = v_saga.id returning g.* into v_saga;
   perform mbus._saga_post_all(v_saga, steps, coalesce(create_saga.data, '{}'));
-  -- Sessions that run older functions do not note what they handle.
+  -- Sessions that run older functions do not record the messages that they handle.
   if v_is_new then
     update mbus.saga g set check_at = least(g.check_at, mbus.now() + interval '2 seconds') where g.id = v_saga.id;
   end if;
@@ -122,8 +122,8 @@ begin
   return v_saga;
 end $$;
 
--- Rolls a saga back.  True when this call began it, false when it is being or was rolled back already.
--- Messages that other transactions hold are left alone: if these commit, they are compensated.
+-- Rolls a saga back.  True if this call began it, false if it is being or was already rolled back.
+-- Messages that other transactions hold are left to them: if these commit, the steps are compensated.
 -- Errors: MB013 role, MB022 past the pivot, MB023 no such saga, MB024 completed.
 create or replace function mbus.cancel_saga(id bigint, reason text default null) returns boolean
 language plpgsql security definer set search_path from current set enable_seqscan = off as $$
@@ -143,9 +143,9 @@ begin
   return true;
 end $$;
 
--- For the handler of a step: what the message asks for cannot be done and nothing was done.  The saga is rolled back
--- when the handler's transaction commits, and this step is not compensated.  iid is the message's own.
--- True when this began the rollback, false when it had begun already.
+-- For the handler of a step that cannot be done and of which nothing was done.  The saga is rolled back
+-- when the handler's transaction commits, and this step is not compensated.  iid is that of the step's message.
+-- True if this began the rollback, false if it had already begun.
 -- Errors: MB009 foreign iid, MB012 the step was done before, MB013 role, MB022 past the pivot, MB023 no message of a saga.
 create or replace function mbus.abort_saga(iid text, reason text default null) returns boolean
 language plpgsql security definer set search_path from current set enable_seqscan = off as $$
@@ -157,8 +157,8 @@ begin
   select s.* into v_step from mbus.saga_step s
   where s.do_queue_id = v_queue.id and s.do_number = mbus._number(v_queue.name, iid) for no key update;
   if not found then
-    raise exception 'message "%" is no step of a saga', iid
-      using errcode = 'MB023', hint = 'Give the iid of the message that the handler got.';
+    raise exception 'message "%" is not a step of a saga', iid
+      using errcode = 'MB023', hint = 'Pass the iid of the message that the handler got.';
   end if;
   perform mbus._check_consume(v_queue, (select c.name from mbus.consumer c where c.id = v_step.do_consumer_id));
   if v_step.state not in ('waiting', 'failed') and v_step.done_by is distinct from pg_current_xact_id_if_assigned() then
@@ -174,7 +174,7 @@ begin
   return v_saga.cancelled_at is null;
 end $$;
 
--- Gives the dead messages of a stuck saga back to their consumers and returns how many.
+-- Redrives the dead messages of a stuck saga and returns how many.
 -- Errors: MB023 no such saga.
 create or replace function mbus.retry_saga(id bigint) returns bigint
 language plpgsql security definer set search_path from current set enable_seqscan = off as $$
@@ -202,9 +202,9 @@ begin
   return v_count;
 end $$;
 
--- For a stuck saga whose step cannot be tried again, because its message is lost or will never succeed: its work was
--- done manually.  A failed step past the pivot counts as done, a parked compensation as compensated; the dead
--- message is deleted, and the saga continues.  True when it was stuck at this step.
+-- For a stuck saga whose step cannot be retried, because its message is lost or will never succeed: records that its work
+-- was done by hand.  A failed step past the pivot counts as done, a parked compensation as compensated; the dead
+-- message is deleted, and the saga continues.  True if it was stuck at this step.
 -- Errors: MB023 no such saga.
 create or replace function mbus.settle_saga_step(id bigint, step text) returns boolean
 language plpgsql security definer set search_path from current set enable_seqscan = off as $$

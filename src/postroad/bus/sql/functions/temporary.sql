@@ -1,7 +1,7 @@
--- Temporary queues and temporary consumers: rows of a session, gone when it is.  See internal/temporary.sql.
+-- Temporary queues and temporary consumers: rows that belong to a session and end with it.  See internal/temporary.sql.
 
--- Makes a queue that only this session takes from, and that every user who knows its name may post to.
--- It is there for others when the caller's transaction commits, and gone when the session ends.
+-- Creates a queue that only this session can take from, and that every user who has its name may post to.
+-- Others can use it when the caller's transaction has committed; it is removed when the session ends.
 -- Errors: MB011 payload.
 create or replace function mbus.create_temporary_queue(payload regtype default 'hstore') returns text
 language plpgsql security definer set search_path from current as $$
@@ -10,12 +10,12 @@ begin
   return mbus._add_temporary_queue(payload::text);
 end $$;
 
--- Gives this session a copy of each message that is posted to a queue from now on and passes the selector.
--- Returns the name of the temporary queue that the copies come to.
--- The caller needs the right to consume as consumer default, now and whenever it takes copies; messages that do not pass
+-- Gives this session a copy of each message that is posted to a queue from now on and matches the selector.
+-- Returns the name of the temporary queue of the copies.
+-- The caller needs permission to consume as consumer default, now and whenever it takes copies; messages that do not match
 -- the selector of that consumer are not copied.
--- A selector is evaluated in the producer's transaction with the rights of the owner of the bus, so only
--- members of mbus_<db>_admin may give one.  One that raises does not fail the post: the copy comes, with the error
+-- A selector is evaluated in the producer's transaction with the permissions of the owner of the bus, so only
+-- members of mbus_<db>_admin may use one.  If it raises an error the post does not fail: the copy has the error
 -- in header selector_error.
 -- Errors: MB001, MB008 selector, MB013 role, MB017 busy.
 create or replace function mbus.create_temporary_consumer(qname text, selector text default null) returns text
@@ -36,13 +36,13 @@ begin
   insert into mbus.follower (queue_id, temporary_name, selector) values (v_queue.id, v_name, selector);
   return v_name;
 exception when lock_not_available then
-  raise exception 'queue "%" is busy: its shape is being changed', qname
+  raise exception 'queue "%" is busy: its definition is being changed', qname
     using errcode = 'MB017', hint = 'Try again.';
 end $$;
 
 -- Takes up to amt messages of a temporary queue in the caller's transaction, in order of posting.  With wait, polls
--- until there is one or the time is over; a transaction that waits long keeps dead rows from being removed.
--- For each payload its own function, because the row types differ.
+-- until there is one or the time is over; a transaction that waits long prevents dead rows from being removed.
+-- Each payload has its own function, because the row types differ.
 -- Errors: MB001 gone, MB012 argument, MB013 another session's, MB014 isolation, MB019 other payload.
 create or replace function mbus.consume_temporary(qname text, amt integer default 1, wait interval default '0')
 returns setof mbus.qt_model
@@ -84,7 +84,7 @@ begin
   from mbus._consume_temporary(qname, 'bytea', amt, wait) p;
 end $$;
 
--- Removes what sessions that are gone have left, and returns how many queues that were.  Maintenance does
+-- Removes the temporary queues of ended sessions, and returns how many.  Maintenance does
 -- so too.
 create or replace function mbus.clear_tempq() returns bigint
 language plpgsql security definer set search_path from current as $$
@@ -92,8 +92,8 @@ begin
   return mbus._clear_temporary();
 end $$;
 
--- Posts to a temporary queue; called by mbus.post.  The data is the text of a value of type p_given, which must be what the
--- queue carries; a plain text is read as that type.
+-- Posts to a temporary queue; called by mbus.post.  The data is the text of a value of type p_given, which must be the payload
+-- type of the queue; a plain text is converted to that type.
 create or replace function mbus._post_temporary(
   p_name text, p_given text, p_data text, p_headers hstore, p_properties hstore, p_delayed_until timestamptz,
   p_expires timestamptz, p_iid text) returns text

@@ -1,9 +1,9 @@
--- Copies what is posted to a queue from now on, and passes the selector, into another queue.  The copy keeps
--- data, properties, headers, delay and expiry; header enqueue_time is that of the original, origin_iid names it.
--- It is made in the producer's transaction and is then a message of its own.
+-- Copies messages that are posted to a queue from now on and match the selector into another queue.  The copy keeps
+-- data, properties, headers, delay and expiry; header enqueue_time is that of the original, origin_iid is its iid.
+-- It is created in the producer's transaction and is independent afterwards.
 --
 -- Locks: all changes of triggers, one at a time; then the source queue's.
--- Errors: MB001, MB008 selector, MB011 other payload, MB020 a message could come back to where it was, MB030 exists.
+-- Errors: MB001, MB008 selector, MB011 other payload, MB020 a message could return to a queue, MB030 exists.
 create or replace function mbus.create_trigger(src_queue_name text, dst_queue_name text, selector text default null)
 returns void
 language plpgsql security definer set search_path from current as $$
@@ -20,12 +20,12 @@ begin
       using errcode = 'MB011', hint = 'A trigger copies between queues of the same payload.';
   end if;
   if exists (select from mbus.follower f where f.queue_id = v_source.id and f.destination_id = v_destination.id) then
-    raise exception 'there is a trigger from "%" to "%" already', src_queue_name, dst_queue_name
+    raise exception 'there is already a trigger from "%" to "%"', src_queue_name, dst_queue_name
       using errcode = 'MB030', hint = 'Drop it first with mbus.drop_trigger.';
   end if;
   if mbus._leads_to(v_destination.id, v_source.id) then
-    raise exception 'a trigger from "%" to "%" would make a loop', src_queue_name, dst_queue_name
-      using errcode = 'MB020', hint = 'Messages would be copied without end. See the view mbus.followers.';
+    raise exception 'a trigger from "%" to "%" would create a loop', src_queue_name, dst_queue_name
+      using errcode = 'MB020', hint = 'Messages would be copied endlessly. See the view mbus.followers.';
   end if;
   perform mbus._check_selector(v_source, selector);
   insert into mbus.follower (queue_id, destination_id, selector) values (v_source.id, v_destination.id, create_trigger.selector);
@@ -33,7 +33,7 @@ begin
   perform mbus._generate(v_source);
 end $$;
 
--- Ends a trigger; copies made so far stay.
+-- Removes a trigger; existing copies stay.
 -- Errors: MB001, MB031 no such trigger.
 create or replace function mbus.drop_trigger(src_queue_name text, dst_queue_name text) returns void
 language plpgsql security definer set search_path from current as $$
@@ -54,7 +54,7 @@ end $$;
 create or replace function mbus._lock_triggers() returns void
 language sql set search_path from current as $$ select pg_advisory_xact_lock(mbus._lock_class(), 0) $$;
 
--- True when what is posted to the one queue ends up, over any number of triggers, in the other.
+-- True if messages posted to the one queue reach the other, over any number of triggers.
 create or replace function mbus._leads_to(p_from integer, p_to integer) returns boolean
 language sql stable set search_path from current as $$
   with recursive reached(id) as (
@@ -73,7 +73,7 @@ begin
   perform mbus._generate(p_queue);
 end $$;
 
--- Before a queue is dropped: no other queue's functions may name it any more.
+-- Before a queue is dropped: functions of other queues must not refer to it any more.
 create or replace function mbus._drop_triggers_to(p_queue_id integer) returns void
 language plpgsql set search_path from current as $$
 declare

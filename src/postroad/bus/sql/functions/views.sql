@@ -1,5 +1,5 @@
--- Makes a view of a queue that ordinary users can be granted: selecting shows the messages that are ready
--- for the consumer, without taking them; inserting posts.  Its rights are the view's own.
+-- Creates a view of a queue that ordinary users can be granted: selecting shows the messages that are ready
+-- for the consumer, without taking them; inserting posts.  Permissions are granted on the view itself.
 -- Default name: public.<qname>_q.
 create or replace function mbus.create_view(
   qname text, cname text default 'default', sname text default 'public', viewname text default null)
@@ -16,14 +16,14 @@ begin
   end if;
   if exists (select from pg_class c where c.relnamespace = to_regnamespace(quote_ident(sname)) and c.relname = v_name::name and not exists (
       select from pg_trigger t where t.tgrelid = c.oid and t.tgfoid = to_regproc(format('mbus.%I', '_view_' || qname)))) then
-    raise exception '% exists and is no view of queue "%"', v_view, qname
-      using errcode = 'MB012', hint = 'Drop it, or give the view another name: the fourth argument.';
+    raise exception '% exists and is not a view of queue "%"', v_view, qname
+      using errcode = 'MB012', hint = 'Drop it, or choose another name for the view (fourth argument).';
   end if;
   if not (has_schema_privilege(sname, 'create') and has_schema_privilege(sname, 'usage')) then
     raise exception 'the owner of schema mbus may not create views in schema "%"', sname
       using errcode = 'MB013', hint = format('grant usage, create on schema %I to %I', sname, current_user);
   end if;
-  -- All lanes and slots are made now, so that the view covers those that are used later.
+  -- All lanes and slots are created now, so that the view covers those that are used later.
   perform mbus._add_feature(v_queue.id, 'high');
   perform mbus._add_feature(v_queue.id, 'low');
   v_queue := mbus._queue(qname);
@@ -37,7 +37,7 @@ begin
     v_view, '_view_' || qname, cname);
 end $$;
 
--- The view calls no function of the bus: it would run with the rights of the view's user.
+-- The view calls no function of the bus: it would run with the permissions of the view's user.
 create or replace function mbus._build_view(p_queue mbus.queue, p_consumer mbus.consumer, p_view text) returns void
 language plpgsql set search_path from current as $$
 begin
@@ -50,7 +50,7 @@ begin
     from mbus._tables(p_queue) t cross join mbus.node n where t.consumer_id = p_consumer.id);
 end $$;
 
--- The views of a queue after it has become a fanout queue.  They are known by their trigger, whose argument is
+-- The views of a queue after it has become a fanout queue.  They are found by their trigger, whose argument is
 -- the consumer.
 create or replace function mbus._rebuild_views(p_queue mbus.queue) returns void
 language plpgsql set search_path from current as $$

@@ -1,4 +1,4 @@
--- The part of a post that a plain message does not need.
+-- The part of a post that plain messages do not need.
 
 create or replace function mbus._check_expiry(p_delayed_until timestamptz, p_expires timestamptz) returns void
 language plpgsql immutable set search_path from current as $$
@@ -6,7 +6,7 @@ begin
   perform mbus._check_time('delayed_until', p_delayed_until), mbus._check_time('expires', p_expires);
   if p_expires < p_delayed_until then
     raise exception 'the message would expire at %, before it is due at %', p_expires, p_delayed_until
-      using errcode = 'MB012', hint = 'Let expires be later than delayed_until.';
+      using errcode = 'MB012', hint = 'expires must be later than delayed_until.';
   end if;
 end $$;
 
@@ -17,7 +17,7 @@ begin
   if p_values is null or cardinality(p_values) = p_count then return p_values; end if;
   if cardinality(p_values) = 1 then return array_fill(p_values[1], array[p_count]); end if;
   raise exception '% % for % messages', cardinality(p_values), p_what, p_count
-    using errcode = 'MB012', hint = 'Give none, one for all, or one per message.';
+    using errcode = 'MB012', hint = 'Pass none, one for all, or one per message.';
 end $$;
 
 create or replace function mbus._interval(p_what text, p_text text) returns interval
@@ -30,8 +30,8 @@ exception when invalid_datetime_format or datetime_field_overflow or interval_fi
     using errcode = 'MB012', hint = 'Write an interval of zero or more, such as 1 hour.';
 end $$;
 
--- Checks headers, reserves the number, and sets delayed messages aside.
--- parcel is null when nothing is left to put: the message is delayed, or its key was seen before.
+-- Checks headers, reserves the number, and stores delayed messages outside the ring.
+-- parcel is null if nothing is left to put: the message is delayed, or its key was used before.
 --   is_back  the message was taken by this transaction and returns to the consumers that it was taken from
 -- Locks: with an iid, an advisory lock on it; with a dedup_key, the key's row.
 create or replace function mbus._accept(
@@ -136,7 +136,7 @@ begin
   return p_headers;
 end $$;
 
--- The databases that a forwarded message has passed, with this one.
+-- The databases that a forwarded message has passed, including this one.
 create or replace function mbus._seen(p_seenby text) returns text
 language plpgsql stable set search_path from current as $$
 begin
@@ -146,7 +146,7 @@ exception when invalid_text_representation then
     using errcode = 'MB012', hint = 'It is the text of an array of database names, such as {erp,warehouse}.';
 end $$;
 
--- The same for many messages at once.  Many have the same list, so each list is parsed once.
+-- The same for many messages.  Many have the same list, so each list is parsed once.
 create or replace function mbus._seen_all(p_headers hstore[]) returns hstore[]
 language plpgsql stable set search_path from current as $$
 declare
@@ -165,9 +165,9 @@ begin
   return p_headers;
 end $$;
 
--- What a post under an iid depends on.  The iid must be reserved by get_iid, or belong to a message that the current
--- transaction took: then the post gives the message back to the same consumers, or moves it to a dead message queue of the
--- user's own, from where it can return under its iid.
+-- Checks a post under a given iid.  The iid must be reserved by get_iid, or belong to a message that the current
+-- transaction took: then the post gives the message back to the same consumers, or moves it to the user's own dead
+-- message queue, from where it can return under its iid.
 --   number         the message's number in this queue; null for an iid of another queue
 --   recipients     consumers that it returns to; null: not decided
 --   trail          of a moved message: its iid and the consumers to return it to

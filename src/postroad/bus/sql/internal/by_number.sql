@@ -1,4 +1,4 @@
--- Finding a message by its number.  Off the hot path, so the statements are dynamic and go through
+-- Finding a message by its number.  Not on the hot path, so the statements are dynamic and search
 -- the queue's tables one by one; each search is an index probe.
 
 -- True when a live message is ready, delayed or leased; p_number null: any message.
@@ -29,12 +29,12 @@ begin
                    and b.released_by is null and (b.expires is null or b.expires > mbus.now()));
 end $$;
 
--- Removes a message by its number from wherever it is, for one consumer or (null) for all, and returns
+-- Removes a message by its number in any state, for one consumer or (null) for all, and returns
 -- each copy; its recipients are the consumers whose copy it was.  Expired messages are left to mbus._expire, which also
 -- handles the messages that wait for them.
---   p_is_idle  leave it where it is leased or dead
--- Waits for transactions that hold it.  A copy that moves during the search is caught by the
--- next round: one consumer has one copy at most, for all of them a round must find nothing.
+--   p_is_idle  do not remove leased or dead copies
+-- Waits for transactions that hold it.  A copy that moves during the search is found by the
+-- next round: one consumer has at most one copy; for all consumers a round must find nothing.
 create or replace function mbus._take_number(
   p_queue_id integer, p_consumer_id integer, p_number bigint, p_is_idle boolean default false)
 returns setof mbus.parcel
@@ -84,8 +84,8 @@ language sql stable set search_path from current as $$
     p_payload)
 $$;
 
--- The same among delayed, leased and dead messages.  Of a delayed message meant for several consumers
--- only the share of the one who takes is removed.
+-- The same for delayed, leased and dead messages.  Of a delayed message for several consumers
+-- only the share of the given consumer is removed.
 create or replace function mbus._take_waiting(
   p_queue_id integer, p_consumer_id integer, p_number bigint, p_is_idle boolean)
 returns setof mbus.parcel

@@ -1,4 +1,4 @@
--- Refusals.  Each raises its own SQLSTATE with a hint and changes nothing.
+-- Checks.  Each raises its own SQLSTATE with a hint and changes nothing.
 
 create or replace function mbus._queue(p_name text) returns mbus.queue
 language plpgsql stable set search_path from current as $$
@@ -50,7 +50,7 @@ begin
   if octet_length(v_longest) > 63 then
     raise exception 'the names "%" and "%" are too long: "%" has % bytes',
         p_queue, p_consumer, v_longest, octet_length(v_longest)
-      using errcode = 'MB006', hint = 'Functions and tables are named after them, and an identifier has 63 bytes at most.';
+      using errcode = 'MB006', hint = 'Functions and tables are named after them, and an identifier has at most 63 bytes.';
   end if;
 end $$;
 
@@ -63,8 +63,8 @@ begin
   select p.proname into v_taken
   from pg_proc p where p.pronamespace = 'mbus'::regnamespace and p.proname = any (p_functions) limit 1;
   if found then
-    raise exception 'function mbus.% exists already', v_taken
-      using errcode = 'MB007', hint = 'Another queue and consumer make the same function name. Choose another name.';
+    raise exception 'function mbus.% already exists', v_taken
+      using errcode = 'MB007', hint = 'Another queue and consumer have the same function name. Choose another name.';
   end if;
 end $$;
 

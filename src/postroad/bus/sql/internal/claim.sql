@@ -1,5 +1,5 @@
--- Reading messages without taking them, and locking some of them: what dyn_consume and run_on_<q>
--- are made of.  Their callers' own expressions and statements never run in here, where the rights are the owner's.
+-- Reading messages without taking them, and locking some of them, for dyn_consume and run_on_<q>.
+-- The callers' own expressions and statements never run here, where the permissions are the owner's.
 
 -- The queue, if the session's user may take from it as this consumer.
 create or replace function mbus._check_take(p_queue text, p_consumer text) returns mbus.queue
@@ -60,8 +60,8 @@ begin
   end loop;
 end $$;
 
--- Locks a ready message for the rest of the transaction, so that no other takes it.  False when another has
--- locked it, when it is gone, or when its group does not allow it.
+-- Locks a ready message for the rest of the transaction, so that no other takes it.  False if another transaction has
+-- locked it, if it does not exist any more, or if its group does not allow it.
 -- Locks: the group's advisory lock, then the row, both without waiting.
 create or replace function mbus._claim_number(p_queue mbus.queue, p_consumer_id integer, p_number bigint, p_group text)
 returns boolean
@@ -73,7 +73,7 @@ begin
   if p_group is not null and not pg_try_advisory_xact_lock(p_consumer_id, hashtext(p_group)) then
     return false;
   end if;
-  -- A statement of its own, so that it sees all that the last holder of the group has done.
+  -- A separate statement, so that its snapshot includes the work of the group's last holder.
   if p_group is not null and mbus._has_elder(p_queue, p_consumer_id, p_number, p_group) then
     return false;
   end if;
@@ -135,7 +135,7 @@ begin
   return mbus._claim_number(v_queue, (mbus._consumer(v_queue, p_consumer)).id, mbus._number(p_queue, p_iid), p_group);
 end $$;
 
--- For run_on_<q>: locks up to so many ready messages, of each group the first only, and returns their iids.
+-- For run_on_<q>: locks up to a number of ready messages, of each group only the first, and returns their iids.
 create or replace function mbus._claim_ready(p_queue text, p_consumer text, p_amount integer) returns text[]
 language plpgsql security definer set search_path from current as $$
 declare

@@ -1,5 +1,5 @@
--- Leased messages of each consumer that has some.  Counted for all consumers at once, from the lowest live token on: an
--- index by consumer would be one more to write for each lease.
+-- Leased messages of each consumer that has some.  Counted for all consumers together, from the lowest live token on: an
+-- index by consumer would have to be written for each lease.
 create or replace function mbus._leased() returns table (consumer_id integer, leased bigint)
 language sql stable security definer set search_path from current set enable_seqscan = off set jit = off as $$
   select l.consumer_id, count(*) from mbus.leased l

@@ -6,7 +6,7 @@ create or replace function mbus._attempts(p_trail jsonb) returns integer
 language sql immutable parallel safe
 return coalesce((p_trail ->> 'attempts')::integer, 0);
 
--- One attempt more.
+-- Adds an attempt.
 create or replace function mbus._tried(p_trail jsonb) returns jsonb
 language sql immutable parallel safe
 return coalesce(p_trail, '{}'::jsonb) || jsonb_build_object('attempts', mbus._attempts(p_trail) + 1);
@@ -59,8 +59,8 @@ begin
     return 'dmq';
   end if;
   perform mbus._tally(p_consumer_id, 'rejected', 1);
-  -- In seconds, because an interval of many days doubled many times overflows.  Spread over the upper
-  -- half, so that failures that came together do not come back together.
+  -- In seconds, because an interval of many days doubled many times overflows.  Random in the upper
+  -- half, so that messages that failed together are not retried together.
   v_delay := coalesce(p_delay, make_interval(secs => (1 - random() / 2) * least(
     extract(epoch from v_consumer.backoff) * power(2, least(greatest(v_attempts - 1, 0), 30)),
     extract(epoch from v_consumer.backoff_max))::double precision));
@@ -71,8 +71,8 @@ begin
   if v_delay > '0' then
     p_parcel.trail := coalesce(p_parcel.trail, '{}') || jsonb_build_object('delayed_until', v_now + v_delay);
   end if;
-  -- A message of a group waits beside the ring even without delay: on the ring it would come after
-  -- the younger ones of its group.
+  -- A message of a group waits outside the ring even without delay: on the ring it would come after
+  -- later messages of its group.
   if v_delay > '0' or p_parcel.headers -> 'group' is not null then
     insert into mbus.delayed (queue_id, consumer_id, group_name, due_at, number, added, expires, headers, properties,
                               trail, recipients, data_hstore, data_jsonb, data_text, data_bytea)

@@ -1,9 +1,9 @@
--- Moving on what time has made ready: delays that are over, leases that have ended, messages that
--- have expired.  Each takes only unlocked rows, so any number of sessions may do it concurrently.
+-- Handling of due messages: delays that are over, leases that have ended, messages that
+-- have expired.  Each function takes only unlocked rows, so any number of sessions may run it concurrently.
 -- The time is a sub-select, because a volatile function cannot be the condition of an index scan.
 --
--- p_since bounds the search in the past: what came due earlier was moved by earlier runs and has left
--- dead index entries, which a held snapshot keeps; walking over them each time would cost more and more.
+-- p_since limits the search in the past: earlier runs moved what came due before, and left dead index entries,
+-- which a held snapshot keeps; scanning them each time would cost more and more.
 
 -- The same bound for leases.  Where all ages are asked for it is the end of the first lease that is there.
 create or replace function mbus._leases_since(p_since timestamptz) returns timestamptz
@@ -135,9 +135,9 @@ begin
   return v_count;
 end $$;
 
--- Called by every take: when no maintenance has run for two seconds, the take itself moves on as many
--- due messages as it was asked for.  What it moves is visible to others at its commit, so it leaves the retries
--- and leases of other consumers to these.
+-- Called by every take: if no maintenance has run for two seconds, the take itself moves as many
+-- due messages as it was asked for.  Others see the moved messages at its commit, so it leaves the retries
+-- and leases of other consumers to their own takes.
 create or replace function mbus._attend(p_queue_id integer, p_consumer_id integer, p_amount integer) returns void
 language plpgsql set search_path from current as $$
 declare
@@ -158,7 +158,7 @@ begin
   perform mbus._resolve(p_amount);
 end $$;
 
--- Deletes keys whose window ended after p_since, and returns how many.  A key that stays too long does no harm: a post
+-- Deletes keys whose window ended after p_since, and returns how many.  A key that is deleted late does no harm: a post
 -- replaces it.
 create or replace function mbus._forget_keys(p_since timestamptz, p_now timestamptz, p_limit integer) returns bigint
 language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$

@@ -1,5 +1,5 @@
 -- Copies of posted messages: for triggers, which are statements of the queue's own function mbus._follow_<q>, and for
--- temporary consumers, which change often and are therefore looked up.
+-- temporary consumers, which change often and are therefore read from their table.
 
 -- Adds the iid and the deadline to the headers of a request, for its answer.
 create or replace function mbus._correlate(p_headers hstore, p_iid text, p_expires timestamptz) returns hstore
@@ -8,8 +8,8 @@ language sql immutable set search_path from current as $$
       || case when p_expires is null then ''::hstore else hstore('reply_by', p_expires::text) end
 $$;
 
--- The headers of a copy: those of the message, when it was first posted, and which message it was.  What its key
--- prevents was prevented already.
+-- The headers of a copy: those of the message, the time when it was first posted, and its iid.  The key is removed, because it
+-- has already prevented duplicates.
 create or replace function mbus._copy_headers(p_parcel mbus.parcel, p_iid text) returns hstore
 language sql stable set search_path from current as $$
   select hstore('enqueue_time', p_parcel.added::text) || hstore('origin_iid', p_iid)
@@ -17,7 +17,7 @@ language sql stable set search_path from current as $$
               else coalesce(p_parcel.headers, '') end - '{dedup_key,dedup_window}'::text[]
 $$;
 
--- A copy whose selector raised: into the dmq of the destination's first consumer.
+-- A copy whose selector raised an error goes to the dmq of the destination's first consumer.
 create or replace function mbus._bury_copy(
   p_destination_id integer, p_parcel mbus.parcel, p_headers hstore, p_error text) returns void
 language plpgsql set search_path from current as $$
@@ -31,8 +31,8 @@ begin
     (select nextval(q.position) from mbus.queue q where q.id = p_destination_id), p_error);
 end $$;
 
--- Copies a message to the temporary consumers of its queue.  They may see what consumer default gets, so its selector decides
--- first, and a copy for which it raises is withheld.
+-- Copies a message to the temporary consumers of its queue.  They may see only what consumer default gets, so its selector decides
+-- first, and a copy for which it raises an error is withheld.
 create or replace function mbus._temporary_follow(
   p_queue_id integer, p_message anyelement, p_parcel mbus.parcel, p_headers hstore) returns void
 language plpgsql set search_path from current as $$
@@ -70,7 +70,7 @@ begin
   end loop;
 end $$;
 
--- Evaluates a selector that is known as a text only.
+-- Evaluates a selector that is given as text.
 create or replace function mbus._is_selected(p_message anyelement, p_selector text) returns boolean
 language plpgsql set search_path from current as $$
 declare
@@ -80,7 +80,7 @@ begin
   return v_is_hit;
 end $$;
 
--- True when a post with a dedup_key is the one that the key stands for now, and not a repetition.
+-- True if a post with a dedup_key is the one that is stored for the key, and not a repetition.
 create or replace function mbus._is_first(p_queue_id integer, p_parcel mbus.parcel) returns boolean
 language sql stable set search_path from current as $$
   select p_parcel.headers -> 'dedup_key' is null or exists (

@@ -1,7 +1,7 @@
 -- Generation of a queue's own functions from mbus.template.
 
--- A template with its placeholders filled.  A placeholder is {name}; other braces are left alone, and
--- so is what was filled in: a selector may contain anything.
+-- A template with its placeholders filled.  A placeholder is {name}; other braces are not changed, nor is
+-- the inserted text: a selector may contain anything.
 create or replace function mbus._fill(p_template text, p_values jsonb) returns text
 language sql stable set search_path from current as $$
   select string_agg(case
@@ -162,7 +162,7 @@ begin
   execute mbus._fill('take_from', v_values);
 end $$;
 
--- Taking is generated twice, with the rows as messages and as parcels: going from one to the other
+-- Taking is generated twice, with the rows as messages and as parcels: converting them
 -- afterwards would copy every payload once more.
 create or replace function mbus._generate_take(
   p_queue mbus.queue, p_consumer mbus.consumer, p_values jsonb, p_function text, p_returns text, p_output text)
@@ -172,7 +172,7 @@ declare
   v_kind   constant text := case when p_queue.has_groups then 'take_grouped' else 'take' end;
   v_values constant jsonb := p_values || jsonb_build_object(
     'function', p_function, 'returns', p_returns, 'output', mbus._fill(p_output, p_values),
-    -- What is taken as parcels is leased, or counted by the function that takes it.
+    -- Messages that are taken as parcels are leased, or counted by the function that takes them.
     'tally', case when p_returns = 'parcel' then ''
                   else mbus._fill('tally', p_values) end);
 begin
@@ -183,8 +183,8 @@ begin
     'branches', mbus._branches(v_kind || '_cell', p_queue, p_consumer, v_values)));
 end $$;
 
--- True when a selector may read the headers, by name or because it has the whole row.  Only these get the headers as
--- delivered, which costs time; most read the data only.
+-- True if a selector may read the headers, by name or because it uses the whole row.  Only these selectors get the headers as
+-- delivered, which costs time; most read only the data.
 create or replace function mbus._reads_headers(p_selector text) returns boolean
 language sql immutable set search_path from current as $$ select p_selector ~* '\mheaders\M|\mt\M(?!\s*\.)|\.\s*\*' $$;
 

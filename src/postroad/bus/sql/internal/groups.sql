@@ -4,7 +4,7 @@ language sql stable set search_path from current as $$
                    and l.token >= (select pg_sequence_last_value('mbus.lease_floor')))
 $$;
 
--- True while a message of the group is leased, or waits for the consumer's next try.
+-- True while a message of the group is leased, or waits for the consumer's next attempt.
 create or replace function mbus._is_group_held(p_consumer_id integer, p_group text) returns boolean
 language sql stable set search_path from current as $$
   select mbus._is_group_leased(p_consumer_id, p_group)
@@ -20,7 +20,7 @@ declare
   v_ids     bigint[];
   v_expired bigint[];
 begin
-  -- They would hold up their groups until maintenance comes.
+  -- They would block their groups until the next maintenance run.
   with gone as (
     delete from mbus.delayed d where d.id in (
       select w.id from mbus.delayed w

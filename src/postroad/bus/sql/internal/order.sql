@@ -1,14 +1,14 @@
 -- Ordering: consume_after.
 --
--- A blocked message is released by the transaction that deals with its last predecessor.  Two such
--- transactions at once do not see each other, so each tries to lock the blocked message, and the one that
--- cannot leaves a nudge; maintenance, which sees both committed, decides.  No transaction waits for another.
+-- A blocked message is released by the transaction that handles its last predecessor.  Two such
+-- concurrent transactions do not see each other, so each tries to lock the blocked message, and the one that
+-- cannot writes a nudge; maintenance, which sees both committed, decides.  No transaction waits for another.
 
--- What is known of a consumer's copy of a message:
---   there  it waits for the consumer, and is locked by us until the end of our transaction
---   held   another transaction has locked it, so whether it is done is not known yet
+-- State of a consumer's copy of a message:
+--   there  it waits for the consumer, and our transaction has locked it until its end
+--   held   another transaction has locked it, so it is not decided yet whether it is done
 --   gone   it is done
--- All places are searched by one statement, with one snapshot: a message is in one of them at any moment, but it
+-- All tables are searched by one statement, with one snapshot: a message is in exactly one of them at any time, but it
 -- moves, and successive searches could all miss it.
 -- Locks: key share on the row, so that no transaction handles it before our own notes are visible.
 create or replace function mbus._state(p_queue mbus.queue, p_consumer_id integer, p_number bigint) returns text
@@ -33,7 +33,7 @@ begin
   return case when v_found then 'there' else 'held' end;
 end $$;
 
--- In which table a message is that is not on the ring.  Stable: it uses the snapshot of its caller.
+-- The table of a message that is not on the ring.  Stable: it uses the snapshot of its caller.
 create or replace function mbus._place_aside(p_queue_id integer, p_consumer_id integer, p_number bigint) returns text
 language plpgsql stable set search_path from current set enable_seqscan = off as $$
 begin
@@ -69,7 +69,7 @@ begin
   return found;
 end $$;
 
--- True when a message set aside is meant for the consumer.
+-- True if a message stored outside the ring is meant for the consumer.
 create or replace function mbus._is_for(p_consumer_id integer, p_only integer, p_recipients integer[]) returns boolean
 language sql immutable parallel safe
 return p_only = p_consumer_id or p_only is null and (p_recipients is null or p_consumer_id = any (p_recipients));
@@ -99,9 +99,9 @@ begin
   return mbus._queue(p_queue);
 end $$;
 
--- Sets a message aside until its predecessors are done.  False when they are already.
+-- Blocks a message until its predecessors are done.  False if they already are.
 -- Locks: for a message under a reserved iid that others wait for, one advisory lock for all such posts,
--- because two of them could close a circle together.
+-- because two of them together could create a cycle.
 create or replace function mbus._block(p_queue mbus.queue, p_parcel mbus.parcel, p_due_at timestamptz) returns boolean
 language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
@@ -146,9 +146,9 @@ begin
   return true;
 end $$;
 
--- Notes what is still to be done of one predecessor.
---   p_open  transactions that may have posted or reserved it and are not visible
--- Returns those of them on whose end it depends whether the predecessor is done; then it counts as reserved until
+-- Records what is still to be done for one predecessor.
+--   p_open  open transactions that may have posted or reserved it and are not visible
+-- Returns those of them whose end determines whether the predecessor is done; it counts as reserved until
 -- mbus._await_again.
 create or replace function mbus._await(p_blocked bigint, p_queue mbus.queue, p_number bigint, p_open text[]) returns text[]
 language plpgsql set search_path from current set enable_seqscan = off as $$
@@ -178,7 +178,7 @@ begin
   return p_open;
 end $$;
 
--- The transactions on which it depended have ended: now it can be seen what is to be waited for.
+-- Called when the transactions on which it depended have ended: now it is visible what must be waited for.
 create or replace function mbus._await_again(p_blocked bigint) returns void
 language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
@@ -209,11 +209,11 @@ begin
       join mbus.wait w on w.blocked_id = b.id)
     select from upwards u where u.queue_id = p_queue.id and u.number = p_number) then
     raise exception 'message "%" would wait for itself', mbus._iid(p_queue.name, p_number)
-      using errcode = 'MB021', hint = 'Some message that it names in consume_after waits for it.';
+      using errcode = 'MB021', hint = 'A message that it names in consume_after waits for it.';
   end if;
 end $$;
 
--- Messages of a queue are dealt with, by one consumer or (null) by all.  Called in the transaction that
+-- Messages of a queue were handled, by one consumer or (null) by all.  Called in the transaction that
 -- consumes, acks or takes them.
 create or replace function mbus._done(p_queue_id integer, p_consumer_id integer, p_numbers bigint[]) returns void
 language plpgsql set search_path from current set enable_seqscan = off as $$
@@ -222,8 +222,8 @@ begin
   perform mbus._let_go(p_queue_id, p_consumer_id, p_numbers);
 end $$;
 
--- Releases the messages that wait for these.  Beyond 100 successors the rest is left to maintenance, so that a consumer
--- does not pay for thousands of them.
+-- Releases the messages that wait for these.  After 100 successors the rest is left to maintenance, so that a consumer
+-- does not have to release thousands of them.
 create or replace function mbus._let_go(p_queue_id integer, p_consumer_id integer, p_numbers bigint[]) returns void
 language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
@@ -247,7 +247,7 @@ begin
   perform mbus._unblock(v_blocked);
 end $$;
 
--- One message is dealt with, off the hot path: checks first whether messages could wait for it.
+-- One message was handled, not on the hot path: checks first whether messages could wait for it.
 create or replace function mbus._taken(p_queue_id integer, p_consumer_id integer, p_number bigint) returns void
 language plpgsql set search_path from current as $$
 begin
@@ -256,7 +256,7 @@ begin
   end if;
 end $$;
 
--- Releases those of the given messages that wait for nothing any more.
+-- Releases those of the given messages that no longer wait for anything.
 create or replace function mbus._unblock(p_blocked bigint[]) returns bigint
 language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
@@ -288,15 +288,15 @@ begin
   return v_count;
 end $$;
 
--- A message comes (back) under an iid that others may wait for: what this transaction has released because
--- of it is blocked again, and who waited for the reserved iid now waits for the consumers.
+-- A message is posted (again) under an iid that others may wait for: messages that this transaction has released because
+-- of it are blocked again, and messages that waited for the reserved iid now wait for the consumers.
 create or replace function mbus._posted(p_queue mbus.queue, p_number bigint, p_recipients integer[]) returns void
 language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
   v_row     mbus.blocked;
   v_blocked bigint[];
 begin
-  -- Off the ring first: afterwards released messages could not be distinguished.
+  -- Remove it from the ring first: afterwards released messages could not be distinguished.
   for v_row in
     select b.* from mbus.blocked b
     where b.released_by = pg_current_xact_id()
@@ -318,7 +318,7 @@ begin
     select u.blocked_id, p_queue.id, p_number, c.id
     from unposted u join mbus.consumer c on c.queue_id = p_queue.id and (p_recipients is null or c.id = any (p_recipients)))
   select array_agg(u.blocked_id) into v_blocked from unposted u;
-  -- Where no consumer wants it, it is done as soon as it is posted.
+  -- If no consumer gets it, it is done as soon as it is posted.
   if v_blocked is not null then
     perform mbus._unblock(v_blocked);
   end if;
@@ -340,7 +340,7 @@ begin
   perform mbus._posted(p_queue, p_number, p_recipients);
 end $$;
 
--- Messages are gone without having been dealt with: those that wait for them are released or die, as
+-- Messages disappeared without having been handled: those that wait for them are released or go to the dmq, as
 -- set by their header consume_after_lost.
 create or replace function mbus._lost(p_queue_id integer, p_consumer_id integer, p_numbers bigint[]) returns void
 language plpgsql set search_path from current set enable_seqscan = off as $$
@@ -366,7 +366,7 @@ begin
   perform mbus._done(p_queue_id, p_consumer_id, p_numbers);
 end $$;
 
--- An iid that was reserved a week ago and never posted will not be: who waits for it waits in vain.
+-- An iid that was reserved a week ago and not posted since will not be posted: messages that wait for it treat it as lost.
 create or replace function mbus._forget_reserved() returns void
 language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
@@ -380,7 +380,7 @@ begin
   end loop;
 end $$;
 
--- Processes nudges, and deletes released messages.  Only committed work is seen here.
+-- Processes nudges, and deletes released messages.  Sees only committed work.
 create or replace function mbus._resolve(p_limit integer) returns bigint
 language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
 declare

@@ -59,7 +59,7 @@ declare
 begin
   if current_setting('mbus.put_again', true) = p_queue then
     raise exception 'queue "%" has changed since this transaction began', p_queue
-      using errcode = 'MB017', hint = 'Roll back and do it again.';
+      using errcode = 'MB017', hint = 'Roll back and repeat the transaction.';
   end if;
   execute format('lock table mbus.%I in row exclusive mode', mbus._log_name(
     v_queue, ('{normal,high,low}'::text[])[p_lane + 1], mbus._figure(p_queue, 'tail') % v_queue.slots));

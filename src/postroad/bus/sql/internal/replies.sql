@@ -5,8 +5,8 @@ create or replace function mbus._answer(p_request hstore, p_headers hstore, p_pr
 language plpgsql stable set search_path from current as $$
 begin
   if not mbus._is_temporary(p_request -> 'reply_to') is true then
-    raise exception 'the message asks for no answer'
-      using errcode = 'MB012', hint = 'Give the headers of a message that was posted with mbus.request.';
+    raise exception 'the message is not a request'
+      using errcode = 'MB012', hint = 'Pass the headers of a message that was posted with mbus.request.';
   end if;
   perform mbus._check_time('header reply_by', (p_request -> 'reply_by')::timestamptz);
   return row(null, mbus.now(), (p_request -> 'reply_by')::timestamptz,
@@ -14,7 +14,7 @@ begin
     null, null, null, null)::mbus.parcel;
 exception when datetime_field_overflow or invalid_datetime_format then
   raise exception 'invalid header reply_by: "%"', p_request -> 'reply_by'
-    using errcode = 'MB012', hint = 'Give the headers of a message that was posted with mbus.request.';
+    using errcode = 'MB012', hint = 'Pass the headers of a message that was posted with mbus.request.';
 end $$;
 
 -- Sends the answers whose requesters still wait.
@@ -29,7 +29,7 @@ declare
 begin
   if cardinality(p_requests) is distinct from cardinality(p_data) then
     raise exception '% answers for % requests', coalesce(cardinality(p_data), 0), coalesce(cardinality(p_requests), 0)
-      using errcode = 'MB012', hint = 'Give one answer per request.';
+      using errcode = 'MB012', hint = 'Pass one answer per request.';
   end if;
   v_answers := array(
     select mbus._load(mbus._answer(r.request, p_headers, p_properties), r.data)

@@ -1,5 +1,5 @@
--- The queues that a maintenance run should visit, locked for it: those that are not known to be empty,
--- those with something due, and each of the others every few minutes.  At most 100 at a time, in another
+-- The queues that a maintenance run should visit, locked for it: those that were not found empty,
+-- those with due messages, and each of the others every few minutes.  At most 100 at a time, in a different
 -- order each time.
 create or replace function mbus._restless(p_name text, p_tick bigint, p_since timestamptz) returns mbus.queue[]
 language plpgsql volatile set search_path from current as $$
@@ -54,7 +54,7 @@ begin
   end if;
 end $$;
 
--- Messages ready for one consumer: counted up to 10,000, beyond that reckoned from the ids.
+-- Ready messages of one consumer: counted up to 10,000, beyond that estimated from the ids.
 create or replace function mbus._ready(
   p_queue mbus.queue, p_consumer mbus.consumer,
   out ready bigint, out oldest timestamptz, out is_estimate boolean)

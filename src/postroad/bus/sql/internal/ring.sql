@@ -2,7 +2,7 @@
 --
 -- Life of a slot: free -> current (tail) -> sealed -> empty -> truncated -> free (head moves past it).
 
--- Transactions that have drawn from a sequence and not ended: nextval holds a lock on it until the end of the transaction.
+-- Open transactions that have drawn from a sequence: nextval holds a lock on it until the end of the transaction.
 create or replace function mbus._holders(p_sequence regclass) returns text[]
 language sql volatile set search_path from current as $$
   select coalesce(array_agg(l.virtualtransaction), '{}')
@@ -12,7 +12,7 @@ language sql volatile set search_path from current as $$
     and l.relation = p_sequence::oid and l.pid is distinct from pg_backend_pid()
 $$;
 
--- A mark: the newest generation, then the last id, then who may have drawn it or an earlier one.  The
+-- A mark: the newest generation, then the last id, then the transactions that may have drawn it or an earlier one.  The
 -- order matters, see mbus._settle: transactions that begin after the read draw larger ids, and read the tail later.
 create or replace function mbus._mark(p_queue mbus.queue) returns jsonb
 language plpgsql volatile set search_path from current as $$
@@ -32,11 +32,11 @@ language sql volatile set search_path from current as $$
   order by place limit 1
 $$;
 
--- A mark for what waits beside the ring.  A transaction that sets a message aside may commit long after it came due, and
--- a run that checks the time since the last one only would miss it.
---   since  no open transaction has set anything aside before
+-- A mark for messages outside the ring.  A transaction that stores such a message may commit long after it came due, and
+-- a run that checks only the time since the last run would miss it.
+--   since  no open transaction has stored such a message before this time
 --   made   when this mark was made
---   open   who had set something aside by then without having ended
+--   open   transactions that had stored one by then and have not ended
 -- Once these have ended, all open transactions have begun to write after the mark was made.
 create or replace function mbus._mark_aside(p_mark jsonb, p_now timestamptz) returns jsonb
 language plpgsql volatile set search_path from current as $$
@@ -74,7 +74,7 @@ begin
 end $$;
 
 -- Markers are kept from run to run in a setting of the session: no table, so no dead rows.  Any user may
--- write a setting, therefore it is signed; an old one that is given again is still true.
+-- write a setting, so it is signed; an old one that is set again is still valid.
 create or replace function mbus._signature(p_text text) returns text
 language sql stable set search_path from current as $$
   select encode(sha256(convert_to(secret || p_text, 'UTF8')), 'hex') from mbus.node
@@ -91,13 +91,13 @@ language sql stable set search_path from current as $$
   from current_setting('mbus.markers', true) kept
 $$;
 
--- A slot that has grown to this is sealed: at 200 bytes of payload about 25,000 messages.  Small, because
--- a session without a hint walks over the dead rows of a slot; not smaller, because each truncation
+-- A slot that has grown to this size is sealed: at 200 bytes of payload about 25,000 messages.  Small, because
+-- a session without a hint scans the dead rows of a slot; not smaller, because each truncation
 -- leaves a few dead rows in the catalogue.  A test may replace it, to make the ring rotate faster.
 create or replace function mbus._slot_bytes() returns bigint
 language sql immutable parallel safe return 8388608;
 
--- The hint of a table that is sealed and empty: takes pass it by without touching it, so it can be
+-- The hint of a table that is sealed and empty: takes skip it without accessing it, so it can be
 -- locked and truncated under load.
 create or replace function mbus._drained() returns bigint
 language sql immutable parallel safe return 4611686018427387904;
@@ -135,8 +135,8 @@ begin
 end $$;
 
 -- Opens the next slot once the current one is full.  A slot that does not exist yet is
--- made now and opened by the next call, when its tables are committed: the tail is a sequence and
--- others see it at once.  With every slot in use the current one just keeps growing.
+-- created now and opened by the next call, when its tables are committed: the tail is a sequence, and
+-- other sessions see its value immediately.  If every slot is in use, the current one keeps growing.
 create or replace function mbus._rotate(p_queue mbus.queue) returns bigint
 language plpgsql set search_path from current as $$
 declare

@@ -1,7 +1,7 @@
 -- Roles.  Every queue has a role that may post and, per consumer, one that may consume.  A plain
 -- queue is open to the members of mbus_<db>_user as well; a queue with is_roles_security_model is
--- not.  mbus_<db>_admin may do everything.  All of them are members of mbus_<db>_caller, which may enter
--- the schema and call the functions that name their queue by an argument and check the rights themselves.
+-- not.  mbus_<db>_admin may do everything.  All of them are members of mbus_<db>_caller, which may use
+-- the schema and call the functions that get their queue as an argument and check the permissions themselves.
 
 create or replace function mbus._role(p_suffix text) returns text
 language sql stable set search_path from current as $$
@@ -16,8 +16,8 @@ language sql stable set search_path from current as $$
   select mbus._role('consume_' || p_queue || '_by_' || p_consumer)
 $$;
 
--- Makes a role when it is missing.  Without the right to make roles, or where the name of the database
--- is too long for theirs, a plain queue has none; a queue that relies on them is refused.
+-- Creates a role if it is missing.  Without permission to create roles, or if the name of the database
+-- is too long, a plain queue has none; a queue that requires roles is refused.
 create or replace function mbus._create_role(p_role text, p_is_required boolean) returns void
 language plpgsql set search_path from current as $$
 declare
@@ -26,7 +26,7 @@ begin
   if octet_length(p_role) > 63 then
     if p_is_required then
       raise exception 'the name of role "%" has % bytes', p_role, octet_length(p_role)
-        using errcode = 'MB006', hint = 'An identifier has 63 bytes at most. Choose shorter names of queue and consumer.';
+        using errcode = 'MB006', hint = 'An identifier has at most 63 bytes. Choose shorter names of queue and consumer.';
     end if;
     return;
   end if;

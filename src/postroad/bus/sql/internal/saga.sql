@@ -1,8 +1,8 @@
 -- Advancing a saga.  Every function here is called with the saga's row locked and waits for no other lock: messages that
--- other transactions hold are left for the next check, at the commit of that transaction or by maintenance.
+-- other transactions hold are left to the next check, at the commit of that transaction or by maintenance.
 
--- Takes a message away that is set aside, unless another transaction has locked it or a message that it waits for.
--- True when it is not (or no longer) there.
+-- Removes a message that is stored outside the ring, unless another transaction has locked it or a message that it waits for.
+-- True if it does not exist (any more).
 create or replace function mbus._saga_drop(p_queue_id integer, p_number bigint) returns boolean
 language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
@@ -25,7 +25,7 @@ begin
   return true;
 end $$;
 
--- Opens the gate of a message.  False when it is not set aside.
+-- Opens the gate of a message.  False if the message is not stored outside the ring.
 create or replace function mbus._saga_open(p_saga mbus.saga, p_queue_id integer, p_number bigint) returns boolean
 language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
@@ -56,7 +56,7 @@ begin
   select * into v_queue from mbus.queue where id = p_queue_id;
   if not found then return 'gone'; end if;
   v_state := mbus._state(v_queue, p_consumer_id, p_number);
-  -- It is locked by us now and cannot move.
+  -- Our transaction has locked it, so it cannot move.
   if v_state = 'there' and exists (select from mbus.leased l where l.queue_id = p_queue_id and l.number = p_number
                                      and l.consumer_id = p_consumer_id) then
     return 'held';
@@ -64,7 +64,7 @@ begin
   return v_state;
 end $$;
 
--- Takes a forward message away from wherever it waits: removed, held or gone.
+-- Removes a forward message in any state.  Returns removed, held or gone.
 create or replace function mbus._saga_remove(p_queue_id integer, p_consumer_id integer, p_number bigint) returns text
 language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
@@ -75,7 +75,7 @@ begin
     return case when mbus._saga_drop(p_queue_id, p_number) then 'removed' else 'held' end;
   end if;
   perform from mbus._take_number(p_queue_id, p_consumer_id, p_number);
-  -- Copies of other consumers, as far as no transaction holds them.
+  -- Copies of other consumers, unless a transaction holds them.
   perform mbus._take_number(p_queue_id, c.id, p_number) from mbus.consumer c
   where c.queue_id = p_queue_id and c.id <> p_consumer_id and mbus._saga_find(p_queue_id, c.id, p_number) = 'there';
   return 'removed';
@@ -90,7 +90,7 @@ begin
   perform mbus._saga_advance(p_saga, false);
 end $$;
 
--- Does what can be done now.  p_is_check: check also for handled messages without a note.
+-- Advances the saga as far as possible.  p_is_check: check also for handled messages without a note.
 create or replace function mbus._saga_advance(p_saga mbus.saga, p_is_check boolean) returns void
 language plpgsql set search_path from current as $$
 begin
@@ -170,7 +170,7 @@ begin
   else
     perform mbus._saga_open(p_saga, p_saga.compensated_queue_id, p_saga.compensated_number);
   end if;
-  -- Messages of others that wait for the bung.
+  -- Other messages that wait for the bung.
   perform mbus._done(p_saga.queue_id, null, array[p_saga.bung_number]);
 end $$;
 
@@ -185,6 +185,6 @@ begin
                               or s.undo_queue_id = p_queue.id and s.undo_number = p_number) limit 1;
   if found then
     raise exception 'message "%" is a step of saga %', mbus._iid(p_queue.name, p_number), v_saga
-      using errcode = 'MB012', hint = 'It stays where its saga expects it. Cancel the saga, or try the step again.';
+      using errcode = 'MB012', hint = 'Its saga needs it. Cancel the saga, or retry the step.';
   end if;
 end $$;

@@ -1,4 +1,4 @@
--- The rollback of a saga: forward messages are taken away, compensations of done steps released, last steps first.
+-- The rollback of a saga: forward messages are removed, compensations of done steps released, last steps first.
 -- Called with the saga's row locked; waits for no other lock.
 
 create or replace function mbus._saga_back(p_saga mbus.saga, p_is_check boolean) returns void
@@ -52,7 +52,7 @@ begin
   where g.id = p_saga.id;
 end $$;
 
--- A step that is not done: its message is taken away, and its compensation with it.
+-- A step that is not done: its message is removed, and its compensation with it.
 create or replace function mbus._saga_withdraw(p_step mbus.saga_step) returns mbus.saga_step
 language plpgsql set search_path from current set enable_seqscan = off as $$
 declare
@@ -76,7 +76,7 @@ begin
   return p_step;
 end $$;
 
--- A step that is done: its compensation is released when all that came after it is settled.
+-- A step that is done: its compensation is released when all later steps are settled.
 create or replace function mbus._saga_undo(p_saga mbus.saga, p_step mbus.saga_step) returns mbus.saga_step
 language plpgsql set search_path from current set enable_seqscan = off as $$
 begin
@@ -106,7 +106,7 @@ declare
   v_saga  mbus.saga;
   v_count bigint := 0;
 begin
-  -- What this transaction noted itself first: its locks are waited for, in order, so nothing may be held yet.
+  -- The notes of this transaction first: their locks are waited for, in order, so no lock may be held yet.
   perform mbus._saga_work();
   for v_saga in
     select * from mbus.saga g where g.check_at <= mbus.now() order by g.check_at limit p_limit for no key update skip locked

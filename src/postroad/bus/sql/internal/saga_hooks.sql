@@ -1,8 +1,8 @@
--- What happens to the messages of sagas, noticed where it happens.  A note is written, and the transaction works
--- its notes off when it commits: a handler that runs for minutes holds up neither the other steps nor a cancel.
+-- Records what happens to the messages of sagas.  Each event writes a note, and the transaction processes
+-- its notes when it commits: a handler that runs for minutes blocks neither the other steps nor a cancel.
 --
--- Locks: the step's row, from the moment its message is dealt with to the end of that transaction.  That is the
--- barrier: when the row cannot be locked, another transaction works on the step.
+-- Locks: the step's row, from the handling of its message to the end of that transaction.  That is the
+-- barrier: if the row cannot be locked, another transaction handles the step.
 
 -- Called by mbus._done: messages were consumed, acked or taken.
 create or replace function mbus._saga_done(p_queue_id integer, p_consumer_id integer, p_numbers bigint[]) returns void
@@ -10,7 +10,7 @@ language plpgsql set search_path from current set enable_seqscan = off set jit =
 declare
   v_saga mbus.saga;
 begin
-  -- Ordering without sagas does not pay for them.
+  -- Ordering without sagas has no extra cost.
   if cardinality(p_numbers) = 0 or not exists (select from mbus.saga) then return; end if;
   with done as (
     update mbus.saga_step s
@@ -39,8 +39,8 @@ begin
   end loop;
 end $$;
 
--- Called by mbus._posted: the message comes back under its iid, in the transaction that had it.  Then it is to be
--- done again, and what was noted of it is forgotten.
+-- Called by mbus._posted: the message returns under its iid, in the transaction that took it.  Then the step is to be
+-- done again, and its notes are deleted.
 create or replace function mbus._saga_posted(p_queue_id integer, p_number bigint) returns void
 language sql set search_path from current set enable_seqscan = off as $$
   with forgotten as (
@@ -58,7 +58,7 @@ language sql set search_path from current set enable_seqscan = off as $$
   from forgotten f where s.saga_id = f.saga_id and s.name = f.step;
 $$;
 
--- Called by mbus.take of a message that is not there.  Who comes too late for the bung wanted to give up as well.
+-- Called by mbus.take of a message that does not exist.  A handler that comes too late for the bung wanted to abort as well.
 create or replace function mbus._saga_missed(p_queue_id integer, p_number bigint) returns void
 language plpgsql set search_path from current set enable_seqscan = off as $$
 begin
@@ -67,7 +67,7 @@ begin
   where g.queue_id = p_queue_id and g.bung_number = p_number and g.cancelled_at is not null and g.finished_at is null;
 end $$;
 
--- Called by mbus._lost: messages are gone without having been dealt with.
+-- Called by mbus._lost: messages disappeared without having been handled.
 create or replace function mbus._saga_lost(p_queue_id integer, p_consumer_id integer, p_numbers bigint[]) returns void
 language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
 begin
@@ -120,7 +120,7 @@ end $$;
 create or replace trigger saga_message_died after insert on mbus.dmq
 for each row when (new.headers ? 'saga') execute function mbus._saga_died();
 
--- A saga is rolled back by those who may start or do one of its steps.  Raises MB013.
+-- A saga may be rolled back by users who may start or do one of its steps.  Raises MB013.
 create or replace function mbus._check_saga_right(p_saga mbus.saga) returns void
 language plpgsql set search_path from current set enable_seqscan = off as $$
 begin
@@ -136,13 +136,13 @@ begin
   end if;
 end $$;
 
--- Raises MB022 when the point of no return is behind.
+-- Raises MB022 if the pivot has been passed.
 create or replace function mbus._check_pivot(p_saga mbus.saga) returns void
 language plpgsql set search_path from current as $$
 begin
   if mbus._is_past_pivot(p_saga) then
     raise exception 'saga % is past its pivot "%"', p_saga.id, p_saga.pivot
-      using errcode = 'MB022', hint = 'It can only be completed. Repeat the step until it succeeds.';
+      using errcode = 'MB022', hint = 'It can only be completed. Retry the step until it succeeds.';
   end if;
 end $$;
 
@@ -193,7 +193,7 @@ create constraint trigger saga_is_worked_off after insert on mbus.saga_note
 deferrable initially deferred for each row execute function mbus._saga_work_now();
 
 -- A handler that takes the bung reports that its step has failed.  With one handled step it is clear which; of
--- several (a batch) all count as done, because to compensate in vain is the smaller evil.  Messages that it took
+-- several (a batch) all count as done, because an unnecessary compensation is better than a missing one.  Messages that it took
 -- away by iid, as listed in the bung, never ran.
 create or replace function mbus._saga_blame(p_saga_id bigint, p_done text[], p_taken text[]) returns text
 language plpgsql set search_path from current set enable_seqscan = off as $$

@@ -3,7 +3,7 @@
 -- to a savepoint restores the setting together with the messages.
 -- Only the last 100,000 characters are kept, which bounds the cost of a transaction that takes thousands of messages one by
 -- one; the first element of the split text is empty, or cut off.
--- Users can change the setting, so it grants nothing: what is returned goes to a consumer that the user may consume as.
+-- Users can change the setting, so it grants nothing: a message returns only to a consumer that the user may consume as.
 
 create or replace function mbus._note_taken(p_parcels mbus.parcel[], p_consumer_id integer default null) returns void
 language sql set search_path from current as $$
@@ -27,7 +27,7 @@ language sql volatile set search_path from current as $$
   order by l.consumer_id, n.number, l.place desc
 $$;
 
--- Raises MB025 when the message is gone because the current transaction took it.
+-- Raises MB025 if the message is absent because the current transaction took it.
 create or replace function mbus._check_not_taken_here(p_consumer_id integer, p_number bigint, p_iid text) returns void
 language plpgsql set search_path from current as $$
 begin
@@ -38,7 +38,7 @@ begin
   end if;
 end $$;
 
--- What posting under this iid gives back: the message that the current transaction took, from its own queue or, moved, from
+-- The message that a post under this iid gives back: the current transaction took it, from its own queue or, moved, from
 -- another one.
 --   queue_id, number   where it was taken from
 --   consumers          whose copies they are

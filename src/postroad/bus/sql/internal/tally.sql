@@ -1,7 +1,7 @@
 -- Counts messages of one consumer that were consumed, died (into the dmq), expired or were rejected (to be retried).
--- The count is kept in a setting of the session, which a rollback takes back, and is written to mbus.tally every three
--- seconds at most, so that a take costs no row.  A call with 0 writes what is left.  What a session has not written when
--- it ends is lost: at most what it did in its last three seconds.  A negative count corrects an earlier one.
+-- The count is kept in a setting of the session, which a rollback restores, and is written to mbus.tally at most every three
+-- seconds, so that a take needs no row.  A call with 0 writes the rest.  Counts that a session has not written when
+-- it ends are lost: at most those of its last three seconds.  A negative count corrects an earlier one.
 -- The setting is the second of the last writing * 2^24 + the count since.  templates/tally.sql does the same for
 -- the most frequent case without calling this function.
 create or replace function mbus._tally(p_consumer_id integer, p_kind text, p_count bigint) returns void

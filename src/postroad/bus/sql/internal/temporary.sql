@@ -1,24 +1,24 @@
--- Temporary queues: whose they are, and whether they are still there.
+-- Temporary queues: their owners, and whether they still exist.
 --
--- A session that makes a temporary queue holds, until it ends, an advisory lock on its pid.  Every session can
--- see that lock, which is not so for pg_stat_activity, and the server releases it however the session ends.
+-- A session that creates a temporary queue holds an advisory lock on its pid until it ends.  Every session can
+-- see that lock, unlike pg_stat_activity, and the server releases it however the session ends.
 
 create or replace function mbus._session_class() returns integer
 language sql immutable parallel safe set search_path from current as $$ select hashtext('mbus.session') $$;
 
--- What this session calls itself, null when it never made a temporary queue.
+-- The name of this session, null if it has not created a temporary queue.
 create or replace function mbus._session() returns uuid
 language sql stable set search_path from current as $$
   select case when name ~ '^[0-9a-f-]{36}$' then name::uuid end from current_setting('mbus.session', true) name
 $$;
 
--- Makes this session known.  The pid may have belonged to a session that is gone: what that one left goes.
+-- Registers this session.  The pid may have belonged to an ended session: its remains are deleted.
 create or replace function mbus._register_session() returns uuid
 language plpgsql set search_path from current as $$
 declare
   v_session uuid := mbus._session();
 begin
-  -- Each time, because the user may have called pg_advisory_unlock_all; a lock held already costs nothing.
+  -- Each time, because the user may have called pg_advisory_unlock_all; taking a held lock again costs nothing.
   perform pg_advisory_lock(mbus._session_class(), pg_backend_pid());
   if v_session is null then
     v_session := gen_random_uuid();
@@ -53,7 +53,7 @@ begin
   return v_name;
 end $$;
 
--- The queue, null when it or its session is gone.
+-- The queue, null if it or its session has ended.
 create or replace function mbus._temporary_queue(p_name text) returns mbus.temporary_queue
 language plpgsql volatile set search_path from current as $$
 declare
@@ -68,7 +68,7 @@ create or replace function mbus._refuse_gone(p_name text) returns void
 language plpgsql immutable set search_path from current as $$
 begin
   raise exception 'temporary queue "%" does not exist', p_name
-    using errcode = 'MB001', hint = 'It is gone with the session that made it with mbus.create_temporary_queue.';
+    using errcode = 'MB001', hint = 'A temporary queue ends with the session that created it.';
 end $$;
 
 -- The queue, if it is this session's own: MB001 unknown, MB013 of another session.
@@ -81,7 +81,7 @@ begin
   if not found then perform mbus._refuse_gone(p_name); end if;
   if v_queue.pid <> pg_backend_pid() or v_queue.session is distinct from mbus._session() then
     raise exception 'temporary queue "%" belongs to another session', p_name
-      using errcode = 'MB013', hint = 'Only the session that made a temporary queue takes from it.';
+      using errcode = 'MB013', hint = 'Only the session that created a temporary queue can take from it.';
   end if;
   return v_queue;
 end $$;

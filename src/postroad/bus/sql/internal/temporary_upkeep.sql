@@ -7,7 +7,7 @@ create or replace function mbus._tempq_bytes() returns bigint
 language sql immutable parallel safe return 2097152;
 
 -- To be called before anything is written in the transaction: sequences do not roll back, so a table that is empty only
--- because of our own deletes must not be given up.
+-- because of our own deletes must not be released.
 -- Locks: an advisory lock of its own, tried; then those of the steps.
 create or replace function mbus._maintain_temporary() returns bigint
 language plpgsql set search_path from current as $$
@@ -33,7 +33,7 @@ language sql volatile set search_path from current as $$
   select pg_sequence_last_value(format('mbus.tempq_life_%s', p_slot)::regclass)
 $$;
 
--- Removes the temporary queues of sessions that are gone, with their messages; their followers go with them.
+-- Removes the temporary queues of ended sessions, with their messages and followers.
 create or replace function mbus._clear_temporary() returns bigint
 language plpgsql set search_path from current as $$
 declare
@@ -58,7 +58,7 @@ begin
   return cardinality(v_names);
 end $$;
 
--- Gives the tail to a free table once the current one is full or old.
+-- Makes a free table the tail once the current one is full or old.
 create or replace function mbus._rotate_tempq() returns void
 language plpgsql set search_path from current as $$
 declare
@@ -98,7 +98,7 @@ begin
                   insert into mbus.tempq_%s select * from gone', v_slots[1], v_slots[2]);
 end $$;
 
--- Deletes what has expired, and what came for a queue just when it went.
+-- Deletes expired messages, and messages that arrived while their queue was being removed.
 create or replace function mbus._sweep_tempq(p_slot integer) returns void
 language plpgsql set search_path from current as $$
 begin

@@ -3,7 +3,7 @@
 create table mbus.node (
   is_only boolean primary key default true constraint there_is_one_node check (is_only),
   name    text not null constraint node_name_is_short check (name ~ '^[a-z0-9]{1,12}$'),
-  -- Signs what maintenance leaves in its session, which the session's user could write as well.
+  -- The key that signs the markers of maintenance in its session, because the session's user could change them.
   secret  text not null default gen_random_uuid()::text,
   -- The database that this bus works in; others in a restored dump or a copy, see mbus.is_restored.
   database_oid      oid,
