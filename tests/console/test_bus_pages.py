@@ -58,7 +58,7 @@ def test_data_that_is_no_json_is_refused_with_a_reason(
     press(page, "post")
     page.locator('[data-test="post-data"]').fill("{")
     press(page, "post-send")
-    expect(page.locator(".q-notification")).to_contain_text("not JSON")
+    expect(page.locator(".q-notification")).to_contain_text("not valid JSON")
     assert not bus.peek(queue)
 
 

@@ -40,7 +40,7 @@ def test_accounts_are_made_listed_and_removed(database: str) -> None:
     listed = json.loads(run(database, "console", "accounts", "--json").output)
     assert {one["name"]: one["role"] for one in listed} == {"ada": "admin", "maria": "operator"}
     assert "removed" in run(database, "console", "drop", "maria").output
-    assert "was not there" in run(database, "console", "drop", "maria").output
+    assert "does not exist" in run(database, "console", "drop", "maria").output
 
 
 def test_the_last_admin_stays(database: str) -> None:

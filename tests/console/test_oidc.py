@@ -181,7 +181,7 @@ def test_a_name_that_cannot_be_one_is_refused_in_words(url: str, provider: Provi
     provider.claims = {"preferred_username": "o'neil <b>", "sub": "10", "postroad_role": "viewer"}
     with signing_in(url) as (answer, _):
         assert answer.status_code == 403
-        assert "cannot be a name here" in answer.text
+        assert "is not a valid name here" in answer.text
         assert "<b>" not in answer.text
 
 

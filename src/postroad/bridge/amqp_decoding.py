@@ -1,4 +1,4 @@
-r"""Decoding invalid AMQP values instead of losing the connection over them (docs/decisions/0055).
+r"""Decoding invalid AMQP values instead of losing the connection over them (docs/decisions/0047).
 
 AMQP requires short strings in UTF-8 and timestamps in seconds, and RabbitMQ passes on whatever a
 client sent. The driver closes its connection over a string that is not UTF-8 or a time after the

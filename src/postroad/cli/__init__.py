@@ -13,7 +13,7 @@ _NEEDED_BY_THE_COMMAND = frozenset(
 
 
 def run() -> None:
-    """Run the command; where the extra `server` is not installed, say so instead of a traceback."""
+    """Run the command; if the extra `server` is missing, print that instead of a traceback."""
     try:
         from postroad.cli.main import main
     except ModuleNotFoundError as missing:
@@ -24,7 +24,7 @@ def run() -> None:
             "hint: install the command line with its extras: pip install 'postroad[server]'\n"
         )
         raise SystemExit(5) from None
-    # Stores, logs, sample databases: nothing that the program creates is readable by other users.
-    # Not in main(), which programs call as well: the mask belongs to the whole process.
+    # Stores, logs, sample databases: files that the program creates are not readable by others.
+    # Not in main(), which programs call as well: the mask applies to the whole process.
     os.umask(0o027)
     main()

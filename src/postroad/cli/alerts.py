@@ -40,7 +40,7 @@ for command in (
 
 
 @alerts.command()
-@click.option("--channel", "names", multiple=True, help="Only this one; may be repeated.")
+@click.option("--channel", "names", multiple=True, help="Only this channel; may be repeated.")
 @json_option
 @pass_application
 @click.pass_context
@@ -128,7 +128,7 @@ def _print_no_channels(as_json: bool) -> None:
     if as_json:
         print_json([])
     click.echo(
-        "no channel is configured; name one, such as\n"
+        "no channel is configured; set one, for example\n"
         "  POSTROAD_ALERTS__CHANNELS__MAIL='smtp://mail.example.com?to=admin@example.com'",
         err=True,
     )
@@ -165,10 +165,10 @@ def clear(application: Application, key: str) -> None:
 
 
 @alerts.command()
-@click.option("--seconds", type=click.FloatRange(min=0), help="Stop after that long.")
+@click.option("--seconds", type=click.FloatRange(min=0), help="Stop after this time.")
 @pass_application
 def serve(application: Application, seconds: float | None) -> None:
-    """Run a sender; `postroad up` runs one already. Several may run.
+    """Run a sender; `postroad up` already runs one. Several may run.
 
     Example: postroad alerts serve
     """
@@ -181,7 +181,7 @@ async def _serve(application: Application, dsn: str, seconds: float | None) -> N
     settings = application.settings
     sender = AlertSender(dsn, settings.alerts, is_pooled=settings.database.is_pooled)
     async with sender:
-        click.echo(f"sending to {', '.join(settings.alerts.channels) or 'nobody'}", err=True)
+        click.echo(f"sending to {', '.join(settings.alerts.channels) or 'no channel'}", err=True)
         try:
             async with asyncio.timeout(seconds):
                 await stopping.wait()

@@ -1,4 +1,4 @@
-"""`postroad bridge`: queues that reach into other databases and RabbitMQ."""
+"""`postroad bridge`: queues connected to other databases and RabbitMQ."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def _run_at(
 def bridge() -> None:
     """Carry the messages of a queue to another database, or to and from RabbitMQ.
 
-    A database or broker is called by its name in the settings (bridge.databases, bridge.brokers),
-    by its address, or `home` for the database of this installation.
+    A database or broker is given by its name in the settings (bridge.databases, bridge.brokers),
+    by its address, or as `home`, the database of this installation.
 
     Example: postroad bridge add orders --from home --to warehouse
     """
@@ -62,14 +62,14 @@ def bridge() -> None:
 @click.option("--to", "target", required=True, help="Database or broker that they go to.")
 @click.option("--name", help="Name of the bridge; default: that of the queue.")
 @click.option("--queue-at-target", help="Queue at the target; default: the same name.")
-@click.option("--selector", help="SQL condition over t: which messages cross.")
+@click.option("--selector", help="SQL condition over t: which messages are carried.")
 @click.option("--exchange", default="", help="RabbitMQ: the exchange; default: by queue.")
 @click.option(
     "--exchange-kind",
     type=click.Choice(["direct", "topic", "fanout", "headers"]),
     default="topic",
     show_default=True,
-    help="RabbitMQ: kind of an exchange that is made.",
+    help="RabbitMQ: kind of the exchange, if it is created.",
 )
 @click.option("--routing-key", help="RabbitMQ: e.g. 'orders.{group}'; default: the queue.")
 @click.option("--binding-key", help="RabbitMQ: binds the queue; default: the routing key.")
@@ -78,7 +78,7 @@ def bridge() -> None:
     type=click.Choice(["quorum", "stream", "classic", "existing"]),
     default="quorum",
     show_default=True,
-    help="RabbitMQ: kind of a queue that is made; existing makes nothing.",
+    help="RabbitMQ: kind of the queue, if it is created; existing creates nothing.",
 )
 @dry_run_option
 @json_option
@@ -88,8 +88,8 @@ def add(
 ) -> None:
     """Add a bridge; the process that runs bridges starts it within seconds.
 
-    Both ends are opened: a consumer of the queue at the source, the queue at the target if it is
-    missing. The same command again changes nothing.
+    Creates a consumer of the queue at the source, and the queue at the target if it is
+    missing. Repeating the command changes nothing.
 
     Example: postroad bridge add orders --from db_a --to db_b --selector "(t.properties->'EU')='1'"
 
@@ -158,14 +158,14 @@ async def _drained(addresses: Addresses, name: str, *, is_quiet: bool) -> None:
 @json_option
 @pass_application
 def remove(application: Application, name: str, yes: bool, is_dry_run: bool, as_json: bool) -> None:
-    """Close both ends of a bridge and forget it. Drain it first.
+    """Remove both ends of a bridge and its definition. Drain it first.
 
     Example: postroad bridge remove orders --dry-run
     """
     (now,) = _run_at(application, lambda addresses: facts.status(addresses, name))
     lost = 0 if now.kind == "rabbitmq_in" else now.lag or 0
     if lost and not yes and not is_dry_run:
-        click.confirm(f"{lost} messages have not crossed. Go on?", abort=True, err=True)
+        click.confirm(f"{lost} messages were not carried yet. Continue?", abort=True, err=True)
     if not is_dry_run:
         _run_at(application, lambda addresses: operations.remove(addresses, name))
     if as_json:
@@ -195,9 +195,9 @@ for command in (
 
 @bridge.command()
 @click.argument("names", nargs=-1)
-@click.option("--seconds", type=click.FloatRange(min=0), help="Stop after that long.")
+@click.option("--seconds", type=click.FloatRange(min=0), help="Stop after this time.")
 @click.option(
-    "--metrics-port", type=click.IntRange(1, 65535), help="Serve /metrics on 127.0.0.1 there."
+    "--metrics-port", type=click.IntRange(1, 65535), help="Serve /metrics on this port, locally."
 )
 @pass_application
 def run(
@@ -208,7 +208,7 @@ def run(
 ) -> None:
     """Run the bridges, or some of them, until Ctrl-C.
 
-    Another process may run the same ones: it takes over when this one dies.
+    Another process may run the same bridges: it takes over when this one ends.
 
     Example: postroad bridge run orders --metrics-port 9187
     """

@@ -36,7 +36,7 @@ def bus_run(
     *,
     is_dry_run: bool = False,
 ) -> Any:
-    """Run a list or an action; each batch is a transaction unless all of it is rolled back."""
+    """Run a list or an action; each batch is one transaction, a dry run is rolled back."""
     try:
         return application.run(do, is_dry_run=is_dry_run, autocommit=not is_dry_run)
     except psycopg.Error as failure:
@@ -122,7 +122,7 @@ def drop(
     is_dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Drop a queue, or one consumer of it, with the messages in it.
+    """Drop a queue, or one consumer of it, with its messages.
 
     Example: postroad bus drop orders audit --dry-run
     """

@@ -17,7 +17,7 @@ from postroad.cli.output import dry_run_option, json_option, parse_duration, pri
 
 
 def _pair(value: str) -> tuple[str, str]:
-    """Read `name=value`; the value may contain equals signs itself."""
+    """Parse `name=value`; the value may contain equals signs."""
     name, sign, rest = value.partition("=")
     if not (name and sign):
         raise click.BadParameter(f"{value!r} is not name=value")
@@ -40,12 +40,12 @@ def _pair(value: str) -> tuple[str, str]:
     help="May be repeated.",
 )
 @click.option(
-    "--delay", type=parse_duration, metavar="DURATION", help="Deliver after that time, such as 5m."
+    "--delay", type=parse_duration, metavar="DURATION", help="Deliver after this time, such as 5m."
 )
 @click.option(
-    "--expires", type=parse_duration, metavar="DURATION", help="Do not deliver after that time."
+    "--expires", type=parse_duration, metavar="DURATION", help="Do not deliver after this time."
 )
-@click.option("--iid", help="A name reserved before; only for one message.")
+@click.option("--iid", help="A reserved iid; only for one message.")
 @dry_run_option
 @json_option
 @pass_application
@@ -69,9 +69,9 @@ def post(
     Example: postroad bus post orders --lines orders.jsonl
     """
     if (data is None) == (lines is None):
-        raise click.UsageError("give DATA, or a file with --lines")
+        raise click.UsageError("pass DATA, or a file with --lines")
     if lines is not None and iid is not None:
-        raise click.UsageError("--iid names one message, --lines posts many")
+        raise click.UsageError("--iid is for one message, --lines posts many")
     now = datetime.now(UTC)
     delayed_until = None if delay is None else now + delay
     expiry = None if expires is None else now + expires
@@ -133,7 +133,7 @@ def consume(
 def peek(
     ctx: click.Context, application: Application, queue: str, iid: str | None, as_json: bool
 ) -> None:
-    """Check whether the queue has a message, or this one; exit code 3 if not.
+    """Check whether the queue has a message, or this message; exit code 3 if not.
 
     Example: postroad bus peek orders && echo "there is work"
     """
@@ -162,7 +162,7 @@ def take(
     is_dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Take one message by its iid, wherever it waits, and print it; exit code 3 if it is gone.
+    """Take one message by its iid, in any state, and print it; exit code 3 if there is none.
 
     Example: postroad bus take orders.4711@k3f9q2
     """
@@ -178,7 +178,7 @@ def take(
 @click.command()
 @click.argument("queue")
 @click.argument("consumer")
-@click.option("--count", type=click.IntRange(min=1), help="Stop after so many.")
+@click.option("--count", type=click.IntRange(min=1), help="Stop after this many.")
 @json_option
 @pass_application
 def tail(
@@ -186,7 +186,7 @@ def tail(
 ) -> None:
     """Print the messages of a consumer as they arrive, and consume the printed ones.
 
-    Create a consumer for it first: messages that are printed here reach no other worker.
+    Create a consumer for it first: a message that is printed here reaches no other worker.
 
     Example: postroad bus tail orders watching
     """

@@ -12,7 +12,7 @@ from postroad.bus import Message
 from postroad.cli.output import print_json, print_table
 
 _MESSAGE_COLUMNS = ("iid", "added", "headers", "properties", "data")
-# Every message has them, and they are the same for all messages of a queue.
+# Omitted: every message has them, and they are equal for all messages of a queue.
 _USUAL_HEADERS = {"seenby", "source_db", "destination", "enqueue_time"}
 
 
@@ -37,7 +37,7 @@ def print_facts(
 
 
 def print_messages(messages: Iterable[Message], *, as_json: bool, is_line: bool = False) -> None:
-    """Print messages; one JSON object per line where they come one by one."""
+    """Print messages; as JSON, one object per line if they arrive one by one."""
     found = list(messages)
     if as_json:
         documents: list[Any] = [dataclasses.asdict(message) for message in found]

@@ -1,4 +1,4 @@
-"""Another command as a service, for what needs a process of its own, such as Celery."""
+"""Another command as a service, for programs that need their own process, such as Celery."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from postroad.service import Service
 
 GRACE_SECONDS = 15.0
 PIECE_BYTES = 65_536
-# The kernel terminates the command when its parent dies, however that happens.
+# The kernel terminates the command when its parent ends, however that happens.
 ENTRY = """
 import ctypes, os, sys
 if prctl := getattr(ctypes.CDLL(None), "prctl", None):
@@ -28,9 +28,9 @@ run()
 
 
 class CommandService(Service):
-    """Runs a command of `postroad` until stopped; its end is a failure.
+    """Runs a command of `postroad` until stopped; if it ends earlier, the service has failed.
 
-    The command has a process group of its own, which is killed as a whole when the command ends.
+    The command has its own process group, which is killed as a whole when the command ends.
     """
 
     def __init__(
@@ -87,10 +87,10 @@ class CommandService(Service):
 
 
 async def _copy_output(process: asyncio.subprocess.Process) -> str:
-    """Copy what the command prints to the log; return its last line."""
+    """Copy the command's output to the log; return its last line."""
     assert process.stdout is not None  # noqa: S101 - a pipe was asked for
     log, last = current_log(), ""
-    # Read by pieces: one overlong line must not stop the others.
+    # Read in pieces: one overlong line must not stop the others.
     while piece := await process.stdout.read(PIECE_BYTES):
         log.write(piece)
         lines = [line for line in piece.decode(errors="replace").splitlines() if line.strip()]

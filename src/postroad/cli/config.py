@@ -1,4 +1,4 @@
-"""`postroad config`: the effective settings and where each comes from."""
+"""`postroad config`: the effective settings and their sources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`postroad console`: the accounts of the console, from the server itself."""
+"""`postroad console`: manages the accounts of the console, on the server itself."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from postroad.console.resources import ACCOUNT_ACTIONS, ACCOUNTS
 
 @click.group()
 def console() -> None:
-    """Manage who may use the console."""
+    """Manage the accounts of the console."""
 
 
 console.add_command(list_command(ACCOUNTS, Application.run, limit=MAX_LIMIT))

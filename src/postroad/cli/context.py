@@ -1,4 +1,4 @@
-"""What every command shares: the settings, the database, and how results are shown."""
+"""Shared by all commands: the settings, the database, and how results are shown."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MAX_CONNECTIONS = 400
 
 @dataclass
 class Application:
-    """The object of every command: `@pass_application` gives it as the first argument."""
+    """The object of every command, which `@pass_application` passes as the first argument."""
 
     flags: dict[str, Any] = field(default_factory=dict)
     config_file: Path | None = None
@@ -43,7 +43,7 @@ class Application:
 
     @cached_property
     def loaded(self) -> LoadedSettings:
-        """The settings with their sources, read when first asked for."""
+        """The settings with their sources, read on first access."""
         return load(self.flags, self.config_file)
 
     @property
@@ -68,27 +68,27 @@ class Application:
             start_timeout=embedded.start_timeout,
             configuration={
                 "shared_buffers": embedded.shared_buffers,
-                # Every service of `up` has a pool of its own, and there are three databases more.
+                # Each service of `up` has its own pool, and there are three more databases.
                 "max_connections": str(MAX_CONNECTIONS),
             },
         )
 
     @property
     def data_folder(self) -> Path:
-        """Where this installation keeps what is its own."""
+        """The data folder of this installation."""
         return (self.settings.data_folder or data_folder_default()).absolute()
 
     def token(self, service: str, given: SecretStr | None) -> str:
-        """Return the bearer token of a web API; without a given one, that of the data folder.
+        """Return the bearer token of a web API: the configured one, or that of the data folder.
 
-        It is generated there when it is missing.
+        A missing token is generated there.
         """
         if given is not None:
             return given.get_secret_value()
         path = self.data_folder / f"{service}.token"
         if not path.exists():
             make_data_folder(path.parent)
-            # Linked into place: another process that starts at the same time reads a whole token.
+            # Linked into place: a process that starts at the same time reads a complete token.
             draft = path.with_suffix(f".{os.getpid()}")
             draft.touch(mode=0o600)
             draft.write_text(new_token(service) + "\n", encoding="ascii")
@@ -99,14 +99,14 @@ class Application:
         return path.read_text(encoding="ascii").strip()
 
     def vault(self) -> Vault:
-        """Return the vault with the keys that are configured; the default key file is made."""
+        """Return the vault with the configured keys; the default key file is created."""
         # Imported late: cryptography is an extra.
         from postroad.vault import open_vault
 
         return open_vault(self.settings.vault, lambda: make_data_folder(self.data_folder))
 
     def child_flags(self) -> list[str]:
-        """Return the global options with which a child process finds the same settings."""
+        """Return the global options that give a child process the same settings."""
         given: list[str] = []
         for name, value in (
             ("--data-folder", self.flags.get("data_folder")),
@@ -125,13 +125,13 @@ class Application:
 
     @contextmanager
     def database(self) -> Iterator[str]:
-        """Give the DSN of the database, running the embedded one meanwhile if none is named."""
+        """Yield the DSN of the database; the embedded server runs in the meantime if needed."""
         with use_database(self.named_database, self.embedded_server) as dsn:
             yield dsn
 
     @contextmanager
     def connection(self, *, autocommit: bool = False) -> Iterator[Connection]:
-        """Give a connection to the database; commits at the end unless an error is raised."""
+        """Yield a connection to the database; commits at the end unless an error is raised."""
         database = self.settings.database
         with (
             self.database() as dsn,
@@ -153,7 +153,7 @@ class Application:
         dsn: str | None = None,
         autocommit: bool = False,
     ) -> T:
-        """Run an operation on a connection of its own; committed, or rolled back in a dry run."""
+        """Run an operation on its own connection; commit, or roll back in a dry run."""
         database = self.settings.database
 
         async def run(dsn: str) -> T:

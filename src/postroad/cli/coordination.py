@@ -1,4 +1,4 @@
-"""`postroad coordination`: run the parts; list events and help those that are stuck."""
+"""`postroad coordination`: run the services; list events and handle those that are stuck."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def coordination() -> None:
 def _at_coordinator(application: Application, do: Any, /, *, is_dry_run: bool = False) -> Any:
     with coordination_databases(application) as databases:
         prepare_database(databases.coordinator, "coordinator")
-        # Without a transaction around it the services are woken; see `operations`.
+        # Without an enclosing transaction the services are notified; see `operations`.
         return application.run(
             do, is_dry_run=is_dry_run, dsn=databases.coordinator, autocommit=not is_dry_run
         )
@@ -50,12 +50,16 @@ for command in (
 @json_option
 @pass_application
 def snapshot(application: Application, yes: bool, as_json: bool) -> None:
-    """Copy the Writer's entities to the Reader, which follows from there.
+    """Copy the Writer's entities to the Reader, which then applies later events.
 
     Example: postroad coordination snapshot --yes
     """
     if not yes:
-        click.confirm("The Reader's tables get the Writer's rows. Go on?", abort=True, err=True)
+        click.confirm(
+            "The rows of the Reader's tables will be replaced by the Writer's. Continue?",
+            abort=True,
+            err=True,
+        )
     name = application.settings.coordination.reader_name
     with (
         coordination_databases(application) as databases,

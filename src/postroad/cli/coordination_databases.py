@@ -25,7 +25,7 @@ NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Databases:
-    """Connection strings, by part."""
+    """Connection strings of the databases, by role."""
 
     writer: str
     coordinator: str
@@ -34,7 +34,7 @@ class Databases:
 
 @contextmanager
 def coordination_databases(application: Application) -> Iterator[Databases]:
-    """Give the three connection strings, with the embedded server running if one needs it."""
+    """Yield the three connection strings; the embedded server runs if one needs it."""
     settings = application.settings.coordination
     named = {
         "writer": settings.writer_url,
@@ -55,14 +55,14 @@ def coordination_databases(application: Application) -> Iterator[Databases]:
 
 
 def databases_beside(dsn: str) -> Databases:
-    """Name the databases of the sample on the same server as this one."""
+    """Return the names of the sample's databases on the same server as this one."""
     return Databases(**{part: make_conninfo(dsn, dbname=name) for part, name in NAMES.items()})
 
 
 def prepare_database(dsn: str, role: str, name: str | None = None) -> None:
-    """Create the database if it is missing, install the schemas, and give it its part.
+    """Create the database if it is missing, install the schemas, and set its role.
 
-    Blocks; repeatable. Raises RoleTaken.
+    Blocks; may be repeated. Raises RoleTaken.
     """
     database = str(psycopg.conninfo.conninfo_to_dict(dsn).get("dbname") or "")
     if database in NAMES.values():

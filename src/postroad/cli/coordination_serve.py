@@ -1,4 +1,4 @@
-"""`postroad coordination serve`: one part of coordination as a process."""
+"""`postroad coordination serve`: one service of coordination as a process."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ PARTS = ("writer", "coordinator", "reader", "gateway")
     "--check", "checks", multiple=True, metavar="MODULE:FUNCTION", help="A check of the Reader."
 )
 @click.option("--sample", "has_sample", is_flag=True, help="With DummyItem and DummyNode.")
-@click.option("--host", help="Where the Gateway listens.")
-@click.option("--port", type=click.IntRange(0, 65535), help="The Gateway's port; 0 takes any.")
-@click.option("--seconds", type=click.FloatRange(min=0), help="Stop after that long.")
+@click.option("--host", help="Address on which the Gateway listens.")
+@click.option("--port", type=click.IntRange(0, 65535), help="The Gateway's port; 0: any free one.")
+@click.option("--seconds", type=click.FloatRange(min=0), help="Stop after this time.")
 @pass_application
 def serve(
     application: Application,
@@ -76,7 +76,7 @@ def serve(
         if has_sample and part == "writer":
             services.append(SampleWriter(databases.writer))
         if part == "gateway":
-            # FastAPI is slow to import: only the part that needs it pays for it.
+            # FastAPI is slow to import, so only the service that needs it imports it.
             from postroad.coordination.gateway import Gateway
 
             services.append(
@@ -95,7 +95,7 @@ def serve(
 
 
 def _prepare(part: str, databases: Databases, reader: str, *, has_sample: bool) -> None:
-    """Every part makes sure of all databases, so that they may be started in any order."""
+    """Prepare all databases, so that the services may be started in any order."""
     prepare_database(databases.writer, "writer")
     prepare_database(databases.coordinator, "coordinator")
     if part in ("reader", "gateway"):
@@ -107,7 +107,7 @@ def _prepare(part: str, databases: Databases, reader: str, *, has_sample: bool) 
 
 
 def _find_check(name: str) -> Check:
-    # As `python -m` does: a program's own folder need not be installed.
+    # As `python -m` does, so that modules in the current folder need not be installed.
     if "" not in sys.path:
         sys.path.insert(0, "")
     check = pydoc.locate(name.replace(":", "."))

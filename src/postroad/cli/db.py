@@ -20,7 +20,7 @@ from postroad.postgres.migrator import Outcome
 def db() -> None:
     """Install and upgrade the schemas.
 
-    The database is named by --database-url or POSTROAD_DATABASE_URL, otherwise it is the embedded
+    The database is given by --database-url or POSTROAD_DATABASE_URL; otherwise it is the embedded
     one, which is started for as long as the command runs.
     """
 
@@ -30,7 +30,7 @@ def db() -> None:
 @json_option
 @pass_application
 def install(application: Application, is_dry_run: bool, as_json: bool) -> None:
-    """Install every schema, or upgrade those that are there.
+    """Install every schema, and upgrade existing ones.
 
     Example: postroad --database-url postgresql:///orders db install
     """
@@ -42,7 +42,7 @@ def install(application: Application, is_dry_run: bool, as_json: bool) -> None:
 @json_option
 @pass_application
 def upgrade(application: Application, is_dry_run: bool, as_json: bool) -> None:
-    """Bring the installed schemas to this version.
+    """Upgrade the installed schemas to this version.
 
     Example: postroad db upgrade --dry-run
     """
@@ -92,7 +92,7 @@ def status(application: Application, as_json: bool) -> None:
 @db.command()
 @click.argument("schema", required=False, type=click.Choice([one.name for one in SCHEMAS]))
 def sql(schema: str | None) -> None:
-    """Print the whole install as one script for a database administrator.
+    """Print the whole installation as one script for a database administrator.
 
     Example: postroad db sql | psql -1 -f - orders
     """
@@ -104,7 +104,7 @@ def sql(schema: str | None) -> None:
 @db.command()
 @pass_application
 def stop(application: Application) -> None:
-    """Stop the embedded server that was left running and is not used.
+    """Stop the embedded server if it was left running and is not used.
 
     Example: postroad db stop
     """

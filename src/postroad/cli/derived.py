@@ -28,7 +28,7 @@ JSON = click.Option(["--json", "as_json"], is_flag=True, help="Print JSON for ma
 DRY_RUN = click.Option(
     ["--dry-run", "is_dry_run"], is_flag=True, help="Report what would be done; change nothing."
 )
-# The most rows of one page, and the default where a list is short and used to be printed whole.
+# Maximum rows of one page, which is also the default for lists that are usually short.
 MAX_LIMIT = 100_000
 
 
@@ -47,7 +47,7 @@ class Runner(Protocol):
 
 
 def user() -> str:
-    """Return who runs the command, for histories and audits."""
+    """Return the name of the user who runs the command, for histories and audit logs."""
     try:
         return f"{getpass.getuser()} (command line)"
     except (KeyError, OSError):
@@ -60,7 +60,7 @@ def list_command(
 ) -> click.Command:
     """Return the command that lists a resource, or shows one row of it.
 
-    Its argument is the identity of a row, or the filter that `argument` names.
+    Its argument is the id of a row, or the filter that `argument` names.
     """
 
     @pass_application
@@ -102,7 +102,7 @@ def list_command(
             type=click.IntRange(1, MAX_LIMIT),
             default=limit,
             show_default=True,
-            help="At most so many rows.",
+            help="Maximum number of rows.",
         ),
         JSON,
     ]
@@ -121,7 +121,7 @@ def action_command(action: Action, run: Runner) -> click.Command:
         is_named = bool(given[target.name]) or not (target.is_required or is_all)
         if action.is_bulk:
             if is_named == is_all:
-                raise click.UsageError(f"name the {action.resource.plural}, or give --all")
+                raise click.UsageError(f"name the {action.resource.plural}, or use --all")
             _refuse_unused(action, given, is_all=is_all)
         if action.question and not given.pop("is_sure") and not is_dry_run:
             click.confirm(action.question.format_map(given), abort=True)
@@ -129,7 +129,7 @@ def action_command(action: Action, run: Runner) -> click.Command:
         async def do(connection: AsyncConnection[Any]) -> Mapping[str, Any]:
             if is_all:
                 if not is_dry_run:
-                    # Each batch commits: one transaction over all rows would lock them for long.
+                    # Each batch commits: one transaction for all rows would hold locks for long.
                     await connection.set_autocommit(True)
                 return await _run_on_all(action, connection, supplied, given)
             arguments = {one.name: _given(one, given[one.name]) for one in action.parameters}
@@ -150,7 +150,7 @@ def action_command(action: Action, run: Runner) -> click.Command:
     ]
     if action.is_bulk and action.on is not None:
         taken = {one.name for one in action.parameters}
-        help_ = "All that match the filters."
+        help_ = "All rows that match the filters."
         parameters.append(click.Option(["--all", "is_all"], is_flag=True, help=help_))
         parameters += [_filter_option(one) for one in action.on.filters if one.name not in taken]
     if action.question:
@@ -160,7 +160,7 @@ def action_command(action: Action, run: Runner) -> click.Command:
 
 
 def _refuse_unused(action: Action, given: Mapping[str, Any], *, is_all: bool) -> None:
-    """Refuse filters of one named row, and options that name a row beside --all."""
+    """Refuse filters together with a named row, and options that name a row together with --all."""
     filters = {one.name for one in action.resource.filters}
     if is_all:
         unused = set(action.columns) - filters - {action.parameters[0].name}
@@ -178,7 +178,7 @@ async def _run_on_all(
     supplied: Mapping[str, Any],
     given: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Run it for all rows that match; an option that is also a filter selects rows."""
+    """Run the action for all rows that match; an option that is also a filter selects rows."""
     facts: Mapping[str, Any] = {"count": 0}
     filters = {one.name: given[one.name] for one in action.resource.filters}
     named = {*action.columns, *filters, action.parameters[0].name}
@@ -206,7 +206,7 @@ def _cell(column: Column, row: Row) -> Any:
 
 
 def print_row(resource: Resource, row: Row, *, as_json: bool) -> None:
-    """Print one row: its fields, and a table for each list of rows that belongs to it."""
+    """Print one row: its fields, and a table for each list that belongs to it."""
     if as_json:
         print_json(row)
         return
@@ -274,7 +274,7 @@ def resource_group(
 
 
 def _given(one: Parameter, value: Any) -> Any:
-    """Return the value, or the default of an option that may be repeated and was not given."""
+    """Return the value, or the default of a repeatable option that was not passed."""
     return one.default if value == () and one.is_option else value
 
 
@@ -295,7 +295,7 @@ def _parameter(one: Parameter, *, is_optional: bool) -> click.Parameter:
     elif kind is timedelta:
         kind = parse_duration
     elif kind is int:
-        # As large as the database counts.
+        # The maximum of the database's type.
         kind = click.IntRange(-(2**63), 2**63 - 1)
     if not one.is_option:
         many = -1 if one.is_many else 1
@@ -306,7 +306,7 @@ def _parameter(one: Parameter, *, is_optional: bool) -> click.Parameter:
         shown = label if needed else f"[{label}]"
         return click.Argument([one.name], type=kind, nargs=many, required=needed, metavar=shown)
     word = re.sub("^(is|may|has)_", "", one.name).replace("_", "-")
-    # To click a default of None is a default, too.
+    # For click, None is a default, too.
     given: dict[str, Any] = {"required": True} if one.is_required else {"default": one.default}
     if kind is bool:
         flags = f"--{word}" if one.default is False else f"--{word}/--no-{word}"

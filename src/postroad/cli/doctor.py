@@ -1,4 +1,4 @@
-"""`postroad doctor`: what is installed, what is missing, what to do about it."""
+"""`postroad doctor`: reports what is installed, what is missing, and what to do."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     what: str
     state: Literal["good", "note", "bad"]
@@ -52,7 +52,7 @@ class Finding:
 @pass_application
 @click.pass_context
 def doctor(ctx: click.Context, application: Application, as_json: bool) -> None:
-    """Look at everything Postroad needs; exit code 1 when something is wrong.
+    """Check everything that Postroad needs; exit code 1 if something is wrong.
 
     Example: postroad doctor --json
     """
@@ -93,13 +93,13 @@ def _programs(application: Application) -> Iterator[Finding]:
         "psql",
         "good" if psql else "note",
         psql or "not found",
-        "" if psql else "only needed to talk to the database by hand",
+        "" if psql else "only needed for manual access to the database",
     )
 
 
 def _database(application: Application) -> Iterator[Finding]:
     named = application.named_database
-    # Also with a named database: logs, keys and files of the components are in this folder.
+    # Also with a configured database: logs, keys and files of the components are in this folder.
     yield from _data_folder(application)
     if named is None:
         if os.geteuid() == 0:
@@ -128,7 +128,7 @@ def _data_folder(application: Application) -> Iterator[Finding]:
 
 
 def _disk(connection: Connection[Any]) -> Iterator[Finding]:
-    """Say how large the database is, and how full its disk where it is this machine's."""
+    """Report the size of the database, and the free space of its disk if it is on this machine."""
     row = connection.execute(
         "select pg_size_pretty(pg_database_size(current_database())),"
         " case when pg_has_role('pg_read_all_settings', 'usage')"
@@ -142,8 +142,8 @@ def _disk(connection: Connection[Any]) -> Iterator[Finding]:
     except OSError:
         free = None
     if free is None:
-        yield Finding("database's disk", "note", f"{size}; its disk is not seen from here",
-                      "let the server's own monitoring watch it")  # fmt: skip
+        yield Finding("database's disk", "note", f"{size}; its disk is on another machine",
+                      "monitor the disk on the database server")  # fmt: skip
         return
     yield _free("database's disk", f"{size} in {folder}", free)
 
@@ -168,7 +168,7 @@ def _clock(connection: Connection[Any]) -> Iterator[Finding]:
         "clock",
         "good" if is_good else "bad",
         f"{apart.total_seconds():.2f} s from the database's",
-        "" if is_good else "let both machines ask the same time server (NTP)",
+        "" if is_good else "synchronize both machines with the same time server (NTP)",
     )
 
 
@@ -182,7 +182,7 @@ def _maintenance(connection: Connection[Any]) -> Iterator[Finding]:
         return
     seconds = float(row[0]) if row else 0.0
     is_late = seconds > MAX_MAINTENANCE_AGE.total_seconds()
-    found = "never yet" if seconds > NEVER_SECONDS else f"{max(seconds, 0):.0f} s ago"
+    found = "never" if seconds > NEVER_SECONDS else f"{max(seconds, 0):.0f} s ago"
     yield Finding(
         "maintenance",
         "note" if is_late else "good",
@@ -212,7 +212,7 @@ def _keys(application: Application) -> Iterator[Finding]:
     settings = application.settings.vault
     path = settings.key_file or application.data_folder / "vault.key"
     if settings.keys is None and not path.exists():
-        yield Finding("vault", "note", "no key yet", f"the first use makes {path}; back it up")
+        yield Finding("vault", "note", "no key yet", f"the first use creates {path}; back it up")
         return
     try:
         application.vault()
@@ -233,13 +233,13 @@ def _channels(application: Application) -> Iterator[Finding]:
     yield Finding(
         "alerts",
         "note",
-        "no channel: no one is notified of alerts, such as processes in doubt",
-        "name one in alerts.channels, and run `postroad up` or `postroad alerts serve`",
+        "no channel: alerts, such as processes in doubt, are not sent",
+        "configure one in alerts.channels, and run `postroad up` or `postroad alerts serve`",
     )
 
 
 def _brokers(application: Application) -> Iterator[Finding]:
-    """Knock at every RabbitMQ that the settings name."""
+    """Check the connection to every RabbitMQ in the settings."""
     brokers = {
         name: url.get_secret_value() for name, url in application.settings.bridge.brokers.items()
     }
@@ -268,14 +268,14 @@ def _address(application: Application) -> Iterator[Finding]:
             "console",
             "note",
             f"listens on {http.host} without TLS",
-            "put a proxy with HTTPS before it and set http.public_url",
+            "put a proxy with HTTPS in front of it and set http.public_url",
         )
     if http.public_url is not None and not http.trusted_proxies:
         yield Finding(
             "proxy",
             "note",
             "all logins seem to come from the proxy's address",
-            "name it in http.trusted_proxies, so that failed logins are counted by person",
+            "add it to http.trusted_proxies, so that failed logins are counted by client address",
         )
 
 

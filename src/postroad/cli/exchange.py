@@ -1,4 +1,4 @@
-"""`postroad exchange`: serve and operate it."""
+"""`postroad exchange`: serves and operates the exchange."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from postroad.exchange.server import ExchangeServer
 
 @click.group()
 def exchange() -> None:
-    """Files handed to ERP instances in two-phase processes.
+    """Deliver files to ERP instances in two-phase processes.
 
     Example: postroad exchange serve --root /var/lib/postroad/exchange --port 8420
     """
@@ -30,7 +30,7 @@ for command in COMMANDS:
 @exchange.command()
 @click.option("--root", type=click.Path(path_type=Path), help="The root folder of the mailboxes.")
 @click.option("--host", help="The address to listen on; default 127.0.0.1.")
-@click.option("--port", type=click.IntRange(0, 65535), help="The port; 0 takes a free one.")
+@click.option("--port", type=click.IntRange(0, 65535), help="The port; 0: any free one.")
 @click.option("--tls-cert", type=click.Path(path_type=Path), help="Serve HTTPS: certificate, PEM.")
 @click.option("--tls-key", type=click.Path(path_type=Path), help="The certificate's key, PEM.")
 @json_option

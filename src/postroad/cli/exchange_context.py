@@ -1,4 +1,4 @@
-"""What the commands of the exchange share: a connection to an installed journal, and the root."""
+"""Shared by the commands of the exchange: a connection to an installed journal, and the root."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def exchange_root(application: Application) -> Path:
 
 
 def installed(application: Application, dsn: str) -> None:
-    """Install what is missing, so that the first command on a fresh database just works.
+    """Install missing schemas, so that the first command on a fresh database works.
 
-    A named database that has the schemas is left as it is: upgrading it is a decision.
+    A configured database that has the schemas is not upgraded: that is the operator's decision.
     """
     with connect(dsn) as connection:
         for schema in SCHEMAS:
@@ -40,7 +40,7 @@ def installed(application: Application, dsn: str) -> None:
 
 @contextmanager
 def exchange_connection(application: Application) -> Iterator[Connection]:
-    """Give a connection to a journal that is installed; commits at the end."""
+    """Yield a connection to an installed journal; commits at the end."""
     with application.database() as dsn:
         installed(application, dsn)
         with connect(dsn, is_pooled=application.settings.database.is_pooled) as connection:
@@ -54,7 +54,7 @@ def exchange_run(
     *,
     is_dry_run: bool = False,
 ) -> T:
-    """Run an operation on a journal that is installed."""
+    """Run an operation on an installed journal."""
     with application.database() as dsn:
         installed(application, dsn)
         return application.run(do, is_dry_run=is_dry_run, dsn=dsn)

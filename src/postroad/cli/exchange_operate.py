@@ -53,8 +53,8 @@ async def _files_moved(connection: AsyncConnection[Any]) -> None:
 
 @click.command()
 @click.argument("database_id", metavar="DB")
-@click.option("--from", "from_seq", type=int, help="Replay what was committed after this marker.")
-@click.option("--skip", "is_skipped", is_flag=True, help="Accept the loss and go on.")
+@click.option("--from", "from_seq", type=int, help="Replay commits after this marker.")
+@click.option("--skip", "is_skipped", is_flag=True, help="Accept the loss and continue.")
 @dry_run_option
 @json_option
 @pass_application
@@ -66,14 +66,14 @@ def replay(
     is_dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Queue again, from Log, what a database lost when it was restored from a backup.
+    """Requeue, from Log, the messages that a database lost when it was restored from a backup.
 
     Example: postroad exchange replay sales --dry-run
     """
 
     async def do(connection: AsyncConnection[Any]) -> int:
         if from_seq is None:
-            # What was reported a moment ago may be corrected yet; then there is nothing to replay.
+            # A very recent report may still be corrected; then there is nothing to replay.
             while seconds := await operations.restored_in(connection, database_id):
                 await connection.rollback()
                 await asyncio.sleep(seconds)
@@ -89,7 +89,7 @@ def replay(
 
 
 @click.command()
-@click.option("--fix", "is_fixing", is_flag=True, help="Repair what is found.")
+@click.option("--fix", "is_fixing", is_flag=True, help="Repair the differences.")
 @click.option(
     "--root",
     type=click.Path(path_type=Path),
@@ -100,8 +100,8 @@ def replay(
 def check(application: Application, is_fixing: bool, root: Path | None, as_json: bool) -> None:
     """Compare rows and folders: missing, changed, misplaced and unlisted files.
 
-    Exits with 1 if a file is missing or changed (`--fix` parks its message), or if something else
-    is wrong and was not repaired. Refuses a folder that is not the journal's root.
+    Exits with 1 if a file is missing or changed (`--fix` parks its message), or if another
+    problem was found and not repaired. Refuses a folder that is not the journal's root.
 
     Example: postroad exchange check --fix
     """

@@ -1,15 +1,15 @@
-"""What the command's exit code means, in one table."""
+"""The meaning of the command's exit codes, in one table."""
 
 from __future__ import annotations
 
 from postroad.errors import Kind, PostroadError
 
 EXIT_CODES: dict[Kind, tuple[int, str]] = {
-    "error": (1, "it did not work"),
+    "error": (1, "the command failed"),
     "usage": (2, "wrong option, argument or setting"),
     "not_found": (3, "no such queue, consumer, message or schema"),
     "refused": (4, "refused, nothing was changed"),
-    "unavailable": (5, "a server or program that is needed is not there"),
+    "unavailable": (5, "a required server or program is not available"),
 }
 INTERRUPTED = 130
 

@@ -1,4 +1,4 @@
-"""`postroad intake`: files from SFTP servers into a store."""
+"""`postroad intake`: imports files from SFTP servers into a store."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ OPEN_STATUSES = ("discovered", "downloading", "downloaded", "uploading_to_minio"
 
 @click.group()
 def intake() -> None:
-    """Files from SFTP servers into a store: each version once, each with one notice.
+    """Import files from SFTP servers into a store: each version once, with one notice.
 
     Example: postroad intake servers add --host sftp.example.com --user acme --key-file id_ed25519
     """
@@ -61,7 +61,7 @@ for command in (
 
 
 @intake.command()
-@click.option("--concurrency", type=click.IntRange(min=1), help="Processes; default: processors.")
+@click.option("--concurrency", type=click.IntRange(min=1), help="Processes; default: CPU cores.")
 @click.option(
     "--pool",
     type=click.Choice(["prefork", "solo", "threads"]),
@@ -73,7 +73,7 @@ for command in (
 @click.option(
     "--only",
     type=click.Choice(["transfers", "control"]),
-    help="Only fetch files, or only do everything else; default: both, in separate processes.",
+    help="Only import files, or only do other tasks; default: both, in separate processes.",
 )
 @pass_application
 def worker(
@@ -83,14 +83,14 @@ def worker(
     has_beat: bool,
     only: str | None,
 ) -> None:
-    """Run a Celery worker that scans servers and fetches files.
+    """Run a Celery worker that scans servers and imports files.
 
-    The processes of --concurrency fetch files. Two more scan servers and send notices, so that
+    The processes of --concurrency import files. Two more scan servers and send notices, so that
     long transfers do not delay them.
 
     Example: postroad intake worker --concurrency 4 --beat
     """
-    # Celery, FastAPI and brokers are slow to import: only the commands that run them pay for it.
+    # Celery, FastAPI and brokers are slow to import, so only commands that need them import them.
     from postroad.intake.celery_worker import QUEUE, TRANSFER_QUEUE, run_workers
 
     level = application.settings.logs.level
@@ -125,10 +125,10 @@ def beat(application: Application) -> None:
 
 @intake.command()
 @click.option("--host", help="The address to listen on; default: the setting.")
-@click.option("--port", type=click.IntRange(0, 65535), help="0 takes a free one.")
+@click.option("--port", type=click.IntRange(0, 65535), help="0: any free port.")
 @pass_application
 def serve(application: Application, host: str | None, port: int | None) -> None:
-    """Serve the web API, and publish notices to RabbitMQ where one is set.
+    """Serve the web API, and publish notices to RabbitMQ if it is configured.
 
     Example: postroad intake serve --port 8140
     """
@@ -154,7 +154,7 @@ def outbox(application: Application) -> None:
     """
     with intake_context(application) as context:
         if context.settings.amqp_url is None:
-            raise click.UsageError("no RabbitMQ is set: POSTROAD_INTAKE__AMQP_URL=amqp://…")
+            raise click.UsageError("RabbitMQ is not configured: POSTROAD_INTAKE__AMQP_URL=amqp://…")
         asyncio.run(_serve(context, None))
 
 
@@ -182,7 +182,7 @@ def status(application: Application, as_json: bool) -> None:
 
 
 @intake.command()
-@click.option("--seconds", type=click.FloatRange(min=0), help="Stop after that long.")
+@click.option("--seconds", type=click.FloatRange(min=0), help="Stop after this time.")
 @click.option("--until-done", is_flag=True, help="Stop when no file waits or is transferred.")
 @pass_application
 def watch(application: Application, seconds: float | None, until_done: bool) -> None:
@@ -218,7 +218,7 @@ def watch(application: Application, seconds: float | None, until_done: bool) -> 
     with progress:
         completed = application.run(follow)
     if not console.is_terminal:
-        click.echo(f"{len(bars)} transfers were seen, {completed} files are completed")
+        click.echo(f"{len(bars)} transfers were shown, {completed} files are completed")
 
 
 def _show(progress: Progress, bars: dict[int, TaskID], moving: Sequence[Row]) -> None:
@@ -265,5 +265,5 @@ async def _serve(
         publisher = await open_outbox(context.dsn, context.settings)
         if publisher is not None:
             await running.enter_async_context(publisher)
-            click.echo("notices go to RabbitMQ")
+            click.echo("notices are also sent to RabbitMQ")
         await stopping.wait()

@@ -1,4 +1,4 @@
-"""What the commands of the intake share: the context, the token, the installation."""
+"""Shared by the commands of the intake: the context, the token, the installation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def make_context(application: Application, dsn: str) -> IntakeContext:
 
 @contextmanager
 def intake_context(application: Application) -> Iterator[IntakeContext]:
-    """Give the context over the database in use; the embedded one is installed by itself."""
+    """Yield the context for the database in use; an embedded one is installed automatically."""
     with application.database() as dsn:
         with connect(dsn) as connection:
             for schema in SCHEMAS:
@@ -32,5 +32,5 @@ def intake_context(application: Application) -> Iterator[IntakeContext]:
 
 
 def api_token(application: Application) -> str:
-    """Return the token of the web API; without one in the settings, a generated one."""
+    """Return the token of the web API: that of the settings, or a generated one."""
     return application.token("intake", application.settings.intake.token)

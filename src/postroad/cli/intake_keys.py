@@ -1,4 +1,4 @@
-"""`postroad intake key`: the keys that seal credentials."""
+"""`postroad intake key`: the keys that encrypt credentials."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from postroad.vault import Vault, create_key_file, new_key
 
 @click.group()
 def key() -> None:
-    """Keys that seal the credentials of servers.
+    """Manage the keys that encrypt the credentials of servers.
 
     Example: postroad intake key rotate
     """
@@ -37,7 +37,7 @@ def create(application: Application) -> None:
 @json_option
 @pass_application
 def rotate(application: Application, is_dry_run: bool, as_json: bool) -> None:
-    """Create a new key and seal all credentials with it; older keys stay readable.
+    """Create a new key and encrypt all credentials with it; older keys can still decrypt.
 
     If the keys are in the environment, put the new key first there.
 
@@ -47,18 +47,18 @@ def rotate(application: Application, is_dry_run: bool, as_json: bool) -> None:
     path = settings.key_file or application.data_folder / "vault.key"
     if is_dry_run:
         count = len(application.run(SERVERS.all))
-        _print(f"the credentials of {count} servers would be sealed again", count, as_json)
+        _print(f"the credentials of {count} servers would be encrypted again", count, as_json)
         return
     if settings.keys is None:
         create_key_file(path)
         _put_first(path, new_key())
     vault = application.vault()
     count = application.run(lambda connection: operations.rotate_credentials(connection, vault))
-    _print(f"the credentials of {count} servers are sealed with the newest key", count, as_json)
+    _print(f"the credentials of {count} servers are encrypted with the newest key", count, as_json)
 
 
 def _put_first(path: os.PathLike[str], fresh: str) -> None:
-    # Written whole beside and renamed: a crash must not leave half a key file.
+    # Written beside the old file and renamed: a crash must not leave a partial key file.
     file = os.fspath(path)
     with open(file, encoding="ascii") as old:  # noqa: PTH123 - beside os.open below
         text = old.read()

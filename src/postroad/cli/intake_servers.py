@@ -25,10 +25,10 @@ servers = resource_group(SERVERS, ACTIONS, Application.run, limit=MAX_LIMIT)
 
 def _facts_of_a_server(command: Command) -> Command:
     options: list[Command] = [
-        click.option("--name", help="Its name; default: its host."),
+        click.option("--name", help="Name of the server; default: its host."),
         click.option("--port", type=click.IntRange(1, 65535)),
-        click.option("--directory", help="The folder to watch; default: the login's own."),
-        click.option("--host-key", help="Its public key; default: pinned on first use."),
+        click.option("--directory", help="The folder to watch; default: the login's own folder."),
+        click.option("--host-key", help="The server's public key; default: pinned on first use."),
         click.option(
             "--trust-first-key/--no-trust-first-key",
             "trusts_first_key",
@@ -42,12 +42,12 @@ def _facts_of_a_server(command: Command) -> Command:
             metavar="DURATION",
             help="The scan interval.",
         ),
-        click.option("--include", multiple=True, help="Pattern of wanted files; repeatable."),
-        click.option("--exclude", multiple=True, help="Pattern of unwanted files; repeatable."),
+        click.option("--include", multiple=True, help="Pattern of files to import; repeatable."),
+        click.option("--exclude", multiple=True, help="Pattern of files to exclude; repeatable."),
         click.option(
             "--ignore",
             multiple=True,
-            help="Pattern of half-written files, in any case; repeatable.",
+            help="Pattern of incomplete files, case-insensitive; repeatable.",
         ),
         click.option("--case-sensitive/--ignore-case", "is_case_sensitive", default=None),
         click.option(
@@ -65,9 +65,9 @@ def _facts_of_a_server(command: Command) -> Command:
             "--minimum-age",
             type=parse_duration,
             metavar="DURATION",
-            help="Time unchanged before the import.",
+            help="How long a file must be unchanged before it is imported.",
         ),
-        click.option("--done-suffix", help="Ending of the done-file, such as .done."),
+        click.option("--done-suffix", help="Suffix of the done-file, such as .done."),
         click.option("--after-import", type=click.Choice(["leave", "delete", "move"])),
         click.option(
             "--move-to",
@@ -78,7 +78,7 @@ def _facts_of_a_server(command: Command) -> Command:
             "--way",
             "way",
             type=click.Choice(["stream", "temporary_file"]),
-            help="Stream into the store, or over a temporary file. --way is deprecated.",
+            help="Stream into the store, or through a temporary file. --way is deprecated.",
         ),
         click.option("--connections", "max_connections", type=click.IntRange(1, 64)),
         click.option("--key-file", type=click.Path(path_type=Path, exists=True, dir_okay=False)),
@@ -98,7 +98,7 @@ def _facts_of_a_server(command: Command) -> Command:
 @click.option("--user", "username", required=True)
 @_facts_of_a_server
 def add(application: Application, as_json: bool, **given: Any) -> None:
-    """Add a server. Without a file for key or password the password is asked for.
+    """Add a server. Without a key or password file, the command asks for the password.
 
     Example: postroad intake servers add --host sftp.example.com --user acme --key-file id_ed25519
     """
@@ -108,7 +108,7 @@ def add(application: Application, as_json: bool, **given: Any) -> None:
         lambda connection: operations.create_server(connection, vault, credentials, values)
     )
     name = row["name"]
-    _print(row, f"server {name} is added; test it: postroad intake servers test {name}", as_json)
+    _print(row, f"server {name} was added; test it: postroad intake servers test {name}", as_json)
 
 
 @servers.command()
@@ -117,7 +117,7 @@ def add(application: Application, as_json: bool, **given: Any) -> None:
 @click.option("--user", "username")
 @_facts_of_a_server
 def change(application: Application, server: str, as_json: bool, **given: Any) -> None:
-    """Change settings of a server; options that are not given keep their values.
+    """Change settings of a server; options that are not passed keep their values.
 
     Example: postroad intake servers change acme --interval 5m --after-import delete
     """
@@ -125,7 +125,7 @@ def change(application: Application, server: str, as_json: bool, **given: Any) -
     row = application.run(
         lambda connection: operations.change_server(connection, vault, server, values, credentials)
     )
-    _print(row, f"server {row['name']} is changed", as_json)
+    _print(row, f"server {row['name']} was changed", as_json)
 
 
 @servers.command()

@@ -2,11 +2,11 @@
 
 ```
 writing ──larger than MAX_LOG_BYTES──> renamed to .old.log, writing a new one
-   └──error (a full disk)──> dropping, each write retried ──> writing, with a note of what was lost
+   └──error (a full disk)──> dropping, each write retried ──> writing, after a note of the gap
 ```
 
 Nothing here raises: a log that cannot be written must not stop a service. All services share a
-process; `log_to` names the log of the current task and of the tasks that it starts.
+process; `log_to` sets the log of the current task and of the tasks that it starts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class LogFile:
         self._close()
 
     def write(self, piece: bytes) -> None:
-        """Append a piece, or count it as dropped."""
+        """Append some bytes, or count them as dropped."""
         try:
             self._open()
             if self._path is not None and self._size + len(piece) > self._max_bytes:
@@ -89,7 +89,7 @@ def log_to(log: LogFile) -> None:
 
 
 def current_log() -> LogFile:
-    """Return the log of the current task; the error stream where none was named."""
+    """Return the log of the current task; the error stream if none was set."""
     return _CURRENT.get() or LogFile(None)
 
 

@@ -1,7 +1,7 @@
-"""The root of the command: global options, groups that are imported when they are called, errors.
+"""The root of the command: global options, lazily imported groups, errors.
 
-A component adds its group by one line in `GROUPS`. A group is imported when it is called, so that
-`postroad --version` imports none, and a missing extra is reported by name.
+A component adds its group with one line in `GROUPS`. A group is imported when it is called, so that
+`postroad --version` imports none, and the error for a missing extra names it.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ GROUPS: dict[str, tuple[str, str, str]] = {
     "serve": ("postroad.cli.serve", "serve", "Run one service in this process."),
     "db": ("postroad.cli.db", "db", "Install and upgrade the schemas."),
     "bus": ("postroad.cli.bus", "bus", "Queues, consumers and messages."),
-    "saga": ("postroad.cli.saga", "saga", "Sagas: what they do, cancel and retry."),
+    "saga": ("postroad.cli.saga", "saga", "Sagas: list, show, cancel, retry."),
     "exchange": ("postroad.cli.exchange", "exchange", "Files handed to ERP instances."),
     "console": ("postroad.cli.console", "console", "Accounts of the console."),
     "alerts": (
         "postroad.cli.alerts",
         "alerts",
-        "Alerts: what is wrong, and which notices were sent.",
+        "Alerts: open problems and sent notices.",
     ),
-    "bridge": ("postroad.cli.bridge", "bridge", "Queues over several databases and RabbitMQ."),
+    "bridge": ("postroad.cli.bridge", "bridge", "Queues across databases and RabbitMQ."),
     "coordination": (
         "postroad.cli.coordination",
         "coordination",
@@ -44,7 +44,7 @@ GROUPS: dict[str, tuple[str, str, str]] = {
     ),
     "intake": ("postroad.cli.intake", "intake", "Files from SFTP servers into a store."),
     "config": ("postroad.cli.config", "config", "Show the effective settings."),
-    "doctor": ("postroad.cli.doctor", "doctor", "Say what is installed and what is missing."),
+    "doctor": ("postroad.cli.doctor", "doctor", "Report what is installed and what is missing."),
 }
 
 
@@ -52,7 +52,7 @@ class LazyGroup(click.Group):
     """Finds commands by name in `GROUPS` and imports them when they are called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Name every command whose module is there."""
+        """List the commands whose modules are installed."""
         del ctx
         return [name for name, (module, _, _) in GROUPS.items() if importlib.util.find_spec(module)]
 
@@ -82,9 +82,7 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="postroad", message="%(prog)s %(version)s")
 @click.option("--database-url", metavar="URL", help="The database; default: the embedded one.")
-@click.option(
-    "--data-folder", type=click.Path(path_type=Path), help="The data folder of the embedded one."
-)
+@click.option("--data-folder", type=click.Path(path_type=Path), help="The data folder.")
 @click.option("--config-file", type=click.Path(path_type=Path), help="The TOML file of settings.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]))
 @click.option("--debug", "is_debug", is_flag=True, help="Show tracebacks.")
@@ -97,7 +95,7 @@ def cli(
     log_level: str | None,
     is_debug: bool,
 ) -> None:
-    """Carry messages, files and records so that nothing is lost, doubled or stuck.
+    """Move messages, files and records; nothing is lost, processed twice or stuck.
 
     Example: postroad up
     """
@@ -115,7 +113,7 @@ def cli(
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
-    """Run the command and leave with its exit code; no traceback unless asked for."""
+    """Run the command and exit with its exit code; no traceback unless requested."""
     given = sys.argv[1:] if arguments is None else arguments
     try:
         result: Any = cli.main(args=given, prog_name="postroad", standalone_mode=False)
@@ -137,12 +135,12 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 
 def _wants_json(arguments: list[str]) -> bool:
-    """Return whether JSON is wanted; the command that has the option may not have been reached."""
+    """Return whether JSON is requested; the command with the option may not have been reached."""
     return "--json" in arguments
 
 
 def _report(failure: Exception, *, as_json: bool) -> int:
-    """Print what went wrong and what to do about it; return the exit code."""
+    """Print the error and its hint; return the exit code."""
     if isinstance(failure, PostroadError):
         _complain(failure.code, str(failure), failure.hint, as_json=as_json)
         return exit_code(failure)
@@ -158,7 +156,7 @@ def _report(failure: Exception, *, as_json: bool) -> int:
         _complain("missing", message, "pip install 'postroad[all]'", as_json=as_json)
         return EXIT_CODES["unavailable"][0]
     message = f"{type(failure).__name__}: {failure}"
-    hint = "run it again with --debug to see where it happened"
+    hint = "run it again with --debug to see the traceback"
     _complain("unexpected", message, hint, as_json=as_json)
     return EXIT_CODES["error"][0]
 

@@ -1,6 +1,6 @@
 """How commands show results: a table for people, JSON for machines.
 
-`--json` prints one JSON document, or one object per line for commands that go on (`tail`).
+`--json` prints one JSON document, or one object per line for commands that stream (`tail`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def parse_duration(value: str) -> timedelta:
     """Parse a number with its unit: `500ms`, `30s`, `5m`, `2h`, `1d`."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)", value.strip())
     if found is None:
-        raise click.BadParameter("give a number with its unit, such as 500ms, 30s, 5m or 2h")
+        raise click.BadParameter("use a number with a unit, such as 500ms, 30s, 5m or 2h")
     return timedelta(**{_UNITS[found[2]]: float(found[1])})
 
 
@@ -38,19 +38,19 @@ def json_option(command: Command) -> Command:
 def dry_run_option(command: Command) -> Command:
     """Add `--dry-run`, passed as `is_dry_run`."""
     return click.option(
-        "--dry-run", "is_dry_run", is_flag=True, help="Say what would be done and change nothing."
+        "--dry-run", "is_dry_run", is_flag=True, help="Report what would be done; change nothing."
     )(command)
 
 
 def print_json(value: Any, *, is_line: bool = False) -> None:
-    """Print a value as JSON; on one line where a stream of objects is printed."""
+    """Print a value as JSON; on one line if a stream of objects is printed."""
     click.echo(json.dumps(value, default=_plain, ensure_ascii=False, indent=None if is_line else 2))
 
 
 def print_table(
     columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str | None = None
 ) -> None:
-    """Print rows under their columns; numbers to the right."""
+    """Print rows under their columns; numbers are right-aligned."""
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for index, column in enumerate(columns):
         numeric = bool(rows) and all(
@@ -64,7 +64,7 @@ def print_table(
         table.add_row(*(Text(_shown(value)) for value in row))
     console = Console()
     if not console.is_terminal:
-        # Through a pipe lines are not folded to the width of a terminal that is not there.
+        # In a pipe, lines are not wrapped to the width of a terminal.
         console = Console(width=10_000, soft_wrap=True)
     console.print(table)
 

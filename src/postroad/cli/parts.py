@@ -1,9 +1,9 @@
 """The services of `postroad up`, in the order in which they start.
 
 `postroad up` runs all of them in one process and serves their interfaces on one port; `postroad
-serve NAME` runs one alone, for systemd or containers, where each listens on a port of its own.
+serve NAME` runs a single one, for systemd or containers, where each listens on its own port.
 `make` names a function that gets a `PartContext` and returns a `Service`; it is imported when it is
-needed. A service whose package is not installed is left out.
+needed. A service whose package is not installed is omitted.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PartContext:
-    """What a service is made from."""
+    """The arguments that a service is created from."""
 
     application: Application
     dsn: str
     # The options of `up`, such as the port.
     wishes: dict[str, Any] = field(default_factory=dict)
-    # The server of `up`; without one a service listens on a port of its own.
+    # The server of `up`; without one a service listens on its own port.
     mounts: Mounts | None = None
 
     def publish(self, prefix: str) -> Publish | None:
-        """Return how a service puts its application below a prefix of the server of `up`."""
+        """Return the function that mounts an application below a prefix of the server of `up`."""
         return partial(self.mounts.serving, prefix) if self.mounts is not None else None
 
 
@@ -58,7 +58,7 @@ class Part:
 
     @property
     def stage(self) -> int:
-        """When it starts: components first, then what needs them."""
+        """Its stage: components start first, then the services that need them."""
         return 1 if self.is_sample or self.name == "gateway" else 0
 
     def is_there(self) -> bool:
@@ -70,11 +70,11 @@ class Part:
 
     @property
     def module(self) -> str:
-        """The module that makes it."""
+        """The module that creates it."""
         return self.make.partition(":")[0]
 
     def service(self, context: PartContext) -> Service:
-        """Make the service."""
+        """Create the service."""
         module, _, function = self.make.partition(":")
         made = getattr(importlib.import_module(module), function)(context)
         assert isinstance(made, Service)  # noqa: S101 - a mistake of ours

@@ -1,4 +1,4 @@
-"""The service of the alerts: their sender, and the watchers of disks and of the clock."""
+"""The service of alerts: the sender, and the watchers of disk and clock."""
 
 from __future__ import annotations
 

@@ -15,10 +15,10 @@ from postroad.exchange.server import ExchangeServer
 from postroad.postgres import run_blocking
 from postroad.service import Service
 
-# Two instances compete for the first database, the second has one of its own.
+# Two instances compete for the first database, the second database has its own instance.
 DATABASES = {"north": 2, "south": 1}
 ORDER_INTERVAL = timedelta(seconds=1)
-# Events of the components; without a consumer they would only pile up.
+# Events of the components; without a consumer they would accumulate.
 EVENT_QUEUES = ("exchange_events", "file_events")
 
 
@@ -56,7 +56,7 @@ def partners(context: PartContext) -> Service:
 
 
 def _token(dsn: str, client: str, database: str) -> str:
-    """Add the client, or renew its token: the old one was known to an ended process only."""
+    """Add the client, or renew its token: only an ended process had the old one."""
     try:
         made = run_blocking(
             dsn, operations.add_client, client, databases=[database], recipients=[client]

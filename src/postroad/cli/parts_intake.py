@@ -30,7 +30,7 @@ def intake(context: PartContext) -> Service:
 
 
 class _Mounted(Service):
-    """The web interface as a part of the server of `up`, with the lifespan of a server."""
+    """The web interface as a part of the server of `up`, with its own lifespan."""
 
     def __init__(self, app: FastAPI, publish: Publish) -> None:
         super().__init__("intake")
@@ -52,7 +52,7 @@ def worker(context: PartContext) -> Service:
 
 
 def beat(context: PartContext) -> Service:
-    """Make the scheduler; with sample partners it polls often, so that a file arrives soon."""
+    """Create the scheduler; with sample partners it polls often, so that files arrive quickly."""
     environment = {}
     is_default = "intake.discover_interval" not in context.application.loaded.sources
     if is_default and context.wishes.get("has_sample"):

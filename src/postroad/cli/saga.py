@@ -12,7 +12,7 @@ from postroad.cli.context import Application, pass_application
 from postroad.cli.derived import action_command, list_command
 from postroad.cli.output import json_option
 
-# As large as the database counts.
+# The maximum of the database's type.
 SAGA_ID = click.IntRange(1, 2**63 - 1)
 
 
@@ -46,7 +46,7 @@ def show(application: Application, saga_id: int, as_mermaid: bool, as_json: bool
     with application.connection() as connection:
         steps = Sagas(Bus(connection)).status(saga_id)
     if not steps:
-        raise SagaNotFound(f"there is no saga {saga_id}", hint="look at: postroad saga list")
+        raise SagaNotFound(f"there is no saga {saga_id}", hint="see: postroad saga list")
     if as_json:
         print_facts(steps, as_json=True, empty="")
     elif as_mermaid:

@@ -1,7 +1,7 @@
-"""A sample partner of `postroad up`: somebody who posts orders and two who consume them.
+"""A sample partner of `postroad up`: it posts orders, and two consumers handle them.
 
 Orders of random sizes go to the queue `sample_orders`. Its consumer `default` gets all of them and
-cannot bill a few; `large` gets only those that its selector lets through.
+fails to bill a few; `large` gets only those that match its selector.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def orders(context: PartContext) -> Service:
 
 
 class SampleOrders(Service):
-    """Posts at a steady rate and consumes, and goes on when the database comes back."""
+    """Posts and consumes at a steady rate, and continues when the database is available again."""
 
     def __init__(self, dsn: str, rate_per_second: float = RATE_DEFAULT) -> None:
         super().__init__("sample orders")
@@ -117,7 +117,7 @@ def _order(number: int) -> dict[str, object]:
 
 
 def _serve(worker: AsyncWorker) -> None:
-    """Let a worker consume the samples."""
+    """Consume the sample queues with a worker."""
 
     @worker.handler(QUEUE, consumer="default", prefetch=100)
     async def bill(message: Message, connection: psycopg.AsyncConnection) -> None:

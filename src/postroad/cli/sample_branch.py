@@ -1,6 +1,6 @@
-"""A sample partner of `postroad up`: a branch office, with a database of its own.
+"""A sample partner of `postroad up`: a branch office with its own database.
 
-Large orders cross a bridge to it, exactly once; it consumes them there.
+A bridge carries large orders to it, exactly once; it consumes them there.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ PAUSE_SECONDS = 1.0
 
 
 def branch(context: PartContext) -> Service:
-    """Make the partner; its database is that of the Reader, which is a bus like any other."""
+    """Create the partner; it uses the Reader's database, which has a bus like any other."""
     addresses = Addresses.of(context.dsn, context.application.settings.bridge)
     return SampleBranch(addresses, find_databases(context).reader)
 
 
 class SampleBranch(Service):
-    """Opens the bridge as soon as there are orders, and consumes what arrives."""
+    """Creates the bridge as soon as there are orders, and consumes the arriving messages."""
 
     def __init__(self, addresses: Addresses, dsn: str) -> None:
         super().__init__("sample branch")
@@ -56,14 +56,14 @@ class SampleBranch(Service):
             try:
                 await operations.add(self._addresses, wanted, BRIDGE)
             except QueueNotFound:
-                # Who posts orders starts at the same time.
+                # The partner that posts orders starts at the same time.
                 await self.pause(PAUSE_SECONDS)
             except BridgeExists:
-                # The data folder was moved, and the branch's address with it. Both ends stay.
+                # The data folder was moved, which changed the branch's address. Both ends stay.
                 async with transact(self._addresses.home) as connection:
                     await call(connection, "unregister", BRIDGE)
             except PostroadError as refused:
-                # Optional: left out where the address contains a password.
+                # Optional: omitted if the address contains a password.
                 logger.info("sample_bridge_refused", extra={"reason": str(refused)})
                 return
             else:

@@ -1,7 +1,7 @@
-"""A sample partner of `postroad up`: an SFTP server into which a shop puts its price lists.
+"""A sample partner of `postroad up`: an SFTP server where a shop puts its price lists.
 
-The server is added to the intake, which imports new files. Files are of a few kilobytes, now and
-then one is large; only the latest are kept on the partner's side.
+The server is added to the intake, which imports new files. Most files have a few kilobytes, some
+are large; only the latest are kept on the partner's side.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def sftp(context: PartContext) -> Service:
 
 
 class SampleSftp(Service):
-    """Serves a folder over SFTP and lets files appear in it."""
+    """Serves a folder over SFTP and creates files in it."""
 
     def __init__(self, context: PartContext, pause: timedelta = PAUSE_DEFAULT) -> None:
         super().__init__("sample SFTP server")
@@ -77,7 +77,7 @@ class SampleSftp(Service):
             "directory": "/outgoing",
             "host_key": " ".join(public.split()[:2]),
             "scan_interval": timedelta(seconds=5),
-            # Files get their name when they are complete, so one scan is enough.
+            # Files are renamed when they are complete, so one scan is enough.
             "looks": 1,
         }
         credentials = Credentials(password=password)
@@ -112,7 +112,7 @@ def _host_key(path: Path) -> asyncssh.SSHKey:
 
 
 def _put_file(folder: Path) -> None:
-    """Write a price list beside its place, then give it its name, as careful partners do."""
+    """Write a price list under a temporary name, then rename it, as careful partners do."""
     now = datetime.now(UTC)
     lines = [f"{item};{random.randrange(100, 9_999) / 100:.2f}" for item in ITEMS]  # noqa: S311
     text = "\n".join(lines * random.randrange(10, 400)) + "\n"  # noqa: S311 - a sample

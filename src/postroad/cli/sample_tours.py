@@ -1,8 +1,8 @@
 """A sample partner of `postroad up`: an agency that books tours as sagas, some of which fail.
 
-A tour is a room, two flights after the room, a transfer after each flight. One tour in six has no
-seat home and is rolled back; one in thirty needs a transfer that cannot be cancelled, and is stuck
-until an operator retries it.
+A tour is a room, two flights after the room, and a transfer after each flight. One tour in six has
+no seat on the flight home and is rolled back; one in thirty has a transfer that cannot be
+cancelled, and is stuck until an operator retries it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs services side by side: started in stages, restarted when they end, stopped in reverse.
+"""Runs services in parallel: started in stages, restarted when they end, stopped in reverse.
 
 ```
             ready                      ended or failed
@@ -7,8 +7,8 @@ starting ───────────────> running ─────�
     └──────────────── stop() ───────────> stopped
 ```
 
-All services share the process and its event loop. What cannot run there, such as Celery, is a
-`CommandService` with a child process.
+All services share the process and its event loop. A program that cannot run there, such as Celery,
+is a `CommandService` with a child process.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 BACKOFF_FIRST_SECONDS = 0.5
 BACKOFF_MAX_SECONDS = 30.0
-# A service that ran this long had recovered: its next failure begins with the first backoff.
+# A service that ran this long has recovered: its next failure begins with the first backoff.
 RECOVERED_AFTER_SECONDS = 60.0
 READY_TIMEOUT_SECONDS = 120.0
 STOP_TIMEOUT_SECONDS = 20.0
@@ -40,16 +40,16 @@ class ServicePlan:
 
     name: str
     make: Callable[[], Service]
-    # Services of one stage start and stop together, a higher stage after and before the others.
+    # Services of one stage start and stop together; higher stages start later and stop earlier.
     stage: int = 0
     # Its log; without one the error stream of the process.
     log_file: Path | None = None
-    # Once it has run, its failure ends the process: it cannot be started twice in one.
+    # If it fails after it was ready, the process ends: it cannot be started twice in one process.
     is_vital: bool = False
 
 
 class Supervised(Service):
-    """One service, started again whenever it ends."""
+    """One service, restarted whenever it ends."""
 
     def __init__(self, plan: ServicePlan, on_change: Callable[[], None]) -> None:
         super().__init__(plan.name)
@@ -70,7 +70,7 @@ class Supervised(Service):
         return found if isinstance(found, int) else None
 
     async def run(self) -> None:
-        """Start, watch, start again, until stopped."""
+        """Start, watch and restart it until stopped."""
         with LogFile(self.plan.log_file) as log:
             log_to(log)
             backoff = BACKOFF_FIRST_SECONDS
@@ -101,7 +101,7 @@ class Supervised(Service):
             self._enter("stopped")
 
     async def _run_once(self) -> None:
-        """Run the service from its start to its end; raise what it failed with."""
+        """Run the service from its start to its end; raise its error."""
         service = await asyncio.to_thread(self.plan.make)
         self.service = service
         await service.start()
@@ -140,7 +140,7 @@ class Supervised(Service):
 
 
 class Supervisor:
-    """All services: in order when they start, in reverse when they stop."""
+    """All services, started in order and stopped in reverse order."""
 
     def __init__(self) -> None:
         self.children: list[Supervised] = []
@@ -156,7 +156,7 @@ class Supervisor:
             await asyncio.gather(*(child.ready() for child in fresh))
 
     async def join_or(self, stopping: asyncio.Event) -> None:
-        """Wait until asked to stop; raise what a vital service failed with."""
+        """Wait until asked to stop; raise the error of a vital service."""
         waits = [asyncio.create_task(child.join_or(stopping)) for child in self.children]
         asked = asyncio.create_task(stopping.wait())
         try:

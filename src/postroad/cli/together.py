@@ -1,4 +1,4 @@
-"""Several services as one: started in order, stopped together; if one fails, all do."""
+"""Several services as one: started in order, stopped together; if one fails, all end."""
 
 from __future__ import annotations
 

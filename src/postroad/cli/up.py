@@ -1,4 +1,4 @@
-"""`postroad up`: all services in one process, on the embedded PostgreSQL unless one is named."""
+"""`postroad up`: all services in one process; on the embedded PostgreSQL if none is configured."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Wishes:
 
 
 @click.command()
-@click.option("--seconds", type=click.FloatRange(min=0), help="Stop after that long.")
+@click.option("--seconds", type=click.FloatRange(min=0), help="Stop after this time.")
 @click.option(
     "--rate",
     type=click.FloatRange(min=0.1, max=5_000),
@@ -59,12 +59,12 @@ class Wishes:
     help="Run the sample partners; default: on the embedded database only.",
 )
 @click.option("--host", help="Address to listen on; default: 127.0.0.1.")
-@click.option("--port", type=click.IntRange(0, 65535), help="Port; default: 8080, 0 is any.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port; default: 8080; 0: any free one.")
 @click.option(
     "--only",
     multiple=True,
     metavar="SERVICE",
-    help="Run this service and not all; may be repeated. `postroad serve` lists them.",
+    help="Run only this service; may be repeated. `postroad serve` lists them.",
 )
 @pass_application
 def up(
@@ -76,9 +76,9 @@ def up(
     port: int | None,
     only: tuple[str, ...],
 ) -> None:
-    """Run PostgreSQL, all services and sample partners; the console shows what moves.
+    """Run PostgreSQL, all services and sample partners; the console shows the message flow.
 
-    Services that end are started again. Ctrl-C stops everything.
+    Services that end are restarted. Ctrl-C stops everything.
 
     Example: postroad up --port 9090 --no-sample
     """
@@ -90,7 +90,7 @@ def up(
     folder = application.data_folder
     with UpLock(folder, application.named_database) as lock:
         wishes = Wishes(seconds, rate, has_sample, host, port, only)
-        # Refused before the database is started.
+        # Check this before the database is started.
         listen(host or http.host, http.port if port is None else port).close()
         application.set_up_logs(ServiceLogStream())
         trace.open_telemetry()
@@ -100,7 +100,7 @@ def up(
 
 async def _up(application: Application, wishes: Wishes, lock: UpLock) -> None:
     stopping = stop_event()
-    # Left in reverse order: the services end before the database.
+    # Exited in reverse order: the services end before the database.
     async with AsyncExitStack() as running:
         parts = _parts(wishes)
         # The services are imported while the database starts.
@@ -115,7 +115,7 @@ async def _up(application: Application, wishes: Wishes, lock: UpLock) -> None:
         password = await _first_password(dsn)
         await importing
         supervisor = Supervisor()
-        # Left after the services: its last report is that none runs here any more.
+        # Exited after the services: its last report states that no service runs here.
         await running.enter_async_context(Reporter(dsn, supervisor))
         running.push_async_callback(supervisor.stop)
         mounts = Mounts(part.prefix for part in parts if part.prefix)
@@ -147,7 +147,7 @@ def _parts(wishes: Wishes) -> list[Part]:
 
 def _import(parts: list[Part]) -> None:
     for module in dict.fromkeys(part.module for part in parts):
-        # A module that cannot be imported fails again, with its reason, when its service starts.
+        # A module that cannot be imported fails again, with the reason, when its service starts.
         with contextlib.suppress(Exception):
             importlib.import_module(module)
 
@@ -199,6 +199,6 @@ def _print_addresses(
     click.echo()
     print_table(("what", "where"), rows)
     if password is not None:
-        click.echo("\nThe password is shown this once; the database keeps only its hash.")
-        click.echo("Until somebody has signed in with it, each start makes a new one.")
+        click.echo("\nThe password is shown only once; the database stores its hash.")
+        click.echo("Until someone has signed in with it, each start generates a new one.")
     click.echo("\nCtrl-C stops everything.")

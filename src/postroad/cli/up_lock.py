@@ -21,10 +21,10 @@ class AlreadyUp(PostroadError):
 
 
 class UpLock:
-    """Held while `up` runs; its file names the process and its URL. A context manager."""
+    """Held while `up` runs; its file contains the process and its URL. A context manager."""
 
     def __init__(self, folder: Path, named_database: str | None) -> None:
-        # Several named databases may be served from one machine, the embedded one once.
+        # One machine may serve several configured databases, but the embedded one only once.
         mark = hashlib.sha256((named_database or "").encode()).hexdigest()[:12]
         name = "up.lock" if named_database is None else f"up-{mark}.lock"
         self._path = folder / name
@@ -41,14 +41,14 @@ class UpLock:
             url = holder.get("url")
             who = f"pid {holder.get('pid', '?')}" + (f", {url}/console" if url else "")
             raise AlreadyUp(
-                f"Postroad is up already on {self._path.parent} ({who})",
-                hint="stop that one with Ctrl-C first, or name another --data-folder",
+                f"Postroad is already running on {self._path.parent} ({who})",
+                hint="stop it with Ctrl-C first, or use another --data-folder",
             ) from None
         self.write(None)
         return self
 
     def write(self, url: str | None) -> None:
-        """Write the process that holds the lock, and where it listens."""
+        """Write the process that holds the lock, and its URL."""
         text = json.dumps({"pid": os.getpid(), "url": url}).encode()
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, text, 0)

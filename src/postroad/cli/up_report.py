@@ -23,7 +23,7 @@ INTERVAL_SECONDS = 5.0
 
 
 class Reporter(Service):
-    """Writes the status of the supervisor's services, again after the database was unavailable."""
+    """Writes the status of the supervisor's services; continues after a database failure."""
 
     def __init__(self, dsn: str, supervisor: Supervisor) -> None:
         super().__init__("reporter")
@@ -31,7 +31,7 @@ class Reporter(Service):
         self._supervisor = supervisor
 
     async def run(self) -> None:
-        """Report until stopped, and once more then: services that were stopped are not lost."""
+        """Report until stopped, then once more, so that stopped services are not shown as lost."""
         self.announce_ready()
         while not self.stopping.is_set():
             try:

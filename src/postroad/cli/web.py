@@ -1,4 +1,4 @@
-"""The web service: the console, metrics, health, and the interfaces that components mount."""
+"""The web service: the console, metrics, health, and the APIs that components mount."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def web(context: PartContext) -> Service:
 
 
 class WebService(Service):
-    """Opens the connections of the pages, serves, closes them.
+    """Opens the connections of the pages, serves, and closes them.
 
-    NiceGUI has one application per process, so this runs once in a process.
+    NiceGUI supports one application per process, so this runs once per process.
     """
 
     def __init__(self, context: PartContext) -> None:
@@ -62,7 +62,7 @@ class WebService(Service):
                 mounts.url = server.url
                 self.answer = {"url": server.url}
                 port = urlsplit(server.url).port
-                # The settings page shows the port that is served, which an option may have chosen.
+                # The settings page shows the actual port, which an option may have set.
                 context.effective = [
                     replace(one, value=port, source="command line")
                     if one.name == "http.port" and one.value != port
@@ -73,7 +73,7 @@ class WebService(Service):
                 await self.stopping.wait()
 
     def _http(self) -> HttpSettings:
-        """Return where to listen: the options of the command line before the settings."""
+        """Return the address to listen on: options of the command line override the settings."""
         options = {name: self._context.wishes.get(name) for name in ("host", "port")}
         given = {name: value for name, value in options.items() if value is not None}
         return self._context.application.settings.http.model_copy(update=given)

@@ -1,4 +1,4 @@
-"""Opens what the console's pages need of the components that are installed."""
+"""Opens the connections that the console's pages need to the installed components."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from postroad.console.pages import is_there
 
 @asynccontextmanager
 async def open_components(context: PartContext) -> AsyncIterator[Components]:
-    """Open what pages need; closed at the end."""
+    """Open the connections that pages need; they are closed at the end."""
     components = Components()
     async with AsyncExitStack() as opened:
         if is_there("postroad.exchange"):

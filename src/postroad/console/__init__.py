@@ -1,8 +1,8 @@
 """The console: what operators see of all components, and what they may do, in a browser.
 
 **Guarantees.** Pages show the components' own read-only views, a few seconds old, and older only
-where a query is expensive. An action is checked against the role at that moment and recorded in the
-audit before and after it. A hundred open pages cost the database about what one does, because
+if a query is expensive. An action is checked against the current role and recorded in the
+audit log before and after it. A hundred open pages cost the database about as much as one, because
 values are cached (`cache.py`).
 
 **Access.**
@@ -14,9 +14,9 @@ browser ──> Gate: host, origin, session ──> pages (NiceGUI, one websocke
 viewer: read · operator: act on messages, processes, files · admin: accounts, settings, audit
 ```
 
-**Crashes.** It keeps only minutes of charts in memory. A page reconnects automatically. An action
-that was interrupted stays in the audit as begun; it is one transaction of its component, so it was
-done or not done.
+**Crashes.** Only a few minutes of charts are kept in memory. A page reconnects automatically. An
+interrupted action stays in the audit log as begun; it is one transaction of its component, so it
+was done completely or not at all.
 """
 
 from postroad.console.accounts import ROLES, Accounts, Role

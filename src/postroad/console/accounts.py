@@ -1,4 +1,4 @@
-"""Accounts, sessions and the audit: the calls of schema `console`."""
+"""Accounts, sessions and the audit log: the calls of schema `console`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Somebody who may sign in."""
+    """An account of a person who may sign in."""
 
     name: str
     role: Role
@@ -45,13 +45,13 @@ class Account:
     created_at: datetime
     changed_at: datetime
     sessions: int
-    # The provider that vouches for it; None for local accounts.
+    # The provider of the account; None for local accounts.
     issuer: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Somebody who is signed in; `token` proves it and is only in the browser's cookie."""
+    """The session of a signed-in account; its `token` is only in the browser's cookie."""
 
     account: str
     role: Role
@@ -60,21 +60,21 @@ class Session:
     address: str = ""
 
     def may(self, role: Role) -> bool:
-        """Tell whether the role suffices: viewer < operator < admin."""
+        """Check whether the role suffices: viewer < operator < admin."""
         return ROLES.index(self.role) >= ROLES.index(role)
 
 
 class Accounts:
-    """Everything that schema `console` can do, each call a transaction of its own."""
+    """The calls of schema `console`, each in its own transaction."""
 
     def __init__(self, pool: AsyncConnectionPool[Any]) -> None:
         self._pool = pool
 
     async def ensure_first(self) -> str | None:
-        """Create the account `admin` unless there is any; return its password, which is shown once.
+        """Create the account `admin` if there is no account; return its password, shown once.
 
-        Each start creates a new password until the account is used: one that was never read is
-        not lost.
+        Each start creates a new password until the account is used, so that a password that was
+        not seen can be replaced by a restart.
         """
         password = new_password()
         made = await self._value(
@@ -83,7 +83,7 @@ class Accounts:
         return password if made else None
 
     async def put(self, name: str, role: Role | None = None, password: str | None = None) -> None:
-        """Make or change a local account; it has to sign in again.
+        """Add or change a local account; it has to sign in again.
 
         Raises AccountInvalid, LastAdmin, NameTaken.
         """
@@ -92,7 +92,7 @@ class Accounts:
             await self._value("select console.put_account(%s, %s, %s)", name, role, hashed)
 
     async def put_identity(self, issuer: str, subject: str, name: str, role: Role) -> str:
-        """Make or find the account of somebody of a provider, with today's role; return its name.
+        """Add or find the account of a provider's user, with the current role; return its name.
 
         Raises AccountInvalid, NameTaken.
         """
@@ -104,7 +104,7 @@ class Accounts:
             )
 
     async def drop(self, name: str) -> bool:
-        """Remove an account; False when it is not there. Raises LastAdmin."""
+        """Remove an account; False if it does not exist. Raises LastAdmin."""
         with _refusals(name):
             return bool(await self._value("select console.drop_account(%s)", name))
 
@@ -124,7 +124,7 @@ class Accounts:
     ) -> Session:
         """Compare the password and open a session. Raises LoginRefused, TooManyLogins.
 
-        The attempt is counted before the comparison, which is dear on purpose.
+        The attempt is counted before the comparison, which is expensive on purpose.
         """
         if "\0" in name:
             raise LoginRefused("the name or the password is wrong")
@@ -134,13 +134,13 @@ class Accounts:
             )
             is_allowed, stored = cast("tuple[bool, str | None]", await cursor.fetchone())
         if not is_allowed:
-            raise TooManyLogins("too many logins failed", hint="try again in a few minutes")
+            raise TooManyLogins("too many failed logins", hint="try again in a few minutes")
         if not await is_password_of(password, stored):
             raise LoginRefused("the name or the password is wrong")
         return await self.open(name, address, lifetime)
 
     async def open(self, name: str, address: str, lifetime: timedelta) -> Session:
-        """Open a session for somebody whose identity is known."""
+        """Open a session for an account whose owner was identified."""
         token = new_token("prs")
         await self._value(
             "select console.open_session(%s, %s, %s, %s)",
@@ -151,7 +151,7 @@ class Accounts:
         )
         session = await self.session(token, address)
         if session is None:
-            raise LoginRefused("the account is gone")
+            raise LoginRefused("the account does not exist any more")
         return session
 
     async def session(self, token: str, address: str = "") -> Session | None:
@@ -176,7 +176,7 @@ class Accounts:
         detail: Mapping[str, Any] | None = None,
         outcome: Outcome = "begun",
     ) -> int:
-        """Write down what is about to be done, or was refused; return the row's id."""
+        """Record an action that is about to run, or was refused; return the row's id."""
         return int(
             await self._value(
                 "select console.begin_audit(%s, %s, %s, %s, %s, %s, %s)",
@@ -197,7 +197,7 @@ class Accounts:
         error: str | None = None,
         detail: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write down how it ended."""
+        """Record the outcome of an action."""
         await self._value(
             "select console.end_audit(%s, %s, %s, %s)",
             audit_id,
@@ -228,13 +228,13 @@ class Accounts:
 
 @contextmanager
 def _refusals(name: str, role: str | None = None) -> Iterator[None]:
-    """Translate what the database refuses."""
+    """Translate errors of the database."""
     try:
         yield
     except (psycopg.errors.CheckViolation, psycopg.DataError) as refused:
         raise AccountInvalid(
-            f"{name!r} with role {role!r} cannot be an account",
-            hint="names are a-z, 0-9, _ . @ + -; roles are viewer, operator, admin",
+            f"account {name!r} with role {role!r} is not valid",
+            hint="names consist of a-z, 0-9, _ . @ + -; roles are viewer, operator, admin",
         ) from refused
     except psycopg.Error as refused:
         leaf = {"KN001": LastAdmin, "KN002": NameTaken}.get(refused.sqlstate or "")

@@ -1,4 +1,4 @@
-"""Puts the console into an application: pages, login, gate, metrics, health."""
+"""Adds the console to an application: pages, login, gate, metrics, health."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def add_console(app: FastAPI, context: Context) -> None:
-    """Give an application the console under its prefix.
+    """Add the console to an application, under its prefix.
 
-    NiceGUI has one application per process, so this is called once in a process.
+    NiceGUI supports one application per process, so this is called once per process.
     """
     app.include_router(login_router(context))
     if context.settings.oidc.issuer:
-        # Imported only where it is used: it brings a library of its own.
+        # Imported only when it is used, because it needs another library.
         from postroad.console.oidc import oidc_router
 
         app.include_router(oidc_router(context))
@@ -59,18 +59,18 @@ def add_console(app: FastAPI, context: Context) -> None:
 
 
 def add_health(app: FastAPI, context: Context) -> None:
-    """Give an application `/healthz`, `/readyz` and `/metrics`."""
+    """Add `/healthz`, `/readyz` and `/metrics` to an application."""
 
-    @app.get("/healthz", tags=["service"], summary="Tell that the process answers")
+    @app.get("/healthz", tags=["service"], summary="Check that the process responds")
     async def healthz() -> dict[str, str]:
         return {"status": "ok"}
 
-    @app.get("/readyz", tags=["service"], summary="Tell whether the database answers")
+    @app.get("/readyz", tags=["service"], summary="Check that the database is available")
     async def readyz() -> Response:
         try:
             await context.database.is_there()
         except (psycopg.Error, PoolTimeout, OSError):
-            return PlainTextResponse("the database is away\n", status_code=503)
+            return PlainTextResponse("the database is not available\n", status_code=503)
         return PlainTextResponse("ready\n")
 
     @app.get("/metrics", tags=["service"], summary="Metrics for Prometheus")
@@ -79,12 +79,12 @@ def add_health(app: FastAPI, context: Context) -> None:
         try:
             text = await metrics_text(context)
         except (psycopg.Error, PoolTimeout, OSError):
-            return PlainTextResponse("the database is away\n", status_code=503)
+            return PlainTextResponse("the database is not available\n", status_code=503)
         return Response(text, media_type=METRICS_TYPE)
 
 
 def _check_metrics_right(request: Request, token: SecretStr | None) -> None:
-    """Metrics name every queue and database. Raises TokenMissing."""
+    """Check the token, because metrics contain names of queues. Raises TokenMissing."""
     if token is not None:
         if not is_token_of(bearer_token(request), hash_token(token.get_secret_value())):
             raise TokenMissing("the token is unknown", hint="it is the setting http.metrics_token")
@@ -92,7 +92,7 @@ def _check_metrics_right(request: Request, token: SecretStr | None) -> None:
     client = request.client.host if request.client else ""
     if client not in LOOPBACK or "x-forwarded-for" in request.headers:
         raise TokenMissing(
-            "metrics are open to this machine only", hint="set http.metrics_token and send it"
+            "metrics are open to local clients only", hint="set http.metrics_token and send it"
         )
 
 

@@ -1,13 +1,13 @@
-"""Values that all open pages of a process share: each is read once for all of them.
+"""Values that all open pages of a process share: each is read once for all pages.
 
 ```
-empty ──first asked──> loading ──> fresh ──older than its age──> loading (others get the last one)
+empty ──first access──> loading ──> fresh ──too old──> loading (other callers get the last value)
 ```
 
-A value that takes long to read is read less often: it uses at most `MAX_SHARE` of a core, however
-many pages are open and however large the database has grown. Its cost is the shorter of the last
-two readings, so that a single slow one, behind a lock or on a cold cache, has no effect. No value
-is older than `MAX_AGE_SECONDS`, and pages show how old their values are.
+An expensive value is read less often: it uses at most `MAX_SHARE` of a core, however
+many pages are open and however large the database is. Its cost is the shorter of the last
+two durations, so that a single slow read, because of a lock or a cold cache, has no effect. No
+value is older than `MAX_AGE_SECONDS`, and pages show how old their values are.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Entry:
 
 
 class Cache:
-    """Values by key, loaded once for all who ask at the same time."""
+    """Values by key, each loaded once for all concurrent callers."""
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
@@ -56,10 +56,10 @@ class Cache:
         *,
         is_strict: bool = False,
     ) -> T:
-        """Return the value of a key, at most `age_seconds` old, or older where loading is slow.
+        """Return the value of a key, at most `age_seconds` old, or older if loading is slow.
 
-        With `is_strict` the value is never older, however slow the database is: permissions.
-        Raises what `load` raises; a failure is cached for a second.
+        With `is_strict` the value is never older, however slow the database is; for permissions.
+        Raises the errors of `load`; an error is cached for a second.
         """
         entry = self._entries.setdefault(key, _Entry())
         if not self._is_fresh(entry, age_seconds, is_strict=is_strict):
@@ -87,17 +87,17 @@ class Cache:
         entry.costs_seconds = (*entry.costs_seconds[-1:], entry.taken_at - begun)
 
     def loaded_at(self, key: object) -> datetime | None:
-        """Return when the value of a key was loaded; None when it is not kept."""
+        """Return when the value of a key was loaded; None if it is not cached."""
         entry = self._entries.get(key)
         return entry.loaded_at if entry is not None else None
 
     def expire(self) -> None:
-        """Load every value again when it is next asked for, because something was changed."""
+        """Load every value again on its next access, because something was changed."""
         for entry in self._entries.values():
             entry.taken_at = None
 
     def forget(self, key: object) -> None:
-        """Load one value again when it is next asked for."""
+        """Load one value again on its next access."""
         self._entries.pop(key, None)
 
     def _is_fresh(self, entry: _Entry, age_seconds: float, *, is_strict: bool) -> bool:
@@ -106,7 +106,7 @@ class Cache:
         age = self._clock.monotonic() - entry.taken_at
         if is_strict:
             return age < age_seconds
-        # One time alone is no measure yet; the second entry is made as soon as it is asked for.
+        # One duration is not a measure yet; the second is taken at the next access.
         cost = min(entry.costs_seconds) if len(entry.costs_seconds) > 1 else 0.0
         return age < max(age_seconds, min(cost / MAX_SHARE, MAX_AGE_SECONDS))
 

@@ -23,12 +23,12 @@ class Texts:
         self.entries = entries
 
     def __call__(self, key: str, **values: object) -> str:
-        """Return a text with its values filled in; raise KeyError for a key that is not there."""
+        """Return a text with its values filled in; raise KeyError for an unknown key."""
         text = self.entries[key]
         return text.format(**values) if values else text
 
     def plural(self, key: str, count: int) -> str:
-        """Return the form of a text for a number: its forms are separated by bars."""
+        """Return the plural form of a text for a number; forms are separated by `|`."""
         forms = self.entries[key].split("|")
         if self.language == "ru":
             last, teens = count % 10, 10 < count % 100 < 20
@@ -76,7 +76,7 @@ def texts(language: str) -> Texts:
 
 
 def choose_language(chosen: str | None, accepted: str) -> str:
-    """Take what was chosen, else the first of the browser's languages that there is."""
+    """Return the chosen language, or the first of the browser's languages that is supported."""
     if chosen in LANGUAGES:
         return str(chosen)
     for part in accepted.split(","):

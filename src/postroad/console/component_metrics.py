@@ -1,4 +1,4 @@
-"""Metrics of the components above the bus; one that is not installed or unreachable has none."""
+"""Metrics of the components above the bus; omitted if not installed or unreachable."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ async def _exchange(context: Context) -> list[Metric]:
         "queued": "Messages that wait for an instance of the ERP.",
         "leased": "Messages in a process.",
         "deferred": "Messages that wait for their next try.",
-        "parked": "Messages that were given up.",
-        "in_doubt": "Processes whose outcome is not known.",
+        "parked": "Messages that were parked.",
+        "in_doubt": "Processes whose outcome is unknown.",
     }
     families = []
     for name, text in words.items():
@@ -115,7 +115,7 @@ async def _bridges(context: Context) -> list[Metric]:
         return []
     found = await context.cache.get("bridges", lambda: status.status(addresses), AGE_SECONDS)
     lag = GaugeMetricFamily(
-        "postroad_bridge_lag_messages", "Messages that wait to cross.", labels=["bridge"]
+        "postroad_bridge_lag_messages", "Messages that wait to be carried.", labels=["bridge"]
     )
     speed = GaugeMetricFamily(
         "postroad_bridge_carried_per_second", "Messages carried per second.", labels=["bridge"]

@@ -1,6 +1,6 @@
-"""What pages need of the components besides the database: keys, addresses, folders, more databases.
+"""Dependencies of pages besides the database: keys, addresses, folders, further databases.
 
-Each is None where the component is not installed; the command line fills them in.
+Each is None if the component is not installed; the command line sets them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Connections of the console: functions of components run on one of the pool, in a transaction."""
+"""Connections of the console: runs functions of components on a pool, each in a transaction."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class Connections:
         *arguments: P.args,
         **named: P.kwargs,
     ) -> T:
-        """Call a function; committed when it returns."""
+        """Call a function and commit when it returns."""
         async with self._connection() as connection:
             return await function(connection, *arguments, **named)
 
     @asynccontextmanager
     async def lend(self) -> AsyncIterator[AsyncConnection[Any]]:
-        """Lend a connection in autocommit mode, for work in batches."""
+        """Yield a connection in autocommit mode, for work in batches."""
         async with self._connection() as connection:
             await connection.set_autocommit(True)
             try:

@@ -1,4 +1,4 @@
-"""What every page of the console uses; the command line creates it."""
+"""The dependencies of every page of the console; the command line creates them."""
 
 from __future__ import annotations
 

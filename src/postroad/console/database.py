@@ -1,4 +1,4 @@
-"""Facts about the database: whether it answers, when the bus was maintained."""
+"""Facts about the database: whether it is available, when bus maintenance last ran."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class DatabaseFacts:
 
     async def is_there(self) -> bool:
         """Query the database. Raises TimeoutError after two seconds, or the driver's error."""
-        # A task of its own: a query on a silent connection takes seconds to cancel.
+        # In its own task, because cancelling a query on a silent connection takes seconds.
         probe = asyncio.create_task(self._probe())
         done, _ = await asyncio.wait({probe}, timeout=PROBE_TIMEOUT_SECONDS)
         if not done:
@@ -33,7 +33,7 @@ class DatabaseFacts:
         return True
 
     async def maintenance_age_seconds(self) -> float:
-        """Return the seconds since the bus was last maintained. Read-only."""
+        """Return the seconds since bus maintenance last ran. Read-only."""
         async with self._pool.connection() as connection:
             cursor = await connection.execute(
                 "select extract(epoch from mbus.now()) - last_value from mbus.attended"

@@ -1,7 +1,7 @@
 """The message flow as a picture: nodes in columns, edges between them, rates on the edges. Pure.
 
-The picture is drawn once; what moves (rates, notes, trouble) is sent as figures and put in place by
-the browser, so that movement does not restart with each refresh.
+The picture is drawn once. The browser updates its figures (rates, notes, problems) in place,
+so that a refresh does not restart the animation.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from postroad.console.markup import Markup, element, joined
 
 WIDTH, NODE_WIDTH, NODE_HEIGHT, GAP, TOP = 1180, 190, 46, 16, 34
-# How wide a letter is, of names and of the notes under them.
+# Widths of letters: of names and of the notes below them.
 NAME_LETTER, NOTE_LETTER, PADDING = 8.0, 6.5, 20
 
 
@@ -31,7 +31,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """What moves from one node to another, per second."""
+    """Messages per second from one node to another."""
 
     source: str
     target: str
@@ -40,7 +40,7 @@ class Edge:
 
 @dataclass
 class Map:
-    """All of it; `titles` are those of the columns."""
+    """The whole map; `titles` are those of the columns."""
 
     titles: Sequence[str]
     nodes: list[Node] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The flow on a phone: component under component, with its senders above and its targets below.
+"""The flow map for phones: one component below another, senders above, targets below.
 
 ```
 [partner] [partner]
@@ -8,7 +8,7 @@
  └─[place]──[receiver]
 ```
 
-The same nodes and edges as in the wide picture, so the same figures move in both. Pure.
+It has the same nodes and edges as the wide picture, so the same figures update both. Pure.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROOM_COLUMN = 1
 
 
 class _Pen:
-    """Draws from top to bottom, and remembers what is drawn."""
+    """Draws from top to bottom and records what has been drawn."""
 
     def __init__(self, flow: Map) -> None:
         self._flow = flow
@@ -73,7 +73,7 @@ class _Pen:
             y = self.y + (number // 2) * (HEIGHT + GAP)
             self.box(partner, x, y, HALF)
             middle = x + HALF / 2
-            # Those of upper rows pass between the two columns.
+            # Edges from upper rows pass between the two columns.
             aisle = WIDTH / 2 + (6 if number % 2 else -6)
             path = (
                 f"M{middle:.0f} {y + HEIGHT:.0f} V{bottom:.0f}"
@@ -85,7 +85,7 @@ class _Pen:
             self.y = bottom
 
     def _row(self, place: Node) -> None:
-        """Draw a place and, beside it, who gets what lies there."""
+        """Draw a place and, beside it, the receivers of its messages."""
         y = self.y
         self.box(place, INDENT, y, HALF)
         receivers = self.from_(place.id)
@@ -110,7 +110,7 @@ class _Pen:
 
 
 def draw_narrow(flow: Map, label: str) -> Markup:
-    """Draw the picture for a phone; rates and notes are those of now."""
+    """Draw the picture for a phone, with the current rates and notes."""
     pen = _Pen(flow)
     for node in flow.nodes:
         if node.column == ROOM_COLUMN:

@@ -1,4 +1,4 @@
-"""The frame around every page: navigation, head, the place for content, phone and dark mode."""
+"""The frame around every page: navigation, header, content area, phone layout and dark mode."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ PLACES: tuple[Place, ...] = (
 
 
 def asset_version() -> str:
-    """Return the version in addresses of static files, so that browsers reload them."""
+    """Return the version for URLs of static files, so that browsers reload them."""
     return __version__
 
 
 def add_page(
     context: Context, path: str, place: str, title: str, build: Build, *, role: Role = "viewer"
 ) -> None:
-    """Register a page: its address, its entry of the navigation, the key of its title."""
+    """Register a page: its URL, its navigation entry, the key of its title."""
 
     async def show(request: Request) -> Response | None:
         view = View(context, request)
@@ -77,7 +77,7 @@ def add_page(
                 away = element("p", view.t("error.room_away"), class_="danger", role="alert")
                 ui.html(away, sanitize=False)
             except psycopg.DataError:
-                # Somebody has written the address by hand, or a program has.
+                # The URL was typed by hand or made by a program.
                 return notice_page(view.t, view.t("error.address"), 400)
             except PostroadError as refused:
                 if refused.kind not in STATUSES:
@@ -118,7 +118,7 @@ def _frame(view: View, place: str, title: str) -> Iterator[None]:
 
 
 def _foot(view: View, version: str) -> Markup:
-    # The browser writes all times in its own zone and names it here; see console.js.
+    # The browser shows all times in its own zone, which it inserts here; see console.js.
     zone = element("span", data_zone=view.t("common.zone", zone="{zone}"))
     return element("p", f"Postroad {version} · ", zone)
 

@@ -1,7 +1,7 @@
 """Checks the session of every request and websocket below the console's prefix.
 
-`OriginCheck` of the server has refused foreign hosts and origins before. In addition, whatever
-changes something here, and every websocket, must carry an `Origin`, as browsers do; and the session
+`OriginCheck` has already refused foreign hosts and origins. In addition, state-changing
+requests and websockets must have an `Origin` here, as browsers send it, and the session
 cookie must be valid, except for the login page and its resources.
 """
 
@@ -80,7 +80,7 @@ class Gate:
             return
         is_safe = scope["type"] == "http" and scope["method"] in SAFE_METHODS
         if not is_safe and not any(name == b"origin" for name, _ in scope["headers"]):
-            await _refuse(scope, receive, send, 403, "this did not come from the console's pages")
+            await _refuse(scope, receive, send, 403, "the request has no Origin header")
             return
         try:
             session = await self._session(scope)
@@ -116,7 +116,7 @@ class Gate:
 
 
 def wants_page(scope: Scope) -> bool:
-    """Whether a browser asks for a page, not a script for data."""
+    """Check whether a browser requests a page, and not a script data."""
     return (
         scope["type"] == "http"
         and scope["method"] == "GET"
@@ -125,7 +125,7 @@ def wants_page(scope: Scope) -> bool:
 
 
 def notice_page(t: Texts, reason: str, status: int, *, is_reloaded: bool = False) -> Response:
-    """Make a page that gives a reason and links the overview, without anything of NiceGUI."""
+    """Build a page that gives a reason and links to the overview, without NiceGUI."""
     style = f"{PREFIX}/static/console.css?v={__version__}"
     page = element(
         "html",
@@ -153,7 +153,7 @@ def notice_page(t: Texts, reason: str, status: int, *, is_reloaded: bool = False
 
 async def _refuse_away(scope: Scope, receive: Receive, send: Send) -> None:
     if not wants_page(scope):
-        await _refuse(scope, receive, send, 503, "the database does not answer; try again")
+        await _refuse(scope, receive, send, 503, "the database is not available; try again")
         return
     request = Request(scope)
     chosen = request.cookies.get("postroad_language")
@@ -164,7 +164,7 @@ async def _refuse_away(scope: Scope, receive: Receive, send: Send) -> None:
 
 async def _refuse(scope: Scope, receive: Receive, send: Send, status: int, reason: str) -> None:
     if scope["type"] == "websocket":
-        # Closed before it was accepted: the browser sees 403.
+        # Closed before it was accepted: the browser gets 403.
         await receive()
         await send({"type": "websocket.close", "code": 4000 + status, "reason": reason})
         return

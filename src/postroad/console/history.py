@@ -1,6 +1,6 @@
-"""The last minutes of every consumer, kept in memory for the charts.
+"""The figures of every consumer over the last minutes, kept in memory for the charts.
 
-For more than minutes there is Prometheus: see `/metrics` and the dashboard file in docs/operate.
+For longer periods use Prometheus: see `/metrics` and the dashboard file in docs/operate.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_POINTS, MIN_POINTS, MAX_POINTS_OF_ALL = 450, 30, 90_000
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The figures of a consumer at a moment."""
+    """The figures of a consumer at one time."""
 
     at: datetime
     depth: int
@@ -60,7 +60,7 @@ class History(Service):
         self._last: Sequence[ConsumerStatus] | None = None
 
     async def run(self) -> None:
-        """Look until stopped; a database that is away leaves a gap."""
+        """Record figures until stopped; an unavailable database leaves a gap."""
         self.announce_ready()
         while True:
             try:
@@ -103,7 +103,7 @@ class History(Service):
         ]
 
     def _add(self, found: Sequence[ConsumerStatus]) -> None:
-        # Cache are shared and may be older than our interval: the same one is added once.
+        # Cached values are shared and may be older than the interval: each is added once.
         if found is self._last:
             return
         self._last = found

@@ -34,7 +34,7 @@ _COMPONENTS = {"bridge": "bridges", "exchange": "exchange", "intake": "intake", 
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """A problem: an open alert, or a fact that the console itself sees (without a key)."""
+    """A problem: an open alert, or a fact that the console detects (without a key)."""
 
     severity: str
     title: str
@@ -66,9 +66,9 @@ def alert_address(key: str, component: str) -> str:
 
 
 async def incidents(view: View) -> Sequence[Incident]:
-    """Collect what is wrong: not acknowledged before acknowledged, the most severe first.
+    """Collect the problems: unacknowledged ones first, the most severe first.
 
-    Read-only, from values that all pages share.
+    Read-only, from cached values.
     """
     found = [*await _alerts(view), *await _services(view), *await _bus(view)]
     return sorted(found, key=lambda one: (one.acked_by is not None, SEVERITIES.index(one.severity)))
@@ -83,7 +83,7 @@ INCIDENTS = Resource(
     "console.incidents",
     "problem",
     Rows(_rows),
-    "List what is wrong in all components.",
+    "List the problems of all components.",
     (
         Column("rank", "Rank", "Место", "id", is_listed=False),
         Column("severity", "Severity", "Важность", "state"),
@@ -112,7 +112,7 @@ async def _alerts(view: View) -> list[Incident]:
 
 
 def from_alert(one: Row) -> Incident:
-    """Return an alert as an incident that links its object."""
+    """Return an alert as an incident with a link to its object."""
     return Incident(
         one["severity"],
         one["title"],
@@ -145,7 +145,7 @@ async def _services(view: View) -> list[Incident]:
     late = await view.cached("maintenance", context.database.maintenance_age_seconds, 5)
     if late > MAINTENANCE_LATE_SECONDS:
         age = timedelta(seconds=late)
-        # The clock of the last run starts in 1970.
+        # Without a run, the stored time is in 1970.
         title = (
             t("overview.maintenance_never")
             if age > timedelta(days=3650)

@@ -1,4 +1,4 @@
-"""Signing in and out: plain forms, so that they work before anything else does."""
+"""Login and logout as plain forms, which work without scripts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ YEAR_SECONDS = 365 * 86_400
 
 
 def login_router(context: Context) -> APIRouter:
-    """Return the routes that need no session, and sign-out."""
+    """Return the routes that need no session, and logout."""
     router = APIRouter(prefix=PREFIX, include_in_schema=False)
 
     @router.get("/login")
@@ -52,7 +52,7 @@ def login_router(context: Context) -> APIRouter:
                 lifetime=settings.session_lifetime,
             )
         except TooManyLogins:
-            # Once per address and window: a flood must not fill the audit, which is kept for ever.
+            # Once per address and window: a flood must not fill the audit log, which is kept.
             await context.cache.get(
                 ("too many logins", address),
                 lambda: context.accounts.begin_audit(
@@ -92,12 +92,12 @@ def login_router(context: Context) -> APIRouter:
 
 
 def address_of(request: Request) -> str:
-    """Return the client's address; behind a trusted proxy the one that it reports."""
+    """Return the client's address; behind a trusted proxy, the one that the proxy reports."""
     return request.client.host if request.client else ""
 
 
 def set_session(context: Context, request: Request, answer: Response, session: Session) -> None:
-    """Give the browser its session; only over HTTPS where the console is reached so."""
+    """Set the session cookie; for HTTPS only, if the console is served over HTTPS."""
     public_url = context.http.public_url or ""
     answer.set_cookie(
         COOKIE,
@@ -111,13 +111,13 @@ def set_session(context: Context, request: Request, answer: Response, session: S
 
 
 def texts_of(request: Request) -> Texts:
-    """Give the texts in the language of who asks, signed in or not."""
+    """Return the texts in the caller's language, signed in or not."""
     chosen = request.cookies.get("postroad_language")
     return texts(choose_language(chosen, request.headers.get("accept-language", "")))
 
 
 def _inside(wanted: str) -> str:
-    """Return a path of the console: a link to the login page must not lead to another site."""
+    """Return a path of the console: the login page must not redirect to another site."""
     is_inside = wanted.startswith(f"{PREFIX}/") and wanted.isprintable() and "\\" not in wanted
     return wanted if is_inside else f"{PREFIX}/"
 
@@ -133,7 +133,7 @@ def _back(request: Request) -> str:
 def login_page(
     context: Context, t: Texts, wanted: str = "", error: str = "", status: int = 200
 ) -> HTMLResponse:
-    """Give the form, with what went wrong before."""
+    """Return the login form, with the error of the last attempt."""
     languages = [
         link(
             name,

@@ -1,4 +1,4 @@
-"""HTML as values: everything is escaped unless it is markup already."""
+"""HTML as values: text is escaped unless it is already markup."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ TONES: Mapping[str, str] = {
 
 
 def element(tag: str, *children: object, **attributes: object) -> Markup:
-    """Make an element; `class_` is class, underscores in names become dashes."""
+    """Build an element; `class_` is class, underscores in names become dashes."""
     given = "".join(
         f' {name.rstrip("_").replace("_", "-")}="{escape(value)}"'
         for name, value in attributes.items()
@@ -68,7 +68,7 @@ def element(tag: str, *children: object, **attributes: object) -> Markup:
 
 
 def joined(children: Iterable[object]) -> Markup:
-    """Put children after each other; None is nothing, text is escaped."""
+    """Join children; None is omitted, text is escaped."""
     return Markup("").join(
         joined(child) if isinstance(child, list | tuple) else escape(child)
         for child in children
@@ -77,7 +77,7 @@ def joined(children: Iterable[object]) -> Markup:
 
 
 def address(*parts: object, **query: object) -> str:
-    """Make an address below the console; parts are quoted, empty parameters left out."""
+    """Build a URL below the console; parts are quoted, empty parameters omitted."""
     path = "/".join(quote(str(part), safe="") for part in parts)
     given = {name: value for name, value in query.items() if value not in (None, "")}
     return f"/console/{path}" + (f"?{urlencode(given)}" if given else "")
@@ -119,7 +119,7 @@ class Column:
 def table(
     columns: Sequence[Column], rows: Iterable[Sequence[object]], *, label: str, empty: object
 ) -> Markup:
-    """Show rows under their columns, or what to do when there are none."""
+    """Show rows under their columns, or advice if there are none."""
     listed = list(rows)
     if not listed:
         return element("div", empty, class_="empty")
@@ -178,7 +178,7 @@ def rate(value: float | None) -> str:
 
 
 def moment(value: datetime | None) -> Markup | str:
-    """Write a moment; its full form is shown when it is pointed at."""
+    """Write a time; its full form is shown on hover."""
     if value is None:
         return NOTHING
     shown = value.astimezone()

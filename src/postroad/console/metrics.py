@@ -16,13 +16,13 @@ from postroad.console.context import Context
 from postroad.console.resources import SERVICES
 
 _CONSUMER_GAUGES = {
-    "depth": ("postroad_queue_depth_messages", "Messages that a consumer has still to handle."),
+    "depth": ("postroad_queue_depth_messages", "Messages that a consumer still has to handle."),
     "ready": ("postroad_queue_ready_messages", "Messages that can be taken now."),
     "delayed": ("postroad_queue_delayed_messages", "Messages that are delayed."),
     "leased": ("postroad_queue_leased_messages", "Messages leased by workers."),
     "dmq": (
         "postroad_queue_dead_messages",
-        "Messages that were given up, counted up to 10,000 per consumer.",
+        "Dead messages, counted up to 10,000 per consumer.",
     ),
     "posted_per_second": ("postroad_queue_posted_per_second", "Messages posted per second."),
     "consumed_per_second": ("postroad_queue_consumed_per_second", "Messages consumed per second."),
@@ -82,7 +82,7 @@ async def _bus(context: Context) -> list[Metric]:
         ages.add_metric([one.queue, one.consumer], age)
     maintenance = GaugeMetricFamily(
         "postroad_bus_maintenance_age_seconds",
-        "Seconds since somebody last maintained the bus.",
+        "Seconds since bus maintenance last ran.",
         value=await context.cache.get("maintenance", context.database.maintenance_age_seconds, 5),
     )
     return [*families, ages, maintenance]

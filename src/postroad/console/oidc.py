@@ -2,12 +2,12 @@
 
 ```
 /oidc/begin ──redirect──> provider ──/oidc/end?code──> token checked ──> session
-   state, nonce, PKCE verifier: sealed in a cookie of ten minutes
+   state, nonce, PKCE verifier: encrypted in a cookie that is valid for ten minutes
 ```
 
-Accounts made so are a kind of their own, found again by issuer and subject: they have no password,
-and a local account of the same name is never touched. The role is taken from the claim at each
-login.
+Such accounts are separate from local ones and are found by issuer and subject: they have no
+password, and a local account of the same name is never changed. The role is set from the claim at
+each login.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ ALGORITHMS = ["RS256", "ES256", "PS256"]
 
 
 def oidc_router(context: Context) -> APIRouter:
-    """Give the two routes of the dance; only where an issuer is set."""
+    """Return the two routes of the login flow; none if no issuer is configured."""
     router = APIRouter(prefix=f"{PREFIX}/oidc", include_in_schema=False)
     settings = context.settings.oidc
-    # Good for the life of the process: a login that a restart cuts in two is begun again.
+    # Valid for the life of the process: a login that a restart interrupts has to start again.
     serializer = URLSafeTimedSerializer(secrets.token_hex(32), salt="postroad-oidc")
 
     @router.get("/begin")
@@ -133,9 +133,9 @@ async def _metadata(issuer: str) -> dict[str, Any]:
     async with httpx.AsyncClient(timeout=10) as client:
         answer = await client.get(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
         found: dict[str, Any] = answer.raise_for_status().json()
-    # Whose word an account is tied to must be the one that was configured, not any other's.
+    # Accounts are tied to the configured issuer, so the provider must report exactly that one.
     if str(found.get("issuer", "")).rstrip("/") != issuer.rstrip("/"):
-        raise ValueError(f"{issuer} calls itself {found.get('issuer')!r}")
+        raise ValueError(f"{issuer} reports the issuer {found.get('issuer')!r}")
     return found
 
 
@@ -165,7 +165,7 @@ async def _claims(context: Context, request: Request, begun: dict[str, str]) -> 
 
 
 def _role(claim: object, default: Role | None) -> Role | None:
-    """Take the highest role that the claim names."""
+    """Return the highest role in the claim."""
     if isinstance(claim, str):
         try:
             claim = json.loads(claim) if claim.startswith("[") else [claim]
@@ -178,7 +178,7 @@ def _role(claim: object, default: Role | None) -> Role | None:
 async def _refused(
     context: Context, request: Request, reason: str, name: str = "", status: int = 403
 ) -> Response:
-    """Show the login page with the reason, and write down who was refused."""
+    """Show the login page with the reason, and record the refusal in the audit log."""
     t = texts_of(request)
     if name:
         shown = name.replace("\0", "")[:200]

@@ -1,4 +1,4 @@
-"""What an administrator may do with accounts from the command line."""
+"""Operations of administrators on accounts, for the command line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from postroad.console.passwords import new_password
 
 
 def _accounts(connection: AsyncConnection[Any]) -> Accounts:
-    """Return the accounts over one connection, in the caller's transaction."""
+    """Return the accounts of one connection, in the caller's transaction."""
     pool: Any = SimpleNamespace(connection=lambda: nullcontext(connection))
     return Accounts(pool)
 
@@ -23,9 +23,9 @@ async def add(
     connection: AsyncConnection[Any],
     name: str,
     *,
-    role: Annotated[Role, "What it may do."] = "viewer",
+    role: Annotated[Role, "The role of the account."] = "viewer",
 ) -> dict[str, str]:
-    """Make an account, or give one another role and password; the password is printed once.
+    """Add an account, or change its role and password; the password is printed once.
 
     Example: postroad console add maria --role operator
     """
@@ -35,7 +35,7 @@ async def add(
 
 
 async def password(connection: AsyncConnection[Any], name: str) -> dict[str, str]:
-    """Give an account a new password, printed once; its sessions end.
+    """Set a new password for an account, printed once; its sessions end.
 
     Example: postroad console password admin
     """
@@ -49,7 +49,7 @@ async def password(connection: AsyncConnection[Any], name: str) -> dict[str, str
 
 
 async def drop(connection: AsyncConnection[Any], name: str) -> bool:
-    """Remove an account; the last admin stays.
+    """Remove an account; the last admin cannot be removed.
 
     Example: postroad console drop maria
     """

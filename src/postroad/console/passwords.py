@@ -1,7 +1,7 @@
-"""Passwords: made here, hashed with argon2id, compared in two threads of their own.
+"""Passwords: generated here, hashed with argon2id, compared in two separate threads.
 
-A comparison takes a good part of a core for a moment, on purpose; two threads bound what many
-logins at once can take from everything else.
+A comparison is expensive on purpose; two threads limit how much many concurrent
+logins can slow down everything else.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from argon2.exceptions import InvalidHashError, VerificationError
 from postroad.console.errors import AccountInvalid
 
 LENGTH_LEAST = 10
-# Without letters and digits that look alike.
+# Without letters and digits that are easily confused.
 _ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
 _GROUPS, _GROUP_LENGTH = 4, 5
 
 
 def new_password() -> str:
-    """Return a password of 100 random bits that can be read out."""
+    """Return a readable password of 100 random bits."""
     return "-".join(
         "".join(secrets.choice(_ALPHABET) for _ in range(_GROUP_LENGTH)) for _ in range(_GROUPS)
     )
 
 
 def check_password(password: str) -> str:
-    """Let a password pass that is long enough. Raises AccountInvalid."""
+    """Return a password that is long enough. Raises AccountInvalid."""
     if len(password) < LENGTH_LEAST:
         raise AccountInvalid(
             "the password is too short", hint=f"use at least {LENGTH_LEAST} characters"
@@ -39,14 +39,14 @@ def check_password(password: str) -> str:
 
 
 def hash_password(password: str) -> str:
-    """Return what is stored instead of the password."""
+    """Return the hash that is stored instead of the password."""
     return _hasher().hash(password)
 
 
 async def is_password_of(password: str, stored_hash: str | None) -> bool:
-    """Tell whether a password belongs to a stored hash.
+    """Check whether a password belongs to a stored hash.
 
-    Without a hash the same work is done, so that the time does not reveal which names exist.
+    Without a hash the same work is done, so that the duration does not reveal which names exist.
     """
     loop = asyncio.get_running_loop()
     return await loop.run_in_executor(_threads(), _verify, password, stored_hash)

@@ -10,14 +10,14 @@ SPAN_SECONDS = 12.0
 
 
 class Rates:
-    """Remembers the last values of each counter."""
+    """Stores the last values of each counter."""
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
         self._seen: dict[str, deque[tuple[float, float]]] = {}
 
     def of(self, name: str, value: float) -> float:
-        """Note a value and return how fast the counter has grown of late."""
+        """Record a value and return the recent growth of the counter per second."""
         now = self._clock.monotonic()
         seen = self._seen.setdefault(name, deque())
         if seen and value < seen[-1][1]:

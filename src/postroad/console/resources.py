@@ -1,4 +1,4 @@
-"""What administrators of the console can list; see `postroad.operate`."""
+"""Lists for administrators of the console; see `postroad.operate`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ AUDIT = Resource(
     "console.audit",
     "entry",
     "console.audit",
-    "List what was done or refused, the latest first.",
+    "List actions that were done or refused, the latest first.",
     (
         Column("id", "Entry", "Запись", "id", is_listed=False, index="audit_pkey"),
         Column("at", "At", "Когда", "moment"),
@@ -86,7 +86,7 @@ ACCOUNT_ACTIONS = (
         "account {name} {be} removed",
         ACCOUNTS,
         result="is_removed",
-        unchanged="account {name} was not there",
+        unchanged="account {name} does not exist",
     ),
 )
 

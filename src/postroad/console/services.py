@@ -36,13 +36,13 @@ async def report_services(
 
 
 class ServiceBoard:
-    """Removes the reports of hosts that will not come back."""
+    """Removes the reports of hosts that no longer exist."""
 
     def __init__(self, pool: AsyncConnectionPool[Any]) -> None:
         self._pool = pool
 
     async def forget(self, host: str) -> int:
-        """Forget the services of a host that is gone for good; return how many."""
+        """Remove the services of a host that no longer exists; return how many."""
         async with self._pool.connection() as connection:
             cursor = await connection.execute("select console.forget_services(%s)", (host,))
             row = await cursor.fetchone()

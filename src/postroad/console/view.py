@@ -1,4 +1,4 @@
-"""One open page: its session, its language, what is refreshed and which actions are allowed."""
+"""One open page: its session, its language, its refreshes and its actions."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# Errors of an unreachable database; the page stays and reports it.
+# Errors of an unreachable database; the page stays open and shows them.
 AWAY = (psycopg.OperationalError, PoolTimeout, OSError, TimeoutError, DatabaseUnavailable)
 
 
 GOOD, BAD = "positive", "negative"
-# Keys of rows are 64-bit numbers; a little is left for those who count on.
+# Keys of rows are 64-bit numbers; the margin allows for arithmetic on them.
 MAX_PLACE = 2**62
 # Parameters that name a page of a list.
 CURSORS = ("after", "session_after", "shard_after", "before", "start", "place")
@@ -48,12 +48,12 @@ def _number(name: str, text: str) -> int:
 
 
 def replace_content(shown: ui.html, content: Markup) -> None:
-    """Let the browser change an element in place."""
+    """Let the browser update an element in place."""
     ui.run_javascript(f"postroadLive({json.dumps(shown.html_id)}, {json.dumps(content)})")
 
 
 class View:
-    """A page in one browser."""
+    """A page that is open in one browser."""
 
     def __init__(self, context: Context, request: Request) -> None:
         self.context = context
@@ -70,31 +70,31 @@ class View:
         self._as_of: datetime | None = None
 
     def path(self, name: str) -> str:
-        """Return a part of the address."""
+        """Return a part of the URL's path."""
         return str(self.request.path_params[name])
 
     def query(self, name: str) -> str:
-        """Return a parameter of the address; empty when it is not there."""
+        """Return a parameter of the URL; empty if it is missing."""
         return self.request.query_params.get(name, "").strip()
 
     def here(self, **changed: object) -> str:
-        """Return the address of this page with other parameters, at the first page of a list."""
+        """Return the URL of this page with other parameters, at the first page of a list."""
         kept = self.request.query_params.items()
         left = {**{name: value for name, value in kept if name not in CURSORS}, **changed}
         given = {name: value for name, value in left.items() if value not in (None, "")}
         return self.request.url.path + (f"?{urlencode(given)}" if given else "")
 
     def place(self, name: str) -> int | None:
-        """Return a number of the address; None when it is not there. Raises AddressInvalid."""
+        """Return a number from the URL; None if it is missing. Raises AddressInvalid."""
         text = self.query(name)
         return _number(name, text) if text else None
 
     def number(self, name: str) -> int:
-        """Return a part of the address that is a number. Raises AddressInvalid."""
+        """Return a part of the path that is a number. Raises AddressInvalid."""
         return _number(name, self.path(name))
 
     async def cached(self, key: object, load: Callable[[], Awaitable[T]], age: float = 2.0) -> T:
-        """Return a value that all open pages share; the page shows how old its oldest one is."""
+        """Return a value that all open pages share; the page shows the age of its oldest value."""
         value = await self.context.cache.get(key, load, age)
         if (loaded_at := self.context.cache.loaded_at(key)) is not None:
             self._as_of = min(self._as_of or loaded_at, loaded_at)
@@ -105,10 +105,10 @@ class View:
         return await self.cached("bus.status", self.context.bus.status)
 
     async def live(self, render: Callable[[], Awaitable[Markup]], *, class_: str = "") -> None:
-        """Show what `render` returns, and change it in place with every refresh.
+        """Show what `render` returns, and update it in place with every refresh.
 
-        The browser changes only what differs (console.js), so that focus, selection and scroll
-        positions stay.
+        The browser changes only the differences (console.js), so that focus, selection and scroll
+        positions are kept.
         """
         last = await render()
         shown = ui.html(last, sanitize=False).classes(class_)
@@ -123,11 +123,11 @@ class View:
         self._refreshers.append(again)
 
     def on_refresh(self, refresh: Callable[[], Awaitable[None]]) -> None:
-        """Call this with every refresh."""
+        """Call a function with every refresh."""
         self._refreshers.append(refresh)
 
     def on_row(self, verb: str, do: Callable[[str], Awaitable[None]]) -> None:
-        """Let `row_button`s of this verb call this with the key of their row.
+        """Let `row_button`s of this verb call a function with the key of their row.
 
         The key comes from the browser and may be anything; `act` decides what is allowed.
         """
@@ -144,7 +144,7 @@ class View:
     def start_refreshing(self, banner: ui.label, as_of: ui.html) -> None:
         """Refresh while the browser is connected.
 
-        The banner reports a database that does not answer, `as_of` the age of what is shown.
+        The banner reports an unavailable database, `as_of` the age of the values.
         """
         self._banner = banner
 
@@ -158,14 +158,14 @@ class View:
         ui.timer(self.context.settings.refresh.total_seconds(), self._refresh, immediate=False)
 
     async def refresh(self) -> None:
-        """Refresh now, because something was done."""
+        """Refresh immediately, because something was changed."""
         await self._refresh()
 
     async def _refresh(self) -> None:
         try:
             if await self._current() is None:
                 if self.open_dialogs:
-                    # Leaving the page would discard what was typed; the dialog stays to be copied.
+                    # Leaving the page would discard the input; it can be copied from the dialog.
                     self._show_banner("error.ended")
                 else:
                     ui.navigate.to("/login")
@@ -195,7 +195,7 @@ class View:
         )
 
     def may(self, role: Role) -> bool:
-        """Return whether to offer something; whether it is allowed is decided when it is done."""
+        """Return whether to offer an action; permission is checked when it is run."""
         return self.session.may(role)
 
     async def act(
@@ -208,10 +208,10 @@ class View:
         detail: Mapping[str, Any] | None = None,
         describe: Callable[[T], tuple[str, str]] | None = None,
     ) -> bool:
-        """Run an operation as the signed-in account and record it in the audit before and after.
+        """Run an operation as the signed-in account; record it in the audit log before and after.
 
         The session and its role are read again from the database. Errors are shown and not raised.
-        `describe` turns the result into a notice and its tone. Returns whether it was done; all
+        `describe` converts the result to a notice and its tone. Returns whether it succeeded; all
         pages then read fresh values.
         """
         accounts = self.context.accounts
@@ -240,7 +240,7 @@ class View:
         return True
 
     def explain(self, failure: Exception) -> str:
-        """Describe an error in the person's language, with the original text where it has none."""
+        """Describe an error in the user's language, or in its original text."""
         if isinstance(failure, AWAY):
             return self.t("error.away")
         code = getattr(failure, "code", "")
@@ -267,5 +267,5 @@ class View:
         self.on_refresh(again)
 
     def notify(self, text: str, tone: str = "info") -> None:
-        """Show a passing notice."""
+        """Show a temporary notice."""
         ui.notify(text, type=tone, position="top", close_button=True)  # type: ignore[arg-type]

@@ -2,7 +2,7 @@
 
 asyncssh sends each request by a system call of its own, and an empty packet before it by another.
 Here everything that is written in one iteration of the event loop is sent by one call. Without it
-the import of small files takes 11 % more processor time (docs/decisions/0056). Should the attribute
+the import of small files takes 11 % more processor time (docs/decisions/0048). Should the attribute
 change, the connection works unbatched.
 """
 

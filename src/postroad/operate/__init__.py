@@ -1,4 +1,4 @@
-"""What an operator can list, see and do: resources and actions, declared once per component.
+"""Lists and actions for operators: resources and actions, declared once per component.
 
 A component declares both in `<component>/resources.py`:
 
@@ -10,7 +10,7 @@ Resource ──> commands that list and show     postroad.cli.derived
 ```
 
 The same columns, filters, sort keys and pages appear in all of them, so adding a column is one
-line in one file. Reading a page needs the driver alone.
+line in one file. Reading a page needs only the driver.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Actions: what an operator may do, with the parameters that its function declares.
+"""Actions: operations for operators, with the parameters that their functions declare.
 
 The function is the declaration: its name is the action's, its docstring the help, its parameters
 the arguments and options: keyword-only parameters are options, the others arguments;
@@ -48,7 +48,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Action:
-    """Something that an operator may do, often to a row of a resource.
+    """An operation for operators, usually on a row of a resource.
 
     `done` reports it, with its arguments, what its function returned (as `result` if that is a
     number or a boolean) and `{be}`, which is "is", "are", or "would be" in a dry run; `unchanged`
@@ -68,21 +68,21 @@ class Action:
     unchanged: str = ""
     role: Role = "operator"
     needs: tuple[str, ...] = ()
-    # The parameter that takes what the interface has opened for it.
+    # The parameter that gets the object that the interface has opened.
     place: str = "connection"
-    # Which columns of a row its parameters take; by default the first one takes the identity.
+    # Which columns of a row its parameters get; by default the first one gets the identity.
     columns: Mapping[str, str] = field(default_factory=dict)
     when: Mapping[str, Collection[Any]] = field(default_factory=dict)
     question: str = ""
     is_danger: bool = False
-    # Whether it may be done to all rows that a filter finds.
+    # Whether it can be run on all rows that match a filter.
     is_bulk: bool = False
 
     @property
     def resource(self) -> Resource:
-        """The resource whose rows it is done to."""
+        """The resource whose rows it applies to."""
         if self.on is None:
-            raise TypeError(f"{self.verb} is not done to rows")
+            raise TypeError(f"{self.verb} does not apply to rows")
         return self.on
 
     @property
@@ -121,7 +121,7 @@ class Action:
         return {name: row[column] for name, column in columns.items()}
 
     def is_offered(self, row: Row) -> bool:
-        """Return whether it makes sense for a row."""
+        """Return whether the state of a row allows it."""
         return all(row[column] in values for column, values in self.when.items())
 
     async def run(
@@ -152,7 +152,7 @@ class Action:
         return {**given, **result}
 
     def report(self, facts: Mapping[str, Any], *, is_dry_run: bool) -> str:
-        """Describe what was done, or would be, in a sentence; `facts` are those of `run`."""
+        """Describe the result, or that of a dry run, in a sentence; `facts` are those of `run`."""
         value = facts.get(self.result, 1)
         is_plural = any(one.is_many and not one.is_option for one in self.parameters)
         be = "are" if is_plural or value != 1 else "is"
@@ -180,11 +180,12 @@ class Action:
         filters: Mapping[str, Any],
         **arguments: Any,
     ) -> AsyncIterator[Mapping[str, Any]]:
-        """Run it for all rows that match and are offered it; yields the result so far.
+        """Run it for all rows that match and whose state allows it; yield the result so far.
 
-        That is the `count` of rows and what else the function returns: numbers are added, lists
-        joined. A row that was changed meanwhile, so that the action is refused, counts as
-        `skipped`. Each batch is one transaction unless the caller has begun one.
+        The result is the `count` of rows and the values that the function returns: numbers are
+        added, lists joined. If the action is refused because a row was changed in the
+        meantime, the row counts as `skipped`. Each batch is one transaction unless the caller has
+        begun one.
         """
         total: dict[str, Any] = {"count": 0}
         async for rows in self.resource.matching(connection, filters, self.when):

@@ -58,9 +58,9 @@ def add_list(
 ) -> None:
     """Add a list of a resource.
 
-    `check` raises if the caller may not see it. `read` takes the arguments of `Resource.page`
-    without the connection. With `is_array` the answer is the rows alone, by default as many as a
-    page can have, and the header `Link` has the address of the next page.
+    `check` raises an error if the caller may not read it. `read` takes the arguments of
+    `Resource.page` without the connection. With `is_array` the response is an array of rows, by
+    default as many as a page can have, and the header `Link` has the URL of the next page.
     """
 
     async def answer(request: Request, **given: Any) -> Response:
@@ -109,7 +109,7 @@ def _parameters(resource: Resource, size: int) -> list[inspect.Parameter]:
 
     found = [inspect.Parameter("request", inspect.Parameter.KEYWORD_ONLY, annotation=Request)]
     limit = parameter("limit", int, size, "Rows per page.", ge=1, le=MAX_LIMIT)
-    help_ = "The cursor of the page before. A page of a search may be empty and still have one."
+    help_ = "The cursor of the previous page. A page of a search may be empty and still have one."
     found += [limit, parameter("cursor", str | None, None, help_)]
     names = Literal[tuple(resource.sort_keys)]  # type: ignore[valid-type]
     found.append(parameter("sort", names | None, None, "The column to sort by."))

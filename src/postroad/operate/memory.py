@@ -1,4 +1,4 @@
-"""Lists that are read whole: settings, or what several databases report."""
+"""Lists that are read as a whole: settings, or rows of several databases."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Rows:
         limit: int,
         when: Mapping[str, Collection[Any]],
     ) -> Page:
-        """Read a page; `place` is given to `read`."""
+        """Read a page; `place` is passed to `read`."""
         rows = [
             row
             for row in await self.read(place)

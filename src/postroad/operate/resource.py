@@ -1,11 +1,11 @@
 """Resources: lists of rows with their columns, filters and sort keys, read page by page.
 
 A page is found by the key of the last row of the page before it and never by an offset: the
-thousandth page costs what the first one does, and rows that come or go neither repeat nor hide
-others. The query is built from names that a component declares; callers give values only.
+thousandth page costs as much as the first, and inserted or deleted rows neither repeat nor hide
+others. The query is built from names that a component declares; callers pass only values.
 
-A search over a list whose key has an index reads `MAX_SEARCHED` rows at most. The page then holds
-fewer rows than asked for, or none, and its cursor goes on where the search has stopped.
+A search over a list whose key has an index reads at most `MAX_SEARCHED` rows. The page may then
+have fewer rows than requested, or none, and its cursor continues where the search stopped.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from postroad.web.cursors import decode_cursor, encode_cursor
 from postroad.web.errors import CursorInvalid, RequestInvalid, ResourceMissing
 
 Row: TypeAlias = dict[str, Any]
-# How a value is shown; the words are those of the console's cells and of OpenAPI's types.
+# How a value is shown in the console, and its type in OpenAPI.
 Kind = Literal[
     "text",
     "code",
@@ -45,16 +45,16 @@ Kind = Literal[
 NUMBERS = ("id", "number", "alarm", "bytes")
 LIMIT_DEFAULT = 50
 MAX_KEYS = 1_000
-# A page with a search reads so many rows.
+# Maximum number of rows that a page with a search reads.
 MAX_SEARCHED = 10_000
 # Counting all rows that match stops here.
 MAX_COUNTED = 100_000
-# A filter offers so many values.
+# Maximum number of values that a filter offers.
 MAX_OFFERED = 500
 
 
 class FilterInvalid(RequestInvalid):
-    """A filter, a sort key or a value that the list does not have."""
+    """The list does not have this filter, sort key or value."""
 
 
 class RowNotFound(ResourceMissing):
@@ -65,8 +65,8 @@ class RowNotFound(ResourceMissing):
 class Column:
     """A column of a list: its name in JSON, its titles in English and Russian, and its kind.
 
-    `id` is a number that names something and is not counted, `alarm` one that is red unless it is
-    zero, `since` a moment that is shown as an age.
+    `id` is a number that identifies something, `alarm` one that is red unless it is
+    zero, `since` a time that is shown as an age.
     Columns that are not listed are in JSON and on the page of one row only.
     """
 
@@ -92,10 +92,10 @@ class Column:
 class Filter:
     """A condition that a caller may set, combined by AND.
 
-    Without `columns` it compares the column of its own name. `choices` are the values that make
-    sense; a mapping gives the values of the column for each, such as `open` for several states.
+    Without `columns` it compares the column of its own name. `choices` are the valid
+    values; a mapping gives the values of the column for each, such as `open` for several states.
     `offered` is a query of the values that the console offers. With `is_search` it finds a part of
-    any of the columns, in any case. `default` is the value of a caller who gives none. `is_scan` is
+    any of the columns, ignoring case. `default` is used if the caller passes no value. `is_scan` is
     for a condition that no index serves, so that rows are read to find those that match.
     """
 
@@ -149,12 +149,12 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Resource:
-    """A list that operators see: `exchange.messages`.
+    """A list for operators, such as `exchange.messages`.
 
     `source` is a view, or what else may follow `from`, or an object that reads pages. `key` is
     unique and not null and orders the list; `identity` names a row in commands and addresses,
-    `label` is the column that people know it by. `detail` reads one row with what belongs to it, as
-    further fields that are lists of rows; None if there is no such row. `prepare` is a statement to
+    `label` is the column that people know it by. `detail` reads one row with the lists of rows that
+    belong to it, as further fields; None if there is no such row. `prepare` is a statement to
     run before rows are read.
     """
 
@@ -195,7 +195,7 @@ class Resource:
 
     @property
     def label_name(self) -> str:
-        """The column that people know a row by."""
+        """The column by which people recognise a row."""
         return self.label or self.row_name
 
     @property
@@ -382,7 +382,7 @@ class Resource:
                 raise FilterInvalid(f"{name} has characters that no text of the list has")
             if (choices := known[name].choices) and value not in choices:
                 raise FilterInvalid(
-                    f"{value} is no {name} of {self.name}", hint=f"one of: {', '.join(choices)}"
+                    f"{value} is not a {name} of {self.name}", hint=f"one of: {', '.join(choices)}"
                 )
         return given
 
@@ -478,10 +478,10 @@ class Resource:
                 return timedelta(seconds=float(given))
         except (TypeError, ValueError, OverflowError, PostroadError) as wrong:
             raise CursorInvalid(
-                "the cursor belongs to another list", hint="begin without one"
+                "the cursor belongs to another list", hint="start without a cursor"
             ) from wrong
         if not isinstance(given, str) or not _is_text(given):
-            raise CursorInvalid("the cursor belongs to another list", hint="begin without one")
+            raise CursorInvalid("the cursor belongs to another list", hint="start without a cursor")
         return given
 
     def cursor(self, row: Row, order: str) -> str:

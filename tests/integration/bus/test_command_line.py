@@ -155,7 +155,7 @@ def test_what_is_not_json_is_explained(run):
     run("create", "orders", "--payload", "jsonb")
     said = run("post", "orders", "{number")
     assert said.code == 2
-    assert "not JSON" in said.error
+    assert "not valid JSON" in said.error
 
 
 def test_every_command_has_an_example_and_json():

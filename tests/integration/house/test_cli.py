@@ -26,7 +26,7 @@ def test_the_version_is_printed() -> None:
 
 def test_help_lists_commands_and_exit_codes() -> None:
     said = _run("--help").stdout
-    for word in ("db", "config", "doctor", "Exit codes", "is not there"):
+    for word in ("db", "config", "doctor", "Exit codes", "is not available"):
         assert word in said
 
 

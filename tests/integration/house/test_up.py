@@ -134,7 +134,7 @@ def test_whatever_is_killed_comes_back_and_the_interrupt_ends_everything(
     second = start("--port", "0")
     _, complaint = second.communicate(timeout=PATIENCE_SECONDS)
     assert second.returncode == 4
-    assert "is up already" in complaint
+    assert "is already running" in complaint
 
     assert services(dsn).keys() == set(FEW_NAMES)
     first = children(dsn, process)

@@ -28,7 +28,7 @@ def test_the_servers_own_writing_is_read() -> None:
 
 
 def test_what_is_not_text_is_refused() -> None:
-    with pytest.raises(TypeError, match="key is a string"):
+    with pytest.raises(TypeError, match="key must be a string"):
         hstore.dump({1: "a"})  # type: ignore[dict-item]
     with pytest.raises(TypeError, match="value of 'a'"):
         hstore.dump({"a": 1})  # type: ignore[dict-item]

@@ -1,6 +1,6 @@
 """The pages of the console, one module per component.
 
-A component adds its pages by one line in `COMPONENT_PAGES`: its entry of the navigation, the
+A component adds its pages with one line in `COMPONENT_PAGES`: its navigation entry, the
 package that must be installed, and the function that registers the pages.
 """
 
@@ -28,7 +28,7 @@ COMPONENT_PAGES: tuple[tuple[str, str, str], ...] = (
 
 
 def all_pages() -> Sequence[Callable[[Context], None]]:
-    """Return the functions that register pages; a component that is not installed gets a notice."""
+    """Return the functions that register pages; one that is not installed gets a notice."""
     # Imported late, because pages import the frame, which imports the context.
     from postroad.console.pages.absent import absent_page
     from postroad.console.pages.administration import add_administration_pages
@@ -55,7 +55,7 @@ def all_pages() -> Sequence[Callable[[Context], None]]:
 
 
 def is_there(module: str) -> bool:
-    """Tell whether a module and all packages above it are installed."""
+    """Check whether a module and all its parent packages are installed."""
     try:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:

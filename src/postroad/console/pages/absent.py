@@ -1,4 +1,4 @@
-"""The page of a component that is not installed: how to install it."""
+"""The page of a component that is not installed, with instructions to install it."""
 
 from __future__ import annotations
 

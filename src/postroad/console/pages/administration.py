@@ -122,7 +122,7 @@ async def _accounts(view: View) -> None:
     t, accounts = view.t, view.context.accounts
 
     async def put(existing: str | None) -> None:
-        """Add an account, or change one: what is left as it is stays as it is."""
+        """Add an account, or change one; empty fields keep their values."""
         known = {one.name: one for one in await accounts.all()}
         if existing is not None and existing not in known:
             view.notify(t("common.nothing_found"))
@@ -193,7 +193,7 @@ async def _accounts(view: View) -> None:
 
 def _account_buttons(view: View, one: Row) -> Markup:
     t = view.t
-    # Accounts of the provider get role and password there; no account removes itself.
+    # The provider sets role and password of its accounts; no account can remove itself.
     shown = (
         row_button(view, t("account.change_short"), "change-account", one["name"])
         if one["issuer"] is None

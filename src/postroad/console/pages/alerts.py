@@ -94,7 +94,7 @@ async def _ack(connection: AsyncConnection[Any], by: Mapping[str, str], key: str
 
 
 def _component(view: View, name: str, row: Row) -> str:
-    """Return the name of a component as the navigation has it."""
+    """Return the name of a component as in the navigation."""
     return view.t.entries.get(f"nav.{row[name]}", row[name])
 
 

@@ -1,4 +1,4 @@
-"""Bridges: what each carries, how far it is behind, and what keeps it from working."""
+"""Bridges: rate, lag and problems of each."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def _bridges(view: View) -> None:
 
 
 def place_name(place: str) -> str:
-    """Name an end of a bridge: as the settings do, or a database by its own name."""
+    """Name an end of a bridge: as in the settings, or a database by its own name."""
     try:
         facts = conninfo_to_dict(place)
     except ProgrammingError:

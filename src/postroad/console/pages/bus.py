@@ -1,4 +1,4 @@
-"""The bus: all queues, one queue with its charts, and what may be done with them."""
+"""The bus: all queues, one queue with its charts, and their actions."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def add_bus_pages(context: Context) -> None:
 
 
 def bus_tabs(view: View, shown: str) -> Markup:
-    """Link the parts of the bus."""
+    """Return the links to the pages of the bus."""
     parts = {
         "queues": ("bus.queues", address("bus")),
         "dead": ("bus.dead", address("bus", "dead")),
@@ -95,14 +95,14 @@ async def _queues(view: View) -> None:
 
 
 def _charts(view: View, points: Callable[[], Sequence[Point]], of: str = "") -> None:
-    """Draw what happened per second, and how many messages there were."""
+    """Draw the rates, and the number of messages."""
     t = view.t
 
     def rates() -> Mapping[str, Line]:
         lines = {
             kind: [(p.at, getattr(p, f"{kind}_per_second")) for p in points()] for kind in HAPPENS
         }
-        # What never happened is left out, except for posts and consumption.
+        # Rates that were always zero are omitted, except posts and consumption.
         return {
             t(f"bus.{kind}"): line
             for kind, line in lines.items()
@@ -138,7 +138,7 @@ def _totals(view: View, found: Sequence[ConsumerStatus]) -> Markup:
 
 
 def _cells() -> dict[str, Callable[[Row], object]]:
-    """Show counts as links to the messages, and estimates as such."""
+    """Show counts as links to the messages; mark estimates."""
 
     def depth(row: Row) -> str:
         return ("≈ " if row["is_estimate"] else "") + number(row["depth"])

@@ -1,4 +1,4 @@
-"""Buttons for queues and messages; each asks first and is recorded in the audit."""
+"""Buttons for queues and messages; each asks first and is recorded in the audit log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PREVIEW_ROWS = 5
 
 
 def post_button(view: View, queue: str | None) -> None:
-    """Offer to post a message, to this queue or to one of all."""
+    """Offer to post a message, to this queue or to one that is chosen."""
     t = view.t
 
     async def open_form() -> None:
@@ -63,7 +63,7 @@ async def _post(view: View, queue: Queue, text: str, properties: str) -> bool:
         data = payloads.parse(payloads.of_queue(queue.queue, queue.payload), text)
         given = json.loads(properties) if properties.strip() else None
         if given is not None and not isinstance(given, dict):
-            raise WrongPayload("properties are names and texts", hint='{"STATE": "DONE"}')
+            raise WrongPayload("properties must map names to texts", hint='{"STATE": "DONE"}')
     except (BusError, ValueError) as wrong:
         view.notify(view.explain(wrong), BAD)
         return False
@@ -115,7 +115,7 @@ def bulk_button(view: View, verb: operations.Verb, selection: Selection) -> None
 
 
 async def _count(view: View, selection: Selection) -> tuple[int, bool]:
-    """Count the messages of a selection; return whether that is all of them."""
+    """Count the messages of a selection; return also whether all were counted."""
     count = 0
     async for iids in browse.matching(view.context.bus, selection, 10_000):
         count += len(iids)
@@ -155,7 +155,7 @@ async def _ask(
     do: Callable[[str | None], Awaitable[bool]],
     preview: Markup | None = None,
 ) -> None:
-    """Ask before something is done with messages of a queue; a move needs its destination."""
+    """Ask before an action on messages of a queue; a move needs its destination."""
     t, fields = view.t, dict[str, ui.select]()
     destinations: list[str] = []
     if verb == "move":
@@ -186,7 +186,7 @@ async def _ask(
 
 
 async def message_buttons(view: View, queue: str, iid: str) -> None:
-    """Offer to redrive, move or remove one message, each while that is possible."""
+    """Offer to redrive, move or remove one message, as its state allows."""
     t, bus = view.t, view.context.bus
 
     async def copies() -> list[tuple[str, browse.State]]:

@@ -1,4 +1,4 @@
-"""Coordination: readers, their lag as a chart, events with those that wait."""
+"""Coordination: readers, their lag as a chart, and events."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ async def event_page(view: View) -> None:
 
 
 def _images(view: View, payloads: Sequence[PayloadStatus]) -> Markup:
-    """Show each changed row as it was and as it became."""
+    """Show each changed row before and after the change."""
     t = view.t
     cards = []
     for one in payloads:

@@ -1,4 +1,4 @@
-"""What the pages of coordination share."""
+"""Shared by the pages of coordination."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ LAG_POINTS = 300
 
 
 def coordinator(view: View) -> Connections | None:
-    """Return connections to the Coordinator's database; None where it is not configured."""
+    """Return connections to the Coordinator's database; None if it is not configured."""
     return view.context.components.coordination.get("coordinator")
 
 
 async def readers(view: View) -> Sequence[Row]:
-    """Return how far the readers are, shared by all pages; remembered for the chart."""
+    """Return the positions of the readers, shared by all pages, and record them for the chart."""
     connections = coordinator(view)
     if connections is None:
         return ()
@@ -37,7 +37,7 @@ async def readers(view: View) -> Sequence[Row]:
 
 
 async def newest_position(view: View) -> int:
-    """Return the position of the newest event, shared by all pages; 0 where there is none."""
+    """Return the position of the newest event, shared by all pages; 0 if there is none."""
     connections = coordinator(view)
     if connections is None:
         return 0

@@ -18,7 +18,7 @@ from postroad.console.parts.resources import read_sorted, resource_table, show_r
 from postroad.console.view import View
 from postroad.exchange.resources import DATABASES, PROCESSES
 
-# As many columns as fit on a screen of usual width.
+# As many columns as fit on a screen of common width.
 DATABASE_COLUMNS = (
     "id", "queued", "leased", "deferred", "parked", "replies", "in_doubt", "process_state",
     "oldest_at",

@@ -1,4 +1,4 @@
-"""Messages of the exchange, and their files viewed in place."""
+"""Messages of the exchange, with the contents of their files."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ async def message_page(view: View) -> None:
 
 
 async def _content(view: View, one: Mapping[str, Any]) -> str | None:
-    """Read the beginning of the file where it lies; it may be moved meanwhile."""
+    """Read the beginning of the file in its folder; it may be moved in the meantime."""
     root = view.context.components.exchange_root
     if root is None or not one["file_name"]:
         return None
@@ -113,11 +113,11 @@ def _open(root: Path, one: Mapping[str, Any]) -> int:
 
 
 def add_download(context: Context) -> None:
-    """Register the address that sends the whole file of a message."""
+    """Register the URL that serves the whole file of a message."""
 
     async def data(number: int) -> Response:
         root, file = context.components.exchange_root, None
-        # The message may not exist, and its file may be moved meanwhile.
+        # The message may not exist, and its file may be moved in the meantime.
         with contextlib.suppress(MessageNotFound, OSError, FileUnsafe):
             one = await context.connections.run(MESSAGES.one, number)
             if root is not None and one["file_name"]:

@@ -1,4 +1,4 @@
-"""What the pages of the exchange share."""
+"""Shared by the pages of the exchange."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from postroad.exchange.resources import DATABASES
 
 
 async def databases(view: View) -> Sequence[dict[str, Any]]:
-    """Return the databases and what lies in them, shared by all pages."""
+    """Return the databases with their message counts, shared by all pages."""
     connections = view.context.connections
     page = await view.cached(
         "exchange.databases", lambda: connections.run(DATABASES.page, limit=1000)
@@ -28,7 +28,7 @@ async def databases(view: View) -> Sequence[dict[str, Any]]:
 
 
 async def traffic(view: View) -> Mapping[str, Mapping[str, Any]]:
-    """Return what comes in and goes out by database, shared by all pages."""
+    """Return incoming and outgoing rates by database, shared by all pages."""
     connections = view.context.connections
     found = await view.cached("exchange.traffic", lambda: connections.run(status.traffic))
     return {one["id"]: one for one in found}
@@ -44,7 +44,7 @@ def exchange_tabs(view: View, shown: str) -> Markup:
 
 
 def process_link(view: View, process: str | None, state: str | None) -> Markup | str:
-    """Link a process by its state, or by its id without one."""
+    """Link to a process with its state as the text, or its id without one."""
     if process is None:
         return NOTHING
     word = badge(view.t.state(state.lower()), state.lower()) if state else process[:13]

@@ -1,4 +1,4 @@
-"""One process of the exchange: its state diagram, its timeline, how to settle it by hand."""
+"""One process of the exchange: its state diagram, its timeline, and its actions."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def process_page(view: View) -> None:
 
 
 def _diagram(view: View, state: str, passed: Sequence[str]) -> str:
-    """Draw the states with the way that this process took."""
+    """Draw the states with the path that this process took."""
     t = view.t
     lines = ["flowchart LR"]
     names = dict.fromkeys(name for arrow in _ARROWS for name in arrow)

@@ -31,7 +31,7 @@ async def flow_of(view: View) -> Map:
     )
     for package, add in components:
         if is_there(package):
-            # A component whose database is unreachable is left out.
+            # A component whose database is unreachable is omitted.
             with contextlib.suppress(*AWAY):
                 await add(view, flow, rates)
     _bus(view, flow, await view.status())

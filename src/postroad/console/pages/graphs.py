@@ -29,7 +29,7 @@ from postroad.console.parts.resources import action_buttons, detail_facts, open_
 from postroad.console.view import View
 from postroad.operate import Row
 
-# So many waiting messages are drawn.
+# Maximum number of waiting messages that are drawn.
 DRAWN = 60
 
 
@@ -41,14 +41,14 @@ def add_graph_pages(context: Context) -> None:
 
 
 async def live_graph(view: View, text: Callable[[], Awaitable[str]], label: str) -> None:
-    """Draw a Mermaid graph, and draw it again when its text changes; no text, no graph."""
+    """Draw a Mermaid graph, and draw it again when its text changes; nothing without text."""
     first = await text()
     if not first:
         return
-    # On a light ground, for which the colours are made.
+    # On a light background, for which the colours are chosen.
     with ui.element("section").classes("card"):
         graph = ui.mermaid(first, config={"securityLevel": "strict", "theme": "neutral"})
-    # On a phone a graph scrolls, which a keyboard must be able to do as well.
+    # On a phone a graph scrolls, which must be possible with a keyboard as well.
     graph.classes("graph").props(f'role="img" aria-label="{label}" tabindex="0"')
 
     async def again() -> None:
@@ -59,13 +59,13 @@ async def live_graph(view: View, text: Callable[[], Awaitable[str]], label: str)
 
 
 def _saga_graph(view: View, steps: Sequence[SagaStep]) -> str:
-    """Draw a saga with its states in the person's language."""
+    """Draw a saga with its states in the user's language."""
     text = mermaid(steps).replace("-. undo .->", f"-. {view.t('saga.compensation')} .->")
     return re.sub(r'<br/>(\w+)"', lambda word: f'<br/>{view.t.state(word[1])}"', text)
 
 
 def _waiting_graph(waits: Sequence[Row]) -> str:
-    """Draw arrows to the messages that wait, from those that they wait for."""
+    """Draw arrows from messages to the messages that wait for them."""
     names: dict[str, str] = {}
 
     def node(iid: str) -> str:
@@ -132,7 +132,7 @@ async def _sagas(view: View) -> None:
 
 
 def _step_message(one: SagaStep) -> tuple[Markup | str, Markup | str]:
-    """Link the queue and the message that the step is at: its compensation once that was posted."""
+    """Link to the queue and message of the step's current work: its compensation once posted."""
     is_undone = one.step_state in ("compensating", "compensated", "parked") and one.undo_iid
     queue, iid = (one.undo_queue, one.undo_iid) if is_undone else (one.do_queue, one.do_iid)
     return (

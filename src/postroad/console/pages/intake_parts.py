@@ -1,4 +1,4 @@
-"""Parts that several pages of the intake use."""
+"""Shared by the pages of the intake."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from postroad.operate import Row
 
 
 def bar(done: int | None, total: int | None) -> Markup:
-    """Draw how much is done."""
+    """Draw a progress bar."""
     percent = min(100, 100 * (done or 0) // total) if total else 0
     inner = element("span", style=f"width:{percent}%")
     return element("div", inner, class_="bar", role="progressbar", aria_valuenow=percent,

@@ -111,7 +111,7 @@ async def _edit(view: View, existing: Mapping[str, Any] | None) -> None:
         detail = {**values, "credentials": "new" if password or key else "unchanged"}
         is_done = await view.act(verb, str(target), save, detail=detail)
         if is_done and (existing is None or saved != existing["name"]):
-            # NiceGUI puts its own prefix before the address.
+            # NiceGUI adds its own prefix to the URL.
             ui.navigate.to(address("intake", "servers", saved).removeprefix(PREFIX))
         return is_done
 

@@ -1,4 +1,4 @@
-"""Messages: page by page without taking them, one of them in full, the dead by reason."""
+"""Messages: listed by page without taking them, one in full, dead ones by reason."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ from postroad.console.view import View
 from postroad.operate import Row
 
 SHOWN_CHARACTERS = 160
-# PostgreSQL keeps at most a gigabyte in a value.
+# The maximum size of a value in PostgreSQL.
 MAX_CHARACTERS = 1_000_000_000
-# The title of the moment that belongs to a state.
+# The title of the time that belongs to a state.
 DUE = {"delayed": "bus.due", "leased": "bus.leased_until", "dead": "bus.died_at"}
 
 
@@ -65,7 +65,7 @@ def add_message_pages(context: Context) -> None:
         except BusError:
             found = []
         if not found:
-            return PlainTextResponse("the message is gone", status_code=404)
+            return PlainTextResponse("the message does not exist any more", status_code=404)
         headers = {"content-disposition": "attachment"}
         return PlainTextResponse(found[0][2].data or "", headers=headers)
 

@@ -1,1 +1,1 @@
-"""Pieces that pages are made of."""
+"""Building blocks of pages."""

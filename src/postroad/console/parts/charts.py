@@ -1,4 +1,4 @@
-"""Lines over time, drawn by ECharts in the colours of the page."""
+"""Line charts over time, drawn by ECharts in the colours of the page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Line = Sequence[tuple[datetime, float]]
 def line_chart(
     view: View, title: str, lines: Callable[[], Mapping[str, Line]], *, unit: str = ""
 ) -> None:
-    """Draw lines that move on with every refresh."""
+    """Draw lines that are updated with every refresh."""
     with ui.element("section").classes("card"):
         ui.html(element("h2", title), sanitize=False)
         chart = ui.echart(_options(lines(), unit)).classes("chart")

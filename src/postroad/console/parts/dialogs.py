@@ -1,4 +1,4 @@
-"""Dialogs before something is done, and the buttons that open them."""
+"""Confirmation dialogs and the buttons that open them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Tone = Literal["main", "danger", "plain", "quiet"]
 def press_button(
     label: str, do: Callable[[], Any], tone: Tone = "plain", test: str | None = None
 ) -> ui.button:
-    """Make a button in the colours of the page."""
+    """Create a button in the colours of the page."""
     button = ui.button(label, on_click=do, color=None).classes(f"act {tone}")
     button.props("no-caps unelevated" + (f' data-test="{test}"' if test else ""))
     return button
 
 
 def row_button(view: View, label: str, verb: str, key: str) -> Markup | None:
-    """Put a button into a row of a table that is refreshed; see `View.on_row`."""
+    """Add a button to a row of a table that is refreshed; see `View.on_row`."""
     if not view.may("operator"):
         return None
     return element("button", label, type="button", class_="button plain small", data_verb=verb,
@@ -43,8 +43,8 @@ async def ask(
 ) -> None:
     """Show a dialog with the fields that `fill` creates, and call `submit` when it is confirmed.
 
-    The dialog closes when `submit` returns True or the person cancels; until then the fields keep
-    what was typed.
+    The dialog closes when `submit` returns True or the user cancels; until then the fields keep
+    their input.
     """
 
     async def press() -> None:
@@ -56,7 +56,7 @@ async def ask(
             confirmed.enable()
 
     with ui.dialog() as dialog, ui.card().classes("dialog"):
-        # Neither a click beside it nor Escape may discard what was typed.
+        # Neither a click outside nor Escape may discard the input.
         dialog.props(f'aria-label="{title}"' + (" persistent" if has_fields else ""))
         ui.html(element("h2", title), sanitize=False)
         fill()
@@ -68,7 +68,7 @@ async def ask(
         await dialog
     finally:
         view.open_dialogs -= 1
-        # It is gone already when the page was left while the dialog was open.
+        # The page may have been left while the dialog was open; then it no longer exists.
         if not dialog.is_deleted:
             dialog.delete()
 
@@ -83,7 +83,7 @@ async def confirm(
     label: str | None = None,
     shown: Markup | None = None,
 ) -> None:
-    """Ask whether to do something, and do it; `shown` is what it is about."""
+    """Ask for confirmation and run an action; `shown` describes its target."""
 
     def fill() -> None:
         ui.label(text)
@@ -103,7 +103,7 @@ def action_button(
     is_danger: bool = False,
     is_main: bool = False,
 ) -> ui.button | None:
-    """Offer something to operators; viewers do not see it."""
+    """Offer an action to operators; viewers do not see it."""
     if not view.may("operator"):
         return None
     return press_button(label, do, "danger" if is_danger else "main" if is_main else "plain", test)

@@ -26,9 +26,9 @@ def filter_form(
     chosen: Mapping[str, str] | None = None,
     hint: str = "",
 ) -> Markup:
-    """Make the form over a list: a search, texts and choices by name; it works without scripts.
+    """Build the form above a list: a search, text fields and choices; it works without scripts.
 
-    `texts` are the titles of text fields; what was chosen is in `chosen`, as of choices.
+    `texts` are the titles of text fields; `chosen` has the values of text fields and choices.
     """
     fields: list[Markup] = []
     if search is not None:
@@ -66,7 +66,7 @@ def filter_form(
 
 
 def pager(t: Texts, first: str | None, following: str | None, note: str = "") -> Markup:
-    """Lead to the first and to the next page."""
+    """Link to the first and to the next page."""
     return element(
         "nav",
         element("span", note, class_="note") if note else None,
@@ -80,7 +80,7 @@ def pager(t: Texts, first: str | None, following: str | None, note: str = "") ->
 
 
 def tabs(t: Texts, entries: Iterable[tuple[str, str, bool, str | None]]) -> Markup:
-    """Lead to the parts of a list: word, address, whether it is shown, how many there are."""
+    """Link to the parts of a list: title, URL, whether it is shown, count."""
     return element(
         "nav",
         [
@@ -102,7 +102,7 @@ def tabs(t: Texts, entries: Iterable[tuple[str, str, bool, str | None]]) -> Mark
 
 
 def page_tabs(view: View, shown: str, pages: Mapping[str, tuple[str, str]]) -> Markup:
-    """Link the pages of a component: the keys of their titles and their addresses, by name."""
+    """Link to the pages of a component: the keys of their titles and their URLs, by name."""
     return tabs(
         view.t,
         [(view.t(title), href, name == shown, None) for name, (title, href) in pages.items()],
@@ -112,7 +112,7 @@ def page_tabs(view: View, shown: str, pages: Mapping[str, tuple[str, str]]) -> M
 def timeline(
     t: Texts, steps: Iterable[tuple[str, object, str, str]], title: str = "exchange.timeline"
 ) -> Markup:
-    """Show steps one after another: state, moment, note and tone of each."""
+    """Show the steps of a timeline: state, time, note and tone of each."""
     lines = [
         element(
             "li",
@@ -145,7 +145,7 @@ def figures(entries: Iterable[tuple[str, object, str]]) -> Markup:
 
 
 def severity_badge(view: View, one: Incident) -> Markup:
-    """Show how severe an incident is, or that it was acknowledged."""
+    """Show the severity of an incident, or that it was acknowledged."""
     if one.acked_by is not None:
         return element("span", view.t.state("acked"), class_="badge plain")
     return element(
@@ -154,30 +154,30 @@ def severity_badge(view: View, one: Incident) -> Markup:
 
 
 def download_note(t: Texts, size: int | None, shown: int | None, href: str, name: str) -> Markup:
-    """Show a size, how many characters are shown if not all, and where to get the whole."""
+    """Show a size, how many characters are shown if not all, and a link to the whole."""
     cut = "" if shown is None else f" · {t('bus.cut', shown=number(shown))}"
     whole = link(t("bus.download"), href, download=name)
     return element("span", t.size(size), cut, " · ", whole, class_="note")
 
 
 def empty(title: object, advice: object = None) -> Markup:
-    """Say that there is nothing, and what to do next."""
+    """Show that a list is empty, and what to do next."""
     return joined((element("strong", title), advice))
 
 
 def nothing_found(t: Texts, everything: str) -> Markup:
-    """Report that nothing matches the filter, and link the list without it."""
+    """Show that nothing matches the filter, and link to the list without it."""
     reset = link(t("common.reset"), everything)
     return element("div", empty(t("common.nothing_found"), reset), class_="empty")
 
 
 def gone(title: str, advice: object = None) -> Markup:
-    """Report that the object of a page does not exist."""
+    """Show that the object of a page does not exist."""
     return card(None, element("div", empty(title, advice), class_="empty"))
 
 
 def crumbs(*steps: tuple[str, str | None]) -> Markup:
-    """Show where the page lies."""
+    """Show the breadcrumbs of the page."""
     parts: list[object] = []
     for text, href in steps:
         if parts:

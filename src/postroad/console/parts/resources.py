@@ -1,6 +1,6 @@
 """Lists, details and buttons derived from resources and actions (`postroad.operate`).
 
-Filter, order and cursor are in the address, so that a page can be sent to somebody else.
+Filter, order and cursor are in the URL, so that a page can be shared.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ ALIGNED = {"number": "num", "alarm": "num", "rate": "num", "bytes": "num", "dura
 
 
 def title_of(view: View, one: Column | Filter | Action) -> str:
-    """Return a title in the person's language."""
+    """Return a title in the user's language."""
     return one.title_ru if view.t.language == "ru" else one.title
 
 
 def cell(view: View, column: Column, value: Any) -> Markup | str:
-    """Show a value as its column's kind asks for."""
+    """Show a value according to its column's kind."""
     t = view.t
     if value is None or value == "":
         return NOTHING
     if isinstance(value, list) and column.kind in NUMBERS:
-        # A detail has the rows that a list only counts.
+        # A list only counts the rows that a detail page shows.
         value = len(value)
     match column.kind:
         case "number":
@@ -139,9 +139,9 @@ def resource_table(
     sorted_by: tuple[str, bool] | None = None,
     name: str = "",
 ) -> Markup:
-    """Show rows; `to` is the address of a row's page, `cells` replaces those of some columns.
+    """Show rows; `to` is the URL of a row's page, `cells` replaces those of some columns.
 
-    `names` are the columns to show, by default the listed ones; `more` are further ones by their
+    `names` are the columns to show, by default the listed ones; `more` are further ones with
     titles, which only a wide window shows unless they are buttons without a title. `sorted_by` is
     the column of the order and whether it is descending, `name` that of `show_resource`.
     """
@@ -173,7 +173,7 @@ def _row_link(value: object, href: str) -> Markup:
 
 
 def order_of(view: View, resource: Resource, name: str = "") -> tuple[str, bool]:
-    """Return the column by which the address sorts a list, and whether descending."""
+    """Return the column by which the URL sorts a list, and whether descending."""
     column, order = view.query(f"{name}sort"), view.query(f"{name}order")
     return (column, order == "down") if column in resource.sort_keys else ("", False)
 
@@ -181,7 +181,7 @@ def order_of(view: View, resource: Resource, name: str = "") -> tuple[str, bool]
 async def read_sorted(
     view: View, connections: Connections, resource: Resource
 ) -> tuple[Sequence[Row], tuple[str, bool]]:
-    """Read a list that fits on a page, in the order of the address; returns it, too."""
+    """Read a list that fits on a page, in the order that the URL gives; return the order, too."""
     name, is_down = order_of(view, resource)
     page = await view.cached(
         (resource.name, "sorted", name, is_down),
@@ -211,9 +211,9 @@ async def show_resource(
     row_actions: Sequence[Action] = (),
     limit: int = PAGE_ROWS,
 ) -> None:
-    """Show the filters of a resource and, live, the page of rows that the address asks for.
+    """Show the filters of a resource and, live, the page of rows that the URL requests.
 
-    `none` is what to show for an empty list: title and advice. `actions` may be done to all rows
+    `none` is shown for an empty list: title and advice. `actions` can be run on all rows
     that match the filters, `row_actions` are buttons of each row that is offered them. The list is
     sorted by `sort`, descending, unless the address names a column. `name` tells a second list of
     the page apart: it begins the names of its parameters in the address. The other parameters are
@@ -319,7 +319,7 @@ async def _filter_form(
             choices[one.name] = (title_of(view, one), words)
             continue
         if not (one.choices or one.offered or one.of):
-            # Beside a search, which finds more: set by links from other pages, and kept.
+            # A filter in addition to the search: set by links from other pages, and kept.
             if not any(other.is_search for other in resource.filters):
                 texts[one.name] = title_of(view, one)
             continue
@@ -405,7 +405,7 @@ async def open_row(
 ) -> Callable[[], Awaitable[Row]] | None:
     """Begin the page of a row: breadcrumbs below `place`, or `missing` if it does not exist.
 
-    Returns a function that reads the row as it is now; None if there is none.
+    Returns a function that reads the current row; None if there is none.
     """
 
     async def read() -> Row | None:
@@ -419,7 +419,7 @@ async def open_row(
     async def cached() -> Row | None:
         return await view.cached((resource.name, str(identity)), read, 1)
 
-    # Not from the cache, which may have read the name before the row got it.
+    # Not from the cache, which may contain the name from before a change.
     first = await read()
     label = str(first[resource.label_name]) if first else str(identity)
     ui.html(crumbs(*place, (label, None)), sanitize=False)
@@ -501,9 +501,9 @@ async def action_buttons(
     question: str = "",
     then: Callable[[Action], object] | None = None,
 ) -> None:
-    """Offer actions on one row while they make sense: action, further arguments, label.
+    """Offer actions on one row while its state allows them: action, further arguments, label.
 
-    `then` is called after an action was done, such as to leave the page of a deleted row.
+    `then` is called after an action, for example to leave the page of a deleted row.
     """
 
     def button(action: Action, more: Mapping[str, Any], label: str) -> ui.button | None:

@@ -1,4 +1,4 @@
--- Nothing here is for everybody; the console uses the owner's rights.
+-- PUBLIC gets no permissions; the console uses those of the owner.
 do $grants$
 declare
   v_function regprocedure;

@@ -1,7 +1,7 @@
 """Signed PUTs to S3 without the client library: the requests that carry the bytes of files.
 
 A PUT through boto3 costs twice the processor time of the rest of a small file's import, and hashes
-a part a second time (docs/decisions/0056). The sha256 of the body is known here and signs it
+a part a second time (docs/decisions/0048). The sha256 of the body is known here and signs it
 (Signature Version 4). A PUT that is not answered by 200 is repeated through boto3, which handles
 redirects, retries and errors.
 """

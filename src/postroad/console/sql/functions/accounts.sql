@@ -1,15 +1,15 @@
--- Makes a local account or changes the one that is there: what is null stays as it is.  A new password ends all
+-- Adds a local account or changes an existing one: null keeps a value unchanged.  A new password ends all
 -- sessions of the account, and so does a new role.  Locks: all accounts.
---   KN001  it is the last admin and would not be one any more
---   KN002  the name is that of somebody of a provider
+--   KN001  it is the last admin and would no longer be one
+--   KN002  the name belongs to an account of a provider
 create or replace function console.put_account(p_name text, p_role text default null, p_password_hash text default null)
 returns void
 language plpgsql set search_path from current as $$
 begin
   perform pg_advisory_xact_lock(hashtext('console.account'));
   if exists (select from console.account a where a.name = lower(p_name) and a.issuer is not null) then
-    raise exception 'account "%" is one of the OpenID Connect provider', p_name
-      using errcode = 'KN002', hint = 'The provider decides on its role and its password; choose another name.';
+    raise exception 'account "%" belongs to the OpenID Connect provider', p_name
+      using errcode = 'KN002', hint = 'The provider sets its role and its password; choose another name.';
   end if;
   if p_role is not null and p_role <> 'admin' then
     perform console._keep_an_admin(p_name);
@@ -24,9 +24,9 @@ begin
   delete from console.session s where s.account = lower(p_name);
 end $$;
 
--- Makes the account of somebody of a provider, or gives the one that is there its role of today; returns the
--- account's name, which stays as it was at the first login.  A new role ends the sessions.  Locks: all accounts.
---   KN002  the name belongs to a local account, or to somebody else of a provider
+-- Adds the account of a provider's user, or updates the role of the existing one; returns the
+-- account's name, which stays that of the first login.  A new role ends the sessions.  Locks: all accounts.
+--   KN002  the name belongs to a local account, or to another user of a provider
 create or replace function console.put_identity(p_issuer text, p_subject text, p_name text, p_role text) returns text
 language plpgsql set search_path from current as $$
 declare
@@ -37,7 +37,7 @@ begin
   if not found then
     if exists (select from console.account a where a.name = lower(p_name)) then
       raise exception 'the name "%" belongs to another account of the console', lower(p_name)
-        using errcode = 'KN002', hint = 'Rename one of them, or remove the account that is not used.';
+        using errcode = 'KN002', hint = 'Rename one of them, or remove the unused account.';
     end if;
     insert into console.account (name, role, issuer, subject) values (lower(p_name), p_role, p_issuer, p_subject);
     return lower(p_name);
@@ -49,8 +49,8 @@ begin
   return v_account.name;
 end $$;
 
--- Makes the first account unless there is one, or gives it this password where nobody has signed in with the one
--- before: who was told that one is not known.  Tells whether it did.  Locks: all accounts.
+-- Adds the first account if there is none, or sets its password if the previous one was never used to sign in: that
+-- one may have been seen by others.  Returns whether it did.  Locks: all accounts.
 create or replace function console.put_first_account(p_name text, p_password_hash text) returns boolean
 language plpgsql set search_path from current as $$
 begin
@@ -63,7 +63,7 @@ begin
   return true;
 end $$;
 
--- Removes an account with its sessions; tells whether it was there.  The last admin stays.  Locks: all accounts.
+-- Removes an account with its sessions; returns whether it existed.  The last admin cannot be removed.  Locks: all accounts.
 --   KN001  it is the last admin
 create or replace function console.drop_account(p_name text) returns boolean
 language plpgsql set search_path from current as $$

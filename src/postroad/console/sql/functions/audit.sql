@@ -1,4 +1,4 @@
--- Writes down what somebody is about to do, or was refused, and returns the row's id.
+-- Records an action that is about to run, or was refused, and returns the row's id.
 create or replace function console.begin_audit(
   p_account text, p_role text, p_address text, p_action text, p_target text, p_detail jsonb, p_outcome text default 'begun')
 returns bigint
@@ -9,7 +9,7 @@ language sql set search_path from current as $$
   returning id
 $$;
 
--- Writes down how it ended; only once.
+-- Records the outcome of an action; only once.
 create or replace function console.end_audit(p_id bigint, p_outcome text, p_error text default null, p_detail jsonb default null)
 returns void
 language sql set search_path from current as $$

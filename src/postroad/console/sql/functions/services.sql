@@ -1,5 +1,5 @@
--- Writes down how the services of a host stand; those that are not in the list any more are forgotten, and so are
--- those of hosts that have been silent for a day: nobody will come back to say that they ended.
+-- Records the status of the services of a host.  Deletes services that are no longer in the list, and
+-- those of hosts that have not reported for a day, because they will not report their end.
 create or replace function console.report_services(p_host text, p_services jsonb) returns void
 language sql set search_path from current as $$
   delete from console.service s
@@ -13,8 +13,8 @@ language sql set search_path from current as $$
       error = excluded.error, told_at = clock_timestamp();
 $$;
 
--- How all services stand.  A supervisor that has been silent for 20 seconds is gone, and its services with it;
--- after a day they are not told of any more.
+-- The status of all services.  If a supervisor has not reported for 20 seconds, its services count as lost;
+-- after a day they are no longer listed.
 create or replace function console.services()
 returns table (host text, name text, state text, pid integer, restarts integer, since timestamptz, error text)
 language sql stable set search_path from current as $$
@@ -26,7 +26,7 @@ language sql stable set search_path from current as $$
   order by s.host, s.name
 $$;
 
--- Forgets the services of a host that is gone for good; returns how many.  Those of a host that speaks stay.
+-- Deletes the services of a host that no longer exists; returns how many.  Those of a host that still reports are kept.
 create or replace function console.forget_services(p_host text) returns integer
 language sql set search_path from current as $$
   with forgotten as (

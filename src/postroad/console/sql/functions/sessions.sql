@@ -1,7 +1,7 @@
--- The hash to compare a password with, unless there were too many failures of late from this address or for this
--- name.  The name alone is limited ten times less strictly, so that nobody is locked out by a stranger at once.
--- Each attempt counts as failed from here on, before the dear comparison: those who try many at once are refused
--- as those who try one after another.  Locks: all logins, for the time of counting.
+-- Returns the hash to compare a password with, unless there were too many recent failures from this address or for this
+-- name.  The limit for a name is ten times higher, so that a stranger cannot easily lock an account.
+-- Each attempt counts as failed from here on, before the expensive comparison, so that concurrent attempts are limited
+-- in the same way as successive ones.  Locks: all logins, while attempts are counted.
 create or replace function console.begin_login(p_name text, p_address text, p_most integer, p_window interval)
 returns table (is_allowed boolean, password_hash text)
 language plpgsql set search_path from current as $$
@@ -22,8 +22,8 @@ begin
   end if;
 end $$;
 
--- Opens a session, and forgets those that are over.  Failures are forgotten of this name from this address only:
--- whoever has one account must not get more attempts at another.
+-- Opens a session, and deletes expired ones.  Deletes only the failures of this name from this address:
+-- the owner of one account must not get more attempts at another.
 create or replace function console.open_session(p_name text, p_token_hash text, p_address text, p_lifetime interval)
 returns void
 language sql set search_path from current as $$
