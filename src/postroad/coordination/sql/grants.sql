@@ -1,4 +1,4 @@
--- Nothing here is for everybody.  Who changes a tracked table needs no right here: the triggers run as their owner.
+-- PUBLIC gets no permissions.  A user who changes a tracked table needs none here: the triggers run as their owner.
 do $grants$
 declare
   v_function regprocedure;

@@ -42,7 +42,7 @@ language sql immutable parallel safe
 return array_position(
   '{Created,Saving,Saved,Activated,Preparing,Prepared,Processing,Processed,Committing,Canceling,Committed,Canceled}'::text[], p_name);
 
--- Serialises everything that a role does to its own books; held to the end of the transaction.
+-- Serialises the changes that a role makes to its own tables; held to the end of the transaction.
 create or replace function coordination._try_lock(p_which integer) returns boolean
 language sql volatile
 return pg_try_advisory_xact_lock(737001, p_which);

@@ -1,5 +1,5 @@
--- The place of an event among others is drawn when its transaction begins to commit, and not when it made its changes:
--- one that stays open for an hour comes after those that were committed meanwhile.
+-- The commit number of an event is drawn when its transaction begins to commit, not when it makes its changes:
+-- a transaction that stays open for an hour comes after those that committed in the meantime.
 create or replace function coordination._number_commit() returns trigger
 language plpgsql security definer set search_path from current as $$
 begin
@@ -11,7 +11,7 @@ begin
   return null;
 end $$;
 
--- A constraint trigger is what PostgreSQL runs at the commit; it cannot be replaced, so it is made once.
+-- PostgreSQL runs a deferred constraint trigger at the commit; it cannot be replaced, so it is created once.
 do $once$
 begin
   if not exists (

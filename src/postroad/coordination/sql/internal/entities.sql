@@ -1,6 +1,6 @@
--- The columns of a table that travel: in order, without those that the database computes.
--- `type` has no length in it, so that a value too long is refused on assignment and never cut.
--- `is_text`: travels as its text, because its JSON would not come back as the same value.
+-- The columns of a table that are replicated: in order, without generated ones.
+-- `type` has no length, so that a value that is too long is refused on assignment and never truncated.
+-- `is_text`: replicated as text, because its JSON would not give the same value back.
 create or replace function coordination._columns(p_table regclass)
 returns table (name text, type text, is_text boolean)
 language sql stable set search_path from current as $$
@@ -110,8 +110,8 @@ begin
   return v_entity;
 end $$;
 
--- Whether this is the entity's table, perhaps under another name by now: a tracked one has the entity's triggers.  Another table does not
--- take the place of one that is gone, since events of that may still be undone; a replica holds what it is given.
+-- Whether this is the entity's table, even if it was renamed: a tracked table has the entity's triggers.  Another table does not
+-- replace a dropped one, since events of that one may still be undone; a replica uses the table that it is given.
 create or replace function coordination._is_table_of(p_entity coordination.entity, p_table regclass) returns boolean
 language sql stable set search_path from current as $$
   select coalesce(to_regclass(format('%I.%I', (p_entity).schema_name, (p_entity).table_name)) = p_table,
@@ -179,9 +179,9 @@ begin
   end loop;
 end $$;
 
--- Parents before children: the level of an entity is one above those that it refers to.  In a circle the levels
--- stop growing at the number of entities; circles need constraints that can be deferred.
--- `related`: entities that refer to it or that it refers to; their events may not pass each other.
+-- Parents before children: the level of an entity is one above those that it refers to.  In a cycle the levels
+-- stop growing at the number of entities; cycles need deferrable constraints.
+-- `related`: entities that refer to it or that it refers to; their events keep their order.
 create or replace function coordination._order_entities() returns void
 language plpgsql set search_path from current as $$
 declare

@@ -1,12 +1,12 @@
 -- Groups: staged events that are applied together or not at all.
 --
--- What was built on a cancelled event does not fit before the event that makes up for the cancelled one: between the two, the
--- history without the cancelled event is no state that the Writer ever had.  So an event that the tables refuse is tried
--- together with what makes up for cancelled events before it, with that for those cancelled meanwhile, and so on; when no more
--- is to be had, the history up to the end of the group is whole, and what is still refused is refused for its own sake.
+-- An event that depends on a cancelled one cannot be applied before the event that restores the cancelled one: between the two, the
+-- history without the cancelled event is not a state that the Writer ever had.  So an event that the tables refuse is tried
+-- together with the restoring events of earlier cancelled events, with those of events cancelled in the meantime, and so on.  When no
+-- more restoring events exist, the history up to the end of the group is complete, and an event that is still refused is itself the cause.
 --
--- A group holds, for each of its events, all earlier ones in the order of the same entities.  So order is kept, and it reaches as far as it must:
--- an event of two entities brings in what precedes it in both.
+-- For each of its events a group also contains all earlier ones in the order of the same entities.  So the order is kept, and the group
+-- is as large as necessary: an event of two entities includes the events that precede it in both.
 
 -- Entities whose events may not pass each other: those named, and those joined to them by a foreign key.
 create or replace function coordination._related(p_entities text[]) returns text[]
@@ -24,14 +24,14 @@ language sql immutable set search_path from current as $$
     and ((p_event).mode = 'replicate' and (p_event).outcome is null or (p_event).outcome is not distinct from 'commit')
 $$;
 
--- The events that must be applied with the targets, in order; `reach`: entities whose later events have these before them.
+-- The events that must be applied together with the targets, in order; `reach`: entities whose later events come after these.
 -- waits_for: one of them that is not ready; then there is no group yet.
 create or replace function coordination._group(
   p_targets bigint[], p_wait text, out events bigint[], out reach text[], out upto bigint, out waits_for bigint)
 language plpgsql stable set search_path from current as $$
 declare
   v_event coordination.staging;
-  -- Entities whose relatives are in reach; reach itself holds more.
+  -- Entities whose relatives are already in reach; reach itself contains more.
   v_seen  text[] := '{}';
 begin
   events := '{}';
@@ -55,8 +55,8 @@ begin
   end loop;
 end $$;
 
--- Applies an event that the tables refused alone with what makes up for it, if that is here.  Returns the group with the event
--- itself; null, and nothing applied, when no group passes.  waits_for: an event that must be decided, or come as a whole, first.
+-- Applies an event that the tables refused alone together with its restoring events, if they have arrived.  Returns the group with the
+-- event itself; null, with nothing applied, if no group can be applied.  waits_for: an event that must be decided or completed first.
 create or replace function coordination._apply_with_following(
   p_event coordination.staging, p_progress coordination.progress, out applied bigint[], out waits_for bigint)
 language plpgsql set search_path from current as $$
@@ -68,7 +68,7 @@ declare
 begin
   v_group := coordination._group(v_targets, p_progress.wait);
   loop
-    -- One at first, to show the earliest state that can be shown; then twice as many, so that the tries stay few.
+    -- One event at first, to show the earliest possible state; then twice as many each time, so that few tries are needed.
     select array_agg(f.event_id) into v_more from (
       select c.event_id from coordination.staging c
       left join coordination.staging w on w.event_id = c.cancels
@@ -90,7 +90,7 @@ begin
       return;
     end if;
   end loop;
-  -- Refused for its own sake; but what follows may have mended that, too.
+  -- The event itself is the cause; but later events may have repaired that, too.
   v_more := array(
     select s.event_id from coordination.staging s
     where s.position > p_event.position and s.entities && p_event.entities and coordination._is_ready(s)

@@ -113,8 +113,8 @@ language sql stable set search_path from current as $$
   order by u.place, case u.step when 'erase' then -e.level else e.level end, e.name
 $$;
 
--- Restores what can be restored where rows of others depend on some of the rows: every other row is restored.
--- Several rounds: a row may be erased once those that refer to it are.  Rows in a circle of references that somebody uses stay.
+-- Restores as much as possible if rows of others depend on some of the rows: every other row is restored.
+-- Several rounds: a row can be deleted once the rows that refer to it are.  Rows in a cycle of references that others use stay.
 create or replace function coordination._restore_apart(p_event coordination."AppEvent") returns void
 language plpgsql set search_path from current as $$
 declare

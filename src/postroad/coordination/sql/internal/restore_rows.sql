@@ -1,5 +1,5 @@
--- The rows of one entity that an event changed, each once, as a query with the event as $1: "coordination before", the first
--- before-image, "coordination after", the last after-image, null for none, and the key.
+-- A query of the rows of one entity that an event changed, each once, with the event as $1.  Columns: "coordination before", the first
+-- before-image; "coordination after", the last after-image, null if there is none; and the key.
 create or replace function coordination._net(p_entity coordination.entity) returns text
 language sql stable set search_path from current as $$
   select format(
@@ -13,8 +13,8 @@ language sql stable set search_path from current as $$
     coordination._definitions(coordination._table(p_entity), (p_entity).key_columns))
 $$;
 
--- The columns that the table has now and that every image of the event has, too: a column added since is left alone.
--- A delete without a before-image has none: what it erased was made by a cancelled event.
+-- The columns that the table has now and that every image of the event has, too: a column that was added since is not changed.
+-- A delete without a before-image has none: the row that it deleted was inserted by a cancelled event.
 create or replace function coordination._columns_of(p_entity coordination.entity, p_event bigint) returns text[]
 language sql stable set search_path from current as $$
   select array(
@@ -77,7 +77,7 @@ begin
     done := done + v_more;
   end if;
   if p_compensate and done < wanted and p_step = 'write' and v_others <> '{}' then
-    -- Rows that somebody changed since: of the columns that the event set, those that still hold its value go back.
+    -- Rows that others changed since: of the columns that the event set, those that still have its value are restored.
     execute format('update %s o set (%s) = row(%s) from (%s) n cross join lateral json_to_record(n."coordination before") as r (%s) %s '
       'where n."coordination before" is not null and n."coordination after" is not null and %s and not (%s) and not (%s)',
       v_table, coordination._list(v_others),
@@ -90,8 +90,8 @@ begin
   end if;
 end $$;
 
--- Raises a foreign key violation where erasing what the event made would take rows of others with it, or change them: a reference that
--- cascades, or sets null, would not prevent it.  Children that the event made are erased already.
+-- Raises a foreign key violation if deleting the event's rows would delete or change rows of others: a reference that
+-- cascades, or sets null, would not prevent it.  Children that the event inserted are already deleted.
 -- Locks the rows first, so that no further child can refer to them.
 create or replace function coordination._refuse_cascade(
   p_entity coordination.entity, p_event bigint, p_columns text[], p_net text) returns void
@@ -131,9 +131,9 @@ begin
   end loop;
 end $$;
 
--- Rows of a cancelled event that were changed since are sent to Readers as they are now; and a later event that is still open
--- must not bring it back: its before-images are set to what was there before the cancelled one.  Later is what changed the row later,
--- published or not; the event that restores is none of them.
+-- Rows of a cancelled event that were changed since are sent to Readers as they are now.  A later event that is still open
+-- must not bring the cancelled values back: its before-images are set to the values before the cancelled event.  Later events are those
+-- that changed the row later, published or not, except the restoring event.
 create or replace function coordination._leave_rows(p_entity coordination.entity, p_event coordination."AppEvent") returns void
 language plpgsql set search_path from current as $$
 begin
