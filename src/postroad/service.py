@@ -38,7 +38,7 @@ class Signals:
         self._listeners: dict[str, asyncio.Queue[Any]] = {}
 
     def listen(self, *names: str) -> None:
-        """Begin to keep what is emitted under these names."""
+        """Record the values that are emitted under these names from now on."""
         for name in names:
             self._listeners.setdefault(name, asyncio.Queue())
 

@@ -42,7 +42,7 @@ async def password(connection: AsyncConnection[Any], name: str) -> dict[str, str
     fresh, accounts = new_password(), _accounts(connection)
     if name not in {one.name for one in await accounts.all()}:
         raise AccountInvalid(
-            f"there is no account {name}", hint=f"make it: postroad console add {name}"
+            f"there is no account {name}", hint=f"add it: postroad console add {name}"
         )
     await accounts.put(name, None, fresh)
     return {"password": fresh}
