@@ -8,22 +8,6 @@ from postroad.bus import operations
 from postroad.bus.errors import QueueNotFound, SagaNotFound
 from postroad.operate import Action, Column, Filter, Resource
 
-__all__ = [
-    "CANCEL",
-    "CONSUMERS",
-    "DEAD",
-    "DEAD_REASONS",
-    "FIGURES",
-    "QUEUES",
-    "REDRIVE",
-    "RETRY",
-    "SAGAS",
-    "SAGA_STATES",
-    "SETTLE",
-    "STUCK_SAGAS",
-    "WAITS",
-]
-
 SAGA_STATES = ("running", "compensating", "stuck", "completed", "compensated")
 
 QUEUES = Resource(

@@ -15,6 +15,7 @@ from postroad.cli.components import SCHEMAS
 from postroad.cli.context import Application
 from postroad.coordination.calls import BECOME, translated
 from postroad.postgres import connect, install
+from postroad.settings import CoordinationSettings
 
 NAMES = {
     "writer": "coordination_writer",
@@ -36,27 +37,22 @@ class Databases:
 def coordination_databases(application: Application) -> Iterator[Databases]:
     """Yield the three connection strings; the embedded server runs if one needs it."""
     settings = application.settings.coordination
-    named = {
-        "writer": settings.writer_url,
-        "coordinator": settings.coordinator_url,
-        "reader": settings.reader_url,
-    }
-    if all(named.values()):
-        yield Databases(**{part: _secret(url) for part, url in named.items()})
+    if all((settings.writer_url, settings.coordinator_url, settings.reader_url)):
+        yield find_databases(settings, "")
         return
     with application.database() as dsn:
-        beside = databases_beside(dsn)
-        yield Databases(
-            **{
-                part: _secret(url) if url is not None else getattr(beside, part)
-                for part, url in named.items()
-            }
-        )
+        yield find_databases(settings, dsn)
 
 
-def databases_beside(dsn: str) -> Databases:
-    """Return the names of the sample's databases on the same server as this one."""
-    return Databases(**{part: make_conninfo(dsn, dbname=name) for part, name in NAMES.items()})
+def find_databases(settings: CoordinationSettings, dsn: str) -> Databases:
+    """Return the databases of the settings, others on the same server as this one."""
+    given: dict[str, SecretStr | None] = {part: getattr(settings, f"{part}_url") for part in NAMES}
+    return Databases(
+        **{
+            part: url.get_secret_value() if url else make_conninfo(dsn, dbname=NAMES[part])
+            for part, url in given.items()
+        }
+    )
 
 
 def prepare_database(dsn: str, role: str, name: str | None = None) -> None:
@@ -87,7 +83,3 @@ def _create(dsn: str, database: str) -> None:
             except (psycopg.errors.DuplicateDatabase, psycopg.errors.UniqueViolation):
                 # Another service created it first.
                 return
-
-
-def _secret(url: SecretStr | None) -> str:
-    return url.get_secret_value() if url is not None else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from postroad.alerts import AlertRelay
-from postroad.cli.coordination_databases import Databases, databases_beside, prepare_database
+from postroad.cli.coordination_databases import Databases, find_databases, prepare_database
 from postroad.cli.parts import PartContext
 from postroad.cli.together import Together
 from postroad.coordination import Coordinator, Reader, Writer, install_bridges
@@ -15,20 +15,8 @@ from postroad.coordination.sample import SampleWriter, install_sample
 from postroad.service import Service
 
 
-def find_databases(context: PartContext) -> Databases:
-    """Return the three databases: those of the settings, else beside the database in use."""
-    settings = context.application.settings.coordination
-    beside = databases_beside(context.dsn)
-    return Databases(
-        *(
-            given.get_secret_value() if given is not None else usual
-            for given, usual in (
-                (settings.writer_url, beside.writer),
-                (settings.coordinator_url, beside.coordinator),
-                (settings.reader_url, beside.reader),
-            )
-        )
-    )
+def _databases(context: PartContext) -> Databases:
+    return find_databases(context.application.settings.coordination, context.dsn)
 
 
 class _Coordination(Service):
@@ -37,7 +25,7 @@ class _Coordination(Service):
     def __init__(self, context: PartContext) -> None:
         super().__init__("coordination")
         self._settings = context.application.settings.coordination
-        self._databases = find_databases(context)
+        self._databases = _databases(context)
         self._house = context.dsn
 
     async def run(self) -> None:
@@ -91,7 +79,7 @@ def coordination(context: PartContext) -> Service:
 
 def gateway(context: PartContext) -> Service:
     """Make the HTTP interface."""
-    databases = find_databases(context)
+    databases = _databases(context)
     settings = context.application.settings.coordination
     return Gateway(
         databases.writer,
@@ -108,7 +96,7 @@ def gateway(context: PartContext) -> Service:
 
 def writers(context: PartContext) -> Service:
     """Make the sample that changes items all the time."""
-    return SampleWriter(find_databases(context).writer)
+    return SampleWriter(_databases(context).writer)
 
 
 def _prepare(databases: Databases, reader: str) -> None:

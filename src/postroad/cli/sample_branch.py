@@ -13,8 +13,8 @@ from postroad.bridge.calls import call, transact
 from postroad.bridge.errors import BridgeExists
 from postroad.bus import AsyncBus
 from postroad.bus.errors import QueueNotFound
+from postroad.cli.coordination_databases import find_databases
 from postroad.cli.parts import PartContext
-from postroad.cli.parts_coordination import find_databases
 from postroad.cli.sample import QUEUE, SampleListener
 from postroad.errors import PostroadError
 from postroad.service import Service
@@ -29,7 +29,8 @@ PAUSE_SECONDS = 1.0
 def branch(context: PartContext) -> Service:
     """Create the partner; it uses the Reader's database, which has a bus like any other."""
     addresses = Addresses.of(context.dsn, context.application.settings.bridge)
-    return SampleBranch(addresses, find_databases(context).reader)
+    databases = find_databases(context.application.settings.coordination, context.dsn)
+    return SampleBranch(addresses, databases.reader)
 
 
 class SampleBranch(Service):

@@ -34,9 +34,9 @@ async def open_components(context: PartContext) -> AsyncIterator[Components]:
 
 
 def _open_coordination(context: PartContext, components: Components) -> None:
-    from postroad.cli.parts_coordination import find_databases
+    from postroad.cli.coordination_databases import find_databases
 
-    databases = find_databases(context)
+    databases = find_databases(context.application.settings.coordination, context.dsn)
     for part in ("writer", "coordinator", "reader"):
         components.coordination[part] = DirectConnections(getattr(databases, part))
 

@@ -37,8 +37,8 @@ AWAY = (psycopg.OperationalError, PoolTimeout, OSError, TimeoutError, DatabaseUn
 GOOD, BAD = "positive", "negative"
 # Keys of rows are 64-bit numbers; the margin allows for arithmetic on them.
 MAX_PLACE = 2**62
-# Parameters that name a page of a list.
-CURSORS = ("after", "session_after", "shard_after", "before", "start", "place")
+# Parameters that name a page of a list; `after` has the name of a second list before it.
+CURSORS = re.compile("before|start|place|[a-z_]*after")
 
 
 def _number(name: str, text: str) -> int:
@@ -80,7 +80,7 @@ class View:
     def here(self, **changed: object) -> str:
         """Return the URL of this page with other parameters, at the first page of a list."""
         kept = self.request.query_params.items()
-        left = {**{name: value for name, value in kept if name not in CURSORS}, **changed}
+        left = {**{name: value for name, value in kept if not CURSORS.fullmatch(name)}, **changed}
         given = {name: value for name, value in left.items() if value not in (None, "")}
         return self.request.url.path + (f"?{urlencode(given)}" if given else "")
 

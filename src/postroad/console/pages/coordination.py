@@ -6,12 +6,12 @@ from nicegui import ui
 
 from postroad.console.context import Context
 from postroad.console.frame import add_page
-from postroad.console.markup import Markup, address, element, joined, number
+from postroad.console.markup import Markup, address, number
 from postroad.console.pages.coordination_event import event_page
 from postroad.console.pages.coordination_parts import coordinator, readers
 from postroad.console.parts.charts import line_chart
-from postroad.console.parts.lists import empty, figures, gone
-from postroad.console.parts.resources import read_sorted, resource_table, show_resource
+from postroad.console.parts.lists import figures, gone
+from postroad.console.parts.resources import show_resource
 from postroad.console.view import View
 from postroad.coordination import status
 from postroad.coordination.resources import EVENTS, READERS, RETRY
@@ -41,37 +41,24 @@ async def _overview(view: View) -> None:
         )
         events = sum(found.states.values())
         await readers(view)
-        rows, sorted_by = await read_sorted(view, connections, READERS)
-        return joined(
-            (
-                figures(
-                    [
-                        (
-                            t.plural("coordination.readers_n", found.readers),
-                            number(found.readers),
-                            "",
-                        ),
-                        (t.plural("coordination.events_n", events), number(events), ""),
-                        (t("coordination.unfinished"), number(found.unfinished), ""),
-                        (
-                            t("coordination.parked"),
-                            number(found.parked),
-                            "bad" if found.parked else "good",
-                        ),
-                    ]
-                ),
-                element("div", style="height:16px"),
-                resource_table(
-                    view,
-                    READERS,
-                    rows,
-                    sorted_by=sorted_by,
-                    none=empty(t("coordination.no_reader"), t("coordination.no_reader_advice")),
-                ),
-            )
+        return figures(
+            [
+                (t.plural("coordination.readers_n", found.readers), number(found.readers), ""),
+                (t.plural("coordination.events_n", events), number(events), ""),
+                (t("coordination.unfinished"), number(found.unfinished), ""),
+                (t("coordination.parked"), number(found.parked), "bad" if found.parked else "good"),
+            ]
         )
 
     await view.live(head)
+    await show_resource(
+        view,
+        connections,
+        READERS,
+        ["coordination"],
+        none=(t("coordination.no_reader"), t("coordination.no_reader_advice")),
+        name="reader_",
+    )
     line_chart(
         view,
         t("coordination.lag"),

@@ -108,10 +108,8 @@ def _images(view: View, payloads: Sequence[PayloadStatus]) -> Markup:
 def _image(shown: Mapping[str, Any], other: Mapping[str, Any], tag: str) -> Markup:
     if not shown:
         return element("p", NOTHING, class_="note")
+    texts = {name: NOTHING if value is None else str(value) for name, value in shown.items()}
     return facts(
-        (
-            name,
-            element(tag, str(value)) if other.get(name) != value else str(value),
-        )
-        for name, value in shown.items()
+        (name, element(tag, text) if other.get(name) != shown[name] else text)
+        for name, text in texts.items()
     )

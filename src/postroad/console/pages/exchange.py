@@ -11,10 +11,10 @@ from postroad.console.context import Context
 from postroad.console.frame import add_page
 from postroad.console.markup import Markup, address, card, element, joined, number
 from postroad.console.pages.exchange_messages import add_download, message_page, messages_page
-from postroad.console.pages.exchange_parts import exchange_tabs, process_link
+from postroad.console.pages.exchange_parts import databases, exchange_tabs, process_link
 from postroad.console.pages.exchange_process import process_page
-from postroad.console.parts.lists import empty, figures
-from postroad.console.parts.resources import read_sorted, resource_table, show_resource
+from postroad.console.parts.lists import figures
+from postroad.console.parts.resources import resource_table, show_resource
 from postroad.console.view import View
 from postroad.exchange.resources import DATABASES, PROCESSES
 
@@ -45,7 +45,7 @@ async def _overview(view: View) -> None:
     t, connections = view.t, view.context.connections
 
     async def head() -> Markup:
-        return _databases(view, *await read_sorted(view, connections, DATABASES))
+        return _totals(view, await databases(view))
 
     async def doubts() -> Markup:
         page = await view.cached(
@@ -60,6 +60,19 @@ async def _overview(view: View) -> None:
 
     ui.html(exchange_tabs(view, "processes"), sanitize=False)
     await view.live(head)
+    await show_resource(
+        view,
+        connections,
+        DATABASES,
+        ["exchange"],
+        to=lambda row: address("exchange", database=row["id"]),
+        names=DATABASE_COLUMNS,
+        none=(t("exchange.no_database"), t("exchange.no_database_advice")),
+        cells={
+            "process_state": lambda row: process_link(view, row["process"], row["process_state"])
+        },
+        name="database_",
+    )
     await view.live(doubts)
     await show_resource(
         view,
@@ -76,7 +89,8 @@ def _address(process: Mapping[str, Any]) -> str:
     return address("exchange", "processes", process["id"])
 
 
-def _databases(view: View, found: Sequence[dict[str, Any]], sorted_by: tuple[str, bool]) -> Markup:
+def _totals(view: View, found: Sequence[dict[str, Any]]) -> Markup:
+    """Show sums over all databases, and those that were restored from a backup."""
     t = view.t
     restored = [
         element(
@@ -90,28 +104,11 @@ def _databases(view: View, found: Sequence[dict[str, Any]], sorted_by: tuple[str
         for one in found
         if one["restored_at"]
     ]
-    shown = resource_table(
-        view,
-        DATABASES,
-        found,
-        to=lambda row: address("exchange", database=row["id"]),
-        names=DATABASE_COLUMNS,
-        sorted_by=sorted_by,
-        none=empty(t("exchange.no_database"), t("exchange.no_database_advice")),
-        cells={
-            "process_state": lambda row: process_link(view, row["process"], row["process_state"])
-        },
-    )
-    totals = figures(
-        [
-            (t.plural("exchange.databases_n", len(found)), number(len(found)), ""),
-            (t("exchange.queued"), number(sum(one["queued"] for one in found)), ""),
-            (t("exchange.leased"), number(sum(one["leased"] for one in found)), ""),
-            (
-                t("exchange.in_doubt"),
-                number(doubts := sum(one["in_doubt"] for one in found)),
-                "bad" if doubts else "good",
-            ),
-        ]
-    )
-    return joined((totals, element("div", style="height:16px"), *restored, shown))
+    doubts = sum(one["in_doubt"] for one in found)
+    totals = [
+        (t.plural("exchange.databases_n", len(found)), number(len(found)), ""),
+        (t("exchange.queued"), number(sum(one["queued"] for one in found)), ""),
+        (t("exchange.leased"), number(sum(one["leased"] for one in found)), ""),
+        (t("exchange.in_doubt"), number(doubts), "bad" if doubts else "good"),
+    ]
+    return joined((figures(totals), *restored))

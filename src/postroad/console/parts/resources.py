@@ -41,7 +41,7 @@ from postroad.console.parts.lists import (
 )
 from postroad.console.view import View
 from postroad.operate import Action, Column, Filter, Page, Resource, Row
-from postroad.operate.resource import MAX_KEYS, MAX_SEARCHED, NUMBERS
+from postroad.operate.resource import MAX_SEARCHED, NUMBERS
 
 PAGE_ROWS = 50
 MAX_CODE_LENGTH = 24
@@ -176,20 +176,6 @@ def order_of(view: View, resource: Resource, name: str = "") -> tuple[str, bool]
     """Return the column by which the URL sorts a list, and whether descending."""
     column, order = view.query(f"{name}sort"), view.query(f"{name}order")
     return (column, order == "down") if column in resource.sort_keys else ("", False)
-
-
-async def read_sorted(
-    view: View, connections: Connections, resource: Resource
-) -> tuple[Sequence[Row], tuple[str, bool]]:
-    """Read a list that fits on a page, in the order that the URL gives; return the order, too."""
-    name, is_down = order_of(view, resource)
-    page = await view.cached(
-        (resource.name, "sorted", name, is_down),
-        lambda: connections.run(
-            resource.page, sort=name or None, is_descending=is_down, limit=MAX_KEYS
-        ),
-    )
-    return page.rows, (name, is_down)
 
 
 async def show_resource(
