@@ -18,7 +18,7 @@ from postroad.console.parts.resources import show_resource
 from postroad.console.view import View
 
 COLUMNS = ("name", "state", "source", "target", "lag", "lag_age", "per_second", "refused",
-           "last_at", "problem")  # fmt: skip
+           "problem")  # fmt: skip
 BRIDGE_ADVICE = "postroad bridge add orders --to 'host=… dbname=…'"
 
 
@@ -73,5 +73,5 @@ def place_name(place: str) -> str:
 
 def _queue(place: str, queue: str) -> Markup | str:
     if place == "home":
-        return link(queue, address("bus", "queues", queue))
-    return element("span", f"{place_name(place)}/{queue}", title=place)
+        return link(queue, address("bus", "queues", queue), class_="way")
+    return element("span", f"{place_name(place)}/{queue}", title=place, class_="way")
