@@ -9,7 +9,7 @@ from functools import cache
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
-from pydantic import BaseModel, Field, create_model
+from pydantic import BaseModel, Field, TypeAdapter, create_model
 from starlette.responses import JSONResponse, Response
 
 from postroad.operate.resource import Kind, Page, Resource
@@ -77,18 +77,21 @@ def add_list(
         )
         if not is_array:
             return _json({"items": page.rows, "cursor": page.cursor})
-        response = _json(page.rows)
+        # As FastAPI writes a row alone: durations in ISO 8601.
+        rows = adapter.dump_json(adapter.validate_python(page.rows))
+        response = Response(rows, media_type="application/json")
         if page.cursor is not None:
             following = request.url.include_query_params(cursor=page.cursor)
             response.headers["link"] = f'<{following.path}?{following.query}>; rel="next"'
         return response
 
+    model = model_of(resource)
+    adapter = TypeAdapter(list[model])  # type: ignore[valid-type]
     size = MAX_LIMIT if is_array else LIMIT_DEFAULT
     parameters = _parameters(resource, size)
     answer.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     answer.__name__ = f"list_{resource.name.replace('.', '_')}"
     answer.__doc__ = resource.summary
-    model = model_of(resource)
     routes.add_api_route(
         path,
         answer,

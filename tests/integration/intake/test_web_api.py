@@ -49,9 +49,12 @@ def _body(sshd: SshServer, **more: Any) -> dict[str, Any]:
 
 async def test_the_list_of_servers_has_pages(web: httpx.AsyncClient, sshd: SshServer) -> None:
     for name in ("acme", "bolt", "coil"):
-        assert (await web.post("/servers", json=_body(sshd, name=name))).is_success
+        body = _body(sshd, name=name, scan_interval="PT5M")
+        assert (await web.post("/servers", json=body)).is_success
     first = await web.get("/servers", params={"limit": 2, "sort": "name", "search": "127.0.0.1"})
     assert [one["name"] for one in first.json()] == ["acme", "bolt"]
+    alone = await web.get(f"/servers/{first.json()[0]['id']}")
+    assert (first.json()[0], alone.json()["scan_interval"]) == (alone.json(), "PT5M")
     following = first.links["next"]["url"]
     assert following.startswith("/intake/v1/servers?")
     second = await web.get(following.removeprefix("/intake/v1"))
