@@ -1,8 +1,10 @@
-"""Bytes of write-ahead log per message, from post to gone."""
+"""Bytes of write-ahead log and server time per message, from post to gone."""
 
 from __future__ import annotations
 
+import os
 import time
+from pathlib import Path
 
 from benchmarks.lab import Lab
 from benchmarks.result import Figure, Findings, Scenario, at_most
@@ -12,13 +14,21 @@ BATCHES = {1: 5_000, 50: 50_000, 1000: 200_000}
 
 
 def run(lab: Lab) -> Findings:
-    """Post and take in turns by 1, 50 and 1,000; the bar is for 50."""
+    """Post and take in turns by 1, 50 and 1,000, in a transaction and by lease; bars are for 50."""
     lab.execute(VISIBILITY_TABLE)
-    measured: dict[str, dict[str, float]] = {"bus": {}, "visibility timeout": {}}
+    measured: dict[str, dict[str, float]] = {"bus": {}, "lease": {}, "visibility timeout": {}}
+    times: dict[str, dict[str, float]] = {"bus": {}, "lease": {}}
     for batch, messages in BATCHES.items():
         amount = lab.scaled(messages / batch, 5)
         lab.report(f"bus by {batch}")
+        before = _server_milliseconds(lab)
         measured["bus"][str(batch)] = _bus(lab, batch, amount, is_filled_first=False)
+        between = _server_milliseconds(lab)
+        lab.report(f"bus by {batch}, leased")
+        measured["lease"][str(batch)] = _bus(lab, batch, amount, is_leased=True)
+        after = _server_milliseconds(lab)
+        times["bus"][str(batch)] = (between - before) / (batch * amount) * 1000
+        times["lease"][str(batch)] = (after - between) / (batch * amount) * 1000
         lab.report(f"visibility timeout by {batch}")
         measured["visibility timeout"][str(batch)] = _visibility(lab, batch, amount)
     lab.report("bus by 50, posted first")
@@ -37,10 +47,42 @@ def run(lab: Lab) -> Findings:
         )
         for batch, bytes_each in measured["bus"].items()
     ]
-    return Findings(figures, {"bytes": measured})
+    figures += [
+        Figure(
+            f"WAL per leased message, whole life, by {batch}",
+            f"{bytes_each:.0f} B",
+            f"in a transaction {measured['bus'][batch]:.0f} B",
+            bytes_each,
+            " B",
+            at_most(700) if batch == "50" else None,
+        )
+        for batch, bytes_each in measured["lease"].items()
+    ]
+    figures += [
+        Figure(
+            f"server time per 1,000 leased messages, by {batch}",
+            f"{milliseconds:.1f} ms",
+            f"in a transaction {times['bus'][batch]:.1f} ms",
+            milliseconds,
+            " ms",
+            at_most(20) if batch == "50" else None,
+        )
+        for batch, milliseconds in times["lease"].items()
+    ]
+    return Findings(figures, {"bytes": measured, "milliseconds": times})
 
 
-def _bus(lab: Lab, batch: int, amount: int, *, is_filled_first: bool) -> float:
+def _server_milliseconds(lab: Lab) -> float:
+    """Return the processor time of all sessions that have ended, which the server adds up."""
+    session = Path(f"/proc/{lab.connection.info.backend_pid}/stat").read_text(encoding="ascii")
+    server = session.rpartition(")")[2].split()[1]
+    figures = Path(f"/proc/{server}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(figures[13]) + int(figures[14])) * 1000 / os.sysconf("SC_CLK_TCK")
+
+
+def _bus(
+    lab: Lab, batch: int, amount: int, *, is_filled_first: bool = False, is_leased: bool = False
+) -> float:
     queue = lab.new_queue()
     post = (
         f"select mbus.post_{queue}('{PAYLOAD}');"
@@ -48,6 +90,12 @@ def _bus(lab: Lab, batch: int, amount: int, *, is_filled_first: bool) -> float:
         else f"select mbus.postn_{queue}(array_fill('{PAYLOAD}'::text, array[{batch}]));"
     )
     take = f"select count(*) from mbus.consumen_{queue}_by_default({batch});"
+    if is_leased:
+        take = (
+            "select array_agg(iid) as iids, array_agg(token) as tokens, count(data)"
+            f" from mbus.lease_{queue}_by_default({batch}) \\gset\n"
+            "select mbus.ackn(:iids::text[], :tokens::bigint[]);"
+        )
     scripts = [post, take] if is_filled_first else [f"{post}\n{take}"]
     lab.checkpoint()
     before = lab.number("select pg_current_wal_insert_lsn() - '0/0'")
@@ -90,9 +138,10 @@ def _wait_for_maintenance(lab: Lab) -> None:
 SCENARIO = Scenario(
     "wal",
     "Write-ahead log per message",
-    "pgbench, one client that posts a batch and takes it, each in a commit of its own; the log's "
-    "position before and after, from a checkpoint until maintenance has nothing left to do (vacuum "
-    "for the visibility timeout). 5,000, 50,000 and 200,000 messages.",
+    "pgbench, one client that posts a batch and takes it, or leases and acks it, each in a commit "
+    "of its own; the processor time of its sessions; the log's position before and after, from a "
+    "checkpoint until maintenance has nothing left to do (vacuum for the visibility timeout). "
+    "5,000, 50,000 and 200,000 messages.",
     7,
     run,
 )

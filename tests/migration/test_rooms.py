@@ -33,6 +33,7 @@ BACK = {
         create function mbus.after_restore() returns void language sql as '';
         drop index mbus.saga_by_state_idx;
         drop sequence mbus.lease_floor;
+        alter table mbus.leased alter column token set default nextval('mbus.lease_token');
         drop index mbus.leased_holds_group_idx;
         create index leased_holds_group_idx on mbus.leased (consumer_id, group_name)
           where group_name is not null;
@@ -220,3 +221,53 @@ def test_an_alert_of_an_older_version_is_cleared_and_its_event_tried_once_more(
         "select attempts, parked_at, next_try_at from coordination.staging"
     ).fetchall()
     assert staged == [(4, None, None)]
+
+
+def test_leases_of_an_older_version_are_answered_after_the_upgrade(
+    empty_database: str, connect: Connect
+) -> None:
+    connection = connect(empty_database)
+    for schema in SCHEMAS:
+        install(connection, schema)
+    (bus,) = (each for each in SCHEMAS if each.name == "mbus")
+    connection.execute("select mbus.create_queue('q'), mbus.create_queue('r')")
+    connection.execute("select mbus.create_consumer('r', 'second')")
+    connection.execute("select mbus.postn_q(array_fill('a=>1'::hstore, array[3]))")
+    connection.execute("select mbus.post_r('a=>1')")
+    # As an older version leased it: taken from the ring, with a copy beside it.
+    (iid, token) = connection.execute(
+        """
+        with taken as (select * from mbus.consume('q'))
+        , held as (
+          insert into mbus.leased
+            (queue_id, consumer_id, leased_until, number, added, data_hstore)
+          select q.id, c.id, mbus.now() + interval '1 minute', t.id, t.added, t.data
+          from taken t join mbus.queue q on q.name = 'q' join mbus.consumer c on c.queue_id = q.id
+          returning token)
+        select t.iid, h.token from taken t cross join held h
+        """
+    ).fetchone() or ("", 0)
+    connection.execute(BACK["mbus"].encode())
+    for (table,) in connection.execute(
+        r"select relname from pg_class where relkind = 'r' and relname ~ '^q[tc]\$'"
+    ).fetchall():
+        connection.execute(
+            f'alter table mbus."{table}" drop column token, drop column leased_until'.encode()
+        )
+        connection.execute(f'drop sequence mbus."{table}$base"'.encode())
+    connection.execute("delete from mbus.migration")
+    connection.commit()
+    upgrade(connection, bus)
+    leased = connection.execute(
+        "select iid, token from mbus.lease_q_by_default(10)"
+        " union all select iid, token from mbus.lease_r_by_second(10)"
+    ).fetchall()
+    assert len(leased) == 3
+    assert connection.execute("select count(*) from mbus.consumen_q_by_default(10)").fetchone() == (
+        0,
+    )
+    leased.append((iid, token))
+    left = connection.execute(
+        "select mbus.ackn(%s, %s)", ([each[0] for each in leased], [each[1] for each in leased])
+    ).fetchone()
+    assert left == ([],)

@@ -67,7 +67,7 @@ def test_the_payload_is_stored_once(bus: Connection) -> None:
         "select distinct attname from pg_attribute where attnum > 0"
         " and attrelid in (select oid from pg_class where relkind = 'r' and relname like 'qc$q$%')",
     )
-    assert sorted(columns) == [("id",), ("origin",)]
+    assert sorted(columns) == [("id",), ("leased_until",), ("origin",), ("token",)]
 
 
 def test_the_backlog_stays_with_the_first_consumer(bus: Connection) -> None:
@@ -121,7 +121,7 @@ def test_a_dropped_consumer_takes_its_copies_along(bus: Connection) -> None:
     assert take(bus) == ["1", "2"]
     post(bus, 4)
     assert take(bus) == ["4"]
-    assert one(bus, "select count(*) from mbus.leased") == 0
+    assert one(bus, "select sum(leased) from mbus.status") == 0
 
 
 def test_the_default_consumer_may_be_dropped_when_another_stays(bus: Connection) -> None:

@@ -170,6 +170,7 @@ def test_a_dropped_queue_takes_its_messages_along(live: str, connect: Connect) -
         post(owner, 3, delayed_until="2100-01-01", queue=queue)
         post(owner, 4, f'consume_after=>"{iid}"', queue=queue)
         owner.execute(f"select mbus.get_iid('{queue}')".encode())
+        post(owner, 5, "group=>a", queue=queue)
         owner.execute(f"select mbus.lease_{queue}_by_default(1)".encode())
     owner.execute("select mbus.drop_queue('q')")
     for table in ("leased", "delayed", "blocked", "reserved", "dedup"):

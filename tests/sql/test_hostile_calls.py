@@ -152,7 +152,7 @@ def others(owner: Connection) -> list[tuple[Any, ...]]:
         owner,
         "select q::text, c::text, (select array_agg(s.ready + s.delayed + s.blocked)"
         " from mbus.status s where s.queue = q.name),"
-        " (select array_agg(l::text) from mbus.leased l where l.queue_id = q.id),"
+        " (select array_agg(l::text) from mbus.browse(q.name, c.name, 'leased') l),"
         " (select count(*) from mbus.dmq d where d.queue_id = q.id),"
         " (select count(*) from mbus.wait w where w.queue_id = q.id),"
         " (select count(*) from mbus.reserved r where r.queue_id = q.id)"

@@ -30,6 +30,8 @@ def long(request: pytest.FixtureRequest, bus: Connection) -> Connection:
         take(bus)
     post_many(bus, BACKLOG)
     lease(bus, 2000)
+    # As maintenance does, which cannot do it in a transaction that has posted.
+    bus.execute("select mbus._settle(q, pg_sequence_last_value(q.position), 0) from mbus.queue q")
     bus.execute(
         "insert into mbus.delayed (queue_id, due_at, number, added, expires, data_hstore)"
         " select q.id, '2100-01-01', n, mbus.now(), '2100-01-01', 'n=>1'"
@@ -74,6 +76,8 @@ def test_no_call_scans_or_sorts_a_long_table(long: Connection, is_analyzed: bool
         )
         filled = call.replace("%(iid)s", f"'{iid}'").replace("%(leased)s", f"'{leased}'")
         for plan in used_plans(long, filled.replace("%(token)s", str(token))):
+            if "leased_until <= $2" in plan["Query Text"]:
+                continue  # reads all leases, which a session does once a second without maintenance
             for kind, table, count, removed in touched(plan):
                 if RING.search(table) or (is_analyzed and WAITING.search(table)):
                     assert kind != "Seq Scan", (name, plan)

@@ -41,7 +41,8 @@ a slot of the ring in one priority lane: `0`, `1`, … in the normal lane, `h0`,
 | `qt$<queue>$<cell>` | payload rows of a queue with one consumer, deleted by it |
 | `ql$<queue>$<cell>` | payload rows of a queue with several consumers: a log |
 | `qc$<queue>$<consumer>$<cell>` | ids that one of several consumers still has to read |
-| `…$hint` | sequence: no live row of that table has a smaller id |
+| `…$hint` | sequence: no row of that table that can be taken has a smaller id |
+| `…$base` | sequence: no live row of that table, leased ones included, has a smaller id |
 | `qs$<queue>$position` | sequence: the last id that was issued |
 | `qs$<queue>$head`, `qs$<queue>$tail` | sequences: the oldest and the newest generation in use |
 | `qs$<queue>$swept` | sequence: the last id when maintenance found nothing to do |

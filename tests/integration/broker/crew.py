@@ -16,6 +16,10 @@ from postroad.testing import wait_until
 
 ROOT = Path(__file__).parents[3]
 START_SECONDS = 45.0
+# The leased messages of all queues; due_at is when a lease ends.
+LEASED = (
+    "mbus.consumers c cross join lateral mbus.browse(c.queue, c.consumer, 'leased', amt => 1000) l"
+)
 
 
 def url_of(dsn: str) -> str:

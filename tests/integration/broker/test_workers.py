@@ -14,7 +14,7 @@ from celery.exceptions import TaskRevokedError
 from celery.result import AsyncResult
 
 from postroad.testing import wait_until
-from tests.integration.broker.crew import Hire, lines
+from tests.integration.broker.crew import LEASED, Hire, lines
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -143,7 +143,7 @@ def test_a_long_task_is_not_run_twice(
         hire("--concurrency=1", f"--hostname={name}@test", "--pool=solo")
     result = task(app, "linger", "long")
     wait_until(lambda: lines(tmp_path, "begun"), what="the task begun")
-    until = "select extract(epoch from max(leased_until))::bigint from mbus.leased"
+    until = f"select extract(epoch from max(due_at))::bigint from {LEASED}"
     first = number(database, until)
     # Beyond the first lease: extended again and again while the loop is busy with the task.
     wait_until(lambda: number(database, until) >= first + 4, what="the lease extended")
@@ -160,15 +160,13 @@ def test_a_shutdown_returns_at_once_what_was_prefetched(
     # Before its pool has it a task is only prefetched, too, and a shutdown would return it.
     wait_until(lambda: lines(tmp_path, "begun"), what="the task begun")
     prefetched = [task(app, "record", str(number)) for number in range(3)]
-    wait_until(
-        lambda: number(database, "select count(*) from mbus.leased") == 4, what="four leased"
-    )
+    wait_until(lambda: number(database, f"select count(*) from {LEASED}") == 4, what="four leased")
     worker.process.terminate()
     worker.wait_for("Warm shutdown")
     (tmp_path / "go").touch()
     worker.process.wait()
     assert running.get(timeout=SECONDS)
-    assert number(database, "select count(*) from mbus.leased") == 0
+    assert number(database, f"select count(*) from {LEASED}") == 0
     hire("--concurrency=1")
     assert [each.get(timeout=SECONDS) for each in prefetched] == ["0", "1", "2"]
 
@@ -217,7 +215,7 @@ def test_no_task_message_stops_a_worker(app: Celery, hire: Hire, database: str, 
             last = task(app, "add", 2, 3)
             assert last.get(timeout=SECONDS) == 5
     # Nothing is left with the worker: each was run, refused or is among the dead.
-    wait_until(lambda: number(database, "select count(*) from mbus.leased") == 0, what="all done")
+    wait_until(lambda: number(database, f"select count(*) from {LEASED}") == 0, what="all done")
     assert worker.process.poll() is None
 
 
@@ -239,11 +237,11 @@ def test_a_task_for_later_stays_in_the_database(app: Celery, hire: Hire, databas
     later = [task(app, "add", 1, 1, countdown=3600) for _ in range(20)]
     assert task(app, "add", 2, 2).get(timeout=SECONDS) == 4
     assert number(database, "select count(*) from mbus.delayed") == 20
-    wait_until(lambda: number(database, "select count(*) from mbus.leased") == 0, what="acked")
+    wait_until(lambda: number(database, f"select count(*) from {LEASED}") == 0, what="acked")
     with psycopg.connect(database) as connection:
         connection.execute("update mbus.delayed set due_at = mbus.now() where id = 1")
     # Due for the database; the worker keeps to the hour that the task itself names.
-    wait_until(lambda: number(database, "select count(*) from mbus.leased") == 1, what="leased")
+    wait_until(lambda: number(database, f"select count(*) from {LEASED}") == 1, what="leased")
     assert later[0].state == "PENDING"
 
 

@@ -1,3 +1,85 @@
+CREATE OR REPLACE FUNCTION mbus._ack_sample_by_default(p_numbers bigint[], p_tokens bigint[])
+ RETURNS bigint[]
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET enable_indexscan TO 'off'
+ SET jit TO 'off'
+ SET plan_cache_mode TO 'force_generic_plan'
+AS $function$
+declare
+  v_now   constant timestamptz := mbus.now();
+  v_cell  integer;
+  v_found bigint[];
+  v_acked bigint[] := '{}';
+begin
+  for v_cell in select distinct t & 1023 from unnest(p_tokens) t loop
+    v_found := null;
+    case v_cell
+    when 0 then
+      with gone as (
+        delete from mbus."qc$sample$default$0" s
+        where (s.id = any (p_numbers) and s.origin is null or s.origin = any (p_numbers)) and s.leased_until > v_now
+          and (coalesce(s.origin, s.id), s.token) in (select * from unnest(p_numbers, p_tokens))
+        returning s.token)
+      select array_agg(g.token) into v_found from gone g;
+
+    when 1 then
+      with gone as (
+        delete from mbus."qc$sample$default$1" s
+        where (s.id = any (p_numbers) and s.origin is null or s.origin = any (p_numbers)) and s.leased_until > v_now
+          and (coalesce(s.origin, s.id), s.token) in (select * from unnest(p_numbers, p_tokens))
+        returning s.token)
+      select array_agg(g.token) into v_found from gone g;
+
+    else null;
+    end case;
+    v_acked := v_acked || v_found;
+  end loop;
+  return v_acked;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus._ack_sample_by_done(p_numbers bigint[], p_tokens bigint[])
+ RETURNS bigint[]
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET enable_indexscan TO 'off'
+ SET jit TO 'off'
+ SET plan_cache_mode TO 'force_generic_plan'
+AS $function$
+declare
+  v_now   constant timestamptz := mbus.now();
+  v_cell  integer;
+  v_found bigint[];
+  v_acked bigint[] := '{}';
+begin
+  for v_cell in select distinct t & 1023 from unnest(p_tokens) t loop
+    v_found := null;
+    case v_cell
+    when 0 then
+      with gone as (
+        delete from mbus."qc$sample$done$0" s
+        where (s.id = any (p_numbers) and s.origin is null or s.origin = any (p_numbers)) and s.leased_until > v_now
+          and (coalesce(s.origin, s.id), s.token) in (select * from unnest(p_numbers, p_tokens))
+        returning s.token)
+      select array_agg(g.token) into v_found from gone g;
+
+    when 1 then
+      with gone as (
+        delete from mbus."qc$sample$done$1" s
+        where (s.id = any (p_numbers) and s.origin is null or s.origin = any (p_numbers)) and s.leased_until > v_now
+          and (coalesce(s.origin, s.id), s.token) in (select * from unnest(p_numbers, p_tokens))
+        returning s.token)
+      select array_agg(g.token) into v_found from gone g;
+
+    else null;
+    end case;
+    v_acked := v_acked || v_found;
+  end loop;
+  return v_acked;
+end $function$
+
 CREATE OR REPLACE FUNCTION mbus._match_sample(p_parcel mbus.parcel, p_number bigint)
  RETURNS integer[]
  LANGUAGE plpgsql
@@ -157,7 +239,7 @@ begin
           where s.ctid = any (array(
             select r.ctid from mbus."qc$sample$default$0" r
             cross join lateral (select e.expires, e.headers from mbus."ql$sample$0" e where e.id = r.id offset 0) l
-            where r.id >= v_hint and (l.expires is null or l.expires > v_now)
+            where r.id >= v_hint and r.token is null and (l.expires is null or l.expires > v_now)
               and l.headers -> 'group' is null    -- see mbus._add_feature
             order by r.id limit v_missing for update of r skip locked))
           returning s.id, s.origin)
@@ -173,7 +255,7 @@ begin
           where s.ctid = any (array(
             select r.ctid from mbus."qc$sample$default$1" r
             cross join lateral (select e.expires, e.headers from mbus."ql$sample$1" e where e.id = r.id offset 0) l
-            where r.id >= v_hint and (l.expires is null or l.expires > v_now)
+            where r.id >= v_hint and r.token is null and (l.expires is null or l.expires > v_now)
               and l.headers -> 'group' is null    -- see mbus._add_feature
             order by r.id limit v_missing for update of r skip locked))
           returning s.id, s.origin)
@@ -231,7 +313,7 @@ begin
           where s.ctid = any (array(
             select r.ctid from mbus."qc$sample$done$0" r
             cross join lateral (select e.expires, e.headers from mbus."ql$sample$0" e where e.id = r.id offset 0) l
-            where r.id >= v_hint and (l.expires is null or l.expires > v_now)
+            where r.id >= v_hint and r.token is null and (l.expires is null or l.expires > v_now)
               and l.headers -> 'group' is null    -- see mbus._add_feature
             order by r.id limit v_missing for update of r skip locked))
           returning s.id, s.origin)
@@ -247,7 +329,7 @@ begin
           where s.ctid = any (array(
             select r.ctid from mbus."qc$sample$done$1" r
             cross join lateral (select e.expires, e.headers from mbus."ql$sample$1" e where e.id = r.id offset 0) l
-            where r.id >= v_hint and (l.expires is null or l.expires > v_now)
+            where r.id >= v_hint and r.token is null and (l.expires is null or l.expires > v_now)
               and l.headers -> 'group' is null    -- see mbus._add_feature
             order by r.id limit v_missing for update of r skip locked))
           returning s.id, s.origin)
@@ -336,7 +418,7 @@ begin
           where s.ctid = any (array(
             select r.ctid from mbus."qc$sample$default$0" r
             cross join lateral (select e.expires, e.headers from mbus."ql$sample$0" e where e.id = r.id offset 0) l
-            where r.id >= v_hint and (l.expires is null or l.expires > v_now)
+            where r.id >= v_hint and r.token is null and (l.expires is null or l.expires > v_now)
               and l.headers -> 'group' is null    -- see mbus._add_feature
             order by r.id limit v_missing for update of r skip locked))
           returning s.id, s.origin)
@@ -358,7 +440,7 @@ begin
           where s.ctid = any (array(
             select r.ctid from mbus."qc$sample$default$1" r
             cross join lateral (select e.expires, e.headers from mbus."ql$sample$1" e where e.id = r.id offset 0) l
-            where r.id >= v_hint and (l.expires is null or l.expires > v_now)
+            where r.id >= v_hint and r.token is null and (l.expires is null or l.expires > v_now)
               and l.headers -> 'group' is null    -- see mbus._add_feature
             order by r.id limit v_missing for update of r skip locked))
           returning s.id, s.origin)
@@ -432,7 +514,7 @@ begin
           where s.ctid = any (array(
             select r.ctid from mbus."qc$sample$done$0" r
             cross join lateral (select e.expires, e.headers from mbus."ql$sample$0" e where e.id = r.id offset 0) l
-            where r.id >= v_hint and (l.expires is null or l.expires > v_now)
+            where r.id >= v_hint and r.token is null and (l.expires is null or l.expires > v_now)
               and l.headers -> 'group' is null    -- see mbus._add_feature
             order by r.id limit v_missing for update of r skip locked))
           returning s.id, s.origin)
@@ -454,7 +536,7 @@ begin
           where s.ctid = any (array(
             select r.ctid from mbus."qc$sample$done$1" r
             cross join lateral (select e.expires, e.headers from mbus."ql$sample$1" e where e.id = r.id offset 0) l
-            where r.id >= v_hint and (l.expires is null or l.expires > v_now)
+            where r.id >= v_hint and r.token is null and (l.expires is null or l.expires > v_now)
               and l.headers -> 'group' is null    -- see mbus._add_feature
             order by r.id limit v_missing for update of r skip locked))
           returning s.id, s.origin)
@@ -489,23 +571,80 @@ CREATE OR REPLACE FUNCTION mbus.lease_sample_by_default(amt integer DEFAULT 1, t
  LANGUAGE plpgsql
  SECURITY DEFINER ROWS 100
  SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET jit TO 'off'
+ SET enable_bitmapscan TO 'off'
+ SET plan_cache_mode TO 'force_generic_plan'
 AS $function$
 declare
-  v_until constant timestamptz := mbus.now() + mbus._check_ttl(ttl);
+  v_missing    integer := amt;
+  v_now        constant timestamptz := mbus.now();
+  v_lane       integer;
+  v_tail       bigint;
+  v_hint       bigint;
+  v_found      bigint;
+  v_tally      bigint;
+  v_setting    text;
+  v_until      constant timestamptz := v_now + mbus._check_ttl(ttl);
 begin
-  return query
-  with held as (
-    insert into mbus.leased as h
-      (queue_id, consumer_id, group_name, leased_until, number, added, expires, headers, properties, trail, data_jsonb)
-    select 7000, 8000, p.headers -> 'group', v_until, p.number, p.added, p.expires, p.headers,
-           p.properties, mbus._tried(p.trail), p.data_jsonb
-    from mbus._take_sample_by_default($1) p
-    returning h.*)
-  select h.number, h.added, 'sample.' || h.number || '@node', (h.trail ->> 'delayed_until')::timestamptz,
-         h.expires, null::integer[], mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, h.added, h.headers,
-           h.trail || jsonb_build_object('attempts', mbus._attempts(h.trail) - 1)),
-         h.properties, h.data_jsonb, h.token, (h.trail ->> 'attempts')::integer, h.leased_until
-  from held h order by h.token;
+  -- The checks are called only to raise, and the queue is attended only when no maintenance runs.
+  if amt is null or amt < 0 then
+    perform mbus._check_amount(amt);
+  end if;
+  if current_setting('transaction_isolation') <> 'read committed' then
+    perform mbus._check_isolation();
+  end if;
+  if extract(epoch from v_now) - pg_sequence_last_value('mbus.attended') >= 2 then
+    perform mbus._attend(7000, 8000, amt);
+  end if;
+  foreach v_lane in array '{0}'::integer[] loop
+    v_tail := pg_sequence_last_value('mbus."qs$sample$tail"');
+    for v_generation in pg_sequence_last_value('mbus."qs$sample$head"') .. v_tail loop
+      exit when v_missing <= 0;
+      case v_generation % 2 + 2 * v_lane
+      when 0 then
+        v_hint := pg_sequence_last_value('mbus."qc$sample$default$0$hint"');
+        continue when v_hint = 4611686018427387904;    -- drained, see mbus._drained
+        return query
+        with gone as (
+          update mbus."qc$sample$default$0" s
+          set token = nextval('mbus.lease_token') * 262144 + 65536, leased_until = v_until    -- see mbus._claims
+          where s.ctid = any (array(
+            select r.ctid from mbus."qc$sample$default$0" r
+            cross join lateral (select e.expires, e.headers from mbus."ql$sample$0" e where e.id = r.id offset 0) l
+            where r.id >= v_hint and r.token is null and (l.expires is null or l.expires > v_now)
+              and l.headers -> 'group' is null    -- see mbus._add_feature
+            order by r.id limit v_missing for update of r skip locked))
+          returning s.id, s.origin, s.token)
+        select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
+               (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
+               mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail), g.properties, g.data, d.token, mbus._attempts(g.trail) + 1, v_until
+        from gone d join mbus."ql$sample$0" g on g.id = d.id order by g.id;
+
+      when 1 then
+        v_hint := pg_sequence_last_value('mbus."qc$sample$default$1$hint"');
+        continue when v_hint = 4611686018427387904;    -- drained, see mbus._drained
+        return query
+        with gone as (
+          update mbus."qc$sample$default$1" s
+          set token = nextval('mbus.lease_token') * 262144 + 65537, leased_until = v_until    -- see mbus._claims
+          where s.ctid = any (array(
+            select r.ctid from mbus."qc$sample$default$1" r
+            cross join lateral (select e.expires, e.headers from mbus."ql$sample$1" e where e.id = r.id offset 0) l
+            where r.id >= v_hint and r.token is null and (l.expires is null or l.expires > v_now)
+              and l.headers -> 'group' is null    -- see mbus._add_feature
+            order by r.id limit v_missing for update of r skip locked))
+          returning s.id, s.origin, s.token)
+        select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
+               (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
+               mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail), g.properties, g.data, d.token, mbus._attempts(g.trail) + 1, v_until
+        from gone d join mbus."ql$sample$1" g on g.id = d.id order by g.id;
+
+      end case;
+      get diagnostics v_found = row_count;
+      v_missing := v_missing - v_found;
+    end loop;
+  end loop;
 end $function$
 
 CREATE OR REPLACE FUNCTION mbus.lease_sample_by_done(amt integer DEFAULT 1, ttl interval DEFAULT '00:00:30'::interval)
@@ -513,23 +652,80 @@ CREATE OR REPLACE FUNCTION mbus.lease_sample_by_done(amt integer DEFAULT 1, ttl 
  LANGUAGE plpgsql
  SECURITY DEFINER ROWS 100
  SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET jit TO 'off'
+ SET enable_bitmapscan TO 'off'
+ SET plan_cache_mode TO 'force_generic_plan'
 AS $function$
 declare
-  v_until constant timestamptz := mbus.now() + mbus._check_ttl(ttl);
+  v_missing    integer := amt;
+  v_now        constant timestamptz := mbus.now();
+  v_lane       integer;
+  v_tail       bigint;
+  v_hint       bigint;
+  v_found      bigint;
+  v_tally      bigint;
+  v_setting    text;
+  v_until      constant timestamptz := v_now + mbus._check_ttl(ttl);
 begin
-  return query
-  with held as (
-    insert into mbus.leased as h
-      (queue_id, consumer_id, group_name, leased_until, number, added, expires, headers, properties, trail, data_jsonb)
-    select 7000, 8001, p.headers -> 'group', v_until, p.number, p.added, p.expires, p.headers,
-           p.properties, mbus._tried(p.trail), p.data_jsonb
-    from mbus._take_sample_by_done($1) p
-    returning h.*)
-  select h.number, h.added, 'sample.' || h.number || '@node', (h.trail ->> 'delayed_until')::timestamptz,
-         h.expires, null::integer[], mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, h.added, h.headers,
-           h.trail || jsonb_build_object('attempts', mbus._attempts(h.trail) - 1)),
-         h.properties, h.data_jsonb, h.token, (h.trail ->> 'attempts')::integer, h.leased_until
-  from held h order by h.token;
+  -- The checks are called only to raise, and the queue is attended only when no maintenance runs.
+  if amt is null or amt < 0 then
+    perform mbus._check_amount(amt);
+  end if;
+  if current_setting('transaction_isolation') <> 'read committed' then
+    perform mbus._check_isolation();
+  end if;
+  if extract(epoch from v_now) - pg_sequence_last_value('mbus.attended') >= 2 then
+    perform mbus._attend(7000, 8001, amt);
+  end if;
+  foreach v_lane in array '{0}'::integer[] loop
+    v_tail := pg_sequence_last_value('mbus."qs$sample$tail"');
+    for v_generation in pg_sequence_last_value('mbus."qs$sample$head"') .. v_tail loop
+      exit when v_missing <= 0;
+      case v_generation % 2 + 2 * v_lane
+      when 0 then
+        v_hint := pg_sequence_last_value('mbus."qc$sample$done$0$hint"');
+        continue when v_hint = 4611686018427387904;    -- drained, see mbus._drained
+        return query
+        with gone as (
+          update mbus."qc$sample$done$0" s
+          set token = nextval('mbus.lease_token') * 262144 + 66560, leased_until = v_until    -- see mbus._claims
+          where s.ctid = any (array(
+            select r.ctid from mbus."qc$sample$done$0" r
+            cross join lateral (select e.expires, e.headers from mbus."ql$sample$0" e where e.id = r.id offset 0) l
+            where r.id >= v_hint and r.token is null and (l.expires is null or l.expires > v_now)
+              and l.headers -> 'group' is null    -- see mbus._add_feature
+            order by r.id limit v_missing for update of r skip locked))
+          returning s.id, s.origin, s.token)
+        select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
+               (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
+               mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail), g.properties, g.data, d.token, mbus._attempts(g.trail) + 1, v_until
+        from gone d join mbus."ql$sample$0" g on g.id = d.id order by g.id;
+
+      when 1 then
+        v_hint := pg_sequence_last_value('mbus."qc$sample$done$1$hint"');
+        continue when v_hint = 4611686018427387904;    -- drained, see mbus._drained
+        return query
+        with gone as (
+          update mbus."qc$sample$done$1" s
+          set token = nextval('mbus.lease_token') * 262144 + 66561, leased_until = v_until    -- see mbus._claims
+          where s.ctid = any (array(
+            select r.ctid from mbus."qc$sample$done$1" r
+            cross join lateral (select e.expires, e.headers from mbus."ql$sample$1" e where e.id = r.id offset 0) l
+            where r.id >= v_hint and r.token is null and (l.expires is null or l.expires > v_now)
+              and l.headers -> 'group' is null    -- see mbus._add_feature
+            order by r.id limit v_missing for update of r skip locked))
+          returning s.id, s.origin, s.token)
+        select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
+               (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
+               mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail), g.properties, g.data, d.token, mbus._attempts(g.trail) + 1, v_until
+        from gone d join mbus."ql$sample$1" g on g.id = d.id order by g.id;
+
+      end case;
+      get diagnostics v_found = row_count;
+      v_missing := v_missing - v_found;
+    end loop;
+  end loop;
 end $function$
 
 CREATE OR REPLACE FUNCTION mbus.peek_sample(msgid text DEFAULT NULL::text)

@@ -1,3 +1,60 @@
+CREATE OR REPLACE FUNCTION mbus._ack_sample_by_default(p_numbers bigint[], p_tokens bigint[])
+ RETURNS bigint[]
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET enable_indexscan TO 'off'
+ SET jit TO 'off'
+ SET plan_cache_mode TO 'force_generic_plan'
+AS $function$
+declare
+  v_now   constant timestamptz := mbus.now();
+  v_cell  integer;
+  v_found bigint[];
+  v_acked bigint[] := '{}';
+begin
+  for v_cell in select distinct t & 1023 from unnest(p_tokens) t loop
+    v_found := null;
+    case v_cell
+    when 2 then
+      with gone as (
+        delete from mbus."qt$sample$h0" s
+        where (s.id = any (p_numbers) and s.origin is null or s.origin = any (p_numbers)) and s.leased_until > v_now
+          and (coalesce(s.origin, s.id), s.token) in (select * from unnest(p_numbers, p_tokens))
+        returning s.token)
+      select array_agg(g.token) into v_found from gone g;
+
+    when 3 then
+      with gone as (
+        delete from mbus."qt$sample$h1" s
+        where (s.id = any (p_numbers) and s.origin is null or s.origin = any (p_numbers)) and s.leased_until > v_now
+          and (coalesce(s.origin, s.id), s.token) in (select * from unnest(p_numbers, p_tokens))
+        returning s.token)
+      select array_agg(g.token) into v_found from gone g;
+
+    when 0 then
+      with gone as (
+        delete from mbus."qt$sample$0" s
+        where (s.id = any (p_numbers) and s.origin is null or s.origin = any (p_numbers)) and s.leased_until > v_now
+          and (coalesce(s.origin, s.id), s.token) in (select * from unnest(p_numbers, p_tokens))
+        returning s.token)
+      select array_agg(g.token) into v_found from gone g;
+
+    when 1 then
+      with gone as (
+        delete from mbus."qt$sample$1" s
+        where (s.id = any (p_numbers) and s.origin is null or s.origin = any (p_numbers)) and s.leased_until > v_now
+          and (coalesce(s.origin, s.id), s.token) in (select * from unnest(p_numbers, p_tokens))
+        returning s.token)
+      select array_agg(g.token) into v_found from gone g;
+
+    else null;
+    end case;
+    v_acked := v_acked || v_found;
+  end loop;
+  return v_acked;
+end $function$
+
 CREATE OR REPLACE FUNCTION mbus._match_sample(p_parcel mbus.parcel, p_number bigint)
  RETURNS integer[]
  LANGUAGE plpgsql
@@ -152,7 +209,7 @@ begin
           exit when v_from = 4611686018427387904;    -- drained, see mbus._drained
           for v_row in
             select r.id, r.headers -> 'group' as name from mbus."qt$sample$h0" r
-            where r.id >= v_from and (r.expires is null or r.expires > v_now) order by r.id
+            where r.id >= v_from and r.token is null and (r.expires is null or r.expires > v_now) order by r.id
           loop
             if v_row.name is null then
               v_ids := v_ids || v_row.id;
@@ -170,7 +227,7 @@ begin
             delete from mbus."qt$sample$h0" s
             where s.ctid = any (array(
               select r.ctid from mbus."qt$sample$h0" r
-              where r.id = any (v_ids)
+              where r.id = any (v_ids) and r.token is null
                 and (r.headers -> 'group' is null
                      or not mbus._is_group_held(8000, r.headers -> 'group'))
               order by r.id for update of r skip locked))
@@ -183,7 +240,7 @@ begin
           exit when v_from = 4611686018427387904;    -- drained, see mbus._drained
           for v_row in
             select r.id, r.headers -> 'group' as name from mbus."qt$sample$h1" r
-            where r.id >= v_from and (r.expires is null or r.expires > v_now) order by r.id
+            where r.id >= v_from and r.token is null and (r.expires is null or r.expires > v_now) order by r.id
           loop
             if v_row.name is null then
               v_ids := v_ids || v_row.id;
@@ -201,7 +258,7 @@ begin
             delete from mbus."qt$sample$h1" s
             where s.ctid = any (array(
               select r.ctid from mbus."qt$sample$h1" r
-              where r.id = any (v_ids)
+              where r.id = any (v_ids) and r.token is null
                 and (r.headers -> 'group' is null
                      or not mbus._is_group_held(8000, r.headers -> 'group'))
               order by r.id for update of r skip locked))
@@ -214,7 +271,7 @@ begin
           exit when v_from = 4611686018427387904;    -- drained, see mbus._drained
           for v_row in
             select r.id, r.headers -> 'group' as name from mbus."qt$sample$0" r
-            where r.id >= v_from and (r.expires is null or r.expires > v_now) order by r.id
+            where r.id >= v_from and r.token is null and (r.expires is null or r.expires > v_now) order by r.id
           loop
             if v_row.name is null then
               v_ids := v_ids || v_row.id;
@@ -232,7 +289,7 @@ begin
             delete from mbus."qt$sample$0" s
             where s.ctid = any (array(
               select r.ctid from mbus."qt$sample$0" r
-              where r.id = any (v_ids)
+              where r.id = any (v_ids) and r.token is null
                 and (r.headers -> 'group' is null
                      or not mbus._is_group_held(8000, r.headers -> 'group'))
               order by r.id for update of r skip locked))
@@ -245,7 +302,7 @@ begin
           exit when v_from = 4611686018427387904;    -- drained, see mbus._drained
           for v_row in
             select r.id, r.headers -> 'group' as name from mbus."qt$sample$1" r
-            where r.id >= v_from and (r.expires is null or r.expires > v_now) order by r.id
+            where r.id >= v_from and r.token is null and (r.expires is null or r.expires > v_now) order by r.id
           loop
             if v_row.name is null then
               v_ids := v_ids || v_row.id;
@@ -263,7 +320,7 @@ begin
             delete from mbus."qt$sample$1" s
             where s.ctid = any (array(
               select r.ctid from mbus."qt$sample$1" r
-              where r.id = any (v_ids)
+              where r.id = any (v_ids) and r.token is null
                 and (r.headers -> 'group' is null
                      or not mbus._is_group_held(8000, r.headers -> 'group'))
               order by r.id for update of r skip locked))
@@ -362,7 +419,7 @@ begin
           exit when v_from = 4611686018427387904;    -- drained, see mbus._drained
           for v_row in
             select r.id, r.headers -> 'group' as name from mbus."qt$sample$h0" r
-            where r.id >= v_from and (r.expires is null or r.expires > v_now) order by r.id
+            where r.id >= v_from and r.token is null and (r.expires is null or r.expires > v_now) order by r.id
           loop
             if v_row.name is null then
               v_ids := v_ids || v_row.id;
@@ -380,7 +437,7 @@ begin
             delete from mbus."qt$sample$h0" s
             where s.ctid = any (array(
               select r.ctid from mbus."qt$sample$h0" r
-              where r.id = any (v_ids)
+              where r.id = any (v_ids) and r.token is null
                 and (r.headers -> 'group' is null
                      or not mbus._is_group_held(8000, r.headers -> 'group'))
               order by r.id for update of r skip locked))
@@ -399,7 +456,7 @@ begin
           exit when v_from = 4611686018427387904;    -- drained, see mbus._drained
           for v_row in
             select r.id, r.headers -> 'group' as name from mbus."qt$sample$h1" r
-            where r.id >= v_from and (r.expires is null or r.expires > v_now) order by r.id
+            where r.id >= v_from and r.token is null and (r.expires is null or r.expires > v_now) order by r.id
           loop
             if v_row.name is null then
               v_ids := v_ids || v_row.id;
@@ -417,7 +474,7 @@ begin
             delete from mbus."qt$sample$h1" s
             where s.ctid = any (array(
               select r.ctid from mbus."qt$sample$h1" r
-              where r.id = any (v_ids)
+              where r.id = any (v_ids) and r.token is null
                 and (r.headers -> 'group' is null
                      or not mbus._is_group_held(8000, r.headers -> 'group'))
               order by r.id for update of r skip locked))
@@ -436,7 +493,7 @@ begin
           exit when v_from = 4611686018427387904;    -- drained, see mbus._drained
           for v_row in
             select r.id, r.headers -> 'group' as name from mbus."qt$sample$0" r
-            where r.id >= v_from and (r.expires is null or r.expires > v_now) order by r.id
+            where r.id >= v_from and r.token is null and (r.expires is null or r.expires > v_now) order by r.id
           loop
             if v_row.name is null then
               v_ids := v_ids || v_row.id;
@@ -454,7 +511,7 @@ begin
             delete from mbus."qt$sample$0" s
             where s.ctid = any (array(
               select r.ctid from mbus."qt$sample$0" r
-              where r.id = any (v_ids)
+              where r.id = any (v_ids) and r.token is null
                 and (r.headers -> 'group' is null
                      or not mbus._is_group_held(8000, r.headers -> 'group'))
               order by r.id for update of r skip locked))
@@ -473,7 +530,7 @@ begin
           exit when v_from = 4611686018427387904;    -- drained, see mbus._drained
           for v_row in
             select r.id, r.headers -> 'group' as name from mbus."qt$sample$1" r
-            where r.id >= v_from and (r.expires is null or r.expires > v_now) order by r.id
+            where r.id >= v_from and r.token is null and (r.expires is null or r.expires > v_now) order by r.id
           loop
             if v_row.name is null then
               v_ids := v_ids || v_row.id;
@@ -491,7 +548,7 @@ begin
             delete from mbus."qt$sample$1" s
             where s.ctid = any (array(
               select r.ctid from mbus."qt$sample$1" r
-              where r.id = any (v_ids)
+              where r.id = any (v_ids) and r.token is null
                 and (r.headers -> 'group' is null
                      or not mbus._is_group_held(8000, r.headers -> 'group'))
               order by r.id for update of r skip locked))

@@ -30,6 +30,9 @@ begin
   else
     v_source := mbus._browse_aside(browse.state, v_past, v_order);
   end if;
+  if browse.state = 'leased' then
+    v_source := format('(%s) union all %s order by place %s limit $7', v_source, mbus._browse_claimed(v_queue, v_consumer, v_past), v_order);
+  end if;
   return query execute format($query$
     with seen as materialized (%1$s),
     matched as (
@@ -60,12 +63,25 @@ language sql stable set search_path from current as $$
     select l.id as place, coalesce(l.origin, l.id) as number, l.added, l.expires, null::timestamptz as due_at, l.trail,
            l.trail #>> '{history,-1,error}' as error, l.headers, l.properties, l.data::text as data
     from (select s.id from mbus.%1$I s
-          where s.id >= %2$s and ($4 is null or s.id %3$s $4)
+          where s.id >= %2$s and s.token is null and ($4 is null or s.id %3$s $4)
             and ($11::bigint is null or s.id = $11 and s.origin is null or s.origin = $11) order by s.id %4$s limit $7) s
     cross join lateral (select e.* from mbus.%5$I e where e.id = s.id offset 0) l$query$,
     t.ready_table, coalesce(mbus._hint(t.ready_table), 0), p_past, p_order, t.payload_table), ' union all ')
     || format(') order by place %s limit $7', p_order)
   from mbus._tables(p_queue) t where t.consumer_id = p_consumer.id
+$$;
+
+-- The query over leased messages on the ring.
+create or replace function mbus._browse_claimed(p_queue mbus.queue, p_consumer mbus.consumer, p_past text) returns text
+language sql stable set search_path from current as $$
+  select string_agg(format($query$
+    select coalesce(l.origin, l.id) as place, coalesce(l.origin, l.id) as number, l.added, l.expires, c.leased_until as due_at,
+           mbus._tried(l.trail) as trail, l.trail #>> '{history,-1,error}' as error, l.headers, l.properties, l.data::text as data
+    from (select r.id, r.leased_until from mbus.%1$I r where %2$s) c
+    cross join lateral (select e.* from mbus.%3$I e where e.id = c.id offset 0) l
+    where ($4 is null or coalesce(l.origin, l.id) %4$s $4)$query$,
+    t.ready_table, mbus._claimed_condition(t.ready_table, 5000), t.payload_table, p_past), ' union all ')
+  from mbus._claim_tables(p_queue, p_consumer.id) t
 $$;
 
 -- The query over the messages that are not on the ring.

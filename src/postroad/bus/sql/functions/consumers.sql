@@ -58,9 +58,11 @@ begin
     execute format('alter index mbus.%I rename to %I', v_old.payload_table || '_ex', v_log || '_ex');
     execute format('drop index mbus.%I', v_old.payload_table || '_or');
     perform mbus._create_narrow_table(v_ready);
-    execute format('insert into mbus.%I (id, origin) select id, origin from mbus.%I order by id', v_ready, v_log);
-    perform setval(format('mbus.%I', v_ready || '$hint')::regclass, mbus._hint(v_old.payload_table));
-    execute format('drop sequence mbus.%I', v_old.payload_table || '$hint');
+    execute format('insert into mbus.%I (id, origin, token, leased_until) select id, origin, token, leased_until from mbus.%I order by id',
+                   v_ready, v_log);
+    perform setval(format('mbus.%I', v_ready || '$hint')::regclass, mbus._hint(v_old.payload_table)),
+            setval(format('mbus.%I', v_ready || '$base')::regclass, mbus._base(v_old.payload_table));
+    execute format('drop sequence mbus.%I, mbus.%I', v_old.payload_table || '$hint', v_old.payload_table || '$base');
   end loop;
   perform mbus._rebuild_views(v_new);
   return v_new;
@@ -85,7 +87,7 @@ begin
        || ' in share row exclusive mode';
   for v_table in select ready_table from mbus._tables(v_queue) where consumer_id = v_consumer.id loop
     execute format('drop table mbus.%I cascade', v_table);
-    execute format('drop sequence mbus.%I', v_table || '$hint');
+    execute format('drop sequence mbus.%I, mbus.%I', v_table || '$hint', v_table || '$base');
   end loop;
   perform mbus._drop_functions(mbus._consumer_functions(qname, cname));
   perform mbus._delete_messages(v_queue.id, v_consumer.id);

@@ -11,80 +11,147 @@ begin
   return p_ttl;
 end $$;
 
--- Returns the lease, locked, if its holder still holds it.  Users without any permission on the queue get MB013 before the lease
--- is searched, so that neither iids nor tokens can be probed.
-create or replace function mbus._held(p_iid text, p_token bigint) returns mbus.leased
-language plpgsql set search_path from current as $$
+-- Raises what is wrong with an answer.  Users without any right on the queue get MB013, so that neither iids nor tokens can be probed.
+create or replace function mbus._refuse_answer(p_iid text, p_token bigint) returns void
+language plpgsql stable set search_path from current as $$
 declare
-  v_lease mbus.leased;
   v_queue mbus.queue := mbus._queue(split_part(coalesce(p_iid, ''), '.', 1));
 begin
   if not exists (select from mbus.consumer c where c.queue_id = v_queue.id and mbus._may_consume(v_queue, c.name)) then
     perform mbus._check_consume(v_queue, 'default');
   end if;
-  select l.* into v_lease from mbus.leased l
-  where l.token = p_token and l.queue_id = v_queue.id and l.number = mbus._number(v_queue.name, p_iid)
-  for update;
-  if not found or v_lease.leased_until <= mbus.now() then
-    raise exception 'the lease % of message "%" has ended', p_token, p_iid
-      using errcode = 'MB015', hint = 'Another worker may have the message. Discard the work; extend leases earlier.';
-  end if;
-  perform mbus._check_consume(v_queue, (select name from mbus.consumer where id = v_lease.consumer_id));
-  return v_lease;
+  perform mbus._number(v_queue.name, p_iid);
+  raise exception 'the lease % of message "%" has ended', p_token, p_iid
+    using errcode = 'MB015', hint = 'Another worker may have the message. Discard the work; extend leases earlier.';
+end $$;
+
+-- Leases on the ring, by consumer.  Their tokens are a number drawn from mbus.lease_token * 2^18 + the last 8 bits of the consumer's
+-- id * 2^10 + the cell that the message was leased in.  1023 is no cell, but the mark of a lease in mbus.leased; in earlier versions
+-- their tokens were the numbers themselves.  Raises MB013.
+create or replace function mbus._claims(p_iids text[], p_tokens bigint[])
+returns table (queue mbus.queue, consumer mbus.consumer, numbers bigint[], tokens bigint[])
+language plpgsql stable rows 1 set search_path from current as $$
+declare
+  v_node   constant text := (select '@' || n.name from mbus.node n where n.is_only);
+  v_claims record;
+begin
+  for v_claims in
+    select q as queue, c as consumer, h.numbers, h.tokens
+    from (
+      select u.queue, u.token >> 10 & 255 as holder, array_agg(u.digits::bigint) as numbers, array_agg(u.token) as tokens
+      from (select i.iid, i.token, split_part(i.iid, '.', 1) as queue, split_part(split_part(i.iid, '.', 2), '@', 1) as digits
+            from unnest(p_iids, p_tokens) i(iid, token) where i.token & 1023 <> 1023) u
+      where length(u.digits) between 1 and 18 and left(u.digits, 1) <> '0' and ltrim(u.digits, '0123456789') = ''
+        and u.iid = u.queue || '.' || u.digits || v_node
+      group by 1, 2) h
+    join mbus.queue q on q.name = h.queue
+    join mbus.consumer c on c.queue_id = q.id and c.id & 255 = h.holder
+  loop
+    queue := v_claims.queue;
+    consumer := v_claims.consumer;
+    numbers := v_claims.numbers;
+    tokens := v_claims.tokens;
+    -- Who may lease may answer.  This is quicker than the check, which names the role that is missing.
+    if not has_function_privilege(session_user, format('mbus.%I(integer, interval)', 'lease_' || queue.name || '_by_' || consumer.name), 'execute') then
+      perform mbus._check_consume(queue, consumer.name);
+    end if;
+    return next;
+  end loop;
+end $$;
+
+-- Ends leases on the ring (p_until null), or extends them, in whatever cell the messages are now.  Returns the tokens of those
+-- that were held.
+create or replace function mbus._answer(
+  p_queue mbus.queue, p_consumer_id integer, p_numbers bigint[], p_tokens bigint[], p_until timestamptz) returns bigint[]
+language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
+declare
+  v_table text;
+  v_found bigint[];
+  v_held  bigint[] := '{}';
+begin
+  for v_table in
+    select t.ready_table from mbus._claim_tables(p_queue, p_consumer_id) t
+  loop
+    execute format($query$
+      with held as (
+        %s
+        where (s.id = any ($1) and s.origin is null or s.origin = any ($1)) and s.leased_until > $3
+          and (coalesce(s.origin, s.id), s.token) in (select * from unnest($1, $2))
+        returning s.token)
+      select array_agg(h.token) from held h$query$,
+      format(case when p_until is null then 'delete from mbus.%I s' else 'update mbus.%I s set leased_until = $4' end, v_table))
+    into v_found using p_numbers, p_tokens, mbus.now(), p_until;
+    v_held := v_held || v_found;
+    exit when cardinality(v_held) = cardinality(p_tokens);
+  end loop;
+  return v_held;
 end $$;
 
 -- Consumes a leased message.
 create or replace function mbus.ack(iid text, token bigint) returns void
 language plpgsql security definer set search_path from current as $$
-declare
-  v_lease mbus.leased := mbus._held(iid, token);
 begin
-  delete from mbus.leased l where l.token = v_lease.token;
-  perform mbus._tally(v_lease.consumer_id, 'consumed', 1);
-  perform mbus._taken(v_lease.queue_id, v_lease.consumer_id, v_lease.number);
+  if mbus.ackn(array[iid], array[token]) <> '{}' then perform mbus._refuse_answer(iid, token); end if;
 end $$;
 
 -- Consumes many leased messages.  Returns the iids whose lease had ended; the others are consumed.
 create or replace function mbus.ackn(iids text[], tokens bigint[]) returns text[]
 language plpgsql security definer set search_path from current as $$
 declare
-  v_acked bigint[];
-  v_notes bigint;
+  v_claims record;
+  v_found  bigint[];
+  v_acked  bigint[] := '{}';
+  v_notes  bigint;
 begin
-  tokens := mbus._check_holders(iids, tokens);
-  with done as (
-    delete from mbus.leased l where l.token = any (tokens) and l.leased_until > mbus.now()
-    returning l.token, l.queue_id, l.consumer_id, l.number)
-  , noted as (
-    select mbus._done(w.queue_id, w.consumer_id, w.numbers)
-    from (select d.queue_id, d.consumer_id, array_agg(d.number) as numbers
-          from done d join mbus.queue q on q.id = d.queue_id and q.has_waiters group by 1, 2) w)
-  , counted as (
-    select mbus._tally(d.consumer_id, 'consumed', count(*)) from done d group by d.consumer_id)
-  select array_agg(d.token), (select count(*) from noted) + (select count(*) from counted) into v_acked, v_notes from done d;
-  return mbus._unheld(iids, tokens, v_acked);
+  perform mbus._check_tokens(iids, tokens);
+  for v_claims in select * from mbus._claims(iids, tokens) loop
+    execute format('select mbus.%I($1, $2)', '_ack_' || (v_claims.queue).name || '_by_' || (v_claims.consumer).name)
+    into v_found using v_claims.numbers, v_claims.tokens;
+    if cardinality(v_found) < cardinality(v_claims.tokens) then
+      v_found := v_found || mbus._answer(v_claims.queue, (v_claims.consumer).id, v_claims.numbers, v_claims.tokens, null);
+    end if;
+    if (v_claims.queue).has_waiters then
+      perform mbus._done((v_claims.queue).id, (v_claims.consumer).id, array(
+        select u.number from unnest(v_claims.numbers, v_claims.tokens) u(number, token) where u.token = any (v_found)));
+    end if;
+    perform mbus._tally((v_claims.consumer).id, 'consumed', cardinality(v_found));
+    v_acked := v_acked || v_found;
+  end loop;
+  if cardinality(v_acked) < cardinality(tokens) then
+    with done as (
+      delete from mbus.leased l where l.token = any (mbus._check_holders(iids, tokens)) and l.leased_until > mbus.now()
+      returning l.token, l.queue_id, l.consumer_id, l.number)
+    , noted as (
+      select mbus._done(w.queue_id, w.consumer_id, w.numbers)
+      from (select d.queue_id, d.consumer_id, array_agg(d.number) as numbers
+            from done d join mbus.queue q on q.id = d.queue_id and q.has_waiters group by 1, 2) w)
+    , counted as (
+      select mbus._tally(d.consumer_id, 'consumed', count(*)) from done d group by d.consumer_id)
+    select v_acked || array_agg(d.token), (select count(*) from noted) + (select count(*) from counted) into v_acked, v_notes from done d;
+  end if;
+  return case when cardinality(v_acked) = cardinality(tokens) then '{}' else mbus._unheld(iids, tokens, v_acked) end;
 end $$;
 
--- The tokens, null if a token belongs to another message than its iid.  Raises MB012, MB013.
-create or replace function mbus._check_holders(p_iids text[], p_tokens bigint[]) returns bigint[]
-language plpgsql stable set search_path from current as $$
-declare
-  v_tokens bigint[];
+create or replace function mbus._check_tokens(p_iids text[], p_tokens bigint[]) returns void
+language plpgsql immutable set search_path from current as $$
 begin
   if cardinality(p_iids) is distinct from cardinality(p_tokens) then
     raise exception '% iids and % tokens', coalesce(cardinality(p_iids), 0), coalesce(cardinality(p_tokens), 0)
       using errcode = 'MB012', hint = 'Pass one token per iid.';
   end if;
+end $$;
+
+-- Of leases beside the ring the tokens whose message is the one of the iid.  Raises MB013.
+create or replace function mbus._check_holders(p_iids text[], p_tokens bigint[]) returns bigint[]
+language plpgsql stable set search_path from current as $$
+begin
   perform mbus._check_consume(q, c.name)
   from (select distinct l.queue_id, l.consumer_id from mbus.leased l where l.token = any (p_tokens)) h
   join mbus.queue q on q.id = h.queue_id join mbus.consumer c on c.id = h.consumer_id;
-  with held as materialized (
-    select l.token, q.name || '.' || l.number || '@' || n.name as iid
-    from mbus.leased l join mbus.queue q on q.id = l.queue_id cross join mbus.node n where l.token = any (p_tokens))
-  select array_agg(h.token order by u.place) into v_tokens
-  from unnest(p_iids, p_tokens) with ordinality u(iid, token, place)
-  left join held h on h.token = u.token and h.iid = u.iid;
-  return coalesce(v_tokens, '{}');
+  return array(
+    select l.token from mbus.leased l join mbus.queue q on q.id = l.queue_id cross join mbus.node n
+    join unnest(p_iids, p_tokens) u(iid, token) on u.token = l.token and u.iid = q.name || '.' || l.number || '@' || n.name
+    where l.token = any (p_tokens));
 end $$;
 
 -- The iids whose token is not among the held ones.
@@ -94,18 +161,44 @@ language sql immutable set search_path from current as $$
                where u.token is null or u.token <> all (coalesce(p_held, '{}')) order by u.place)
 $$;
 
--- Reports a failed attempt: the message is ready again, delayed, or dead.  Returns 'ready', 'delayed' or 'dmq'.
+-- Takes a message from its holder.  Its recipient is the consumer.  Raises MB013, MB015.
+create or replace function mbus._take_held(p_iid text, p_token bigint) returns mbus.parcel
+language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
+declare
+  v_claim  record;
+  v_table  record;
+  v_taken  record;
+  v_lease  mbus.leased;
+  v_parcel mbus.parcel;
+begin
+  for v_claim in select * from mbus._claims(array[p_iid], array[p_token]) loop
+    for v_table in select * from mbus._claim_tables(v_claim.queue, (v_claim.consumer).id) loop
+      execute mbus._take_query(v_claim.queue, v_table.ready_table, v_table.payload_table,
+        '(s.id = $2 and s.origin is null or s.origin = $2) and s.token = $3 and s.leased_until > $4')
+      into v_taken using array[(v_claim.consumer).id], v_claim.numbers[1], p_token, mbus.now();
+      continue when v_taken.parcel is null;
+      return mbus._tried(v_taken.parcel);
+    end loop;
+  end loop;
+  delete from mbus.leased l
+  where l.token = any (mbus._check_holders(array[p_iid], array[p_token])) and l.leased_until > mbus.now() returning l.* into v_lease;
+  if not found then perform mbus._refuse_answer(p_iid, p_token); end if;
+  v_parcel := mbus._parcel(v_lease);
+  v_parcel.recipients := array[v_lease.consumer_id];
+  return v_parcel;
+end $$;
+
+-- Not done: ready again, delayed, or dead.  Answers 'ready', 'delayed' or 'dmq'.
 -- delay null: the consumer's backoff.  park: to the dmq without further attempts.
 create or replace function mbus.nack(
   iid text, token bigint, delay interval default null, error text default null, park boolean default false)
 returns text
 language plpgsql security definer set search_path from current as $$
 declare
-  v_lease mbus.leased := mbus._held(iid, token);
+  v_parcel mbus.parcel := mbus._take_held(iid, token);
 begin
   perform mbus._check_delay(delay);
-  delete from mbus.leased l where l.token = v_lease.token;
-  return mbus._give_back(v_lease.consumer_id, mbus._parcel(v_lease), delay, error, park);
+  return mbus._give_back(v_parcel.recipients[1], v_parcel, delay, error, park);
 end $$;
 
 create or replace function mbus._check_delay(p_delay interval) returns void
@@ -121,10 +214,9 @@ end $$;
 create or replace function mbus.extend(iid text, token bigint, ttl interval default '30 seconds') returns timestamptz
 language plpgsql security definer set search_path from current as $$
 declare
-  v_lease mbus.leased := mbus._held(iid, token);
   v_until constant timestamptz := mbus.now() + mbus._check_ttl(ttl);
 begin
-  update mbus.leased l set leased_until = v_until where l.token = v_lease.token;
+  if mbus.extendn(array[iid], array[token], ttl) <> '{}' then perform mbus._refuse_answer(iid, token); end if;
   return v_until;
 end $$;
 
@@ -132,14 +224,20 @@ end $$;
 create or replace function mbus.extendn(iids text[], tokens bigint[], ttl interval default '30 seconds') returns text[]
 language plpgsql security definer set search_path from current as $$
 declare
-  v_until constant timestamptz := mbus.now() + mbus._check_ttl(ttl);
-  v_held  bigint[];
+  v_until  constant timestamptz := mbus.now() + mbus._check_ttl(ttl);
+  v_claims record;
+  v_held   bigint[] := '{}';
 begin
-  tokens := mbus._check_holders(iids, tokens);
-  with kept as (
-    update mbus.leased l set leased_until = v_until
-    where l.token = any (tokens) and l.leased_until > mbus.now() returning l.token)
-  select array_agg(k.token) into v_held from kept k;
+  perform mbus._check_tokens(iids, tokens);
+  for v_claims in select * from mbus._claims(iids, tokens) loop
+    v_held := v_held || mbus._answer(v_claims.queue, (v_claims.consumer).id, v_claims.numbers, v_claims.tokens, v_until);
+  end loop;
+  if cardinality(v_held) < cardinality(tokens) then
+    with kept as (
+      update mbus.leased l set leased_until = v_until
+      where l.token = any (mbus._check_holders(iids, tokens)) and l.leased_until > mbus.now() returning l.token)
+    select v_held || array_agg(k.token) into v_held from kept k;
+  end if;
   return mbus._unheld(iids, tokens, v_held);
 end $$;
 
@@ -165,8 +263,7 @@ begin
     end if;
     return 'absent';
   end if;
-  v_parcel.trail := mbus._tried(v_parcel.trail);
-  return mbus._give_back(v_consumer.id, v_parcel, delay, error, park);
+  return mbus._give_back(v_consumer.id, mbus._tried(v_parcel), delay, error, park);
 end $$;
 
 -- For a handler that failed and keeps its transaction: gives back a message that this transaction took, as mbus.consume or
@@ -217,7 +314,6 @@ begin
   if v_queue.has_waiters then
     perform mbus._posted(v_queue, v_parcel.number, array[v_consumer.id]);
   end if;
-  v_parcel.trail := mbus._tried(v_parcel.trail);
   perform mbus._tally(v_consumer.id, 'consumed', -1);
-  return mbus._give_back(v_consumer.id, v_parcel, delay, error, park);
+  return mbus._give_back(v_consumer.id, mbus._tried(v_parcel), delay, error, park);
 end $$;

@@ -61,15 +61,16 @@ begin
     v_left := v_markers -> v_queue.id::text ->> 'since';
     -- An idle queue is visited rarely, so a visit covers everything that has expired since the last one.
     v_from := case when (v_tick + v_queue.id) % 1024 = 0 then '-infinity' else least(v_since, v_left) end;
-    ended := mbus._end_leases(v_queue, null, least(v_leases, v_left), 1000);
     released := mbus._release(v_queue, null, v_from, 1000);
     expired := mbus._expire(v_queue, 1000, v_from, least(v_leases, v_left));
+    -- The newer mark if all transactions that posted then have ended, else the one of the last run.
+    v_mark := case when v_is_first then mbus._settled_mark(v_queue.position, v_fresh, v_markers -> v_queue.id::text) end;
+    settled := coalesce(mbus._settle(v_queue, (v_mark ->> 'bound')::bigint, (v_mark ->> 'tail')::bigint), 0);
+    -- After the hints: what a rollback brings back must be behind none of them.
+    ended := mbus._end_leases(v_queue, null, least(v_leases, v_left), 1000);
     if greatest(ended, released, expired) >= 1000 then
       v_fresh := v_fresh || jsonb_build_object('since', v_from);
     end if;
-    -- The newer mark if all transactions that posted then have ended, otherwise that of the last run.
-    v_mark := case when v_is_first then mbus._settled_mark(v_queue.position, v_fresh, v_markers -> v_queue.id::text) end;
-    settled := coalesce(mbus._settle(v_queue, (v_mark ->> 'bound')::bigint, (v_mark ->> 'tail')::bigint), 0);
     v_markers := v_markers || jsonb_build_object(v_queue.id,
       case when v_mark is null then coalesce(v_markers -> v_queue.id::text, v_fresh) || (v_fresh - '{tail,bound,open}'::text[])
            else v_fresh end);

@@ -45,7 +45,7 @@ begin
     select string_agg(format(
       'select %L || coalesce(l.origin, l.id) || %L as iid, l.added, (l.trail ->> ''delayed_until'')::timestamptz as delayed_until, l.expires, '
       || 'l.headers, l.properties, l.data from mbus.%I s join mbus.%I l on l.id = s.id '
-      || 'where l.expires is null or l.expires > clock_timestamp()',
+      || 'where s.token is null and (l.expires is null or l.expires > clock_timestamp())',
       p_queue.name || '.', '@' || n.name, t.ready_table, t.payload_table), ' union all ')
     from mbus._tables(p_queue) t cross join mbus.node n where t.consumer_id = p_consumer.id);
 end $$;

@@ -15,10 +15,10 @@ begin
       select exists (
         select from mbus.%1$I s
         cross join lateral (select e.expires from mbus.%2$I e where e.id = s.id offset 0) l
-        where (%3$s) and (l.expires is null or l.expires > mbus.now()))$query$,
+        where (%3$s) and (s.token is not null or l.expires is null or l.expires > mbus.now()))$query$,
       v_table.ready_table, v_table.payload_table,
       case when p_number is null then 's.id >= $2' else 's.id = $1 and s.origin is null or s.origin = $1' end)
-    into v_has using p_number, mbus._hint(v_table.ready_table);
+    into v_has using p_number, mbus._base(v_table.ready_table);
     if v_has then return true; end if;
   end loop;
   return exists (select from mbus.delayed d
@@ -27,6 +27,21 @@ begin
       or exists (select from mbus.leased l where l.queue_id = p_queue_id and (p_number is null or l.number = p_number))
       or exists (select from mbus.blocked b where b.queue_id = p_queue_id and (p_number is null or b.number = p_number)
                    and b.released_by is null and (b.expires is null or b.expires > mbus.now()));
+end $$;
+
+-- True when a consumer's copy of a message is leased on the ring.
+create or replace function mbus._is_claimed(p_queue mbus.queue, p_consumer_id integer, p_number bigint) returns boolean
+language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
+declare
+  v_table text;
+  v_is_claimed boolean;
+begin
+  for v_table in select t.ready_table from mbus._claim_tables(p_queue, p_consumer_id) t loop
+    execute format('select exists (select from mbus.%I s where (s.id = $1 and s.origin is null or s.origin = $1) and s.token is not null)',
+                   v_table) into v_is_claimed using p_number;
+    if v_is_claimed then return true; end if;
+  end loop;
+  return false;
 end $$;
 
 -- Removes a message by its number in any state, for one consumer or (null) for all, and returns
@@ -42,6 +57,8 @@ language plpgsql set search_path from current set enable_seqscan = off set jit =
 declare
   v_queue mbus.queue;
   v_table record;
+  v_taken record;
+  v_parcel mbus.parcel;
   v_found bigint;
   v_total bigint;
   v_round integer := 0;
@@ -54,10 +71,15 @@ begin
       select t.ready_table, t.payload_table, t.consumer_id from mbus._tables(v_queue) t
       where p_consumer_id is null or t.consumer_id = p_consumer_id
     loop
-      return query execute mbus._take_number_query(v_queue, v_table.ready_table, v_table.payload_table)
-      using p_number, array[v_table.consumer_id];
-      get diagnostics v_found = row_count;
-      v_total := v_total + v_found;
+      for v_taken in execute mbus._take_query(v_queue, v_table.ready_table, v_table.payload_table, format(
+        '(s.id = $2 and s.origin is null or s.origin = $2) and case when s.token is not null then not $3
+           else (select e.expires is null or e.expires > mbus.now() from mbus.%I e where e.id = s.id) end', v_table.payload_table))
+      using array[v_table.consumer_id], p_number, p_is_idle
+      loop
+        if v_taken.token is null then v_parcel := v_taken.parcel; else v_parcel := mbus._tried(v_taken.parcel); end if;
+        return next v_parcel;
+        v_total := v_total + 1;
+      end loop;
     end loop;
     return query select * from mbus._take_waiting(p_queue_id, p_consumer_id, p_number, p_is_idle);
     get diagnostics v_found = row_count;
@@ -67,21 +89,17 @@ begin
   end loop;
 end $$;
 
-create or replace function mbus._take_number_query(p_queue mbus.queue, p_ready text, p_payload text) returns text
+-- A query that takes the rows s of a table of the ring that fulfil a condition: each as a parcel, with its token and the end of its
+-- lease if it is leased.  $1: the recipients of the parcels.
+create or replace function mbus._take_query(p_queue mbus.queue, p_ready text, p_payload text, p_condition text) returns text
 language sql stable set search_path from current as $$
   select format($query$
-    with gone as (
-      delete from mbus.%1$I s
-      where (s.id = $1 and s.origin is null or s.origin = $1)
-        and (select e.expires is null or e.expires > mbus.now() from mbus.%5$I e where e.id = s.id)
-      returning %2$s)
-    select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, $2, %3$s
-    from %4$s$query$,
-    p_ready,
-    case p_queue.mode when 'direct' then 's.*' else 's.id' end,
-    mbus._queue_values(p_queue) ->> 'columns',
-    case p_queue.mode when 'direct' then 'gone g' else format('gone d join mbus.%I g on g.id = d.id', p_payload) end,
-    p_payload)
+    with gone as (delete from mbus.%1$I s where %2$s returning s.*)
+    select row(coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, $1, %3$s)::mbus.parcel as parcel,
+           d.token, d.leased_until
+    from gone d cross join lateral (%4$s) g order by d.id$query$,
+    p_ready, p_condition, mbus._data_columns(p_queue.payload),
+    case p_queue.mode when 'direct' then 'select d.*' else format('select e.* from mbus.%I e where e.id = d.id offset 0', p_payload) end)
 $$;
 
 -- The same for delayed, leased and dead messages.  Of a delayed message for several consumers

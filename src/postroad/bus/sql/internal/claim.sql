@@ -51,7 +51,7 @@ begin
     return query execute format($query$
       select coalesce(g.origin, g.id), g.added, g.expires, g.headers, g.properties, g.trail, null::integer[], %s
       from mbus.%I r join mbus.%I g on g.id = r.id
-      where r.id >= $1 and (g.expires is null or g.expires > mbus.now())
+      where r.id >= $1 and r.token is null and (g.expires is null or g.expires > mbus.now())
       order by r.id limit $2$query$,
       mbus._queue_values(p_queue) ->> 'columns', v_table.ready_table, v_table.payload_table)
     using mbus._hint(v_table.ready_table), v_missing;
@@ -87,7 +87,7 @@ begin
     return false;
   end if;
   for v_table in select t.ready_table from mbus._tables(p_queue) t where t.consumer_id = p_consumer_id loop
-    execute format('select s.id from mbus.%I s where s.id = $1 and s.origin is null or s.origin = $1
+    execute format('select s.id from mbus.%I s where (s.id = $1 and s.origin is null or s.origin = $1) and s.token is null
                     for update skip locked', v_table.ready_table)
       into v_id using p_number;
     if v_id is not null then return true; end if;

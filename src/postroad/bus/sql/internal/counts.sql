@@ -6,6 +6,22 @@ language sql stable security definer set search_path from current set enable_seq
   where l.token >= (select case when mbus._is_home() then pg_sequence_last_value('mbus.lease_floor') else 0 end) group by l.consumer_id
 $$;
 
+-- Leased messages of a consumer on the ring, counted up to 10,000 in each table, as far as less than 5,000 others are before them.
+create or replace function mbus._claimed(p_queue mbus.queue, p_consumer mbus.consumer) returns bigint
+language plpgsql volatile security definer set search_path from current set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+declare
+  v_table text;
+  v_rows  bigint;
+  v_count bigint := 0;
+begin
+  for v_table in select t.ready_table from mbus._claim_tables(p_queue, p_consumer.id) t loop
+    execute format('select count(*) from (select from mbus.%I r where %s limit 10000) w', v_table, mbus._claimed_condition(v_table, 5000))
+    into v_rows;
+    v_count := v_count + v_rows;
+  end loop;
+  return v_count;
+end $$;
+
 -- Delayed, blocked and dead messages of a consumer, counted up to 10,000.
 create or replace function mbus._set_aside(
   p_queue mbus.queue, p_consumer mbus.consumer,

@@ -1,6 +1,6 @@
 -- Failed attempts and the dead message queue.
 --
--- What happened to a message is in its trail: {"attempts": 2, "delayed_until": …, "history": [{"at", "attempt", "error"}]}.
+-- What happened to a message is stored with it: {"attempts": 2, "delayed_until": …, "history": [{"at", "attempt", "error"}]}.
 
 create or replace function mbus._attempts(p_trail jsonb) returns integer
 language sql immutable parallel safe
@@ -10,6 +10,13 @@ return coalesce((p_trail ->> 'attempts')::integer, 0);
 create or replace function mbus._tried(p_trail jsonb) returns jsonb
 language sql immutable parallel safe
 return coalesce(p_trail, '{}'::jsonb) || jsonb_build_object('attempts', mbus._attempts(p_trail) + 1);
+
+create or replace function mbus._tried(p_parcel mbus.parcel) returns mbus.parcel
+language plpgsql immutable set search_path from current as $$
+begin
+  p_parcel.trail := mbus._tried(p_parcel.trail);
+  return p_parcel;
+end $$;
 
 -- The last 20 failures are kept.
 create or replace function mbus._failed(p_trail jsonb, p_error text, p_at timestamptz) returns jsonb

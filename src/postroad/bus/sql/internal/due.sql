@@ -34,12 +34,32 @@ begin
 end $$;
 
 -- Gives back messages whose lease has ended, of all consumers or one; after the last attempt they die.
+-- Leases on the ring have no index by time: they are among the first messages of each table, because leasing goes in order.
+-- Where more than p_limit messages that could be taken are before them, they wait until some of these are taken.
 create or replace function mbus._end_leases(p_queue mbus.queue, p_consumer_id integer, p_since timestamptz, p_limit integer) returns bigint
-language plpgsql set search_path from current as $$
+language plpgsql set search_path from current set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
   v_row   mbus.leased;
+  v_table record;
+  v_ended record;
   v_count bigint := 0;
 begin
+  for v_table in
+    select t.* from mbus._tables(p_queue) t
+    where (p_consumer_id is null or t.consumer_id = p_consumer_id) and mbus._base(t.ready_table) < mbus._drained()
+  loop
+    for v_ended in execute mbus._take_query(p_queue, v_table.ready_table, v_table.payload_table, format(
+      's.ctid = any (array(
+         select r.ctid from mbus.%1$I r cross join lateral (select e.expires from mbus.%2$I e where e.id = r.id offset 0) m
+         where %3$s and r.leased_until <= $2 and (m.expires is null or m.expires > $2)
+         order by r.id limit $3 for update of r skip locked))',
+      v_table.ready_table, v_table.payload_table, mbus._claimed_condition(v_table.ready_table, p_limit)))
+    using array[v_table.consumer_id], mbus.now(), p_limit - v_count
+    loop
+      perform mbus._give_back(v_table.consumer_id, mbus._tried(v_ended.parcel), '0', 'the lease ended without an answer', false);
+      v_count := v_count + 1;
+    end loop;
+  end loop;
   for v_row in
     with gone as (
       delete from mbus.leased l
@@ -48,7 +68,7 @@ begin
         where w.queue_id = p_queue.id and w.leased_until > p_since and w.leased_until <= (select mbus.now())
           and (w.expires is null or w.expires > mbus.now())
           and (p_consumer_id is null or w.consumer_id = p_consumer_id)
-        order by w.leased_until limit p_limit for update skip locked))
+        order by w.leased_until limit p_limit - v_count for update skip locked))
       returning l.*)
     select * from gone g order by g.number
   loop
@@ -57,6 +77,14 @@ begin
   end loop;
   return v_count;
 end $$;
+
+-- The condition for leased rows r of a table of the ring, as far as no more than so many messages that can be taken are before them.
+create or replace function mbus._claimed_condition(p_ready text, p_most integer) returns text
+language sql volatile set search_path from current as $$
+  select format('r.token is not null and r.id >= %1$s and r.id < coalesce((
+    select f.id from mbus.%2$I f where f.id >= %1$s and f.token is null order by f.id offset %3$s limit 1), 9223372036854775807)',
+    case when mbus._is_home() then mbus._base(p_ready) else 0 end, p_ready, p_most)
+$$;
 
 -- Deletes expired messages: ready, set aside, and those whose lease has ended.
 create or replace function mbus._expire(
@@ -77,7 +105,7 @@ begin
       with gone as (
         delete from mbus.%1$I s where s.ctid in (
           select r.ctid from mbus.%2$I l join mbus.%1$I r on r.id = l.id
-          where l.expires is not null and l.expires <= $1
+          where l.expires is not null and l.expires <= $1 and (r.token is null or r.leased_until <= $1)
           limit $2 for update of r skip locked)
         returning coalesce(s.origin, s.id) as number)
       select array_agg(number) from gone$query$, v_table.ready_table, v_table.payload_table)
@@ -141,19 +169,25 @@ end $$;
 create or replace function mbus._attend(p_queue_id integer, p_consumer_id integer, p_amount integer) returns void
 language plpgsql set search_path from current as $$
 declare
-  v_queue mbus.queue;
+  v_queue  mbus.queue;
+  v_second constant text := extract(epoch from mbus.now())::bigint;
 begin
   if extract(epoch from mbus.now()) - pg_sequence_last_value('mbus.attended') < 2 then return; end if;
   if not mbus._is_home() and pg_try_advisory_xact_lock(mbus._lock_class(), p_queue_id) then
     perform mbus._reset_hints(q) from mbus.queue q where q.id = p_queue_id;    -- a restored dump hides messages
   end if;
+  select * into v_queue from mbus.queue where id = p_queue_id;
+  -- Leases on the ring are found by reading all of them: once a second in each session is enough.
+  if pg_sequence_last_value('mbus.lease_token') is not null
+       and current_setting('mbus.leases_read_' || p_consumer_id, true) is distinct from v_second
+     or exists (select from mbus.leased l where l.queue_id = p_queue_id and l.leased_until <= (select mbus.now())) then
+    perform set_config('mbus.leases_read_' || p_consumer_id, v_second, false);
+    perform mbus._end_leases(v_queue, p_consumer_id, '-infinity', p_amount);
+  end if;
   if not exists (select from mbus.delayed d where d.queue_id = p_queue_id and d.due_at <= (select mbus.now()))
-     and not exists (select from mbus.leased l where l.queue_id = p_queue_id and l.leased_until <= (select mbus.now()))
      and not exists (select from mbus.nudge) then
     return;
   end if;
-  select * into v_queue from mbus.queue where id = p_queue_id;
-  perform mbus._end_leases(v_queue, p_consumer_id, '-infinity', p_amount);
   perform mbus._release(v_queue, p_consumer_id, '-infinity', p_amount);
   perform mbus._resolve(p_amount);
 end $$;

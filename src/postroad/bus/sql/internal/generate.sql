@@ -33,7 +33,8 @@ returns text
 language sql stable set search_path from current as $$
   select string_agg(
     mbus._fill(p_template, p_values || jsonb_build_object(
-      'cell',  s.slot + p_queue.slots * (array_position('{normal,high,low}', l.lane) - 1),
+      'cell',  n.cell,
+      'token_part', (p_consumer.id & 255) * 1024 + n.cell,
       'log',   quote_ident(n.log),
       'ready', quote_ident(n.ready),
       'hint',  quote_ident(n.ready || '$hint'),
@@ -44,6 +45,7 @@ language sql stable set search_path from current as $$
         e'\n            cross join lateral (select e.expires, e.headers from mbus.%I e where e.id = r.id offset 0) l', n.log) end,
       'returned', 's.id, s.origin' || case p_queue.mode when 'direct'
         then ', s.added, s.expires, s.headers, s.properties, s.trail, s.data' else '' end,
+      'holder', case p_queue.mode when 'direct' then 'g' else 'd' end,
       'taken', case p_queue.mode when 'direct' then 'gone g' else format('gone d join mbus.%I g on g.id = d.id', n.log) end,
       'note_taken', case when p_values ->> 'returns' <> 'parcel' then mbus._fill('note_taken', p_values || jsonb_build_object(
         'trail', case p_queue.mode when 'direct' then 'n.trail' else format('(select l.trail from mbus.%I l where l.id = n.id)', n.log) end)) end,
@@ -51,8 +53,16 @@ language sql stable set search_path from current as $$
       'bulk_deliveries', case when p_template = 'postn_fanout' then mbus._deliveries('bulk_delivery', p_queue, l.lane, s.slot) end)),
     e'\n' order by l.lane, s.slot)
   from generate_series(0, p_queue.slots - 1::bigint) s(slot) cross join unnest(p_queue.lanes) l(lane)
-  cross join lateral (select mbus._log_name(p_queue, l.lane, s.slot) as log,
+  cross join lateral (select s.slot + p_queue.slots * (array_position('{normal,high,low}', l.lane) - 1) as cell,
+                             mbus._log_name(p_queue, l.lane, s.slot) as log,
                              mbus._ready_name(p_queue, p_consumer.name, l.lane, s.slot) as ready) n
+$$;
+
+-- The data of a row g of the ring as the four columns of a parcel.
+create or replace function mbus._data_columns(p_payload text) returns text
+language sql immutable set search_path from current as $$
+  select string_agg(case when t = p_payload then 'g.data' else 'null::' || t end, ', ' order by n)
+  from unnest('{hstore,jsonb,text,bytea}'::text[]) with ordinality u(t, n)
 $$;
 
 create or replace function mbus._queue_values(p_queue mbus.queue) returns jsonb
@@ -73,8 +83,7 @@ language sql stable set search_path from current as $$
     'node', (select name from mbus.node where is_only),
     'parameters', (select string_agg(case when t = p_queue.payload then '$1' else 'null' end, ', ' order by n)
                    from unnest('{hstore,jsonb,text,bytea}'::text[]) with ordinality u(t, n)),
-    'columns', (select string_agg(case when t = p_queue.payload then 'g.data' else 'null::' || t end, ', ' order by n)
-                from unnest('{hstore,jsonb,text,bytea}'::text[]) with ordinality u(t, n)),
+    'columns', mbus._data_columns(p_queue.payload),
     'constants', quote_literal(hstore(array['seenby', 'source_db', 'destination'],
        array[array[current_database()::text]::text, current_database()::text, p_queue.name])))
 $$;
@@ -89,7 +98,7 @@ $$;
 create or replace function mbus._consumer_functions(p_queue text, p_consumer text) returns text[]
 language sql immutable set search_path from current as $$
   select array_agg(prefix || p_queue || '_by_' || p_consumer)
-  from unnest('{consume_,consumen_,take_from_,lease_,_take_}'::text[]) prefix
+  from unnest('{consume_,consumen_,take_from_,lease_,_take_,_ack_}'::text[]) prefix
 $$;
 
 -- The names of all functions of a queue.  Looked up one by one: with many queues there are many functions.
@@ -158,29 +167,38 @@ begin
   end if;
   perform mbus._generate_take(p_queue, p_consumer, v_values, '_take_' || v_suffix, 'parcel', 'output_parcel');
   execute mbus._fill('consume', v_values);
-  execute mbus._fill('lease', v_values);
+  if p_queue.has_groups then
+    execute mbus._fill('lease_grouped', v_values);
+  else
+    perform mbus._generate_take(p_queue, p_consumer, v_values, 'lease_' || v_suffix, v_values ->> 'lease_model', 'output_message', true);
+  end if;
+  execute mbus._fill('ack', v_values || jsonb_build_object('branches', mbus._branches('ack_cell', p_queue, p_consumer, v_values)));
   execute mbus._fill('take_from', v_values);
 end $$;
 
--- Taking is generated twice, with the rows as messages and as parcels: converting them
--- afterwards would copy every payload once more.
+-- Taking is generated twice, with the rows as messages and as parcels: going from one to the other
+-- afterwards would copy every payload once more.  Leasing goes the same way and keeps the rows.
 create or replace function mbus._generate_take(
-  p_queue mbus.queue, p_consumer mbus.consumer, p_values jsonb, p_function text, p_returns text, p_output text)
+  p_queue mbus.queue, p_consumer mbus.consumer, p_values jsonb, p_function text, p_returns text, p_output text,
+  p_is_lease boolean default false)
 returns void
 language plpgsql set search_path from current as $$
 declare
   v_kind   constant text := case when p_queue.has_groups then 'take_grouped' else 'take' end;
   v_values constant jsonb := p_values || jsonb_build_object(
     'function', p_function, 'returns', p_returns, 'output', mbus._fill(p_output, p_values),
-    -- Messages that are taken as parcels are leased, or counted by the function that takes them.
-    'tally', case when p_returns = 'parcel' then ''
+    'promise', case when p_is_lease then 'Leases' else 'Removes' end,
+    'arguments', 'amt integer' || case when p_is_lease then ' default 1, ttl interval default ''30 seconds''' else '' end,
+    'until', case when p_is_lease then e'  v_until      constant timestamptz := v_now + mbus._check_ttl(ttl);\n' end,
+    -- What is taken as parcels is counted by the function that takes it, what is leased when it is acked.
+    'tally', case when p_returns = 'parcel' or p_is_lease then ''
                   else mbus._fill('tally', p_values) end);
 begin
   execute mbus._fill(v_kind, v_values || jsonb_build_object(
     'hint', quote_ident(mbus._ready_name(p_queue, p_consumer.name, 'normal', 0) || '$hint'),
     'note_retries', case when p_output = 'output_message'
                          then format(e'  perform mbus._note_taken(v_retries, %s);\n', p_consumer.id) end,
-    'branches', mbus._branches(v_kind || '_cell', p_queue, p_consumer, v_values)));
+    'branches', mbus._branches(case when p_is_lease then 'lease_cell' else v_kind || '_cell' end, p_queue, p_consumer, v_values)));
 end $$;
 
 -- True if a selector may read the headers, by name or because it uses the whole row.  Only these selectors get the headers as

@@ -5,7 +5,8 @@
 --   qt$<queue>$<cell>             payload rows of a direct queue, deleted by its consumer
 --   ql$<queue>$<cell>             payload rows of a fanout queue, a log
 --   qc$<queue>$<consumer>$<cell>  what one consumer of a fanout queue has still to read
---   …$hint                        sequence: no live row of that table has a smaller id
+--   …$hint                        sequence: no row of that table that can be taken has a smaller id
+--   …$base                        sequence: no live row of that table, leased ones included, has a smaller id
 --   qs$<queue>$position|head|tail sequences: last id, oldest and newest generation
 -- A cell is a slot of the ring in one lane: 0, 1, … in the normal lane, h0 and l0 in the others.
 create or replace function mbus._cell(p_lane text, p_slot bigint) returns text
@@ -35,7 +36,12 @@ language sql stable parallel safe set search_path from current as $$
   select p_queue || '.' || p_number || '@' || name from mbus.node where is_only
 $$;
 
--- The settled mark of a table: no live row has a smaller id, and none will.
+-- The settled mark of a table: no row that can be taken has a smaller id, and none will.
 create or replace function mbus._hint(p_ready_table text) returns bigint
 language sql volatile
 return pg_sequence_last_value(format('mbus.%I', p_ready_table || '$hint')::regclass);
+
+-- The same for all rows, leased ones included.
+create or replace function mbus._base(p_ready_table text) returns bigint
+language sql volatile
+return pg_sequence_last_value(format('mbus.%I', p_ready_table || '$base')::regclass);

@@ -29,10 +29,10 @@ exception when internal_error or undefined_table then
   return '{}';    -- a queue was dropped while its sequences were read; the next run handles the others
 end $$;
 
--- True when no message is ready up to the given id.
+-- True when no message is ready or leased up to the given id.
 create or replace function mbus._is_quiet(p_queue mbus.queue, p_bound bigint) returns boolean
 language sql volatile set search_path from current as $$
-  select bool_and(mbus._hint(t.ready_table) > p_bound)
+  select bool_and(mbus._base(t.ready_table) > p_bound)
   from mbus._tables(p_queue) t
   where t.slot in (select g % p_queue.slots from generate_series(mbus._figure(p_queue.name, 'head'),
                                                                  mbus._figure(p_queue.name, 'tail')) g)
@@ -58,7 +58,7 @@ end $$;
 create or replace function mbus._ready(
   p_queue mbus.queue, p_consumer mbus.consumer,
   out ready bigint, out oldest timestamptz, out is_estimate boolean)
-language plpgsql security definer set search_path from current set enable_seqscan = off set jit = off as $$
+language plpgsql security definer set search_path from current set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
   v_limit constant bigint := 10000;
   v_is_home constant boolean := mbus._is_home();
@@ -75,7 +75,7 @@ begin
     select t.ready_table, t.payload_table from mbus._tables(p_queue) t where t.consumer_id = p_consumer.id
   loop
     execute format('select count(*), min(w.id), max(w.id) from (
-                      select s.id from mbus.%I s where s.id >= $1 order by s.id limit $2) w', v_table.ready_table)
+                      select s.id from mbus.%I s where s.id >= $1 and s.token is null order by s.id limit $2) w', v_table.ready_table)
       into v_rows, v_first, v_last using case when v_is_home then mbus._hint(v_table.ready_table) else 0 end, v_limit;
     continue when v_rows = 0;
     if v_rows = v_limit then

@@ -59,7 +59,7 @@ create or replace function mbus._raise_lease_floor(p_mark jsonb) returns jsonb
 language plpgsql volatile set search_path from current set enable_seqscan = off set jit = off as $$
 declare
   -- Not by pg_sequence_last_value, which would make this session a holder for others.
-  v_last  constant bigint := (select case when s.is_called then s.last_value else 0 end from mbus.lease_token s);
+  v_last  constant bigint := (select case when s.is_called then s.last_value else 0 end * 262144 + 262143 from mbus.lease_token s);
   v_newer constant jsonb := jsonb_build_object('bound', v_last, 'open', mbus._holders('mbus.lease_token'));
   v_floor constant bigint := pg_sequence_last_value('mbus.lease_floor');
   v_bound constant bigint := mbus._settled_mark('mbus.lease_token', v_newer, p_mark) ->> 'bound';
@@ -97,8 +97,8 @@ $$;
 create or replace function mbus._slot_bytes() returns bigint
 language sql immutable parallel safe return 8388608;
 
--- The hint of a table that is sealed and empty: takes skip it without accessing it, so it can be
--- locked and truncated under load.
+-- The hint of a table that is sealed and has nothing to take: takes pass it by without touching it.  As its base: it is empty,
+-- and can be locked and truncated under load.
 create or replace function mbus._drained() returns bigint
 language sql immutable parallel safe return 4611686018427387904;
 
@@ -108,10 +108,12 @@ language sql immutable parallel safe return 4611686018427387904;
 --   p_tail   the newest generation, read before p_bound.  A post draws its id first and then reads the
 --            tail, so ids above p_bound never come into an older generation
 create or replace function mbus._settle(p_queue mbus.queue, p_bound bigint, p_tail bigint) returns bigint
-language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
+language plpgsql set search_path from current set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
   v_table record;
   v_hint  bigint;
+  v_base  bigint;
+  v_free  bigint;
   v_first bigint;
   v_count bigint := 0;
 begin
@@ -121,15 +123,23 @@ begin
     where t.slot in (select g % p_queue.slots from generate_series(mbus._figure(p_queue.name, 'head'), p_tail) g)
   loop
     v_hint := mbus._hint(v_table.ready_table);
-    continue when v_hint > p_bound and (v_hint = mbus._drained() or not v_table.is_sealed);
-    execute format('select s.id from mbus.%I s where s.id >= $1 order by s.id limit 1', v_table.ready_table)
-      into v_first using v_hint;
+    v_base := mbus._base(v_table.ready_table);
+    continue when v_base > p_bound and (v_base = mbus._drained() or not v_table.is_sealed);
+    -- A leased message is never taken from where it is, so takes need not see it any more.
+    execute format('select (select s.id from mbus.%1$I s where s.id >= $1 order by s.id limit 1),
+                           (select s.id from mbus.%1$I s where s.id >= $2 and s.token is null order by s.id limit 1)', v_table.ready_table)
+      into v_first, v_free using v_base, v_hint;
     v_first := case when v_first is null and v_table.is_sealed then mbus._drained()
                     else least(coalesce(v_first, p_bound + 1), p_bound + 1) end;
-    if v_first > v_hint then
-      perform setval(format('mbus.%I', v_table.ready_table || '$hint')::regclass, v_first);
-      v_count := v_count + 1;
+    v_free := case when v_free is null and v_table.is_sealed then mbus._drained()
+                   else least(coalesce(v_free, p_bound + 1), p_bound + 1) end;
+    if v_free > v_hint then
+      perform setval(format('mbus.%I', v_table.ready_table || '$hint')::regclass, v_free);
     end if;
+    if v_first > v_base then
+      perform setval(format('mbus.%I', v_table.ready_table || '$base')::regclass, v_first);
+    end if;
+    if v_free > v_hint or v_first > v_base then v_count := v_count + 1; end if;
   end loop;
   return v_count;
 end $$;
@@ -154,7 +164,8 @@ begin
     return 0;
   end if;
   -- Sessions that see the new tail must not see the hints of the slot's last life.
-  perform setval(format('mbus.%I', t.ready_table || '$hint')::regclass, 0)
+  perform setval(format('mbus.%I', t.ready_table || '$hint')::regclass, 0),
+          setval(format('mbus.%I', t.ready_table || '$base')::regclass, 0)
   from mbus._tables(p_queue) t where t.slot = (v_tail + 1) % p_queue.slots;
   perform setval(format('mbus.%I', 'qs$' || p_queue.name || '$tail')::regclass, v_tail + 1);
   return 1;
@@ -172,6 +183,9 @@ declare
 begin
   for v_generation in v_head .. v_tail - 1 loop
     v_is_free := mbus._truncate(p_queue, v_generation % p_queue.slots);
+    if not v_is_free and v_is_front and v_tail + 1 - v_generation >= p_queue.slots then
+      perform mbus._carry(p_queue, v_generation % p_queue.slots);
+    end if;
     v_is_front := v_is_front and v_is_free;
     if v_is_free then v_count := v_count + 1; end if;
     if v_is_front then
@@ -180,6 +194,30 @@ begin
     end if;
   end loop;
   return v_count;
+end $$;
+
+-- Moves leased messages out of a slot that the ring needs again and that has no others, into the newest slot, where they keep
+-- token and end.  Up to 1,000 per call and consumer.  A holder that answers meanwhile waits, see mbus._answer.
+create or replace function mbus._carry(p_queue mbus.queue, p_slot bigint) returns void
+language plpgsql set search_path from current set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+declare
+  v_table record;
+  v_lease record;
+begin
+  for v_table in
+    select t.* from mbus._tables(p_queue) t
+    where t.slot = p_slot and mbus._hint(t.ready_table) = mbus._drained() and mbus._base(t.ready_table) < mbus._drained()
+  loop
+    for v_lease in execute mbus._take_query(p_queue, v_table.ready_table, v_table.payload_table, format(
+      's.ctid = any (array(select r.ctid from mbus.%I r where r.id >= $2 and r.token is not null order by r.id limit 1000 for update skip locked))',
+      v_table.ready_table)) using array[v_table.consumer_id], mbus._base(v_table.ready_table)
+    loop
+      perform mbus._put_many(p_queue.id, array[v_lease.parcel]);
+      execute format('update mbus.%I s set token = $1, leased_until = $2 where s.origin = $3', mbus._ready_name(
+        p_queue, v_table.consumer, v_table.lane, mbus._figure(p_queue.name, 'tail') % p_queue.slots))
+      using v_lease.token, v_lease.leased_until, (v_lease.parcel).number;
+    end loop;
+  end loop;
 end $$;
 
 -- Locks: access exclusive on the slot's tables, never waited for.  Under it no transaction has an open post or
@@ -192,7 +230,7 @@ declare
   v_is_drained boolean;
   v_is_live boolean;
 begin
-  select array_agg(distinct name order by name), bool_and(mbus._hint(t.ready_table) = mbus._drained())
+  select array_agg(distinct name order by name), bool_and(mbus._base(t.ready_table) = mbus._drained())
   into v_tables, v_is_drained
   from mbus._tables(p_queue) t cross join unnest(array[t.payload_table, t.ready_table]) name
   where t.slot = p_slot;

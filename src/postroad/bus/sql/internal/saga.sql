@@ -56,9 +56,10 @@ begin
   select * into v_queue from mbus.queue where id = p_queue_id;
   if not found then return 'gone'; end if;
   v_state := mbus._state(v_queue, p_consumer_id, p_number);
-  -- Our transaction has locked it, so it cannot move.
-  if v_state = 'there' and exists (select from mbus.leased l where l.queue_id = p_queue_id and l.number = p_number
-                                     and l.consumer_id = p_consumer_id) then
+  -- It is locked by us now and cannot move.
+  if v_state = 'there' and (
+      exists (select from mbus.leased l where l.queue_id = p_queue_id and l.number = p_number and l.consumer_id = p_consumer_id)
+      or mbus._is_claimed(v_queue, p_consumer_id, p_number)) then
     return 'held';
   end if;
   return v_state;

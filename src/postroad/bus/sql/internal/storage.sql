@@ -13,7 +13,7 @@ end $$;
 create or replace function mbus._create_payload_table(p_name text, p_payload text) returns void
 language plpgsql set search_path from current as $$
 begin
-  -- At most eight columns: a ninth would add eight bytes to the header of every row with a null.
+  -- At most eight columns where the rows are only read: a ninth adds eight bytes to the header of every row with a null.
   execute format($table$
     create table mbus.%I (
       id bigint not null, added timestamptz not null, data %s, headers hstore, properties hstore,
@@ -26,11 +26,15 @@ end $$;
 
 -- Rows with another number than their id (put back, delayed, posted under a reserved iid) are
 -- found by it; the others cost this index nothing.
+-- A lease sets two columns of the row.  The space left in each page keeps the new version beside the old one, so that
+-- neither the message nor its index entries are written again.
 create or replace function mbus._create_reading_side(p_name text) returns void
 language plpgsql set search_path from current as $$
 begin
+  execute format('alter table mbus.%I add column token bigint, add column leased_until timestamptz, set (fillfactor = %s)',
+                 p_name, case when p_name like 'qc$%' then 35 else 50 end);
   execute format('create index %I on mbus.%I (origin) where origin is not null', p_name || '_or', p_name);
-  perform mbus._create_sequence(p_name || '$hint');
+  perform mbus._create_sequence(p_name || '$hint'), mbus._create_sequence(p_name || '$base');
 end $$;
 
 create or replace function mbus._create_narrow_table(p_name text) returns void
@@ -95,6 +99,18 @@ begin atomic
   where to_regclass(format('mbus.%I', mbus._log_name(p_queue, l.lane, s.slot))) is not null;
 end;
 
+-- Those of one consumer, from the oldest slot to the newest: the way that leased messages are moved, see mbus._carry.
+create or replace function mbus._claim_tables(p_queue mbus.queue, p_consumer_id integer)
+returns table (ready_table text, payload_table text)
+language plpgsql volatile set search_path from current as $$
+declare
+  v_head constant bigint := mbus._figure(p_queue.name, 'head') % p_queue.slots;
+begin
+  return query
+  select t.ready_table, t.payload_table from mbus._tables(p_queue) t where t.consumer_id = p_consumer_id
+  order by (t.slot + p_queue.slots - v_head) % p_queue.slots;
+end $$;
+
 create or replace function mbus._drop_tables(p_queue mbus.queue) returns void
 language plpgsql set search_path from current as $$
 declare
@@ -103,7 +119,7 @@ begin
   for v_table in
     select payload_table from mbus._tables(p_queue) union select ready_table from mbus._tables(p_queue)
   loop
-    execute format('drop sequence if exists mbus.%I', v_table || '$hint');
+    execute format('drop sequence if exists mbus.%I, mbus.%I', v_table || '$hint', v_table || '$base');
     execute format('drop table mbus.%I cascade', v_table);
   end loop;
 end $$;

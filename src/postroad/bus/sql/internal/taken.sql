@@ -1,5 +1,5 @@
 -- Messages that the current transaction has taken.  Its deletes are invisible to the transaction itself, so takes record
--- them in the transaction-local setting mbus.taken: one line per take, "<consumer id>:{numbers}{trails by number}".  A rollback
+-- them in the transaction-local setting mbus.taken: one line per take, "<consumer id>:{numbers}{histories by number}".  A rollback
 -- to a savepoint restores the setting together with the messages.
 -- Only the last 100,000 characters are kept, which bounds the cost of a transaction that takes thousands of messages one by
 -- one; the first element of the split text is empty, or cut off.
@@ -42,7 +42,7 @@ end $$;
 -- another one.
 --   queue_id, number   where it was taken from
 --   consumers          whose copies they are
---   moved              trail of a message posted to another queue than its iid's
+--   moved              history of a message posted to another queue than its iid's
 create or replace function mbus._taken_under(
   p_iid text, out queue_id integer, out number bigint, out consumers integer[], out moved jsonb)
 language sql volatile set search_path from current as $$

@@ -1,10 +1,9 @@
--- Removes up to amt messages of one consumer in the caller's transaction and returns them, lane by
--- lane, generation by generation, in order of posting.  Commit consumes them, rollback or a lost
--- connection gives them back at once.
+-- {promise} up to amt messages of one consumer in the caller's transaction and returns them, lane by
+-- lane, generation by generation, in order of posting.  Rollback or a lost connection gives them back at once.
 --
 -- Locks: the rows, without waiting (rows that another transaction holds are skipped).
--- The hint of a table is a settled mark: no message with a smaller id is in it or can still appear.
-create or replace function mbus.{function}(amt integer) returns setof mbus.{returns}
+-- The hint of a table is a settled mark: no message with a smaller id can be taken from it now or later.
+create or replace function mbus.{function}({arguments}) returns setof mbus.{returns}
 language plpgsql security definer rows 100
 set search_path from current set enable_seqscan = off set jit = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
 as $function$
@@ -17,7 +16,7 @@ declare
   v_found      bigint;
   v_tally      bigint;
   v_setting    text;
-begin
+{until}begin
   -- The checks are called only to raise, and the queue is attended only when no maintenance runs.
   if amt is null or amt < 0 then
     perform mbus._check_amount(amt);

@@ -3,7 +3,7 @@
           exit when v_from = 4611686018427387904;    -- drained, see mbus._drained
           for v_row in
             select r.id, {message}.headers -> 'group' as name from mbus.{ready} r{lateral}
-            where r.id >= v_from and ({message}.expires is null or {message}.expires > v_now) order by r.id
+            where r.id >= v_from and r.token is null and ({message}.expires is null or {message}.expires > v_now) order by r.id
           loop
             if v_row.name is null then
               v_ids := v_ids || v_row.id;
@@ -21,7 +21,7 @@
             delete from mbus.{ready} s
             where s.ctid = any (array(
               select r.ctid from mbus.{ready} r{lateral}
-              where r.id = any (v_ids)
+              where r.id = any (v_ids) and r.token is null
                 and ({message}.headers -> 'group' is null
                      or not mbus._is_group_held({consumer_id}, {message}.headers -> 'group'))
               order by r.id for update of r skip locked))

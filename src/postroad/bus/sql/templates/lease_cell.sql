@@ -1,0 +1,15 @@
+      when {cell} then
+        v_hint := pg_sequence_last_value('mbus.{hint}');
+        continue when v_hint = 4611686018427387904;    -- drained, see mbus._drained
+        return query
+        with gone as (
+          update mbus.{ready} s
+          set token = nextval('mbus.lease_token') * 262144 + {token_part}, leased_until = v_until    -- see mbus._claims
+          where s.ctid = any (array(
+            select r.ctid from mbus.{ready} r{lateral}
+            where r.id >= v_hint and r.token is null and ({message}.expires is null or {message}.expires > v_now)
+              and {message}.headers -> 'group' is null    -- see mbus._add_feature
+            order by r.id limit v_missing for update of r skip locked))
+          returning {returned}, s.token)
+        select {output}, {holder}.token, mbus._attempts(g.trail) + 1, v_until
+        from {taken} order by g.id;
