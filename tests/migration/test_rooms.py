@@ -32,6 +32,20 @@ BACK = {
         drop function mbus.after_restore(boolean);
         create function mbus.after_restore() returns void language sql as '';
         drop index mbus.saga_by_state_idx;
+        drop table mbus.delayed;
+        drop sequence mbus.delayed_id, mbus.delayed_tail;
+        create table mbus.delayed (
+          id bigint generated always as identity primary key, queue_id integer not null,
+          consumer_id integer, group_name text, due_at timestamptz not null,
+          number bigint not null, added timestamptz not null, expires timestamptz, headers hstore,
+          properties hstore, trail jsonb, recipients integer[],
+          data_hstore hstore, data_jsonb jsonb, data_text text, data_bytea bytea);
+        create index delayed_due_idx on mbus.delayed (queue_id, due_at);
+        create index delayed_expires_idx on mbus.delayed (queue_id, expires)
+          where expires is not null;
+        create index delayed_by_number_idx on mbus.delayed (queue_id, number);
+        create index delayed_holds_group_idx on mbus.delayed (consumer_id, group_name)
+          where group_name is not null;
         drop sequence mbus.lease_floor;
         alter table mbus.leased alter column token set default nextval('mbus.lease_token');
         drop index mbus.leased_holds_group_idx;
@@ -255,14 +269,19 @@ def test_leases_of_an_older_version_are_answered_after_the_upgrade(
             f'alter table mbus."{table}" drop column token, drop column leased_until'.encode()
         )
         connection.execute(f'drop sequence mbus."{table}$base"'.encode())
+    connection.execute(
+        "insert into mbus.delayed (queue_id, due_at, number, added, data_hstore)"
+        " select id, mbus.now(), 99, mbus.now(), 'a=>1' from mbus.queue where name = 'q'"
+    )
     connection.execute("delete from mbus.migration")
     connection.commit()
     upgrade(connection, bus)
+    connection.execute("select mbus.maintain('q')")
     leased = connection.execute(
         "select iid, token from mbus.lease_q_by_default(10)"
         " union all select iid, token from mbus.lease_r_by_second(10)"
     ).fetchall()
-    assert len(leased) == 3
+    assert len(leased) == 4  # two of the ring, the delayed one, and the one of queue r
     assert connection.execute("select count(*) from mbus.consumen_q_by_default(10)").fetchone() == (
         0,
     )

@@ -13,7 +13,7 @@ from psycopg import Connection
 
 from postroad.testing import DatabaseClock, wait_until_blocked
 from tests.fixtures.postgres import Connect, InThread
-from tests.sql.calls import column, maintain, one, post, rows, take
+from tests.sql.calls import column, maintain, one, post, rows, status, take
 
 
 @pytest.fixture
@@ -105,6 +105,53 @@ def test_maintenance_costs_the_same_after_many_forgotten_keys(
             maintain(held, None)
         counts.append(pages(held, "select * from mbus.maintain()"))
     assert counts[1] < counts[0] * 1.5 + 20
+
+
+def test_dead_rows_of_delayed_messages_are_bounded(held: Connection, clock: DatabaseClock) -> None:
+    held.execute(
+        "create or replace function mbus._slot_bytes() returns bigint"
+        " language sql immutable parallel safe return 65536"
+    )
+    for _ in range(20):
+        post(held, "long", delayed_until="2100-01-01")
+    sizes = []
+    for rounds in (10, 40):
+        for _ in range(rounds):
+            held.execute(
+                "select mbus.post_q(hstore('n', repeat('x', 300)),"
+                " delayed_until => mbus.now() + interval '1 second') from generate_series(1, 50)"
+            )
+            clock.advance(timedelta(seconds=2))
+            assert one(held, "select released from mbus.maintain('q')") == 50
+            assert len(take(held, 100)) == 50
+            held.execute("select mbus._rotate_delayed()")
+        sizes.append(
+            one(
+                held,
+                "select sum(pg_relation_size(inhrelid))::bigint from pg_inherits"
+                " where inhparent = 'mbus.delayed'::regclass",
+            )
+        )
+    assert sizes[1] <= sizes[0] * 1.5
+    assert status(held, "delayed") == 20
+
+
+def test_delayed_messages_are_moved_when_no_table_is_free(live: str, connect: Connect) -> None:
+    owner = connect(live, autocommit=True)
+    owner.execute(
+        "create or replace function mbus._slot_bytes() returns bigint"
+        " language sql immutable parallel safe return 65536"
+    )
+    iids = []
+    for _ in range(8):
+        iids += [post(owner, "x" * 300, delayed_until="2100-01-01") for _ in range(150)]
+        for _ in range(3):
+            owner.execute("select mbus._rotate_delayed()")
+    assert status(owner, "delayed") == len(set(iids)) == 1200
+    tables = "select count(distinct segment) from mbus.delayed"
+    assert one(owner, tables) > 1
+    for iid in (iids[0], iids[-1]):
+        assert len(rows(owner, "select * from mbus.take(%s)", iid)) == 1
 
 
 def test_messages_do_not_lock_the_rows_of_queue_and_consumer(live: str, connect: Connect) -> None:

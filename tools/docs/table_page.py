@@ -97,7 +97,7 @@ def _tables(file: Path) -> list[str]:
     found = []
     for statement in pglast.parse_sql(text):
         node = statement.stmt
-        if not isinstance(node, ast.CreateStmt):
+        if not isinstance(node, ast.CreateStmt) or node.partbound:
             continue
         comment = _comment_above(text, node.relation.relname)
         rows = [_column(one) for one in node.tableElts if isinstance(one, ast.ColumnDef)]

@@ -33,6 +33,45 @@ begin
   return coalesce(cardinality(v_parcels), 0);
 end $$;
 
+-- Truncates tables of delayed messages that are empty, and opens another one when the current one is full.  When none is free, the
+-- messages of the smaller one are moved to the current one, 1,000 per call, once that has grown to the same size: so each message is moved
+-- seldom, and dead rows need no more space than live ones.
+-- Locks: access exclusive on what is truncated, never waited for.
+create or replace function mbus._rotate_delayed() returns void
+language plpgsql set search_path from current as $$
+declare
+  v_tail  constant bigint := pg_sequence_last_value('mbus.delayed_tail');
+  v_size  constant bigint := pg_relation_size(format('mbus.delayed_%s', v_tail)::regclass);
+  v_other record;
+  v_is_live boolean;
+begin
+  for v_other in
+    select s.slot, format('mbus.delayed_%s', s.slot)::regclass as name, pg_relation_size(format('mbus.delayed_%s', s.slot)::regclass) as size
+    from unnest(array[0, 1, 2]) s(slot) where s.slot <> v_tail order by size
+  loop
+    execute format('select exists (select from %s)', v_other.name) into v_is_live;
+    if not v_is_live and v_other.size > 0 then
+      begin
+        execute format('lock table %s in access exclusive mode nowait', v_other.name);
+        execute format('select exists (select from %s)', v_other.name) into v_is_live;
+        if not v_is_live then execute format('truncate %s', v_other.name); end if;
+      exception when lock_not_available then
+        v_is_live := true;
+      end;
+    end if;
+    continue when v_size < mbus._slot_bytes();
+    if v_other.size = 0 then    -- not one that this transaction has locked
+      perform setval('mbus.delayed_tail', v_other.slot);
+    elsif v_is_live and v_other.size <= v_size then
+      execute format($query$
+        with gone as (
+          delete from %1$s d where d.ctid = any (array(select w.ctid from %1$s w limit 1000 for update skip locked)) returning d as message)
+        insert into mbus.delayed select (g.message #= hstore('segment', $1)).* from gone g$query$, v_other.name) using v_tail::text;
+    end if;
+    return;    -- the other one is left to the next call
+  end loop;
+end $$;
+
 -- Gives back messages whose lease has ended, of all consumers or one; after the last attempt they die.
 -- Leases on the ring have no index by time: they are among the first messages of each table, because leasing goes in order.
 -- Where more than p_limit messages that could be taken are before them, they wait until some of these are taken.
