@@ -137,8 +137,9 @@ class Adapter:
 
     @property
     def errors(self) -> str:
-        """The end of what it wrote to standard error."""
-        return Path(self._errors.name).read_text(encoding="utf-8", errors="replace")[-1500:]
+        """The end of what it wrote to standard error, without the folders of this machine."""
+        text = Path(self._errors.name).read_text(encoding="utf-8", errors="replace")
+        return text.replace(str(ROOT), ".")[-1500:]
 
     def wait_for(self, kind: str, seconds: float) -> dict[str, Any]:
         """Return the next record of a kind. Raises AdapterFailed when none comes in time."""

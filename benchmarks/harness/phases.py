@@ -138,7 +138,7 @@ class _Kept:
     def check(self) -> None:
         """Start it again if it has ended by itself."""
         if self._adapter.process.poll() is not None:
-            self.restarts.append(self._adapter.errors.strip()[-300:])
+            self.restarts.append(self._adapter.errors.strip().rpartition("\n")[2])
             self._adapter.stop()
             self._adapter = self._start()
 
