@@ -172,7 +172,7 @@ def test_an_account_of_the_provider_gets_no_password(
         pass
     with (
         psycopg.connect(console.dsn) as connection,
-        pytest.raises(psycopg.Error, match="one of the OpenID Connect provider"),
+        pytest.raises(psycopg.Error, match="belongs to the OpenID Connect provider"),
     ):
         connection.execute("select console.put_account('olga', 'admin', 'a hash')")
 
