@@ -210,7 +210,7 @@ RELEASE = Action(
     "process {id} {be} released",
     PROCESSES,
     "Release",
-    "Отпустить",
+    "Завершить",
     needs=("by",),
     when={"state": OPEN_STATES},
     is_danger=True,

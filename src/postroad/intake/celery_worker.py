@@ -44,7 +44,7 @@ def broker_url(settings: IntakeSettings, dsn: str) -> str:
     parts = {name: quote(str(one), safe="") for name, one in conninfo_to_dict(dsn).items()}
     login, name = parts.pop("user", ""), parts.pop("dbname", "")
     if password := parts.pop("password", None):
-        # In the place where everybody who shows a URL masks it.
+        # Programs that print a URL mask the password in this position.
         login += f":{password}"
     options = "&".join(f"{key}={one}" for key, one in parts.items())
     return f"mbus://{login}{'@' if login else ''}/{name}?{options}"

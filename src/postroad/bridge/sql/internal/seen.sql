@@ -6,7 +6,7 @@
 create or replace function bridge._accept(p_inlet bridge.inlet, p_batch bigint, p_ids text[]) returns boolean[]
 language plpgsql set search_path from current as $$
 declare
-  -- Null where the id is no iid.  Ids of a database always are; those of a broker may be anything.
+  -- Null where the id is not an iid.  Messages of a database always have iids; a broker may send any id.
   v_queues  constant text[] := case when p_batch is not null
     then array(select split_part(i, '.', 1) from unnest(p_ids) i)
     else array(select substring(i from '^([^.@]+)\.[0-9]{1,18}@[a-z0-9]{1,12}(?:/.+)?$') from unnest(p_ids) i) end;

@@ -107,7 +107,7 @@ language sql stable security definer set search_path from current as $$
   order by d.due_at limit amount
 $$;
 
--- Removes what is ready or waits for its time, and returns how much that was.  What workers hold stays.
+-- Removes ready and delayed messages and returns their number.  Leased messages stay.
 create or replace function broker.purge(qname text) returns bigint
 language plpgsql security definer set search_path from current as $$
 declare

@@ -5,8 +5,8 @@ language sql stable set search_path from current as $$
   select q from broker.queue q where q.name = p_name
 $$;
 
--- What the bus calls a queue: the readable part of its name and its number, as short as the names of roles
--- want it.  The table leads back to the whole name.
+-- The name of a queue in the bus: the readable part of its name and its number, short enough for the names of its
+-- roles.  The full name is found in broker.queue.
 create or replace function broker._bus_name(p_name text, p_id integer) returns text
 language sql stable set search_path from current as $$
   -- A role is called mbus_<db>_consume_<queue>_by_default and has 63 bytes at most; two are left for a level.

@@ -13,7 +13,7 @@ begin
   returning * into v_database;
   return v_database;
 exception when unique_violation then
-  -- By case, or another transaction has added this very name: the index by case may be the one that refuses it.
+  -- The name exists in another case, or another transaction has just added it.
   update exchange.database d
   set resolution = coalesce(p_resolution, d.resolution), policy = coalesce(p_policy, d.policy)
   where d.id = p_id returning * into v_database;
