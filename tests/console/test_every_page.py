@@ -107,6 +107,8 @@ def test_lists_are_sorted_and_filtered_in_the_page(
 
     page.goto(f"{console.url}/console/coordination")
     page.get_by_role("link", name="Отстаёт на").click()
+    # Otherwise the form could be sent before the link is followed.
+    expect(page).to_have_url(re.compile("sort="))
     expect(page.locator('th[aria-sort="descending"]')).to_have_count(1)
     for entity, count in (("DummyItem", 0), ("DummyNode", 2)):
         page.fill("form.filter [name=entity]", entity)
