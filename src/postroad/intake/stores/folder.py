@@ -40,7 +40,7 @@ T = TypeVar("T")
 READ_BYTES = 4 * 1024 * 1024
 FULL = {errno.ENOSPC, errno.EDQUOT}
 REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ENOTDIR}
-# Errors of a single key: a folder has the name of its file, a file the name of its folder, or the name is too long.
+# Errors of a single key: a folder has the name of its file or the reverse, or it is too long.
 KEY_REFUSED = {errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.ENAMETOOLONG}
 
 
