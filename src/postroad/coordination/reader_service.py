@@ -185,13 +185,22 @@ class Reader(PollingService):
 
     async def _pull(self, writer: AsyncConnection[Any], position: int, sequence: int) -> Page:
         self.pulls += 1
-        parameters = (position, sequence, self._page)
-        try:
-            with translated():
-                cursor = await writer.execute(self._pull_call, parameters, binary=True)
-        except psycopg.errors.UndefinedFunction:
-            self._pull_call = calls.PULL_VERSION_1
-            cursor = await writer.execute(self._pull_call, parameters, binary=True)
+        while True:
+            try:
+                with translated():
+                    cursor = await writer.execute(
+                        self._pull_call, (position, sequence, self._page), binary=True
+                    )
+                break
+            except psycopg.errors.UndefinedFunction:
+                if self._pull_call == calls.PULL_VERSION_1:
+                    raise
+                self._pull_call = calls.PULL_VERSION_1
+            except (psycopg.errors.ProgramLimitExceeded, psycopg.errors.OutOfMemory):
+                # The rows of a page together exceed what the server can send.
+                if self._page == 1:
+                    raise
+                self._page = max(1, self._page // 2)
         row = await cursor.fetchone()
         if row is None:
             return Page("", 0, 0, False, position, sequence)

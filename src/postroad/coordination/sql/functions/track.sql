@@ -40,6 +40,7 @@ begin
     'new_image', coordination._image(v_table, 'n', v_entity.columns),
     'old_image', coordination._image(v_table, 'o', v_entity.columns),
     'old_key', coordination._image(v_table, 'o', v_entity.key_columns),
+    'keys', coordination._list(v_entity.key_columns),
     'first_key', quote_ident(v_entity.key_columns[1]),
     'same_key', coordination._list(v_entity.key_columns, 'o.%1$I = n.%1$I', ' and ')));
   execute format('revoke execute on function coordination.%s() from public', v_function);

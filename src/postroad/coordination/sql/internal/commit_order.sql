@@ -4,8 +4,9 @@ create or replace function coordination._number_commit() returns trigger
 language plpgsql security definer set search_path from current as $$
 begin
   update coordination."AppEvent" e set "CommitNumber" = nextval('coordination.payload_id') where e."Id" = new."Id";
-  -- Only for a publisher that waits: a notice makes commits wait for each other.
-  if pg_sequence_last_value('coordination.publisher_waits') = 2 then
+  -- Only for a publisher that waits: a notice makes commits wait for each other.  A transaction with a notice cannot be prepared
+  -- (PREPARE TRANSACTION), so where that is in use the publisher polls.
+  if pg_sequence_last_value('coordination.publisher_waits') = 2 and current_setting('max_prepared_transactions') = '0' then
     perform setval('coordination.publisher_waits', 1), pg_notify('coordination', 'captured');
   end if;
   return null;

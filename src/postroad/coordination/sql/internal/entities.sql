@@ -74,7 +74,8 @@ $$;
 create or replace function coordination._values(p_table regclass, p_alias text, p_columns text[]) returns text
 language sql stable set search_path from current as $$
   select string_agg(
-    format('%s.%I%s', p_alias, c.name, case when c.is_text then '::' || c.type else '' end), ', ')
+    format('%s.%I%s', p_alias, c.name, case when c.is_text then '::' || c.type else '' end), ', '
+    order by array_position(p_columns, c.name))
   from coordination._columns(p_table) c where c.name = any (p_columns)
 $$;
 

@@ -29,7 +29,11 @@ begin
         from (
           select case when n.{first_key} is null then {delete} when o.{first_key} is null then {insert} else {update} end as type_id,
             case when n.{first_key} is null then {old_key} else {new_image} end as after, {old_image} as before
-          from old_rows o full join new_rows n on {same_key} offset 0) c
+          -- Two actions of foreign keys may change a row twice in one statement: the first old and the last new version count.
+          from (select distinct on ({keys}) * from (select *, row_number() over () as "coordination place" from old_rows) r
+                order by {keys}, "coordination place") o
+          full join (select distinct on ({keys}) * from (select *, row_number() over () as "coordination place" from new_rows) r
+                     order by {keys}, "coordination place" desc) n on {same_key} offset 0) c
         where c.type_id <> {update} or c.after::text <> c.before::text
         window w as (order by c.type_id rows unbounded preceding)) s
       group by s.type_id, (s.place - 1) / 1000, s.bytes / 4000000 returning count)
