@@ -303,3 +303,20 @@ def test_leases_of_many_sessions_make_no_multixacts(live: str, connect: Connect)
         list(pool.map(work, sessions))
     assert next_multixact() - before < 2
     assert status(owner, "leased") == 0
+
+
+def test_an_answer_locks_no_slot_that_could_be_truncated(small: Connection) -> None:
+    turn(small, 2)
+    post_many(small, 1)
+    ((_, iid, token, _),) = lease(small)
+    ack(small, iid, token)
+    with small.transaction():
+        # Searched in every slot, because the lease is over.
+        assert column(small, "select mbus.extendn(%s, %s)", [iid], [token]) == [[iid]]
+        locked = column(
+            small,
+            "select c.relname from pg_locks l join pg_class c on c.oid = l.relation"
+            " where l.pid = pg_backend_pid() and l.mode = 'RowExclusiveLock' and c.relkind = 'r'"
+            " and c.relname ~ '^qt.q.' and mbus._base(c.relname) = mbus._drained()",
+        )
+    assert locked == []

@@ -385,3 +385,22 @@ def test_volumes_are_shown_to_those_with_a_right_only(login: Login, owned: str) 
     with psycopg.connect(owned) as owner:
         post(owner, 2, queue="open", delayed_until="2000-01-01", expires="2000-01-02")
     assert column(login("post_closed"), "select queue from mbus.maintain('open')") == []
+
+
+def test_a_consumer_whose_id_ends_with_the_same_bits_does_not_hinder_a_holder(
+    owned: str, login: Login, connect: Connect
+) -> None:
+    owner = connect(owned, autocommit=True)
+    owner.execute("select mbus.create_queue('bits', is_roles_security_model => true)")
+    # A token holds the last eight bits of its consumer's id.
+    owner.execute(
+        "select setval(pg_get_serial_sequence('mbus.consumer', 'id'), max(id) + 255)"
+        " from mbus.consumer"
+    )
+    owner.execute("select mbus.create_consumer('bits', 'other')")
+    owner.execute("select mbus.post_bits('n=>1')")
+    user = login("consume_bits_by_default")
+    iid, token = rows(user, "select iid, token from mbus.lease_bits_by_default()")[0]
+    user.execute("select mbus.extend(%s, %s)", (iid, token))
+    user.execute("select mbus.ack(%s, %s)", (iid, token))
+    assert one(owner, "select sum(leased) from mbus.status where consumer = 'default'") == 0

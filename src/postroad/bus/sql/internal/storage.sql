@@ -104,10 +104,13 @@ create or replace function mbus._claim_tables(p_queue mbus.queue, p_consumer_id 
 returns table (ready_table text, payload_table text)
 language plpgsql volatile set search_path from current as $$
 declare
-  v_head constant bigint := mbus._figure(p_queue.name, 'head') % p_queue.slots;
+  v_head    constant bigint := mbus._figure(p_queue.name, 'head') % p_queue.slots;
+  v_is_home constant boolean := mbus._is_home();
 begin
+  -- Empty slots are left out: a lock on one would keep it from being truncated.
   return query
-  select t.ready_table, t.payload_table from mbus._tables(p_queue) t where t.consumer_id = p_consumer_id
+  select t.ready_table, t.payload_table from mbus._tables(p_queue) t
+  where t.consumer_id = p_consumer_id and (mbus._base(t.ready_table) < mbus._drained() or not v_is_home)
   order by (t.slot + p_queue.slots - v_head) % p_queue.slots;
 end $$;
 
