@@ -98,7 +98,7 @@ class Sharing:
     def __init__(self, handler: Handler) -> None:
         self._concurrency = handler.concurrency
         self._has_batches = handler.batch is not None
-        self._most = handler.connections or handler.concurrency
+        self._most = min(handler.connections or handler.concurrency, handler.concurrency)
         # A transaction has no more than `prefetch` messages, or one call with a batch.
         least = math.ceil(handler.concurrency / (1 if handler.batch else handler.prefetch))
         self._least = min(self._most, max(SHARED_CONNECTIONS, least))

@@ -91,16 +91,21 @@ class Use:
         self._statement = statement
         self._is_failed = is_failed
         self.is_owner = False
+        self.is_ended = False
         self.refusal: psycopg.Error | None = None
 
     def __enter__(self) -> None:
         self._statement.acquire()
+        if self.is_ended:
+            self._begin()
         if not self.is_owner:
             self.is_owner = self._transaction.acquire(timeout=MAX_WAIT_SECONDS)
             self._begin()
 
     async def __aenter__(self) -> None:
         await self._statement.acquire()
+        if self.is_ended:
+            self._begin()
         if not self.is_owner:
             try:
                 async with asyncio.timeout(MAX_WAIT_SECONDS):
@@ -113,6 +118,12 @@ class Use:
             self._begin()
 
     def _begin(self) -> None:
+        if self.is_ended:
+            if self.is_owner:
+                self.is_owner = False
+                self._transaction.release()
+            self._statement.release()
+            raise psycopg.InterfaceError("the handler has ended")
         if not self.is_owner:
             reason = "another handler holds the transaction that this handler shares"
         elif self._is_failed():
@@ -130,10 +141,16 @@ class Use:
     async def __aexit__(self, *_: object) -> None:
         self._statement.release()
 
-    def end(self) -> None:
-        """Release the transaction for the others."""
+    async def end(self) -> None:
+        """Release the transaction for the others, after the statement in flight."""
+        self.is_ended = True
         if self.is_owner:
+            statement = self._statement.acquire()
+            if not isinstance(statement, bool):
+                await statement
+            self.is_owner = False
             self._transaction.release()
+            self._statement.release()
 
 
 class _ThreadCursor(Cursor[Any]):

@@ -218,9 +218,11 @@ class BatchRun:
         finally:
             # After the failure is recorded, which prevents others from using the transaction.
             if use is not None:
-                use.end()
+                await use.end()
 
     async def _handle_all(self) -> None:
+        if self.is_abandoned:
+            return
         batch = self.batch
         messages = MessageBatch(batch.taken)
         try:

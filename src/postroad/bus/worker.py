@@ -38,8 +38,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 M = TypeVar("M", bound=Message)
 Mode: TypeAlias = Literal["transaction", "lease"]
 
-# A maximum: fewer messages are taken or leased ahead while the handler is slow.
-PREFETCH_DEFAULT = 300
+# Maxima: fewer messages are taken or leased ahead while the handler is slow. Messages that are
+# leased ahead are out of the reach of other workers, so these are few.
+PREFETCH_DEFAULT: dict[Mode, int] = {"transaction": 300, "lease": 50}
 MAX_CONFLICTS = 10
 ERROR_CHARACTERS = 4_000
 
@@ -177,7 +178,7 @@ class HandlerRegistry:
         (default: as many as `concurrency`).
 
         In mode `lease` it is called with the message, which is leased for `ttl` and extended while
-        the function runs; up to `prefetch` more (default 300) wait leased, fewer while the function
+        the function runs; up to `prefetch` more (default 50) wait leased, fewer while the function
         is slow. `concurrency` messages are handled in parallel.
 
         With `batch` it is called with a `MessageBatch`, a list of up to `batch` messages: each call
@@ -191,7 +192,7 @@ class HandlerRegistry:
         """
 
         def register(function: F) -> F:
-            limit = (batch or PREFETCH_DEFAULT) if prefetch is None else prefetch
+            limit = (batch or PREFETCH_DEFAULT.get(mode, 1)) if prefetch is None else prefetch
             span = length("ttl", ttl)
             handler = Handler(
                 queue, consumer, function, mode, concurrency, limit, span, connections, batch

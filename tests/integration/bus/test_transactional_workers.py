@@ -557,3 +557,33 @@ async def test_handlers_that_wait_for_each_other_outside_of_the_database_are_unt
     async with crew:
         await _settled(orders, sight, ["first", "other"])
     assert tries == [0, 0, 0, 0]
+
+
+async def test_a_statement_that_outlives_its_handler_does_not_keep_the_transaction(
+    database, orders, sight
+):
+    async def fail():
+        await asyncio.sleep(0)
+        raise ValueError
+
+    has_begun = asyncio.Event()
+    worker = AsyncWorker(database)
+
+    @worker.handler("orders", concurrency=10, connections=1)
+    async def handle(message, connection):
+        if message.data == "left":
+            await has_begun.wait()
+            # The statement waits for the transaction when its handler fails.
+            await asyncio.gather(connection.execute("select 1"), fail())
+        await connection.execute("insert into done values (%s)", (message.data,))
+        if message.data == "first":
+            has_begun.set()
+            await connection.execute("select pg_sleep(0.2)")
+
+    await orders.alter_consumer("orders", "default", max_attempts=1)
+    await orders.post_many("orders", ["first", "left"])
+    async with worker:
+        await wait_until_async(orders.dead, what="a dead message")
+        await orders.post_many("orders", ["later"])
+        await _settled(orders, sight, ["first", "later"])
+        worker.request_stop()
