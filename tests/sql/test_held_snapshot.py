@@ -13,7 +13,7 @@ from psycopg import Connection
 
 from postroad.testing import DatabaseClock, wait_until_blocked
 from tests.fixtures.postgres import Connect, InThread
-from tests.sql.calls import column, maintain, one, post, rows, status, take
+from tests.sql.calls import column, lease, maintain, nack, one, post, rows, status, take
 
 
 @pytest.fixture
@@ -249,3 +249,25 @@ def test_a_consumer_is_dropped_with_what_is_just_moving(
     dropped.result()
     assert column(owner, "select number from mbus.leased") == []
     assert column(owner, "select number from mbus.delayed") == []
+
+
+def test_a_consumer_is_dropped_with_the_retries_that_are_just_moved(
+    live: str, connect: Connect, in_thread: InThread
+) -> None:
+    owner = connect(live, autocommit=True)
+    owner.execute("select mbus.create_consumer('q', 'second')")
+    post(owner, 1, "group=>a")
+    ((_, iid, token, _),) = lease(owner, whose="q_by_second")
+    nack(owner, iid, token, delay="1 hour")
+    mover = connect(live)
+    # As mbus._rotate_delayed does within mbus.maintain.
+    mover.execute("select pg_advisory_xact_lock(mbus._lock_class(), 0)")
+    mover.execute(
+        "with gone as (delete from mbus.delayed d returning d as message) insert into mbus.delayed"
+        " select (g.message #= hstore('segment', '1')).* from gone g"
+    )
+    dropped = in_thread(owner.execute, "select mbus.drop_consumer('q', 'second')")
+    wait_until_blocked(connect(live), owner.info.backend_pid)
+    mover.commit()
+    dropped.result()
+    assert one(owner, "select count(*) from mbus.delayed where consumer_id is not null") == 0

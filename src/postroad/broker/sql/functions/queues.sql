@@ -117,6 +117,8 @@ declare
   v_total bigint := 0;
 begin
   if v_queue.id is null or v_queue.is_temporary then return 0; end if;
+  -- Delayed messages must not be moved meanwhile, see mbus._rotate_delayed.
+  perform mbus._lock_triggers();
   foreach v_name in array broker._bus_names(v_queue) loop
     loop
       execute format('select count(*) from mbus.%I(1000)', 'consumen_' || v_name || '_by_default') into v_count;

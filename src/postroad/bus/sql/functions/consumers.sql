@@ -11,6 +11,8 @@ language plpgsql security definer set search_path from current set lock_timeout 
 declare
   v_queue mbus.queue;
 begin
+  -- Delayed messages must not be moved meanwhile, see mbus._rotate_delayed.
+  perform mbus._lock_triggers();
   v_queue := mbus._alter((mbus._queue(qname)).id);
   perform mbus._check_name('consumer', cname);
   perform mbus._check_length(qname, cname);
@@ -76,6 +78,8 @@ declare
   v_consumer mbus.consumer;
   v_table    text;
 begin
+  -- Delayed messages must not be moved meanwhile, see mbus._rotate_delayed.
+  perform mbus._lock_triggers();
   v_queue := mbus._alter((mbus._queue(qname)).id);
   v_consumer := mbus._consumer(v_queue, cname);
   if not exists (select from mbus.consumer where queue_id = v_queue.id and id <> v_consumer.id) then

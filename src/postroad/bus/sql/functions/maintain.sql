@@ -87,7 +87,8 @@ begin
   -- Ordering is not per queue: one session at a time processes what others left undecided.
   if pg_try_advisory_xact_lock(mbus._lock_class(), 0) then
     perform mbus._resolve(1000);
-    if v_tick % 8 = 0 then perform mbus._rotate_delayed(); end if;
+    -- At random: the period of a caller may never meet a fixed fraction of the ticks.
+    if random() < 0.125 then perform mbus._rotate_delayed(); end if;
     perform mbus._saga_check(100);
     if v_since = '-infinity' then
       perform mbus._forget_reserved();

@@ -41,7 +41,8 @@ create or replace function mbus._rotate_delayed() returns void
 language plpgsql set search_path from current as $$
 declare
   v_tail  constant bigint := pg_sequence_last_value('mbus.delayed_tail');
-  v_size  constant bigint := pg_relation_size(format('mbus.delayed_%s', v_tail)::regclass);
+  -- With the long values, which are stored aside.
+  v_size  constant bigint := pg_table_size(format('mbus.delayed_%s', v_tail)::regclass);
   v_other record;
   v_is_live boolean;
 begin
@@ -62,7 +63,7 @@ begin
     continue when v_size < mbus._slot_bytes();
     if v_other.size = 0 then    -- not one that this transaction has locked
       perform setval('mbus.delayed_tail', v_other.slot);
-    elsif v_is_live and v_other.size <= v_size then
+    elsif v_is_live and pg_table_size(v_other.name) <= v_size then
       execute format($query$
         with gone as (
           delete from %1$s d where d.ctid = any (array(select w.ctid from %1$s w limit 1000 for update skip locked)) returning d as message)
