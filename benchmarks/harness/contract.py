@@ -187,9 +187,9 @@ class _Producer:
     async def _fill(self) -> None:
         jobs, settings = self._jobs, self._settings
         while True:
-            room = settings.target_depth - (jobs.posted - jobs.completed)
-            if room >= min(settings.producer_batch_max, settings.target_depth):
-                await self._post(min(room, settings.producer_batch_max))
+            missing = settings.target_depth - (jobs.posted - jobs.completed)
+            if missing >= min(settings.producer_batch_max, settings.target_depth):
+                await self._post(min(missing, settings.producer_batch_max))
             else:
                 await asyncio.sleep(IDLE_SECONDS)
 
@@ -311,7 +311,7 @@ class _Sampler:
 
 
 async def run(settings: Settings, system: System) -> int:
-    """Run an adapter until it is told to stop; return the status of the process."""
+    """Run an adapter until it is asked to stop; return the status of the process."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
