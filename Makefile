@@ -63,7 +63,7 @@ images: .venv/.installed-dev servers ## take the screenshots of the documentatio
 	@$(BIN)/python -m tools.screenshots $(ARGS)
 
 first-run: ## clone this repository afresh, run `make up` there, and time it until the map moves
-	@$(PYTHON) -m tools.first_run
+	@$(PYTHON) -m tools.first_run $(ARGS)
 
 generate: .venv/.installed-dev ## write the blocking modules of the bus from the awaiting ones
 	@$(BIN)/python -m tools.colours

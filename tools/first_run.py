@@ -1,9 +1,10 @@
 """Does what a newcomer does, and takes the time: a fresh clone, `make up`, until the map moves.
 
-python -m tools.first_run
+python -m tools.first_run [COMMIT]
 
-Everything lies in a temporary folder and is removed at the end. What the line delivers is measured
-too: packages are fetched unless pip has them in its cache (`PIP_NO_CACHE_DIR=1` for a cold one).
+Then counts the processes and their memory (PSS). Everything lies in a temporary folder and is
+removed at the end. The network is measured too: packages are fetched unless pip has them in its
+cache (`PIP_NO_CACHE_DIR=1` for a run without).
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ def main() -> None:
 def _first_run(folder: Path, begun: float) -> float:
     clone = folder / "postroad"
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
+    commit = sys.argv[1] if sys.argv[1:] else "HEAD"
+    subprocess.run(["git", "checkout", "--quiet", "--detach", commit], cwd=clone, check=True)
     # Nothing of this one: neither its environment nor its settings.
     kept = {
         name: value
@@ -63,7 +66,9 @@ def _first_run(folder: Path, begun: float) -> float:
             if time.monotonic() - begun > PATIENCE_SECONDS:
                 raise SystemExit("nothing moves")
             time.sleep(0.5)
-        return time.monotonic() - begun
+        taken = time.monotonic() - begun
+        _print_processes(process.pid)
+        return taken
     finally:
         # To all of the group, as Ctrl-C in a terminal does.
         os.killpg(process.pid, signal.SIGINT)
@@ -77,6 +82,24 @@ def _url(process: subprocess.Popen[str]) -> str:
         if found := re.match(r"^metrics\s+(\S+)/metrics", line):
             return found[1]
     raise SystemExit("`make up` ended before everything ran")
+
+
+def _print_processes(first: int) -> None:
+    """Print how many processes `make` has started and their memory, by program."""
+    parents = {
+        int(status.parent.name): int(status.read_text().split(") ")[-1].split()[1])
+        for status in Path("/proc").glob("[0-9]*/stat")
+    }
+    family = {first}
+    while grown := {pid for pid, parent in parents.items() if parent in family} - family:
+        family |= grown
+    memory: dict[str, list[int]] = {}
+    for pid in family - {first}:
+        shared = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        name = Path(f"/proc/{pid}/exe").resolve().name
+        memory.setdefault(name, []).append(int(shared.split("\nPss:")[1].split()[0]))
+    for name, figures in sorted(memory.items()):
+        print(f"{len(figures):5} processes of {name}, {sum(figures) / 1024:.0f} MiB (PSS)")
 
 
 def _moves(url: str) -> bool:

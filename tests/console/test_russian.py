@@ -28,10 +28,11 @@ TERMS = {
 }  # fmt: skip
 
 
-# Cells and lines whose text a component or a partner wrote.
+# Cells and lines whose text a component or a partner wrote, or with names that other tests chose.
 WRITTEN = (
     "Ошибка", "Проблема", "Оповещение", "Что", "Примечание", "Данные", "Причина", "Текст",
-    "Свойства", "Ключ", "Папка",
+    "Свойства", "Ключ", "Папка", "Учётная запись", "Служба", "Сервер", "База", "Отправитель",
+    "Получатель",
 )  # fmt: skip
 
 

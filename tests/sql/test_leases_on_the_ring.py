@@ -301,7 +301,9 @@ def test_leases_of_many_sessions_make_no_multixacts(live: str, connect: Connect)
     before = next_multixact()
     with ThreadPoolExecutor(len(sessions)) as pool:
         list(pool.map(work, sessions))
-    assert next_multixact() - before < 2
+    # Some are of other tests on this server. With foreign keys nearly each of the 1,600 messages
+    # had one.
+    assert next_multixact() - before < 100
     assert status(owner, "leased") == 0
 
 

@@ -106,9 +106,10 @@ def test_maintenance_and_status_do_not_scan_a_long_table(long: Connection) -> No
     long.execute("analyze")
     for call in ("select * from mbus.maintain('q')", "select * from mbus.status"):
         for plan in used_plans(long, call):
-            for kind, table, count, _ in touched(plan):
+            for kind, table, count, removed in touched(plan):
                 if RING.search(table) or (WAITING.search(table) and "maintain" in call):
-                    assert kind != "Seq Scan", (call, plan)
+                    # An index is no quicker for a table that is known to be empty.
+                    assert kind != "Seq Scan" or count + removed == 0, (call, plan)
                     assert count <= 10000, (call, plan)
 
 

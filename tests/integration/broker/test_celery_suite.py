@@ -49,6 +49,7 @@ def temporary() -> Iterator[Path]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_an_interrupted_run_leaves_no_process_behind(tmp_path: Path, temporary: Path) -> None:
     begun = tmp_path / "begun"
     celery = version("celery")
@@ -65,7 +66,7 @@ def test_an_interrupted_run_leaves_no_process_behind(tmp_path: Path, temporary: 
         wait_until(
             lambda: begun.exists() and len(begun.read_text().split()) == 2,
             what="the test begun",
-            timeout_seconds=60,
+            timeout_seconds=180,
         )
         [postmaster] = temporary.rglob("postmaster.pid")
         pids += [int(postmaster.read_text().split()[0]), *map(int, begun.read_text().split())]
