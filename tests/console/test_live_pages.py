@@ -108,7 +108,7 @@ def test_a_message_of_the_exchange_is_found_by_its_id(
     ).token
     with httpx.Client(headers={"Authorization": f"Bearer {token}"}) as client:
         for name in ("order-4711", "order-4712"):
-            message = {"id": name, "database": "found", "body": {}}
+            message = {"id": name, "database": "found_orders", "body": {}}
             address = f"{console.exchange_url}/exchange/v1/messages"
             assert client.post(address, json=message).is_success
     page = open_page("/exchange/messages?search=4711")
