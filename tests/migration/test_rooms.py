@@ -31,6 +31,7 @@ BACK = {
           returns text language sql as 'select null::text';
         drop function mbus.after_restore(boolean);
         create function mbus.after_restore() returns void language sql as '';
+        drop sequence mbus.tick;
         drop index mbus.saga_by_state_idx;
         drop table mbus.delayed;
         drop sequence mbus.delayed_id, mbus.delayed_tail;

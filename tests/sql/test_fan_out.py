@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import psycopg
+import pytest
 from psycopg import Connection
 
 from postroad.testing import wait_until_blocked
@@ -180,3 +182,21 @@ def test_creating_a_consumer_gives_up_when_a_post_stays_open(live: str, connect:
     post(owner, 2)
     assert take(owner) == ["1", "2"]
     assert take(owner, whose=SECOND) == ["2"]
+
+
+def test_a_deadlock_while_a_consumer_is_created_is_reported_as_busy(
+    live: str, connect: Connect, in_thread: InThread
+) -> None:
+    poster, owner, observer = connect(live), connect(live), connect(live)
+    post(poster, 1)
+    poster.execute("set local deadlock_timeout = '1min'")
+    owner.execute("set local deadlock_timeout = '500ms'")
+    creating = in_thread(add_second, owner)
+    wait_until_blocked(observer, owner.info.backend_pid)
+    # The first message of a priority changes the queue, which is locked by the other session.
+    posting = in_thread(post, poster, 2, "priority=>high")
+    with pytest.raises(psycopg.Error) as caught:
+        creating.result()
+    assert caught.value.sqlstate == "MB017"
+    owner.rollback()
+    posting.result()

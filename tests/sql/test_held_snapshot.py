@@ -154,6 +154,24 @@ def test_delayed_messages_are_moved_when_no_table_is_free(live: str, connect: Co
         assert len(rows(owner, "select * from mbus.take(%s)", iid)) == 1
 
 
+def test_delayed_messages_are_moved_as_fast_as_they_come(live: str, connect: Connect) -> None:
+    owner = connect(live, autocommit=True)
+    owner.execute(
+        "create or replace function mbus._slot_bytes() returns bigint"
+        " language sql immutable parallel safe return 65536"
+    )
+    for segment, count in ((0, 3000), (1, 6000), (2, 6000)):
+        owner.execute("select setval('mbus.delayed_tail', %s)", (segment,))
+        owner.execute(
+            "select mbus.post_q('n=>1', delayed_until => '2100-01-01') from generate_series(1, %s)",
+            (count,),
+        )
+    maintain(owner, None)
+    assert one(owner, "select count(*) from mbus.delayed_0") == 0
+    assert status(owner, "delayed") == 10000
+    assert one(owner, "select count(*) from mbus.delayed") == 15000
+
+
 def test_messages_do_not_lock_the_rows_of_queue_and_consumer(live: str, connect: Connect) -> None:
     """Each lock of several sessions at once on such a row would be a MultiXact."""
     sessions = [connect(live) for _ in range(3)]

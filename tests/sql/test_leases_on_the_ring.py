@@ -16,6 +16,7 @@ from tests.sql.calls import (
     lease,
     maintain,
     nack,
+    nobody_maintains,
     one,
     post,
     post_many,
@@ -24,6 +25,7 @@ from tests.sql.calls import (
     status,
     take,
 )
+from tests.sql.plans import touched, used_plans
 
 MINUTE = timedelta(minutes=1)
 RING = "select sum(pg_relation_size(c.oid))::bigint from pg_class c where c.relname ~ '^qt.q'"
@@ -204,17 +206,97 @@ def test_dead_versions_of_leases_go_with_their_slot(
     assert sizes[1] <= sizes[0] * 1.5
 
 
+@pytest.mark.parametrize("held", [3, 1100])
 def test_leases_end_behind_messages_that_another_transaction_holds(
-    live: str, connect: Connect, clock: DatabaseClock
+    live: str, connect: Connect, clock: DatabaseClock, held: int
 ) -> None:
     owner, holder = connect(live, autocommit=True), connect(live)
-    post_many(owner, 5)
-    take(holder, 3)
-    assert [n for n, _, _, _ in lease(owner, 5)] == ["4", "5"]
+    post_many(owner, held + 2)
+    take(holder, held)
+    assert len(lease(owner, 5)) == 2
     clock.advance(MINUTE)
     maintain(owner)
     assert status(owner, "leased") == 0
-    assert take(owner) == ["4", "5"]
+    assert take(owner) == [str(held + 1), str(held + 2)]
+
+
+def test_a_small_take_ends_leases_behind_held_messages_without_maintenance(
+    live: str, connect: Connect, clock: DatabaseClock
+) -> None:
+    owner, holder = connect(live, autocommit=True), connect(live)
+    post_many(owner, 11)
+    take(holder, 10)
+    lease(owner)
+    clock.advance(MINUTE)
+    nobody_maintains(owner)
+    assert take(owner, 1) == ["11"]
+
+
+def test_leases_behind_many_held_messages_are_counted_and_shown(
+    live: str, connect: Connect
+) -> None:
+    owner, holder = connect(live, autocommit=True), connect(live)
+    post_many(owner, 5102)
+    take(holder, 5100)
+    leased = [iid for _, iid, _, _ in lease(owner, 2)]
+    assert status(owner, "leased") == 2
+    shown = """
+        select iid from mbus.browse('q', state => 'leased', is_descending => %s, amt => 1)
+        where is_match"""
+    assert [one(owner, shown, descending) for descending in (False, True)] == leased
+
+
+def test_a_page_of_leased_messages_reads_only_its_own(bus: Connection) -> None:
+    bus.execute("select mbus.create_consumer('q', 'second')")
+    post_many(bus, 300)
+    lease(bus, 300)
+    plans = used_plans(bus, "select * from mbus.browse('q', state => 'leased', amt => 5)")
+    read = sum(
+        passed for plan in plans for _, table, passed, _ in touched(plan) if table == "ql$q$0"
+    )
+    assert read == 5
+
+
+def test_queues_that_hold_only_leases_are_left_alone(live: str, connect: Connect) -> None:
+    owner = connect(live, autocommit=True)
+    for number in range(20):
+        owner.execute("select mbus.create_queue(%s)", (f"r{number}",))
+
+    def pages() -> int:
+        for _ in range(4):
+            maintain(owner, None)
+        explain = "explain (analyze, buffers, format json) select * from mbus.maintain()"
+        plans = [one(owner, explain)[0]["Plan"] for _ in range(3)]
+        return min(plan["Shared Hit Blocks"] for plan in plans)
+
+    empty = pages()
+    for number in range(20):
+        post(owner, 1, queue=f"r{number}")
+        lease(owner, whose=f"r{number}_by_default", ttl="1 hour")
+    assert pages() < empty * 1.5 + 20
+
+
+@pytest.mark.parametrize("is_shortened", [False, True])
+def test_a_queue_that_holds_only_leases_is_visited_when_one_ends(
+    live: str, connect: Connect, clock: DatabaseClock, is_shortened: bool
+) -> None:
+    owner = connect(live, autocommit=True)
+    clock.stop()
+    post_many(owner, 2)
+    lease(owner, 1, ttl="1 hour")
+    ((_, iid, token, _),) = lease(owner, 1, ttl="1 hour" if is_shortened else "30 seconds")
+    for _ in range(3):
+        maintain(owner, None)
+    if is_shortened:
+        owner.execute("select mbus.extend(%s, %s, '20 seconds')", (iid, token))
+    clock.advance(timedelta(seconds=29))
+    for _ in range(2):
+        maintain(owner, None)
+    assert status(owner, "leased") == (1 if is_shortened else 2)
+    clock.advance(timedelta(seconds=2))
+    maintain(owner, None)
+    assert status(owner, "leased") == 1
+    assert take(owner) == ["2"]
 
 
 def test_each_consumer_leases_its_own_copy(bus: Connection) -> None:

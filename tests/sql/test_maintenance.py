@@ -345,3 +345,22 @@ def test_a_delayed_message_that_was_committed_late_is_not_passed_by(
     maintain(keeper, None)
     assert one(keeper, "select count(*) from mbus.delayed") == 0
     assert take(keeper) == ["1"]
+
+
+def test_a_caller_at_even_times_finds_what_was_missed(
+    live: str, connect: Connect, clock: DatabaseClock
+) -> None:
+    """Now and then a run searches everything, at whatever times it is called."""
+    owner = connect(live, autocommit=True)
+    clock.stop()
+    # A message that came due before the last runs of this session.
+    later = timedelta(hours=1, seconds=1 - clock.now().timestamp() % 1024, milliseconds=500)
+    clock.advance(later)
+    for _ in range(3):
+        maintain(owner, None)
+    clock.advance(-MINUTE)
+    post(owner, 1, delayed_until=clock.now() + timedelta(seconds=1))
+    clock.advance(MINUTE)
+    for _ in range(64):
+        maintain(owner, None)
+    assert take(owner) == ["1"]

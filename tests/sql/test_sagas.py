@@ -7,6 +7,7 @@ from psycopg import Connection
 
 from tests.fixtures.postgres import Connect
 from tests.sql.calls import column, maintain, one, refused, rows
+from tests.sql.plans import touched, used_plans
 from tests.sql.tour import (
     FORWARD,
     UNDO,
@@ -182,3 +183,13 @@ def test_a_step_cannot_be_moved_away(tour: Connection) -> None:
         tour.execute("select mbus.move('rooms_reservations', 'transfers_to')")
     assert ready(tour) == ["rooms_reservations"]
     assert steps(tour, saga)["rooms"] == "ready"
+
+
+def test_the_first_page_of_sagas_reads_no_others(tour: Connection) -> None:
+    for _ in range(20):
+        start_tour(tour)
+    with tour.transaction():
+        tour.execute("set local enable_seqscan = off")
+        plans = used_plans(tour, "select * from mbus.saga_list order by id desc limit 3")
+    read = [passed for plan in plans for _, table, passed, _ in touched(plan) if table == "saga"]
+    assert read == [3]

@@ -31,7 +31,7 @@ begin
     v_source := mbus._browse_aside(browse.state, v_past, v_order);
   end if;
   if browse.state = 'leased' then
-    v_source := format('(%s) union all %s order by place %s limit $7', v_source, mbus._browse_claimed(v_queue, v_consumer, v_past), v_order);
+    v_source := format('(%s) union all %s order by place %s limit $7', v_source, mbus._browse_claimed(v_queue, v_consumer, v_past, v_order), v_order);
   end if;
   return query execute format($query$
     with seen as materialized (%1$s),
@@ -71,16 +71,16 @@ language sql stable set search_path from current as $$
   from mbus._tables(p_queue) t where t.consumer_id = p_consumer.id
 $$;
 
--- The query over leased messages on the ring.
-create or replace function mbus._browse_claimed(p_queue mbus.queue, p_consumer mbus.consumer, p_past text) returns text
+-- The query over leased messages on the ring, as far as no more than 10,000 that can be taken are before them.
+create or replace function mbus._browse_claimed(p_queue mbus.queue, p_consumer mbus.consumer, p_past text, p_order text) returns text
 language sql stable set search_path from current as $$
   select string_agg(format($query$
-    select coalesce(l.origin, l.id) as place, coalesce(l.origin, l.id) as number, l.added, l.expires, c.leased_until as due_at,
+    select c.number as place, c.number, l.added, l.expires, c.leased_until as due_at,
            mbus._tried(l.trail) as trail, l.trail #>> '{history,-1,error}' as error, l.headers, l.properties, l.data::text as data
-    from (select r.id, r.leased_until from mbus.%1$I r where %2$s) c
-    cross join lateral (select e.* from mbus.%3$I e where e.id = c.id offset 0) l
-    where ($4 is null or coalesce(l.origin, l.id) %4$s $4)$query$,
-    t.ready_table, mbus._claimed_condition(t.ready_table, 5000), t.payload_table, p_past), ' union all ')
+    from (select r.id, coalesce(r.origin, r.id) as number, r.leased_until from mbus.%1$I r
+          where %2$s and ($4 is null or coalesce(r.origin, r.id) %4$s $4) order by number %5$s limit $7) c
+    cross join lateral (select e.* from mbus.%3$I e where e.id = c.id offset 0) l$query$,
+    t.ready_table, mbus._claimed_condition(t.ready_table, 10000), t.payload_table, p_past, p_order), ' union all ')
   from mbus._claim_tables(p_queue, p_consumer.id) t
 $$;
 

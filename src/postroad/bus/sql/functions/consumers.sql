@@ -29,8 +29,8 @@ begin
   insert into mbus.consumer (queue_id, name, selector) values (v_queue.id, cname, create_consumer.selector);
   perform mbus._create_slots(v_queue);
   perform mbus._generate(v_queue);
-exception when lock_not_available then
-  raise exception 'queue "%" is busy: a transaction that posts or takes has been open for 10 seconds', qname
+exception when lock_not_available or deadlock_detected then
+  raise exception 'queue "%" is busy: a transaction that posts or takes is open', qname
     using errcode = 'MB017', hint = 'Try again, or find long transactions in pg_stat_activity.';
 end $$;
 
@@ -111,8 +111,8 @@ begin
   perform mbus._disallow(f.oid, array[mbus._consume_role(qname, cname)])
   from pg_proc f where f.pronamespace = 'mbus'::regnamespace and f.proname = any (mbus._queue_functions(qname));
   perform mbus._drop_role(mbus._consume_role(qname, cname));
-exception when lock_not_available then
-  raise exception 'queue "%" is busy: a transaction that posts has been open for 10 seconds', qname
+exception when lock_not_available or deadlock_detected then
+  raise exception 'queue "%" is busy: a transaction that posts is open', qname
     using errcode = 'MB017', hint = 'Try again, or find long transactions in pg_stat_activity.';
 end $$;
 

@@ -235,6 +235,9 @@ begin
   perform mbus._check_tokens(iids, tokens);
   for v_claims in select * from mbus._claims(iids, tokens) loop
     v_held := v_held || mbus._answer(v_claims.queue, (v_claims.consumer).id, v_claims.numbers, v_claims.tokens, v_until);
+    -- A lease may have been shortened: maintenance must not rest longer than that, see mbus._rest.
+    perform setval((v_claims.queue).swept, 0) from pg_sequence_last_value((v_claims.queue).swept) s
+    where s >= mbus._drained() and s & 4294967295 > extract(epoch from v_until);
   end loop;
   if cardinality(v_held) < cardinality(tokens) then
     with kept as (

@@ -10,20 +10,20 @@ returns table (queue text, rotated bigint, reclaimed bigint, released bigint, en
 language plpgsql security definer set search_path from current as $$
 declare
   v_now     constant timestamptz := mbus.now();
-  v_tick    constant bigint := (extract(epoch from v_now) * 2)::bigint;
   -- Recorded by this session in its last run; without it the run does more work.
   v_markers   jsonb := mbus._recall_markers();
+  -- A transaction that has already taken messages must not raise hints past them: it may roll back,
+  -- and sequences do not.  Nor may it open a slot that it created itself.
+  v_is_first constant boolean := pg_current_xact_id_if_assigned() is null;
+  -- Counts the runs of all sessions.  Not the time: the period of a caller may never meet a fixed fraction of the seconds.
+  v_tick    constant bigint := nextval('mbus.tick');
   -- Due since the last run, or since the start of transactions that had not committed then.
   v_recent  constant timestamptz := case when v_tick % 64 = 0 then '-infinity'
     else least(to_timestamp(pg_sequence_last_value('mbus.attended') - 3),
                coalesce((v_markers -> 'aside' ->> 'since')::timestamptz, '-infinity')) end;
   -- For one queue, and now and then for all, everything that is due.
   v_since   constant timestamptz := case when qname is not null then '-infinity' else v_recent end;
-  -- A transaction that has already taken messages must not raise hints past them: it may roll back,
-  -- and sequences do not.  Nor may it open a slot that it created itself.
-  v_is_first constant boolean := pg_current_xact_id_if_assigned() is null;
   v_from    timestamptz;
-  v_leases  timestamptz;
   v_left    timestamptz;
   v_keys    constant timestamptz := least(v_recent, (v_markers -> 'keys' ->> 'since')::timestamptz);
   v_fresh   jsonb;
@@ -46,8 +46,6 @@ begin
   else
     v_markers := v_markers - 'keys';
   end if;
-  v_leases := mbus._leases_since(v_since);
-
   delete from mbus.tally t
   where t.at > v_since - interval '2 minutes' and t.at <= v_now - interval '1 minute';
 
@@ -62,12 +60,12 @@ begin
     -- An idle queue is visited rarely, so a visit covers everything that has expired since the last one.
     v_from := case when (v_tick + v_queue.id) % 1024 = 0 then '-infinity' else least(v_since, v_left) end;
     released := mbus._release(v_queue, null, v_from, 1000);
-    expired := mbus._expire(v_queue, 1000, v_from, least(v_leases, v_left));
+    expired := mbus._expire(v_queue, 1000, v_from, least(v_since, v_left));
     -- The newer mark if all transactions that posted then have ended, else the one of the last run.
     v_mark := case when v_is_first then mbus._settled_mark(v_queue.position, v_fresh, v_markers -> v_queue.id::text) end;
     settled := coalesce(mbus._settle(v_queue, (v_mark ->> 'bound')::bigint, (v_mark ->> 'tail')::bigint), 0);
     -- After the hints: what a rollback brings back must be behind none of them.
-    ended := mbus._end_leases(v_queue, null, least(v_leases, v_left), 1000);
+    ended := mbus._end_leases(v_queue, null, least(v_since, v_left), 1000);
     if greatest(ended, released, expired) >= 1000 then
       v_fresh := v_fresh || jsonb_build_object('since', v_from);
     end if;
@@ -77,9 +75,7 @@ begin
     rotated := case when v_is_first then mbus._rotate(v_queue) else 0 end;
     reclaimed := mbus._reclaim(v_queue);
     perform mbus._sample(v_queue, v_now);
-    -- An empty queue is skipped until its next post.
-    perform setval(v_queue.swept, case when mbus._is_quiet(v_queue, (v_fresh ->> 'bound')::bigint)
-                                       then (v_fresh ->> 'bound')::bigint else 0 end);
+    perform setval(v_queue.swept, mbus._swept(v_queue, (v_fresh ->> 'bound')::bigint, v_now));
     if ended + released + expired + settled + rotated + reclaimed > 0 and mbus._may_use(v_queue.name) then
       return next;
     end if;
@@ -87,12 +83,14 @@ begin
   -- Ordering is not per queue: one session at a time processes what others left undecided.
   if pg_try_advisory_xact_lock(mbus._lock_class(), 0) then
     perform mbus._resolve(1000);
-    -- At random: the period of a caller may never meet a fixed fraction of the ticks.
-    if random() < 0.125 then perform mbus._rotate_delayed(); end if;
     perform mbus._saga_check(100);
     if v_since = '-infinity' then
       perform mbus._forget_reserved();
       perform mbus._forget_sagas();
+    end if;
+    -- Last, because it may lock a table against readers until the end of the transaction.
+    if v_tick % 8 = 0 or pg_table_size(format('mbus.delayed_%s', pg_sequence_last_value('mbus.delayed_tail'))::regclass) >= mbus._slot_bytes() then
+      perform mbus._rotate_delayed();
     end if;
   end if;
   perform mbus._keep_markers(v_markers || jsonb_build_object('aside', mbus._mark_aside(v_markers -> 'aside', v_now)));

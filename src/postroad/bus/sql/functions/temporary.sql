@@ -35,7 +35,7 @@ begin
   v_name := mbus._add_temporary_queue(v_queue.payload);
   insert into mbus.follower (queue_id, temporary_name, selector) values (v_queue.id, v_name, selector);
   return v_name;
-exception when lock_not_available then
+exception when lock_not_available or deadlock_detected then
   raise exception 'queue "%" is busy: its definition is being changed', qname
     using errcode = 'MB017', hint = 'Try again.';
 end $$;

@@ -34,7 +34,7 @@ begin
 end $$;
 
 -- Truncates tables of delayed messages that are empty, and opens another one when the current one is full.  When none is free, the
--- messages of the smaller one are moved to the current one, 1,000 per call, once that has grown to the same size: so each message is moved
+-- messages of the smaller one are moved to the current one, 5,000 per call, once that has grown to the same size: so each message is moved
 -- seldom, and dead rows need no more space than live ones.
 -- Locks: access exclusive on what is truncated, never waited for.
 create or replace function mbus._rotate_delayed() returns void
@@ -66,7 +66,7 @@ begin
     elsif v_is_live and pg_table_size(v_other.name) <= v_size then
       execute format($query$
         with gone as (
-          delete from %1$s d where d.ctid = any (array(select w.ctid from %1$s w limit 1000 for update skip locked)) returning d as message)
+          delete from %1$s d where d.ctid = any (array(select w.ctid from %1$s w limit 5000 for update skip locked)) returning d as message)
         insert into mbus.delayed select (g.message #= hstore('segment', $1)).* from gone g$query$, v_other.name) using v_tail::text;
     end if;
     return;    -- the other one is left to the next call
@@ -75,7 +75,9 @@ end $$;
 
 -- Gives back messages whose lease has ended, of all consumers or one; after the last attempt they die.
 -- Leases on the ring have no index by time: they are among the first messages of each table, because leasing goes in order.
--- Where more than p_limit messages that could be taken are before them, they wait until some of these are taken.
+-- Where more than 1,000 messages that could be taken are before them, they wait for a run that searches everything: the messages may
+-- have been taken by a transaction that is still open.
+--   p_since  '-infinity': everything, but for one consumer only now and then, because its takes call this each second
 create or replace function mbus._end_leases(p_queue mbus.queue, p_consumer_id integer, p_since timestamptz, p_limit integer) returns bigint
 language plpgsql set search_path from current set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
@@ -83,6 +85,9 @@ declare
   v_table record;
   v_ended record;
   v_count bigint := 0;
+  v_since constant timestamptz := mbus._leases_since(p_since);
+  v_most  constant integer := case when p_since = '-infinity' and (p_consumer_id is null or random() < 0.02)
+                                   then 1000000000 else greatest(p_limit, 1000) end;
 begin
   for v_table in
     select t.* from mbus._tables(p_queue) t
@@ -93,7 +98,7 @@ begin
          select r.ctid from mbus.%1$I r cross join lateral (select e.expires from mbus.%2$I e where e.id = r.id offset 0) m
          where %3$s and r.leased_until <= $2 and (m.expires is null or m.expires > $2)
          order by r.id limit $3 for update of r skip locked))',
-      v_table.ready_table, v_table.payload_table, mbus._claimed_condition(v_table.ready_table, p_limit)))
+      v_table.ready_table, v_table.payload_table, mbus._claimed_condition(v_table.ready_table, v_most)))
     using array[v_table.consumer_id], mbus.now(), p_limit - v_count
     loop
       perform mbus._give_back(v_table.consumer_id, mbus._tried(v_ended.parcel), '0', 'the lease ended without an answer', false);
@@ -105,7 +110,7 @@ begin
       delete from mbus.leased l
       where l.token = any (array(
         select w.token from mbus.leased w
-        where w.queue_id = p_queue.id and w.leased_until > p_since and w.leased_until <= (select mbus.now())
+        where w.queue_id = p_queue.id and w.leased_until > v_since and w.leased_until <= (select mbus.now())
           and (w.expires is null or w.expires > mbus.now())
           and (p_consumer_id is null or w.consumer_id = p_consumer_id)
         order by w.leased_until limit p_limit - v_count for update skip locked))
@@ -179,7 +184,7 @@ begin
     , leased as (
       delete from mbus.leased l where l.token in (
         select w.token from mbus.leased w
-        where w.queue_id = p_queue.id and w.leased_until > p_leases_since and w.leased_until <= (select mbus.now())
+        where w.queue_id = p_queue.id and w.leased_until > (select mbus._leases_since(p_leases_since)) and w.leased_until <= (select mbus.now())
           and w.expires <= (select mbus.now())
         limit p_limit for update skip locked)
       returning l.consumer_id, l.number)

@@ -8,6 +8,7 @@ declare
   -- thousands of locks: of very many queues each run checks a part.
   v_parts  constant bigint := 1 + (select count(*) from mbus.queue) / 1000;
   v_leases constant timestamptz := mbus._leases_since(p_since);
+  v_now    constant timestamptz := mbus.now();
   v_queues mbus.queue[];
 begin
   with due as materialized (
@@ -18,7 +19,7 @@ begin
     select q from mbus.queue q
     where q.name = p_name
        or p_name is null and q.id % v_parts = p_tick % v_parts
-          and (pg_sequence_last_value(q.position) <> pg_sequence_last_value(q.swept)
+          and (not mbus._is_at_rest(pg_sequence_last_value(q.position), pg_sequence_last_value(q.swept), v_now)
                or q.id in (select id from due)
                or (p_tick + q.id) % 1024 = 0)
     order by (q.id + p_tick * 7919) % 1000003
@@ -29,14 +30,36 @@ exception when internal_error or undefined_table then
   return '{}';    -- a queue was dropped while its sequences were read; the next run handles the others
 end $$;
 
--- True when no message is ready or leased up to the given id.
-create or replace function mbus._is_quiet(p_queue mbus.queue, p_bound bigint) returns boolean
-language sql volatile set search_path from current as $$
-  select bool_and(mbus._base(t.ready_table) > p_bound)
-  from mbus._tables(p_queue) t
-  where t.slot in (select g % p_queue.slots from generate_series(mbus._figure(p_queue.name, 'head'),
-                                                                 mbus._figure(p_queue.name, 'tail')) g)
-$$;
+-- The value of the sequence swept for a queue that has only leased messages up to an id: it is left alone until the first of these leases
+-- ends or a message comes.  The last 32 bits are the second; the 30 before them the last bits of the id.
+create or replace function mbus._rest(p_bound bigint, p_until timestamptz) returns bigint
+language sql immutable parallel safe
+return mbus._drained() + (p_bound & 1073741823) * 4294967296 + ceil(extract(epoch from p_until))::bigint;
+
+-- Never longer than a minute: a lease that was shortened at the moment of the visit ends later than that by so much at most.
+create or replace function mbus._is_at_rest(p_position bigint, p_swept bigint, p_now timestamptz) returns boolean
+language sql immutable parallel safe
+return p_swept = p_position or p_swept > mbus._rest(p_position, p_now) and p_swept <= mbus._rest(p_position, p_now + interval '1 minute');
+
+-- What a visit leaves in the sequence swept: the given id if no message is ready or leased up to it, the above if all are leased, else 0.
+create or replace function mbus._swept(p_queue mbus.queue, p_bound bigint, p_now timestamptz) returns bigint
+language plpgsql volatile set search_path from current set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+declare
+  v_table text;
+  v_end   timestamptz;
+  v_until timestamptz;
+begin
+  for v_table in
+    select t.ready_table from mbus._tables(p_queue) t
+    where mbus._base(t.ready_table) <= p_bound
+      and t.slot in (select g % p_queue.slots from generate_series(mbus._figure(p_queue.name, 'head'), mbus._figure(p_queue.name, 'tail')) g)
+  loop
+    if mbus._hint(v_table) <= p_bound then return 0; end if;
+    execute format('select min(s.leased_until) from mbus.%I s where s.id >= $1', v_table) into v_end using mbus._base(v_table);
+    v_until := least(v_until, v_end, p_now + interval '1 minute');
+  end loop;
+  return coalesce(mbus._rest(p_bound, v_until), p_bound);
+end $$;
 
 -- Notes the position of a queue for the posting rate in mbus.status, every ten seconds at most.
 create or replace function mbus._sample(p_queue mbus.queue, p_now timestamptz) returns void

@@ -21,3 +21,5 @@ create index tally_by_time_idx on mbus.tally (at);
 -- When maintenance last ran, in seconds since 1970.  A sequence, because it changes all the time.
 create sequence mbus.attended minvalue 0 start 0;
 select setval('mbus.attended', 0);
+-- Counts the runs of maintenance: some work is done in every eighth of them, or in each for a part of the queues.
+create sequence mbus.tick;

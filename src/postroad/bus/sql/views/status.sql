@@ -2,7 +2,7 @@ create or replace view mbus.status as
 select q.name as queue, c.name as consumer,
        r.ready + w.delayed + w.blocked + h.leased as depth, r.ready, w.delayed, h.leased, w.dmq,
        mbus.now() - r.oldest as oldest_age, p.posted_per_second, p.consumed_per_second,
-       r.is_estimate or w.is_estimate as is_estimate, w.blocked,
+       r.is_estimate or w.is_estimate or h.leased >= 10000 as is_estimate, w.blocked,
        p.died_per_second, p.expired_per_second, p.rejected_per_second
 from mbus.queue q
 join mbus.consumer c on c.queue_id = q.id
