@@ -118,6 +118,13 @@ def test_no_schema_belongs_to_the_superuser_who_installs_it(
         owner(connection),
     )
     assert found == [(False,) * 5]
+    open_to_all = rows(
+        connection,
+        "select p.oid::regprocedure::text from pg_proc p where p.pronamespace::regnamespace::text"
+        " = any (%s) and has_function_privilege('public', p.oid, 'execute')",
+        [schema.name for schema in SCHEMAS],
+    )
+    assert open_to_all == []
     connection.rollback()
     assert all(install(connection, schema).is_unchanged for schema in SCHEMAS)
 

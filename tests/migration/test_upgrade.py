@@ -27,6 +27,26 @@ def test_a_changed_file_is_replaced_and_grants_follow(
     assert status(connection, room.schema).is_current
 
 
+def test_a_replaced_function_is_not_executable_by_public(
+    empty_database: str, connect: Connect, room: Room
+) -> None:
+    room.remove("grants.sql")
+    room.write("install.sql", room.read("install.sql").replace("grants.sql\n", ""))
+    connection = connect(empty_database)
+    install(connection, room.schema)
+    room.write(
+        "functions/add_item.sql",
+        room.read("functions/add_item.sql")
+        + "create function sample.added() returns integer language sql as 'select 1';",
+    )
+    upgrade(connection, room.schema)
+    found = connection.execute(
+        "select count(*) filter (where has_function_privilege('public', p.oid, 'execute')),"
+        " count(*) from pg_proc p where p.proname in ('add_item', 'added')"
+    )
+    assert found.fetchone() == (0, 2)
+
+
 def test_a_migration_runs_once_and_data_stays(
     empty_database: str, connect: Connect, room: Room
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from postroad.exchange.errors import ExchangeError
 from postroad.postgres.journal import Journal
 
 CONNECTIONS = 8
@@ -14,13 +13,7 @@ class ExchangeJournal(Journal):
     """Calls the functions of the schema; those that change something check the `epoch`."""
 
     def __init__(self, dsn: str, *, is_pooled: bool = False) -> None:
-        super().__init__(
-            dsn,
-            "exchange",
-            ExchangeError,
-            connections=CONNECTIONS,
-            is_pooled=is_pooled,
-        )
+        super().__init__(dsn, "exchange", connections=CONNECTIONS, is_pooled=is_pooled)
         # Set when the server has taken over.
         self.epoch = 0
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import psycopg
 
+from postroad.errors import PostroadError
 from postroad.exchange.databases import Databases
 from postroad.exchange.errors import ExchangeError, TakenOver
 from postroad.exchange.files import FOLDERS, TEMPORARY_PREFIX
@@ -40,7 +41,7 @@ MAX_UNSERVED_NAMED = 10
 JUMP_SECONDS = 60.0
 NEARLY_FULL_BYTES, NEARLY_FULL_PART = 1 << 30, 0.05
 FULL_BYTES, FULL_PART = 16 << 20, 0.01
-TRANSIENT = (psycopg.Error, ExchangeError, OSError)
+TRANSIENT = (psycopg.Error, PostroadError, OSError)
 
 
 class Maintenance(Service):

@@ -16,11 +16,11 @@ from typing import Any, Literal
 import psycopg
 from psycopg.types.json import Jsonb
 
+from postroad.errors import PostroadError
 from postroad.exchange.content import digest_of
 from postroad.exchange.databases import Databases
 from postroad.exchange.errors import (
     DatabaseNotFound,
-    ExchangeError,
     StorageFailed,
     was_refused,
 )
@@ -261,7 +261,7 @@ class Processes:
         if moves or answer.get("state") in ("CLEANUP", "FAILED"):
             # The outcome is recorded, which is all that the caller needs: a later sweep moves the
             # files that cannot be moved now, and an alert reports them.
-            with contextlib.suppress(ExchangeError, psycopg.Error):
+            with contextlib.suppress(PostroadError, psycopg.Error):
                 await self.mover.follow(moves, [process])
         return verdict
 

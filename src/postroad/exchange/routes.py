@@ -22,6 +22,7 @@ from psycopg import AsyncCursor, sql
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
+from postroad.errors import PostroadError
 from postroad.exchange.content import inline, parse, stored_json
 from postroad.exchange.databases import Databases
 from postroad.exchange.errors import ContentInvalid, ExchangeError, FileCorrupt, TakenOver
@@ -66,7 +67,7 @@ class Routes(Service):
                     has_moved |= await self._carry(route)
             except TakenOver:
                 raise
-            except (psycopg.Error, ExchangeError, OSError) as failure:
+            except (psycopg.Error, PostroadError, OSError) as failure:
                 logger.warning("routes_wait", extra={"reason": str(failure).strip()})
 
     async def _carry(self, route: dict[str, Any]) -> bool:
@@ -74,7 +75,7 @@ class Routes(Service):
             if route["direction"] == "in":
                 return await self._carry_in(route)
             return await self._carry_out(route)
-        except (psycopg.Error, ExchangeError) as failure:
+        except (psycopg.Error, PostroadError) as failure:
             # One route that fails does not stop the others.
             logger.warning(
                 "route_failed", extra={"route": route["id"], "reason": str(failure).strip()}

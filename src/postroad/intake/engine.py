@@ -24,7 +24,6 @@ from postroad.intake.credentials import Credentials
 from postroad.intake.errors import (
     CredentialsInvalid,
     HostKeyChanged,
-    IntakeError,
     LoginRefused,
     ServerNotFound,
     SourceError,
@@ -201,7 +200,7 @@ def open_journal(dsn: str, *, is_pooled: bool = False) -> Journal:
     A call whose answer was lost is repeated: the functions check the token of the lease, or change
     nothing the second time.
     """
-    return Journal(dsn, "intake", IntakeError, patience=PATIENCE, is_pooled=is_pooled)
+    return Journal(dsn, "intake", patience=PATIENCE, is_pooled=is_pooled)
 
 
 def open_engine(

@@ -12,7 +12,7 @@ Templates are stored in the component's table `template(name, body)`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, LiteralString
 
@@ -49,6 +49,40 @@ select set_config('search_path', concat_ws(', ', 'pg_catalog', quote_ident({sche
     join pg_namespace n on n.oid = e.extnamespace
     where e.extname = any ({extensions}::text[]) and n.nspname not in ('pg_catalog', {schema})
 ), 'pg_temp'), true)
+"""
+
+# A function is executable by everybody until this; functions of extensions stay as they are.
+CLOSE_SCHEMA: LiteralString = """
+do $close$
+declare
+  v_function regprocedure;
+begin
+  for v_function in
+    select p.oid from pg_proc p where p.pronamespace = {schema}::regnamespace
+      and not exists (select from pg_depend d where d.objid = p.oid and d.deptype = 'e')
+  loop
+    execute format('revoke execute on routine %s from public', v_function);
+  end loop;
+end
+$close$
+"""
+
+RECORD_MIGRATION: LiteralString = (
+    "insert into {schema}.migration (name, breaks_older) values ({name}, {breaks})"
+)
+RECORD_FILE: LiteralString = """
+insert into {schema}.replaceable (path, checksum) values ({path}, {checksum})
+on conflict (path) do update set checksum = excluded.checksum, replaced_at = clock_timestamp()
+"""
+STORE_TEMPLATE: LiteralString = """
+insert into {schema}.template (name, body) values ({name}, {body})
+on conflict (name) do update set body = excluded.body
+"""
+RECORD_RELEASE: LiteralString = "insert into {schema}.release (version) values ({version})"
+# A migration drops the objects of files that are no longer listed.
+FORGET_FILES: LiteralString = "delete from {schema}.replaceable where not path = any ({paths})"
+FORGET_TEMPLATES: LiteralString = """
+delete from {schema}.template where not 'templates/' || name || '.sql' = any ({paths})
 """
 
 
@@ -103,71 +137,51 @@ def is_occupied(connection: Connection, schema: str) -> bool:
     return bool(row and row[0])
 
 
-def create_tables(schema: str) -> sql.Composed:
-    """Return the statements that create the bookkeeping tables."""
-    return sql.SQL(CREATE_TABLES).format(schema=sql.Identifier(schema))
+def steps(
+    schema: Schema,
+    manifest: Manifest,
+    version: str,
+    recorded: Recorded | None,
+    migrations: Sequence[Migration],
+    replaced: Sequence[SqlFile],
+) -> Iterator[str]:
+    """Yield the statements that install a schema, or upgrade one that has records.
+
+    The migrator executes them; the script for psql contains the same ones.
+    """
+    name, literal = sql.Identifier(schema.name), sql.Literal(schema.name)
+    yield _text(PIN_SEARCH_PATH, schema=literal, extensions=list(schema.extensions))
+    if recorded is None:
+        yield _text(CREATE_TABLES, schema=name)
+    for migration in manifest.migrations if recorded is None else migrations:
+        if recorded is not None:
+            yield migration.body
+        yield _text(
+            RECORD_MIGRATION, schema=name, name=migration.name, breaks=migration.breaks_older
+        )
+    # In the order of the manifest: a table's default may need a function before it.
+    for file in manifest.files:
+        if file.kind == "template" and file in replaced:
+            yield _text(STORE_TEMPLATE, schema=name, name=file.template_name, body=file.body)
+        elif file in replaced or (recorded is None and file.kind == "table"):
+            yield f"-- {file.path}\n{file.body}"
+        if file in replaced:
+            yield _text(RECORD_FILE, schema=name, path=file.path, checksum=file.checksum)
+    if recorded is not None:
+        paths = [file.path for file in manifest.replaceable]
+        yield _text(FORGET_FILES, schema=name, paths=paths)
+        if any(path.startswith("templates/") for path in recorded.checksums):
+            yield _text(FORGET_TEMPLATES, schema=name, paths=paths)
+    yield _text(CLOSE_SCHEMA, schema=literal)
+    for file in manifest.files:
+        if file.kind == "after":
+            yield f"-- {file.path}\n{file.body}"
+    yield _text(RECORD_RELEASE, schema=name, version=version)
 
 
-def pin_search_path(schema: Schema) -> sql.Composed:
-    """Return the statement that sets the search path: catalogue, schema, extensions."""
-    return sql.SQL(PIN_SEARCH_PATH).format(
-        schema=sql.Literal(schema.name), extensions=sql.Literal(list(schema.extensions))
-    )
-
-
-def migration_row(schema: str, migration: Migration) -> sql.Composed:
-    """Return the statement that records a migration."""
-    row = {"name": migration.name, "breaks_older": migration.breaks_older}
-    return _insert(schema, "migration", row)
-
-
-def file_row(schema: str, file: SqlFile) -> sql.Composed:
-    """Return the statement that records the checksum of a file that was run."""
-    row = {"path": file.path, "checksum": file.checksum}
-    update: LiteralString = "checksum = excluded.checksum, replaced_at = clock_timestamp()"
-    return _insert(schema, "replaceable", row, f" on conflict (path) do update set {update}")
-
-
-def template_row(schema: str, file: SqlFile) -> sql.Composed:
-    """Return the statement that stores a template as text."""
-    row = {"name": file.template_name, "body": file.body}
-    return _insert(
-        schema, "template", row, " on conflict (name) do update set body = excluded.body"
-    )
-
-
-def release_row(schema: str, version: str) -> sql.Composed:
-    """Return the statement that records the version that installs or upgrades."""
-    return _insert(schema, "release", {"version": version})
-
-
-def _insert(
-    schema: str, table: str, row: Mapping[str, object], tail: LiteralString = ""
-) -> sql.Composed:
+def _text(statement: LiteralString, **parts: object) -> str:
     # Literals instead of parameters: the script for psql contains the same statements.
-    statement = sql.SQL("insert into {} ({}) values ({})").format(
-        sql.Identifier(schema, table),
-        sql.SQL(", ").join(map(sql.Identifier, row)),
-        sql.SQL(", ").join(map(sql.Literal, row.values())),
-    )
-    return statement + sql.SQL(tail)
-
-
-def forget_files(connection: Connection, schema: str, manifest: Manifest) -> None:
-    """Delete the records of files that are no longer listed; a migration drops their objects."""
-    listed = [file.path for file in manifest.replaceable]
-    gone = connection.execute(
-        sql.SQL("delete from {}.replaceable where not path = any (%s) returning path").format(
-            sql.Identifier(schema)
-        ),
-        (listed,),
-    ).fetchall()
-    for (path,) in gone:
-        if path.startswith("templates/"):
-            connection.execute(
-                sql.SQL("delete from {}.template where name = %s").format(sql.Identifier(schema)),
-                (SqlFile(path, "template", "").template_name,),
-            )
+    return sql.SQL(statement).format(**parts).as_string(None)
 
 
 def release_order(version: str) -> tuple[int, ...]:

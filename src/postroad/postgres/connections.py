@@ -51,13 +51,13 @@ def network_parameters(dsn: str) -> dict[str, Any]:
 def _parameters(
     dsn: str, application_name: str, connect_timeout: timedelta, is_pooled: bool, autocommit: bool
 ) -> dict[str, Any]:
-    parameters: dict[str, Any] = {
-        **network_parameters(dsn),
+    parameters = network_parameters(dsn) | {
         "application_name": application_name,
-        # libpq counts whole seconds and takes 1 for 2.
-        "connect_timeout": max(2, round(connect_timeout.total_seconds())),
         "autocommit": autocommit,
     }
+    if "connect_timeout" in parameters:
+        # libpq counts whole seconds and takes 1 for 2.
+        parameters["connect_timeout"] = max(2, round(connect_timeout.total_seconds()))
     if is_pooled:
         parameters["prepare_threshold"] = None
     return parameters

@@ -18,11 +18,12 @@ _HEAD = """\
 -- Run as the future owner, in one transaction:  psql -1 -f <this file> <database>
 -- Run by a superuser, the schema goes to a role without superuser.
 \\set ON_ERROR_STOP on
+\\o /dev/null
 set local client_min_messages = warning;
 set local check_function_bodies = on;
 set local standard_conforming_strings = on;
-select set_config('postroad.installing', 'yes', true) \\g /dev/null
-select set_config('postroad.installer', current_setting('role'), true) \\g /dev/null
+select set_config('postroad.installing', 'yes', true);
+select set_config('postroad.installer', current_setting('role'), true);
 do $guard$
 begin
     if current_setting('postroad.installing', true) is distinct from 'yes' then
@@ -89,32 +90,15 @@ def installation_script(schema: Schema, manifest: Manifest, version: str) -> str
         ),
         ensure_schema(schema),
         *(ensure_extension(schema, extension) for extension in schema.extensions),
-        own_schema(schema).as_string(None),
-        bookkeeping.pin_search_path(schema).as_string(None).rstrip() + " \\g /dev/null",
-        bookkeeping.create_tables(schema.name).as_string(None),
-        *(_text(bookkeeping.migration_row(schema.name, one)) for one in manifest.migrations),
+        own_schema(schema),
+        *(
+            f"{step.rstrip()}\n;"
+            for step in bookkeeping.steps(schema, manifest, version, None, (), manifest.replaceable)
+        ),
+        "select set_config('role', current_setting('postroad.installer'), true);",
+        "\\o",
     ]
-    for file in manifest.files:
-        if file.kind == "after":
-            continue
-        parts.append(f"-- {file.path}")
-        if file.kind == "template":
-            parts.append(_text(bookkeeping.template_row(schema.name, file)))
-        else:
-            parts.append(file.body.rstrip())
-        if file.kind != "table":
-            parts.append(_text(bookkeeping.file_row(schema.name, file)))
-    for file in manifest.after:
-        parts += [f"-- {file.path}", file.body.rstrip()]
-    parts.append(_text(bookkeeping.release_row(schema.name, version)))
-    parts.append(
-        "select set_config('role', current_setting('postroad.installer'), true) \\g /dev/null"
-    )
     return "\n".join(parts) + "\n"
-
-
-def _text(statement: sql.Composed) -> str:
-    return statement.as_string(None) + ";"
 
 
 def _literal(value: str) -> str:

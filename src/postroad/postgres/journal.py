@@ -19,11 +19,9 @@ from psycopg import AsyncConnection
 from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 
-from postroad import trace
-from postroad.errors import PostroadError
-from postroad.postgres.calls import Row, invocation
+from postroad.postgres import calls
+from postroad.postgres.calls import Row
 from postroad.postgres.connections import network_parameters
-from postroad.postgres.errors import raised_by
 
 logger = logging.getLogger(__name__)
 
@@ -38,15 +36,13 @@ _TRANSIENT = (psycopg.OperationalError, psycopg.InterfaceError)
 class Journal:
     """Lends connections that commit each statement, and calls functions over them.
 
-    `errors` is the family of errors that the schema raises by their SQLSTATE. There is no pool in
-    the background: after an outage the next call connects without delay.
+    There is no pool in the background: after an outage the next call connects without delay.
     """
 
     def __init__(
         self,
         dsn: str,
         schema: str,
-        errors: type[PostroadError],
         *,
         connections: int = 1,
         patience: timedelta = PATIENCE_DEFAULT,
@@ -54,7 +50,6 @@ class Journal:
     ) -> None:
         self.dsn = dsn
         self._schema = schema
-        self._errors = errors
         self._patience = patience.total_seconds()
         self._parameters: dict[str, Any] = {
             **network_parameters(dsn),
@@ -99,39 +94,25 @@ class Journal:
 
     async def call(self, function: str, *parameters: Any) -> Any:
         """Call a function of the schema and return its value."""
-        return await self._value(f"select {self._invocation(function, parameters)}", *parameters)
+        return await self._call(calls.call, function, *parameters)
 
     async def change(self, function: str, *parameters: Any) -> Any:
         """Call a function whose events belong to the current trace; return its value."""
-        text = f"select {self._invocation(function, parameters)}{trace.FOLLOWED}"
-        return await self._value(text, *parameters, trace.line())
+        return await self._call(calls.change, function, *parameters)
 
     async def select(self, function: str, *parameters: Any) -> list[Row]:
         """Call a function and return its rows."""
-        text = f"select * from {self._invocation(function, parameters)}"  # noqa: S608 - own names
-        return await self._run(text, parameters, is_named=True)
+        return await self._call(calls.select, function, *parameters)
 
     async def rows(self, text: LiteralString, *parameters: Any) -> list[Row]:
         """Return the rows of a query."""
-        return await self._run(text, parameters, is_named=True)
+        return await self.repeat(
+            lambda connection: calls.run(connection.cursor(row_factory=dict_row), text, *parameters)
+        )
 
-    def _invocation(self, function: str, parameters: tuple[Any, ...]) -> str:
+    async def _call(self, call: Callable[..., Awaitable[T]], function: str, *parameters: Any) -> T:
         name = function if "." in function else f"{self._schema}.{function}"
-        return invocation(name, len(parameters))
-
-    async def _value(self, text: str, *parameters: Any) -> Any:
-        rows = await self._run(text, parameters, is_named=False)
-        return rows[0][0] if rows else None
-
-    async def _run(self, text: str, parameters: tuple[Any, ...], *, is_named: bool) -> list[Any]:
-        async def call(connection: AsyncConnection[Any]) -> list[Any]:
-            cursor: Any = connection.cursor()
-            if is_named:
-                cursor = connection.cursor(row_factory=dict_row)
-            await cursor.execute(text.encode(), parameters)
-            return await cursor.fetchall() if cursor.description else []
-
-        return await self.repeat(call)
+        return await self.repeat(lambda connection: call(connection, name, *parameters))
 
     async def repeat(self, do: Callable[[AsyncConnection[Any]], Awaitable[T]]) -> T:
         """Call a function with a connection; repeated as a call is, so it must be idempotent."""
@@ -148,5 +129,3 @@ class Journal:
                     raise
                 logger.info("journal_call_repeated", extra={"reason": str(failure).strip()})
                 await asyncio.sleep(RETRY_SECONDS)
-            except psycopg.Error as failure:
-                raise (raised_by(self._errors, failure) or failure) from failure

@@ -92,11 +92,6 @@ class Manifest:
         """What is replaced when its text changed."""
         return tuple(file for file in self.files if file.kind in ("code", "template"))
 
-    @property
-    def after(self) -> tuple[SqlFile, ...]:
-        """What runs last."""
-        return tuple(file for file in self.files if file.kind == "after")
-
 
 def read_manifest(schema: Schema) -> Manifest:
     """Read a component's files. Raises ManifestBroken when they contradict each other."""
@@ -113,27 +108,6 @@ def read_manifest(schema: Schema) -> Manifest:
         twice = sorted({path for path in paths if paths.count(path) > 1})
         raise ManifestBroken(f"listed twice in install.sql: {', '.join(twice)}")
     return Manifest(tuple(listed), _migrations(folder))
-
-
-def forgotten_files(schema: Schema) -> list[str]:
-    """Return the files that are there and that `install.sql` does not list."""
-    folder = _sql_folder(schema)
-    found: list[str] = []
-
-    def walk(level: Traversable, prefix: str) -> None:
-        for entry in level.iterdir():
-            if entry.is_dir():
-                walk(entry, f"{prefix}{entry.name}/")
-            elif entry.name.endswith(".sql"):
-                found.append(f"{prefix}{entry.name}")
-
-    for name in _KINDS:
-        entry = folder.joinpath(name)
-        if entry.is_dir():
-            walk(entry, f"{name}/")
-        elif entry.is_file():
-            found.append(name)
-    return sorted(set(found) - {file.path for file in read_manifest(schema).files})
 
 
 def _sql_folder(schema: Schema) -> Traversable:

@@ -9,8 +9,8 @@ processes may install concurrently: the first does it, the others find it done. 
 4. `search_path` pinned, so that functions may use `set search_path from current`;
 5. fresh: every listed file. Existing: new migrations, then every replaceable file whose text
    changed; after a migration all of them, because it may have dropped what it changes;
-6. grants again whenever anything was replaced (a new function is open to PUBLIC until then), and
-   `after.sql` last.
+6. whenever anything was replaced: `grants.sql`, if there is one; then no function is executable by
+   PUBLIC, which may execute a new function by default; then `after.sql`.
 
 Critical section: from the advisory lock to the end of the transaction. Nothing outlives the
 transaction but the schema, so a transaction-mode pooler in between does no harm.
@@ -198,29 +198,10 @@ def _apply(
         _ensure_schema(connection, schema)
     for extension in schema.extensions:
         _ensure_extension(connection, schema, extension)
-    connection.execute(ownership.own_schema(schema))
-    connection.execute(bookkeeping.pin_search_path(schema))
-    if recorded is None:
-        connection.execute(bookkeeping.create_tables(schema.name))
-        for migration in manifest.migrations:
-            connection.execute(bookkeeping.migration_row(schema.name, migration))
-    for migration in migrations:
-        connection.execute(migration.body.encode())
-        connection.execute(bookkeeping.migration_row(schema.name, migration))
-    # In the order of the manifest: a table's default may need a function before it.
-    for file in manifest.files:
-        if file.kind == "table" and recorded is None:
-            connection.execute(file.body.encode())
-        elif file in replaced:
-            if file.kind == "template":
-                connection.execute(bookkeeping.template_row(schema.name, file))
-            else:
-                connection.execute(file.body.encode())
-            connection.execute(bookkeeping.file_row(schema.name, file))
-    bookkeeping.forget_files(connection, schema.name, manifest)
-    for file in manifest.after:
-        connection.execute(file.body.encode())
-    connection.execute(bookkeeping.release_row(schema.name, version("postroad")))
+    connection.execute(ownership.own_schema(schema).encode())
+    own = version("postroad")
+    for step in bookkeeping.steps(schema, manifest, own, recorded, migrations, replaced):
+        connection.execute(step.encode())
 
 
 def _pending(manifest: Manifest, recorded: Recorded | None) -> tuple[Migration, ...]:

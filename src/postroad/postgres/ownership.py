@@ -125,12 +125,16 @@ def is_owner_wrong(connection: Connection, schema: Schema) -> bool:
     return bool(row and row[0])
 
 
-def own_schema(schema: Schema) -> sql.Composed:
+def own_schema(schema: Schema) -> str:
     """Return what gives the schema to its owner, and continues the transaction as that role."""
     if schema.acts_on_tables_of_users:
-        return sql.Composed([])
-    return sql.SQL(_OWN_SCHEMA).format(
-        schema=sql.Literal(schema.name),
-        extensions=sql.Literal(list(schema.extensions)),
-        key=sql.Literal(LOCK_KEY),
+        return ""
+    return (
+        sql.SQL(_OWN_SCHEMA)
+        .format(
+            schema=sql.Literal(schema.name),
+            extensions=sql.Literal(list(schema.extensions)),
+            key=sql.Literal(LOCK_KEY),
+        )
+        .as_string(None)
     )

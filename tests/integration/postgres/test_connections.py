@@ -58,6 +58,8 @@ def test_every_connection_has_timeouts_unless_its_dsn_sets_them(empty_database: 
     assert int(parameters["tcp_user_timeout"]) > 0
     assert int(parameters["connect_timeout"]) > 0
     assert "tcp_user_timeout" not in network_parameters(f"{empty_database} tcp_user_timeout=1")
+    with open_connection(f"{empty_database} connect_timeout=3") as connection:
+        assert connection.info.get_parameters()["connect_timeout"] == "3"
 
 
 def test_a_bus_reads_utf8_whatever_the_environment_asks_for(

@@ -4,9 +4,7 @@ import re
 from pathlib import Path
 
 import postroad.coordination
-from postroad.cli.components import COORDINATION
 from postroad.coordination.errors import CoordinationError
-from postroad.postgres.manifest import forgotten_files
 
 SQL = Path(postroad.coordination.__file__).parent / "sql"
 # Raised and caught inside one function; nobody else sees them.
@@ -27,7 +25,3 @@ def test_public_names_are_the_names_that_are_there() -> None:
     names = postroad.coordination.__all__
     assert all(hasattr(postroad.coordination, name) for name in names)
     assert list(names) == sorted(names, key=lambda n: (not n.isupper(), n))
-
-
-def test_files_of_the_schema_are_all_listed() -> None:
-    assert forgotten_files(COORDINATION) == []

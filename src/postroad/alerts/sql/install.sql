@@ -20,4 +20,3 @@ functions/test.sql
 functions/send.sql
 functions/notices.sql
 functions/purge.sql
-grants.sql

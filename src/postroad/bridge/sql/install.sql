@@ -19,4 +19,3 @@ functions/alert.sql
 views/outlets.sql
 views/inlets.sql
 views/status.sql
-grants.sql

@@ -9,4 +9,3 @@ functions/accounts.sql
 functions/sessions.sql
 functions/audit.sql
 functions/services.sql
-grants.sql

@@ -44,5 +44,4 @@ templates/images.sql
 views/payloads.sql
 views/events.sql
 views/readers.sql
-grants.sql
 after.sql

@@ -38,4 +38,3 @@ functions/routes.sql
 functions/listings.sql
 views/processes.sql
 views/lists.sql
-grants.sql

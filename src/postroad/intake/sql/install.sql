@@ -25,4 +25,3 @@ functions/queues.sql
 views/transfers.sql
 views/server_status.sql
 views/file_list.sql
-grants.sql

@@ -1,9 +1,0 @@
--- Nothing here is for everybody: the server and the administrator's commands run as the owner.
-do $grants$
-declare
-  v_function regprocedure;
-begin
-  for v_function in select p.oid from pg_proc p where p.pronamespace = 'exchange'::regnamespace loop
-    execute format('revoke execute on function %s from public', v_function);
-  end loop;
-end $grants$;
