@@ -22,7 +22,6 @@ from postroad.console.context import Context
 from postroad.console.database import DatabaseFacts
 from postroad.console.gate import PREFIX
 from postroad.console.history import History
-from postroad.console.services import ServiceBoard
 from postroad.postgres.connections import open_async_pool
 from postroad.service import Service
 from postroad.settings import HttpSettings
@@ -98,7 +97,6 @@ class WebService(Service):
                     settings=settings.console,
                     http=http,
                     history=History(bus, cache),
-                    services=ServiceBoard(pool),
                     database=DatabaseFacts(pool),
                     connections=Connections(pool),
                     components=components,

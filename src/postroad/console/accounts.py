@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import psycopg
-from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
 from postroad.console.errors import (
@@ -20,19 +19,16 @@ from postroad.console.errors import (
     TooManyLogins,
 )
 from postroad.console.passwords import hash_password, is_password_of, new_password
+from postroad.postgres.calls import Row, call, select
 from postroad.web.tokens import hash_token, new_token
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from psycopg_pool import AsyncConnectionPool
 
 Role = Literal["viewer", "operator", "admin"]
 ROLES: tuple[Role, ...] = get_args(Role)
 Outcome = Literal["begun", "done", "failed", "refused"]
 FIRST_ACCOUNT = "admin"
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +73,7 @@ class Accounts:
         not seen can be replaced by a restart.
         """
         password = new_password()
-        made = await self._value(
-            "select console.put_first_account(%s, %s)", FIRST_ACCOUNT, hash_password(password)
-        )
+        made = await self._call("put_first_account", FIRST_ACCOUNT, hash_password(password))
         return password if made else None
 
     async def put(self, name: str, role: Role | None = None, password: str | None = None) -> None:
@@ -89,7 +83,7 @@ class Accounts:
         """
         hashed = hash_password(password) if password is not None else None
         with _refusals(name, role):
-            await self._value("select console.put_account(%s, %s, %s)", name, role, hashed)
+            await self._call("put_account", name, role, hashed)
 
     async def put_identity(self, issuer: str, subject: str, name: str, role: Role) -> str:
         """Add or find the account of a provider's user, with the current role; return its name.
@@ -97,20 +91,16 @@ class Accounts:
         Raises AccountInvalid, NameTaken.
         """
         with _refusals(name, role):
-            return str(
-                await self._value(
-                    "select console.put_identity(%s, %s, %s, %s)", issuer, subject, name, role
-                )
-            )
+            return str(await self._call("put_identity", issuer, subject, name, role))
 
     async def drop(self, name: str) -> bool:
         """Remove an account; False if it does not exist. Raises LastAdmin."""
         with _refusals(name):
-            return bool(await self._value("select console.drop_account(%s)", name))
+            return bool(await self._call("drop_account", name))
 
     async def all(self) -> Sequence[Account]:
         """List all accounts. Read-only."""
-        return await self._rows(Account, "select * from console.accounts()")
+        return [Account(**row) for row in await self._select("accounts")]
 
     async def sign_in(
         self,
@@ -128,27 +118,17 @@ class Accounts:
         """
         if "\0" in name:
             raise LoginRefused("the name or the password is wrong")
-        async with self._connected() as connection:
-            cursor = await connection.execute(
-                "select * from console.begin_login(%s, %s, %s, %s)", (name, address, most, window)
-            )
-            is_allowed, stored = cast("tuple[bool, str | None]", await cursor.fetchone())
-        if not is_allowed:
+        (found,) = await self._select("begin_login", name, address, most, window)
+        if not found["is_allowed"]:
             raise TooManyLogins("too many failed logins", hint="try again in a few minutes")
-        if not await is_password_of(password, stored):
+        if not await is_password_of(password, found["password_hash"]):
             raise LoginRefused("the name or the password is wrong")
         return await self.open(name, address, lifetime)
 
     async def open(self, name: str, address: str, lifetime: timedelta) -> Session:
         """Open a session for an account whose owner was identified."""
         token = new_token("prs")
-        await self._value(
-            "select console.open_session(%s, %s, %s, %s)",
-            name.lower(),
-            hash_token(token),
-            address,
-            lifetime,
-        )
+        await self._call("open_session", name.lower(), hash_token(token), address, lifetime)
         session = await self.session(token, address)
         if session is None:
             raise LoginRefused("the account does not exist any more")
@@ -156,17 +136,12 @@ class Accounts:
 
     async def session(self, token: str, address: str = "") -> Session | None:
         """Return the session of a token; None if there is none."""
-        async with self._connected() as connection:
-            cursor = await connection.execute(
-                "select account, role, expires_at from console.find_session(%s)",
-                (hash_token(token),),
-            )
-            row = await cursor.fetchone()
-        return Session(row[0], row[1], row[2], token, address) if row else None
+        found = await self._select("find_session", hash_token(token))
+        return Session(**found[0], token=token, address=address) if found else None
 
     async def close(self, token: str) -> None:
         """End a session."""
-        await self._value("select console.close_session(%s)", hash_token(token))
+        await self._call("close_session", hash_token(token))
 
     async def begin_audit(
         self,
@@ -177,18 +152,9 @@ class Accounts:
         outcome: Outcome = "begun",
     ) -> int:
         """Record an action that is about to run, or was refused; return the row's id."""
-        return int(
-            await self._value(
-                "select console.begin_audit(%s, %s, %s, %s, %s, %s, %s)",
-                session.account,
-                session.role,
-                session.address,
-                action,
-                target,
-                Jsonb(dict(detail or {})),
-                outcome,
-            )
-        )
+        who = session.account, session.role, session.address
+        given = Jsonb(dict(detail or {}))
+        return int(await self._call("begin_audit", *who, action, target, given, outcome))
 
     async def end_audit(
         self,
@@ -198,32 +164,15 @@ class Accounts:
         detail: Mapping[str, Any] | None = None,
     ) -> None:
         """Record the outcome of an action."""
-        await self._value(
-            "select console.end_audit(%s, %s, %s, %s)",
-            audit_id,
-            outcome,
-            error,
-            Jsonb(dict(detail or {})),
-        )
+        await self._call("end_audit", audit_id, outcome, error, Jsonb(dict(detail or {})))
 
-    async def _value(self, text: str, *parameters: object) -> Any:
-        async with self._connected() as connection:
-            row = await (await connection.execute(text.encode(), parameters)).fetchone()
-            return row[0] if row else None
-
-    async def _rows(self, kind: type[T], text: str, *parameters: object) -> Sequence[T]:
-        async with (
-            self._connected() as connection,
-            connection.cursor(row_factory=class_row(kind)) as cursor,
-        ):
-            await cursor.execute(text.encode(), parameters)
-            found: Sequence[T] = await cursor.fetchall()
-            return found
-
-    @asynccontextmanager
-    async def _connected(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+    async def _call(self, function: str, *parameters: object) -> Any:
         async with self._pool.connection() as connection:
-            yield connection
+            return await call(connection, f"console.{function}", *parameters)
+
+    async def _select(self, function: str, *parameters: object) -> list[Row]:
+        async with self._pool.connection() as connection:
+            return await select(connection, f"console.{function}", *parameters)
 
 
 @contextmanager

@@ -9,6 +9,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from starlette.requests import HTTPConnection
+
 from postroad.console.markup import NOTHING
 
 LANGUAGES: Mapping[str, str] = {"en": "English", "ru": "Русский"}
@@ -84,6 +86,12 @@ def choose_language(chosen: str | None, accepted: str) -> str:
         if language in LANGUAGES:
             return language
     return LANGUAGE_DEFAULT
+
+
+def texts_of(request: HTTPConnection) -> Texts:
+    """Return the texts in the caller's language, signed in or not."""
+    chosen = request.cookies.get("postroad_language")
+    return texts(choose_language(chosen, request.headers.get("accept-language", "")))
 
 
 def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

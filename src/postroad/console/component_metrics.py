@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
 
 import psycopg
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -13,6 +15,28 @@ from postroad.console.pages import is_there
 from postroad.postgres.errors import DatabaseUnavailable
 
 AGE_SECONDS = 5.0
+
+
+def gauges(
+    rows: Sequence[Any], labels: Mapping[str, str], columns: Mapping[str, tuple[str, str]]
+) -> list[Metric]:
+    """Return a gauge for each column, by its name and description, with a value per row.
+
+    `labels` are the names of the labels and their columns. A duration is in seconds, null is zero.
+    """
+
+    def value(row: Any, name: str) -> Any:
+        return row[name] if isinstance(row, dict) else getattr(row, name)
+
+    found: list[Metric] = []
+    for column, (metric, text) in columns.items():
+        family = GaugeMetricFamily(metric, text, labels=list(labels))
+        for row in rows:
+            amount = value(row, column)
+            seconds = amount.total_seconds() if isinstance(amount, timedelta) else amount
+            family.add_metric([value(row, one) for one in labels.values()], float(seconds or 0))
+        found.append(family)
+    return found
 
 
 async def component_metrics(context: Context) -> list[Metric]:
@@ -38,15 +62,13 @@ async def _alerts(context: Context) -> list[Metric]:
     from postroad.alerts.resources import ALERTS, SEVERITIES
 
     opened = await context.cache.get(
-        "alerts.open",
-        lambda: context.connections.run(ALERTS.page, limit=200),
-        AGE_SECONDS,
+        "alerts.open", lambda: context.connections.run(ALERTS.page, limit=200), AGE_SECONDS
     )
-    family = GaugeMetricFamily("postroad_alerts_open", "Open alerts.", labels=["severity"])
-    for severity in SEVERITIES:
-        count = sum(one["severity"] == severity for one in opened.rows)
-        family.add_metric([severity], count)
-    return [family]
+    severities = [one["severity"] for one in opened.rows]
+    rows = [{"severity": one, "count": severities.count(one)} for one in SEVERITIES]
+    return gauges(
+        rows, {"severity": "severity"}, {"count": ("postroad_alerts_open", "Open alerts.")}
+    )
 
 
 async def _exchange(context: Context) -> list[Metric]:
@@ -57,21 +79,20 @@ async def _exchange(context: Context) -> list[Metric]:
         lambda: context.connections.run(DATABASES.page, limit=1000),
         AGE_SECONDS,
     )
-    words = {
-        "queued": "Messages that wait for an instance of the ERP.",
-        "leased": "Messages in a process.",
-        "deferred": "Messages that wait for their next try.",
-        "parked": "Messages that were parked.",
-        "in_doubt": "Processes whose outcome is unknown.",
+    columns = {
+        "queued": (
+            "postroad_exchange_queued_messages",
+            "Messages that wait for an instance of the ERP.",
+        ),
+        "leased": ("postroad_exchange_leased_messages", "Messages in a process."),
+        "deferred": (
+            "postroad_exchange_deferred_messages",
+            "Messages that wait for their next try.",
+        ),
+        "parked": ("postroad_exchange_parked_messages", "Messages that were parked."),
+        "in_doubt": ("postroad_exchange_in_doubt_processes", "Processes whose outcome is unknown."),
     }
-    families = []
-    for name, text in words.items():
-        unit = "processes" if name == "in_doubt" else "messages"
-        family = GaugeMetricFamily(f"postroad_exchange_{name}_{unit}", text, labels=["database"])
-        for one in page.rows:
-            family.add_metric([one["id"]], one[name])
-        families.append(family)
-    return list(families)
+    return gauges(page.rows, {"database": "id"}, columns)
 
 
 async def _intake(context: Context) -> list[Metric]:
@@ -80,10 +101,10 @@ async def _intake(context: Context) -> list[Metric]:
     counts = await context.cache.get(
         "intake.counts", lambda: context.connections.run(status.counts), AGE_SECONDS
     )
-    family = GaugeMetricFamily("postroad_intake_files", "Files by status.", labels=["status"])
-    for name, count in counts.items():
-        family.add_metric([name], count)
-    return [family]
+    rows = [{"status": name, "count": count} for name, count in counts.items()]
+    return gauges(
+        rows, {"status": "status"}, {"count": ("postroad_intake_files", "Files by status.")}
+    )
 
 
 async def _coordination(context: Context) -> list[Metric]:
@@ -95,16 +116,11 @@ async def _coordination(context: Context) -> list[Metric]:
     readers = await context.cache.get(
         "coordination.readers", lambda: connections.run(READERS.page, limit=1000), AGE_SECONDS
     )
-    behind = GaugeMetricFamily(
-        "postroad_coordination_behind_events", "Events that a reader lacks.", labels=["reader"]
-    )
-    parked = GaugeMetricFamily(
-        "postroad_coordination_parked_events", "Events parked at a reader.", labels=["reader"]
-    )
-    for one in readers.rows:
-        behind.add_metric([one["reader"]], one["behind"])
-        parked.add_metric([one["reader"]], one["parked"])
-    return [behind, parked]
+    columns = {
+        "behind": ("postroad_coordination_behind_events", "Events that a reader lacks."),
+        "parked": ("postroad_coordination_parked_events", "Events parked at a reader."),
+    }
+    return gauges(readers.rows, {"reader": "reader"}, columns)
 
 
 async def _bridges(context: Context) -> list[Metric]:
@@ -114,13 +130,8 @@ async def _bridges(context: Context) -> list[Metric]:
     if addresses is None:
         return []
     found = await context.cache.get("bridges", lambda: status.status(addresses), AGE_SECONDS)
-    lag = GaugeMetricFamily(
-        "postroad_bridge_lag_messages", "Messages that wait to be carried.", labels=["bridge"]
-    )
-    speed = GaugeMetricFamily(
-        "postroad_bridge_carried_per_second", "Messages carried per second.", labels=["bridge"]
-    )
-    for one in found:
-        lag.add_metric([one.name], one.lag or 0)
-        speed.add_metric([one.name], one.per_second)
-    return [lag, speed]
+    columns = {
+        "lag": ("postroad_bridge_lag_messages", "Messages that wait to be carried."),
+        "per_second": ("postroad_bridge_carried_per_second", "Messages carried per second."),
+    }
+    return gauges(found, {"bridge": "name"}, columns)

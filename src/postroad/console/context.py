@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from postroad.console.connections import Connections
     from postroad.console.database import DatabaseFacts
     from postroad.console.history import History
-    from postroad.console.services import ServiceBoard
     from postroad.settings import ConsoleSettings, HttpSettings
     from postroad.settings_sources import Effective
 
@@ -29,7 +28,6 @@ class Context:
     settings: ConsoleSettings
     http: HttpSettings
     history: History
-    services: ServiceBoard
     database: DatabaseFacts
     connections: Connections
     components: Components

@@ -34,9 +34,7 @@ class DatabaseFacts:
 
     async def maintenance_age_seconds(self) -> float:
         """Return the seconds since bus maintenance last ran. Read-only."""
+        text = "select extract(epoch from mbus.now()) - last_value from mbus.attended"
         async with self._pool.connection() as connection:
-            cursor = await connection.execute(
-                "select extract(epoch from mbus.now()) - last_value from mbus.attended"
-            )
-            row = await cursor.fetchone()
+            row = await (await connection.execute(text)).fetchone()
         return float(row[0]) if row else 0.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from postroad.console.markup import Markup, element, joined
 
@@ -46,6 +47,14 @@ class Map:
     nodes: list[Node] = field(default_factory=list)
     edges: list[Edge] = field(default_factory=list)
     unit: str = "/s"
+
+    def node(self, id_: str, column: int, name: str, note: str = "", **more: Any) -> None:
+        """Add a node; `more` are the other fields of `Node`."""
+        self.nodes.append(Node(id_, column, name, note, **more))
+
+    def edge(self, source: str, target: str, rate: float | None = None) -> None:
+        """Add an edge."""
+        self.edges.append(Edge(source, target, rate))
 
     def rate(self, edge: Edge) -> str:
         """Return the label of an edge; empty where nothing moves."""

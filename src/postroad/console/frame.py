@@ -52,11 +52,6 @@ PLACES: tuple[Place, ...] = (
 )
 
 
-def asset_version() -> str:
-    """Return the version for URLs of static files, so that browsers reload them."""
-    return __version__
-
-
 def add_page(
     context: Context, path: str, place: str, title: str, build: Build, *, role: Role = "viewer"
 ) -> None:
@@ -94,10 +89,10 @@ def add_page(
 @contextmanager
 def _frame(view: View, place: str, title: str) -> Iterator[None]:
     ui.page_title(f"{title} · Postroad")
-    version = asset_version()
+    # With the version, so that browsers load the files again after an upgrade.
     ui.add_head_html(
-        f'<link rel="stylesheet" href="{PREFIX}/static/console.css?v={version}">'
-        f'<script src="{PREFIX}/static/console.js?v={version}" defer></script>'
+        f'<link rel="stylesheet" href="{PREFIX}/static/console.css?v={__version__}">'
+        f'<script src="{PREFIX}/static/console.js?v={__version__}" defer></script>'
     )
     ui.context.client.page.language = "ru" if view.t.language == "ru" else "en-US"
     ui.colors(primary="#0b7285", positive="#2b8a3e", negative="#c92a2a", accent="#5f3dc4")
@@ -113,14 +108,14 @@ def _frame(view: View, place: str, title: str) -> Iterator[None]:
                 ui.html(element("h1", title), sanitize=False).classes("title")
                 as_of = ui.html("", sanitize=False).classes("as-of note")
             yield
-            ui.html(_foot(view, version), sanitize=False).classes("foot")
+            ui.html(_foot(view), sanitize=False).classes("foot")
     view.start_refreshing(banner, as_of)
 
 
-def _foot(view: View, version: str) -> Markup:
+def _foot(view: View) -> Markup:
     # The browser shows all times in its own zone, which it inserts here; see console.js.
     zone = element("span", data_zone=view.t("common.zone", zone="{zone}"))
-    return element("p", f"Postroad {version} · ", zone)
+    return element("p", f"Postroad {__version__} · ", zone)
 
 
 def _skip(view: View) -> Markup:

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from postroad import __version__
 from postroad.console.accounts import Accounts, Session
 from postroad.console.cache import Cache
-from postroad.console.catalogue import Texts, choose_language, texts
+from postroad.console.catalogue import Texts, texts_of
 from postroad.console.markup import Markup, element, link
 
 PREFIX = "/console"
@@ -124,40 +124,44 @@ def wants_page(scope: Scope) -> bool:
     )
 
 
-def notice_page(t: Texts, reason: str, status: int, *, is_reloaded: bool = False) -> Response:
-    """Build a page that gives a reason and links to the overview, without NiceGUI."""
-    style = f"{PREFIX}/static/console.css?v={__version__}"
+def plain_page(
+    t: Texts, *body: object, title: str = "Postroad", head: object = None, status: int = 200
+) -> HTMLResponse:
+    """Build a page without NiceGUI, in the layout of the login page."""
+    files = f"{PREFIX}/static"
     page = element(
         "html",
         element(
             "head",
             Markup('<meta charset="utf-8"><meta name="viewport" content="width=device-width">'),
-            Markup('<meta http-equiv="refresh" content="3">') if is_reloaded else None,
-            element("title", "Postroad"),
-            Markup(f'<link rel="stylesheet" href="{style}">'),
+            element("title", title),
+            Markup(f'<link rel="icon" href="{files}/favicon.svg">'),
+            Markup(f'<link rel="stylesheet" href="{files}/console.css?v={__version__}">'),
+            head,
         ),
-        element(
-            "body",
-            element(
-                "main",
-                element("h1", "Postroad"),
-                element("p", reason, class_="login-error", role="alert"),
-                element("p", link(t("nav.overview"), f"{PREFIX}/", class_="button plain")),
-                class_="login",
-            ),
-        ),
+        element("body", element("main", *body, class_="login")),
         lang=t.language,
     )
     return HTMLResponse(Markup("<!doctype html>") + page, status_code=status)
+
+
+def notice_page(t: Texts, reason: str, status: int, *, is_reloaded: bool = False) -> Response:
+    """Build a page that gives a reason and links to the overview."""
+    return plain_page(
+        t,
+        element("h1", "Postroad"),
+        element("p", reason, class_="login-error", role="alert"),
+        element("p", link(t("nav.overview"), f"{PREFIX}/", class_="button plain")),
+        head=Markup('<meta http-equiv="refresh" content="3">') if is_reloaded else None,
+        status=status,
+    )
 
 
 async def _refuse_away(scope: Scope, receive: Receive, send: Send) -> None:
     if not wants_page(scope):
         await _refuse(scope, receive, send, 503, "the database is not available; try again")
         return
-    request = Request(scope)
-    chosen = request.cookies.get("postroad_language")
-    t = texts(choose_language(chosen, request.headers.get("accept-language", "")))
+    t = texts_of(Request(scope))
     answer = notice_page(t, t("error.away_page"), 503, is_reloaded=True)
     await answer(scope, receive, _guarded(scope, send))
 

@@ -22,6 +22,8 @@ from postroad.service import Service
 logger = logging.getLogger(__name__)
 
 INTERVAL_SECONDS = 2.0
+SUMMED = ("depth", "dmq", "consumed_per_second", "rejected_per_second", "died_per_second",
+          "expired_per_second")  # fmt: skip
 MAX_POINTS, MIN_POINTS, MAX_POINTS_OF_ALL = 450, 30, 90_000
 
 
@@ -46,6 +48,16 @@ def posted_per_second(found: Iterable[ConsumerStatus]) -> float:
     for one in found:
         by_queue[one.queue] = max(by_queue.get(one.queue, 0.0), one.posted_per_second or 0.0)
     return sum(by_queue.values())
+
+
+def _sum(at: datetime, found: Sequence[tuple[str, Point]]) -> Point:
+    posted: dict[str, float] = {}
+    for queue, point in found:
+        posted[queue] = max(posted.get(queue, 0.0), point.posted_per_second)
+    points = [point for _, point in found]
+    sums = {name: sum(getattr(point, name) for point in points) for name in SUMMED}
+    oldest = max(point.age_seconds for point in points)
+    return Point(at=at, posted_per_second=sum(posted.values()), age_seconds=oldest, **sums)
 
 
 class History(Service):
@@ -80,27 +92,11 @@ class History(Service):
 
     def total(self) -> Sequence[Point]:
         """Return the sums over all consumers, the oldest first; a post counts once per queue."""
-        sums: dict[datetime, list[float]] = {}
-        posted: dict[tuple[datetime, str], float] = {}
+        at: dict[datetime, list[tuple[str, Point]]] = {}
         for (queue, _), points in self._points.items():
             for point in points:
-                one = sums.setdefault(point.at, [0.0] * 7)
-                one[0] += point.depth
-                one[1] += point.dmq
-                one[2] += point.consumed_per_second
-                one[3] += point.rejected_per_second
-                one[4] += point.died_per_second
-                one[5] += point.expired_per_second
-                one[6] = max(one[6], point.age_seconds)
-                key = (point.at, queue)
-                posted[key] = max(posted.get(key, 0.0), point.posted_per_second)
-        posted_at: dict[datetime, float] = {}
-        for (at, _), speed in posted.items():
-            posted_at[at] = posted_at.get(at, 0.0) + speed
-        return [
-            Point(at, int(one[0]), int(one[1]), posted_at[at], *one[2:])
-            for at, one in sorted(sums.items())
-        ]
+                at.setdefault(point.at, []).append((queue, point))
+        return [_sum(moment, found) for moment, found in sorted(at.items())]
 
     def _add(self, found: Sequence[ConsumerStatus]) -> None:
         # Cached values are shared and may be older than the interval: each is added once.

@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
-from functools import partial
 
 from postroad.bus.resources import STUCK_SAGAS
 from postroad.console.markup import address, count_of
@@ -139,7 +138,7 @@ async def _services(view: View) -> list[Incident]:
             one["error"] or "",
             since=one["since"],
         )
-        for one in await view.cached("services", partial(context.connections.run, SERVICES.all))
+        for one in await view.load("services", SERVICES.all)
         if one["state"] in ("waiting", "lost")
     ]
     late = await view.cached("maintenance", context.database.maintenance_age_seconds, 5)
@@ -156,7 +155,7 @@ async def _services(view: View) -> list[Incident]:
 
 
 async def _bus(view: View) -> list[Incident]:
-    t, connections = view.t, view.context.connections
+    t = view.t
     found = [
         Incident(
             "warning",
@@ -172,7 +171,7 @@ async def _bus(view: View) -> list[Incident]:
         for one in sorted(await view.status(), key=lambda one: -one.dmq)
         if one.dmq
     ]
-    stuck = await view.cached("bus.sagas.stuck", lambda: connections.run(STUCK_SAGAS.all), 5)
+    stuck = await view.load("bus.sagas.stuck", STUCK_SAGAS.all, age=5)
     if stuck:
         count = f"{len(stuck)}{'+' if len(stuck) >= MAX_SAGAS_COUNTED else ''}"
         href = address("bus", "sagas", state="stuck")

@@ -8,14 +8,14 @@ from urllib.parse import urlsplit
 from fastapi import APIRouter, Form, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from postroad import __version__
 from postroad.console.accounts import Session
-from postroad.console.catalogue import LANGUAGES, Texts, choose_language, texts
+from postroad.console.catalogue import LANGUAGES, Texts, texts_of
 from postroad.console.context import Context
 from postroad.console.errors import LoginRefused, TooManyLogins
-from postroad.console.frame import asset_version
-from postroad.console.gate import COOKIE, PREFIX
+from postroad.console.gate import COOKIE, PREFIX, plain_page
 from postroad.console.icons import icon
-from postroad.console.markup import Markup, element, joined, link
+from postroad.console.markup import Markup, element, link
 
 YEAR_SECONDS = 365 * 86_400
 
@@ -110,12 +110,6 @@ def set_session(context: Context, request: Request, answer: Response, session: S
     )
 
 
-def texts_of(request: Request) -> Texts:
-    """Return the texts in the caller's language, signed in or not."""
-    chosen = request.cookies.get("postroad_language")
-    return texts(choose_language(chosen, request.headers.get("accept-language", "")))
-
-
 def _inside(wanted: str) -> str:
     """Return a path of the console: the login page must not redirect to another site."""
     is_inside = wanted.startswith(f"{PREFIX}/") and wanted.isprintable() and "\\" not in wanted
@@ -148,8 +142,8 @@ def login_page(
         if context.settings.oidc.issuer
         else None
     )
-    body = element(
-        "main",
+    return plain_page(
+        t,
         element("div", icon("brand"), element("h1", "Postroad"), class_="login-brand"),
         element("p", error, class_="login-error", role="alert") if error else None,
         element(
@@ -181,18 +175,7 @@ def login_page(
         oidc,
         element("p", t("login.forgotten"), class_="login-hint"),
         element("p", languages, class_="languages"),
-        class_="login",
+        title=f"{t('login.sign_in')} · Postroad",
+        head=Markup(f'<script src="{PREFIX}/static/console.js?v={__version__}" defer></script>'),
+        status=status,
     )
-    head = joined(
-        (
-            Markup('<meta charset="utf-8"><meta name="viewport" content="width=device-width">'),
-            element("title", f"{t('login.sign_in')} · Postroad"),
-            Markup(f'<link rel="icon" href="{PREFIX}/static/favicon.svg">'),
-            Markup(
-                f'<link rel="stylesheet" href="{PREFIX}/static/console.css?v={asset_version()}">'
-            ),
-            Markup(f'<script src="{PREFIX}/static/console.js?v={asset_version()}" defer></script>'),
-        )
-    )
-    page = element("html", element("head", head), element("body", body), lang=t.language)
-    return HTMLResponse(Markup("<!doctype html>") + page, status_code=status)

@@ -30,10 +30,11 @@ from joserfc.jwk import KeySet
 from starlette.responses import RedirectResponse, Response
 
 from postroad.console.accounts import ROLES, Role, Session
+from postroad.console.catalogue import texts_of
 from postroad.console.context import Context
 from postroad.console.errors import AccountInvalid, NameTaken
 from postroad.console.gate import PREFIX
-from postroad.console.login import address_of, login_page, set_session, texts_of
+from postroad.console.login import address_of, login_page, set_session
 
 logger = logging.getLogger(__name__)
 

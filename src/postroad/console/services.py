@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
-from psycopg_pool import AsyncConnectionPool
 
-ServiceState = Literal["starting", "running", "waiting", "stopped"]
+from postroad.postgres.calls import call
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +31,9 @@ async def report_services(
 ) -> None:
     """Store the status of the services of this host."""
     listed = [{**asdict(report), "since": report.since.isoformat()} for report in reports]
-    await connection.execute("select console.report_services(%s, %s)", (host, Jsonb(listed)))
+    await call(connection, "console.report_services", host, Jsonb(listed))
 
 
-class ServiceBoard:
-    """Removes the reports of hosts that no longer exist."""
-
-    def __init__(self, pool: AsyncConnectionPool[Any]) -> None:
-        self._pool = pool
-
-    async def forget(self, host: str) -> int:
-        """Remove the services of a host that no longer exists; return how many."""
-        async with self._pool.connection() as connection:
-            cursor = await connection.execute("select console.forget_services(%s)", (host,))
-            row = await cursor.fetchone()
-        return int(row[0]) if row else 0
+async def forget_services(connection: AsyncConnection[Any], host: str) -> int:
+    """Remove the services of a host that no longer exists; return how many."""
+    return int(await call(connection, "console.forget_services", host))

@@ -18,7 +18,7 @@ from starlette.requests import Request
 
 from postroad.bus import ConsumerStatus
 from postroad.console.accounts import Role, Session
-from postroad.console.catalogue import Texts, choose_language, texts
+from postroad.console.catalogue import Texts, texts_of
 from postroad.console.context import Context
 from postroad.console.errors import AddressInvalid
 from postroad.console.gate import session_of
@@ -59,15 +59,18 @@ class View:
         self.context = context
         self.request = request
         self.session: Session = session_of(request.scope)
-        chosen = request.cookies.get("postroad_language")
-        language = choose_language(chosen, request.headers.get("accept-language", ""))
-        self.t: Texts = texts(language)
+        self.t: Texts = texts_of(request)
         self.theme = request.cookies.get("postroad_theme", "auto")
         self._refreshers: list[Callable[[], Awaitable[None]]] = []
         self._row_actions: dict[str, Callable[[str], Awaitable[None]]] = {}
         self._banner: ui.label | None = None
         self.open_dialogs = 0
         self._as_of: datetime | None = None
+
+    @property
+    def by(self) -> dict[str, str]:
+        """Who acts, for the histories of components."""
+        return {"by": f"{self.session.account} (console)"}
 
     def path(self, name: str) -> str:
         """Return a part of the URL's path."""
@@ -99,6 +102,18 @@ class View:
         if (loaded_at := self.context.cache.loaded_at(key)) is not None:
             self._as_of = min(self._as_of or loaded_at, loaded_at)
         return value
+
+    async def load(
+        self,
+        key: object,
+        function: Callable[..., Awaitable[T]],
+        *arguments: object,
+        age: float = 2.0,
+        **named: object,
+    ) -> T:
+        """Return what a component's function reads from the database, as `cached` does."""
+        run = self.context.connections.run
+        return await self.cached(key, lambda: run(function, *arguments, **named), age)
 
     async def status(self) -> Sequence[ConsumerStatus]:
         """Return the figures of all consumers, shared by all pages."""

@@ -20,9 +20,10 @@ from postroad.console.markup import (
     joined,
 )
 from postroad.console.parts.dialogs import ask, confirm, press_button, row_button
-from postroad.console.parts.resources import show_resource
+from postroad.console.parts.resources import Cells, show_resource
 from postroad.console.passwords import check_password, new_password
 from postroad.console.resources import ACCOUNTS, AUDIT, SERVICES, SESSIONS, SETTINGS
+from postroad.console.services import forget_services
 from postroad.console.view import View
 from postroad.operate import Row
 from postroad.operate.resource import MAX_KEYS
@@ -38,14 +39,15 @@ def add_administration_pages(context: Context) -> None:
 
 async def services(view: View) -> list[Row]:
     """Return the services of all hosts, shared by all pages."""
-    return await view.cached("services", partial(view.context.connections.run, SERVICES.all))
+    return await view.load("services", SERVICES.all)
 
 
 async def _workers(view: View) -> None:
-    t, connections = view.t, view.context.connections
+    t = view.t
 
     async def forget(host: str) -> None:
-        await view.act("service.forget", host, lambda: view.context.services.forget(host))
+        run = view.context.connections.run
+        await view.act("service.forget", host, lambda: run(forget_services, host))
 
     def button(row: Row) -> Markup | str:
         if row["state"] != "lost":
@@ -53,22 +55,18 @@ async def _workers(view: View) -> None:
         return row_button(view, t("worker.forget"), "forget", row["host"]) or ""
 
     view.on_row("forget", forget)
-    none = (t("worker.none"), element("code", "postroad up"))
     await show_resource(
         view,
-        connections,
         SERVICES,
-        ["workers"],
-        none=none,
+        none="worker.none",
+        advice=element("code", "postroad up"),
         more={"": button},
         title=t("worker.services"),
     )
     await show_resource(
         view,
-        connections,
         SESSIONS,
-        ["workers"],
-        none=(t("worker.no_session"), ""),
+        none="worker.no_session",
         title=t("worker.sessions"),
         has_form=False,
         name="session_",
@@ -76,14 +74,8 @@ async def _workers(view: View) -> None:
 
 
 async def _audit(view: View) -> None:
-    await show_resource(
-        view,
-        view.context.connections,
-        AUDIT,
-        ["audit"],
-        cells={"detail": _detail, "account": partial(_who, view)},
-        none=(view.t("audit.none"), ""),
-    )
+    cells: Cells = {"detail": _detail, "account": partial(_who, view)}
+    await show_resource(view, AUDIT, cells=cells, none="audit.none")
 
 
 def _who(view: View, row: Row) -> Markup:
@@ -108,14 +100,8 @@ async def _settings(view: View) -> None:
         is_default = row["source"] == "default"
         return badge(t("setting.default")) if is_default else badge(row["source"], "new")
 
-    await show_resource(
-        view,
-        Place(view.context.effective),
-        SETTINGS,
-        ["settings"],
-        cells={"source": source},
-        limit=MAX_KEYS,
-    )
+    effective = Place(view.context.effective)
+    await show_resource(view, SETTINGS, effective, cells={"source": source}, limit=MAX_KEYS)
 
 
 async def _accounts(view: View) -> None:
@@ -179,15 +165,13 @@ async def _accounts(view: View) -> None:
         press_button(t("account.add"), lambda: put(None), "main", "account-put")
     await show_resource(
         view,
-        view.context.connections,
         ACCOUNTS,
-        ["accounts"],
         cells={
             "role": lambda row: badge(t(f"role.{row['role']}")),
             "issuer": lambda row: row["issuer"] or t("account.local"),
         },
         more={"": partial(_account_buttons, view)},
-        none=(t("account.none"), ""),
+        none="account.none",
     )
 
 

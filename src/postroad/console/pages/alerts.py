@@ -24,7 +24,7 @@ from postroad.console.markup import (
     link,
 )
 from postroad.console.parts.dialogs import row_button
-from postroad.console.parts.lists import empty, severity_badge, tabs
+from postroad.console.parts.lists import empty, page_tabs, severity_badge
 from postroad.console.parts.resources import bulk_buttons, resource_table, show_resource
 from postroad.console.view import View
 from postroad.operate import Row
@@ -37,9 +37,7 @@ def add_alert_pages(context: Context) -> None:
 
 async def open_alerts(view: View) -> Sequence[Row]:
     """Return the open alerts, shared by all pages."""
-    connections = view.context.connections
-    page = await view.cached("alerts.open", lambda: connections.run(ALERTS.page, limit=200))
-    return page.rows
+    return (await view.load("alerts.open", ALERTS.page, limit=200)).rows
 
 
 async def _alerts(view: View) -> None:
@@ -47,7 +45,7 @@ async def _alerts(view: View) -> None:
     is_open = view.query("show") != "all"
 
     async def channels() -> Markup:
-        found = await view.cached("alerts.channels", lambda: connections.run(CHANNELS.all), 5)
+        found = await view.load("alerts.channels", CHANNELS.all, age=5)
         none = empty(t("alert.no_channel"), element("code", t("alert.no_channel_advice")))
         return card(t("alert.channels"), resource_table(view, CHANNELS, found, none=none))
 
@@ -59,16 +57,11 @@ async def _alerts(view: View) -> None:
         await view.act("alerts.ack", key, lambda: connections.run(_ack, by, key))
 
     view.on_row("ack", acknowledge_one)
-    ui.html(
-        tabs(
-            t,
-            [
-                (t("alert.open"), address("alerts"), is_open, None),
-                (t("common.all"), address("alerts", show="all"), not is_open, None),
-            ],
-        ),
-        sanitize=False,
-    )
+    shown = {
+        "open": ("alert.open", address("alerts")),
+        "all": ("common.all", address("alerts", show="all")),
+    }
+    ui.html(page_tabs(view, "open" if is_open else "all", shown), sanitize=False)
 
     def one(row: Row) -> Incident:
         return row["incident"] if is_open else from_alert(row)
@@ -79,13 +72,12 @@ async def _alerts(view: View) -> None:
         "acked_by": lambda row: _acked(view, one(row)),
         **{name: partial(_component, view, name) for name in ("component", "room")},
     }
-    none = (t("overview.no_alerts"), t("alert.none_advice"))
     if is_open:
         for button in bulk_buttons(view, connections, ALERTS, {}, (ACK,)):
             await view.offer(button, is_any_unacknowledged)
-        await show_resource(view, Place(view), INCIDENTS, ["alerts"], cells=cells, none=none)
-    else:
-        await show_resource(view, connections, ALERTS, ["alerts"], cells=cells, none=none)
+    resource, place = (INCIDENTS, Place(view)) if is_open else (ALERTS, connections)
+    none, advice = "overview.no_alerts", t("alert.none_advice")
+    await show_resource(view, resource, place, cells=cells, none=none, advice=advice)
     await view.live(channels)
 
 

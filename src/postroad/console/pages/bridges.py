@@ -36,27 +36,27 @@ async def bridges(view: View) -> Sequence[BridgeStatus]:
 
 
 async def _bridges(view: View) -> None:
-    t, addresses = view.t, view.context.components.bridge_addresses
+    addresses = view.context.components.bridge_addresses
     if addresses is None:
         return
     lists = (
-        (STATUS, COLUMNS, t("bridge.none"), BRIDGE_ADVICE),
-        (SHARDS, (), t("bridge.no_shard"), ""),
+        (STATUS, COLUMNS, "bridge.none", BRIDGE_ADVICE),
+        (SHARDS, (), "bridge.no_shard", ""),
     )
     for resource, names, none, advice in lists:
         if resource is SHARDS and not addresses.shards:
             continue
         await show_resource(
             view,
-            Place(addresses),
             resource,
-            ["bridges"],
+            Place(addresses),
             names=names,
             cells={
                 "source": lambda row: _queue(row["source"], row["queue"]),
                 "target": lambda row: _queue(row["target"], row["queue_at_target"]),
             },
-            none=(none, element("code", advice)),
+            none=none,
+            advice=element("code", advice),
             row_actions=() if resource is SHARDS else (PAUSE, DRAIN, RESUME),
             name="" if resource is STATUS else "shard_",
         )

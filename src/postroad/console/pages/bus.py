@@ -81,13 +81,12 @@ async def _queues(view: View) -> None:
     )
     await show_resource(
         view,
-        view.context.connections,
         FIGURES,
-        ["bus"],
         to=lambda row: address("bus", "queues", row["queue"]),
         cells=_cells(),
         more={t("bus.trend"): trend},
-        none=(t("bus.no_queue"), advice),
+        none="bus.no_queue",
+        advice=advice,
         sort="depth",
     )
     with ui.element("div").classes("columns"):
@@ -99,8 +98,9 @@ def _charts(view: View, points: Callable[[], Sequence[Point]], of: str = "") -> 
     t = view.t
 
     def rates() -> Mapping[str, Line]:
+        found = points()
         lines = {
-            kind: [(p.at, getattr(p, f"{kind}_per_second")) for p in points()] for kind in HAPPENS
+            kind: [(p.at, getattr(p, f"{kind}_per_second")) for p in found] for kind in HAPPENS
         }
         # Rates that were always zero are omitted, except posts and consumption.
         return {
@@ -110,8 +110,9 @@ def _charts(view: View, points: Callable[[], Sequence[Point]], of: str = "") -> 
         }
 
     def depths() -> Mapping[str, Line]:
+        found = points()
         return {
-            t(f"bus.{name}"): [(p.at, float(getattr(p, name))) for p in points()]
+            t(f"bus.{name}"): [(p.at, float(getattr(p, name))) for p in found]
             for name in ("depth", "dmq")
         }
 
@@ -159,9 +160,9 @@ def _cells() -> dict[str, Callable[[Row], object]]:
 
 
 async def _queue(view: View) -> None:
-    t, name, connections = view.t, view.path("queue"), view.context.connections
-    place = [(t("nav.bus"), address("bus"))]
-    queue = await open_row(view, connections, QUEUES, name, place, t("bus.queue_gone"))
+    t, name = view.t, view.path("queue")
+    place = [("nav.bus", address("bus"))]
+    queue = await open_row(view, QUEUES, name, place, "bus.queue_gone")
     if queue is None:
         return
     shape = await queue()
@@ -174,9 +175,7 @@ async def _queue(view: View) -> None:
 
     async def consumers() -> Markup:
         found = [one for one in await view.status() if one.queue == name]
-        rows = await view.cached(
-            ("bus.figures", name), lambda: connections.run(FIGURES.all, {"queue": name})
-        )
+        rows = await view.load(("bus.figures", name), FIGURES.all, {"queue": name})
         shown = resource_table(
             view,
             FIGURES,

@@ -6,7 +6,7 @@ from nicegui import ui
 
 from postroad.console.context import Context
 from postroad.console.frame import add_page
-from postroad.console.markup import Markup, address, number
+from postroad.console.markup import Markup, number
 from postroad.console.pages.coordination_event import event_page
 from postroad.console.pages.coordination_parts import coordinator, readers
 from postroad.console.parts.charts import line_chart
@@ -51,14 +51,7 @@ async def _overview(view: View) -> None:
         )
 
     await view.live(head)
-    await show_resource(
-        view,
-        connections,
-        READERS,
-        ["coordination"],
-        none=(t("coordination.no_reader"), t("coordination.no_reader_advice")),
-        name="reader_",
-    )
+    await show_resource(view, READERS, connections, none="coordination.no_reader", name="reader_")
     line_chart(
         view,
         t("coordination.lag"),
@@ -66,10 +59,9 @@ async def _overview(view: View) -> None:
     )
     await show_resource(
         view,
-        connections,
         EVENTS,
-        ["coordination"],
-        to=lambda row: address("coordination", "events", row["event_id"]),
-        none=(t("coordination.no_event"), t("coordination.no_event_advice")),
+        connections,
+        to=("coordination", "events"),
+        none="coordination.no_event",
         actions=(RETRY,),
     )

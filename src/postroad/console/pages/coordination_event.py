@@ -10,6 +10,7 @@ from nicegui import ui
 from postroad.console.markup import NOTHING, Markup, address, badge, card, element, facts
 from postroad.console.pages.coordination_parts import coordinator
 from postroad.console.parts.dialogs import row_button
+from postroad.console.parts.lists import gone
 from postroad.console.parts.resources import (
     action_buttons,
     ask_action,
@@ -30,9 +31,12 @@ PAYLOADS_SHOWN = 50
 async def event_page(view: View) -> None:
     """Show one event."""
     t, connections = view.t, coordinator(view)
-    event_id, place = view.number("event"), [(t("nav.coordination"), address("coordination"))]
-    now = await open_row(view, connections, EVENTS, event_id, place, t("coordination.event_gone"))
-    if now is None or connections is None:
+    event_id, place = view.number("event"), [("nav.coordination", address("coordination"))]
+    if connections is None:
+        ui.html(gone(t("coordination.nothing")), sanitize=False)
+        return
+    now = await open_row(view, EVENTS, event_id, place, "coordination.event_gone", connections)
+    if now is None:
         return
 
     def skip_button(row: Row) -> Markup | str:
@@ -66,7 +70,7 @@ async def event_page(view: View) -> None:
 
     view.on_row(SKIP.verb, skip)
     reason = {"reason": f"cancelled by {view.session.account}"}
-    await action_buttons(view, connections, [(RETRY, {}, ""), (CANCEL, reason, "")], now)
+    await action_buttons(view, connections, [RETRY, (CANCEL, reason, "")], now)
     await view.live(head)
     await view.live(phases)
     writer = view.context.components.coordination.get("writer")

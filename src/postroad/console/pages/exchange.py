@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from nicegui import ui
@@ -28,6 +28,9 @@ PROCESS_COLUMNS = (
 )  # fmt: skip
 
 
+TO = ("exchange", "processes")
+
+
 def add_exchange_pages(context: Context) -> None:
     """Register the pages."""
     add_page(context, "/exchange", "exchange", "nav.exchange", _overview)
@@ -42,51 +45,35 @@ def add_exchange_pages(context: Context) -> None:
 
 
 async def _overview(view: View) -> None:
-    t, connections = view.t, view.context.connections
+    t = view.t
 
     async def head() -> Markup:
         return _totals(view, await databases(view))
 
     async def doubts() -> Markup:
-        page = await view.cached(
-            "exchange.doubts",
-            lambda: connections.run(PROCESSES.page, {"state": "UNKNOWN"}, limit=20),
-        )
+        unknown = {"state": "UNKNOWN"}
+        page = await view.load("exchange.doubts", PROCESSES.page, unknown, limit=20)
         if not page.rows:
             return Markup("")
         note = element("p", t("exchange.in_doubt_note"), class_="note")
-        shown = resource_table(view, PROCESSES, page.rows, to=_address, names=PROCESS_COLUMNS)
+        shown = resource_table(view, PROCESSES, page.rows, to=TO, names=PROCESS_COLUMNS)
         return card(t("exchange.in_doubt"), note, shown, class_="urgent")
 
     ui.html(exchange_tabs(view, "processes"), sanitize=False)
     await view.live(head)
     await show_resource(
         view,
-        connections,
         DATABASES,
-        ["exchange"],
         to=lambda row: address("exchange", database=row["id"]),
         names=DATABASE_COLUMNS,
-        none=(t("exchange.no_database"), t("exchange.no_database_advice")),
+        none="exchange.no_database",
         cells={
             "process_state": lambda row: process_link(view, row["process"], row["process_state"])
         },
         name="database_",
     )
     await view.live(doubts)
-    await show_resource(
-        view,
-        connections,
-        PROCESSES,
-        ["exchange"],
-        to=_address,
-        names=PROCESS_COLUMNS,
-        none=(t("exchange.no_process"), t("exchange.no_process_advice")),
-    )
-
-
-def _address(process: Mapping[str, Any]) -> str:
-    return address("exchange", "processes", process["id"])
+    await show_resource(view, PROCESSES, to=TO, names=PROCESS_COLUMNS, none="exchange.no_process")
 
 
 def _totals(view: View, found: Sequence[dict[str, Any]]) -> Markup:

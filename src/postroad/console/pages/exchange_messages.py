@@ -34,15 +34,13 @@ MAX_FILE_BYTES = 100_000
 
 async def messages_page(view: View) -> None:
     """List messages."""
-    t = view.t
     ui.html(exchange_tabs(view, "messages"), sanitize=False)
     await show_resource(
         view,
-        view.context.connections,
         MESSAGES,
-        ["exchange", "messages"],
-        to=lambda row: address("exchange", "messages", row["number"]),
-        none=(t("exchange.no_message"), t("exchange.no_database_advice")),
+        to=("exchange", "messages"),
+        none="exchange.no_message",
+        advice=view.t("exchange.no_database_advice"),
         actions=(REQUEUE,),
     )
 
@@ -51,11 +49,10 @@ async def message_page(view: View) -> None:
     """Show one message with its file."""
     t, connections = view.t, view.context.connections
     place = [
-        (t("nav.exchange"), address("exchange")),
-        (t("exchange.messages"), address("exchange", "messages")),
+        ("nav.exchange", address("exchange")),
+        ("exchange.messages", address("exchange", "messages")),
     ]
-    number_, missing = view.number("number"), t("exchange.message_gone")
-    now = await open_row(view, connections, MESSAGES, number_, place, missing)
+    now = await open_row(view, MESSAGES, view.number("number"), place, "exchange.message_gone")
     if now is None:
         return
 
@@ -88,7 +85,7 @@ async def message_page(view: View) -> None:
         )
 
     question = t("exchange.requeue_question")
-    await action_buttons(view, connections, [(REQUEUE, {}, "")], now, question)
+    await action_buttons(view, connections, [REQUEUE], now, question)
     await view.live(shown)
 
 

@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from postroad.console.markup import (
-    NOTHING,
-    Markup,
-    address,
-    badge,
-    link,
-)
+from postroad.console.markup import NOTHING, Markup, address, badge, link
 from postroad.console.parts.lists import page_tabs
 from postroad.console.view import View
 from postroad.exchange import status
@@ -20,18 +14,12 @@ from postroad.exchange.resources import DATABASES
 
 async def databases(view: View) -> Sequence[dict[str, Any]]:
     """Return the databases with their message counts, shared by all pages."""
-    connections = view.context.connections
-    page = await view.cached(
-        "exchange.databases", lambda: connections.run(DATABASES.page, limit=1000)
-    )
-    return page.rows
+    return (await view.load("exchange.databases", DATABASES.page, limit=1000)).rows
 
 
 async def traffic(view: View) -> Mapping[str, Mapping[str, Any]]:
     """Return incoming and outgoing rates by database, shared by all pages."""
-    connections = view.context.connections
-    found = await view.cached("exchange.traffic", lambda: connections.run(status.traffic))
-    return {one["id"]: one for one in found}
+    return {one["id"]: one for one in await view.load("exchange.traffic", status.traffic)}
 
 
 def exchange_tabs(view: View, shown: str) -> Markup:

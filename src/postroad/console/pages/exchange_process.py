@@ -6,15 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from postroad.console.markup import (
-    NOTHING,
-    Markup,
-    address,
-    card,
-    joined,
-    link,
-    moment,
-)
+from postroad.console.markup import NOTHING, Markup, address, card, joined, link, moment
 from postroad.console.pages.graphs import live_graph
 from postroad.console.parts.lists import empty, timeline
 from postroad.console.parts.resources import action_buttons, detail_facts, open_row, part_table
@@ -39,8 +31,8 @@ _ARROWS = (
 async def process_page(view: View) -> None:
     """Show one process."""
     t, connections = view.t, view.context.connections
-    place, missing = [(t("nav.exchange"), address("exchange"))], t("exchange.process_gone")
-    again = await open_row(view, connections, PROCESSES, view.path("process"), place, missing)
+    place = [("nav.exchange", address("exchange"))]
+    again = await open_row(view, PROCESSES, view.path("process"), place, "exchange.process_gone")
     if again is None:
         return
 
@@ -59,12 +51,9 @@ async def process_page(view: View) -> None:
         shown = part_table(view, PROCESSES.parts["files"], found, none, cells=cells)
         return card(t("exchange.files"), shown)
 
-    outcomes = [
-        (RESOLVE, {"outcome": "COMMITTED"}, t("exchange.it_committed")),
-        (RESOLVE, {"outcome": "ABORTED"}, t("exchange.it_aborted")),
-        (RELEASE, {}, ""),
-    ]
-    await action_buttons(view, connections, outcomes, again)
+    committed = (RESOLVE, {"outcome": "COMMITTED"}, t("exchange.it_committed"))
+    aborted = (RESOLVE, {"outcome": "ABORTED"}, t("exchange.it_aborted"))
+    await action_buttons(view, connections, [committed, aborted, RELEASE], again)
     await live_graph(view, diagram, t("exchange.diagram"))
     await view.live(head, class_="columns")
     await view.live(files)

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 
 from postroad.bus import ConsumerStatus
-from postroad.console.flow_map import Edge, Map, Node
+from postroad.console.flow_map import Map
 from postroad.console.history import posted_per_second
 from postroad.console.markup import address, count_of, number, rate
 from postroad.console.pages import is_there
@@ -47,8 +47,8 @@ async def _exchange(view: View, flow: Map, rates: Rates) -> None:
     if not found:
         return
     t = view.t
-    flow.nodes.append(Node("x-clients", PARTNERS, t("overview.clients"), "HTTP"))
-    flow.nodes.append(Node("exchange", COMPONENTS, t("nav.exchange"), "", "", address("exchange")))
+    flow.node("x-clients", PARTNERS, t("overview.clients"), "HTTP")
+    flow.node("exchange", COMPONENTS, t("nav.exchange"), href=address("exchange"))
     moved = await traffic(view)
     total = 0.0
     for one in found:
@@ -56,28 +56,21 @@ async def _exchange(view: View, flow: Map, rates: Rates) -> None:
         moving = moved.get(name, {"received": 0, "per_second": 0})
         incoming = rates.of(f"exchange.{name}", float(moving["received"]))
         total += incoming
-        flow.nodes.append(
-            Node(
-                f"x-{name}",
-                PLACES,
-                t("overview.mailbox", name=name),
-                t("overview.messages", count=number(one["queued"] + one["leased"])),
-                "store",
-                address("exchange", database=name),
-                is_bad=bool(one["in_doubt"] or one["parked"]),
-            )
+        waiting = t("overview.messages", count=number(one["queued"] + one["leased"]))
+        flow.node(
+            f"x-{name}",
+            PLACES,
+            t("overview.mailbox", name=name),
+            waiting,
+            kind="store",
+            href=address("exchange", database=name),
+            is_bad=bool(one["in_doubt"] or one["parked"]),
         )
-        flow.nodes.append(
-            Node(
-                f"erp-{name}",
-                RECEIVERS,
-                f"ERP {name}",
-                t.state((one["process_state"] or "idle").lower()),
-            )
-        )
-        flow.edges.append(Edge("exchange", f"x-{name}", incoming))
-        flow.edges.append(Edge(f"x-{name}", f"erp-{name}", float(moving["per_second"])))
-    flow.edges.append(Edge("x-clients", "exchange", total))
+        state = t.state((one["process_state"] or "idle").lower())
+        flow.node(f"erp-{name}", RECEIVERS, f"ERP {name}", state)
+        flow.edge("exchange", f"x-{name}", incoming)
+        flow.edge(f"x-{name}", f"erp-{name}", float(moving["per_second"]))
+    flow.edge("x-clients", "exchange", total)
 
 
 async def _intake(view: View, flow: Map, rates: Rates) -> None:
@@ -88,39 +81,20 @@ async def _intake(view: View, flow: Map, rates: Rates) -> None:
         return
     t = view.t
     counted = await counts(view)
-    failed = counted["failed"]
-    flow.nodes.append(
-        Node(
-            "intake",
-            COMPONENTS,
-            t("nav.intake"),
-            f"{t.state('failed')}: {failed}" if failed else "",
-            "",
-            address("intake"),
-            is_bad=failed > 0,
-        )
-    )
-    total = rates.of("intake.completed", counted["completed"])
-    flow.nodes.append(
-        Node("store", PLACES, t("overview.store"), number(counted["completed"]), "store",
-             address("intake", "files"))
-    )  # fmt: skip
-    flow.edges.append(Edge("intake", "store", total))
+    done, failed = counted["completed"], counted["failed"]
+    note = f"{t.state('failed')}: {failed}" if failed else ""
+    place = address("intake")
+    flow.node("intake", COMPONENTS, t("nav.intake"), note, href=place, is_bad=failed > 0)
+    place = address("intake", "files")
+    flow.node("store", PLACES, t("overview.store"), number(done), kind="store", href=place)
+    flow.edge("intake", "store", rates.of("intake.completed", done))
     for one in found[:MAX_ENTRIES]:
-        flow.nodes.append(
-            Node(
-                f"s-{one['id']}",
-                PARTNERS,
-                one["name"],
-                one["problem"] or f"SFTP · {number(one['completed'])}",
-                "",
-                address("intake", "servers", one["name"]),
-                is_bad=bool(one["problem"]),
-            )
-        )
+        node, problem = f"s-{one['id']}", one["problem"]
+        note = problem or f"SFTP · {number(one['completed'])}"
+        place = address("intake", "servers", one["name"])
+        flow.node(node, PARTNERS, one["name"], note, href=place, is_bad=bool(problem))
         arrived = one["waiting"] + one["moving"] + one["completed"] + one["failed"]
-        speed = rates.of(f"intake.{one['id']}", arrived)
-        flow.edges.append(Edge(f"s-{one['id']}", "intake", speed))
+        flow.edge(node, "intake", rates.of(f"intake.{one['id']}", arrived))
 
 
 async def _coordination(view: View, flow: Map, rates: Rates) -> None:
@@ -129,27 +103,17 @@ async def _coordination(view: View, flow: Map, rates: Rates) -> None:
     found = list(await readers(view))[:MAX_ENTRIES]
     if not found:
         return
-    t = view.t
-    flow.nodes.append(Node("writer", PARTNERS, t("overview.writer"), "", "store"))
-    flow.nodes.append(
-        Node("coordination", COMPONENTS, t("nav.coordination"), "", "", address("coordination"))
-    )
+    t, place = view.t, address("coordination")
+    flow.node("writer", PARTNERS, t("overview.writer"), kind="store")
+    flow.node("coordination", COMPONENTS, t("nav.coordination"), href=place)
     written = rates.of("coordination", await newest_position(view))
     for one in found:
-        speed = rates.of(f"reader.{one['reader']}", one["finished_to"])
-        flow.nodes.append(
-            Node(
-                f"r-{one['reader']}",
-                PLACES,
-                t("overview.replica", name=one["reader"]),
-                f"{t('coordination.behind')}: {one['behind']}",
-                "store",
-                address("coordination"),
-                is_bad=one["parked"] > 0,
-            )
-        )
-        flow.edges.append(Edge("coordination", f"r-{one['reader']}", speed))
-    flow.edges.append(Edge("writer", "coordination", written))
+        node, name = f"r-{one['reader']}", t("overview.replica", name=one["reader"])
+        note = f"{t('coordination.behind')}: {one['behind']}"
+        is_bad = one["parked"] > 0
+        flow.node(node, PLACES, name, note, kind="store", href=place, is_bad=is_bad)
+        flow.edge("coordination", node, rates.of(f"reader.{one['reader']}", one["finished_to"]))
+    flow.edge("writer", "coordination", written)
 
 
 def _bus(view: View, flow: Map, found: Sequence[ConsumerStatus]) -> None:
@@ -171,42 +135,22 @@ def _bus(view: View, flow: Map, found: Sequence[ConsumerStatus]) -> None:
         ),
     )
     shown = sorted(ranked[:MAX_QUEUES])
-    flow.nodes.append(
-        Node(
-            "bus",
-            COMPONENTS,
-            t("nav.bus"),
-            t.plural("overview.queues", len(queues)),
-            "",
-            address("bus"),
-        )
-    )
+    counted = t.plural("overview.queues", len(queues))
+    flow.node("bus", COMPONENTS, t("nav.bus"), counted, href=address("bus"))
     for name in shown:
-        rows = queues[name]
-        posted = posted_per_second(rows)
+        rows, place = queues[name], address("bus", "queues", name)
         consumed = sum(one.consumed_per_second or 0 for one in rows)
-        flow.nodes.append(
-            Node(
-                f"q-{name}",
-                PLACES,
-                name,
-                _queue_note(view, rows),
-                "queue",
-                address("bus", "queues", name),
-                is_bad=any(one.dmq for one in rows),
-            )
-        )
-        flow.edges.append(Edge("bus", f"q-{name}", posted))
+        note, is_bad = _queue_note(view, rows), any(one.dmq for one in rows)
+        flow.node(f"q-{name}", PLACES, name, note, kind="queue", href=place, is_bad=is_bad)
+        flow.edge("bus", f"q-{name}", posted_per_second(rows))
         consumers = ", ".join(one.consumer for one in rows)
-        flow.nodes.append(
-            Node(f"c-{name}", RECEIVERS, consumers, f"{name} · {rate(consumed)}{flow.unit}", "",
-                 address("bus", "queues", name))
-        )  # fmt: skip
-        flow.edges.append(Edge(f"q-{name}", f"c-{name}", consumed))
+        speed = f"{name} · {rate(consumed)}{flow.unit}"
+        flow.node(f"c-{name}", RECEIVERS, consumers, speed, href=place)
+        flow.edge(f"q-{name}", f"c-{name}", consumed)
     if len(queues) > len(shown):
         more = t.plural("overview.more_queues", len(queues) - len(shown))
-        flow.nodes.append(Node("q-more", PLACES, more, "", "queue", address("bus")))
-        flow.edges.append(Edge("bus", "q-more"))
+        flow.node("q-more", PLACES, more, kind="queue", href=address("bus"))
+        flow.edge("bus", "q-more")
 
 
 def _queue_note(view: View, rows: Sequence[ConsumerStatus]) -> str:
@@ -219,16 +163,8 @@ async def _bridges(view: View, flow: Map) -> None:
     from postroad.console.pages.bridges import bridges, place_name
 
     for one in list(await bridges(view))[:MAX_ENTRIES]:
-        flow.nodes.append(
-            Node(
-                f"b-{one.name}",
-                RECEIVERS,
-                view.t("overview.bridge", name=one.name),
-                one.problem or place_name(one.target),
-                "",
-                address("bridges"),
-                is_bad=bool(one.problem),
-            )
-        )
+        node, name = f"b-{one.name}", view.t("overview.bridge", name=one.name)
+        note, is_bad = one.problem or place_name(one.target), bool(one.problem)
+        flow.node(node, RECEIVERS, name, note, href=address("bridges"), is_bad=is_bad)
         source = f"q-{one.queue}" if any(n.id == f"q-{one.queue}" for n in flow.nodes) else "bus"
-        flow.edges.append(Edge(source, f"b-{one.name}", one.per_second))
+        flow.edge(source, node, one.per_second)

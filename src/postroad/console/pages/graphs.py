@@ -91,26 +91,16 @@ def _waiting_graph(waits: Sequence[Row]) -> str:
 
 
 async def _waiting(view: View) -> None:
-    t, connections = view.t, view.context.connections
-
     async def graph() -> str:
-        page = await view.cached(
-            "bus.waits",
-            lambda: connections.run(WAITS.page, sort="added", is_descending=True, limit=DRAWN),
+        page = await view.load(
+            "bus.waits", WAITS.page, sort="added", is_descending=True, limit=DRAWN
         )
         return _waiting_graph(page.rows) if page.rows else ""
 
     ui.html(bus_tabs(view, "waiting"), sanitize=False)
-    await live_graph(view, graph, t("bus.waiting"))
-    await show_resource(
-        view,
-        connections,
-        WAITS,
-        ["bus", "waiting"],
-        cells={name: partial(_message_link, name) for name in ("iid", "before_iid")},
-        none=(t("bus.nobody_waits"), t("bus.nobody_waits_advice")),
-        sort="added",
-    )
+    await live_graph(view, graph, view.t("bus.waiting"))
+    cells = {name: partial(_message_link, name) for name in ("iid", "before_iid")}
+    await show_resource(view, WAITS, cells=cells, none="bus.nobody_waits", sort="added")
 
 
 def _message_link(name: str, row: Row) -> Markup | str:
@@ -119,16 +109,8 @@ def _message_link(name: str, row: Row) -> Markup | str:
 
 
 async def _sagas(view: View) -> None:
-    t = view.t
     ui.html(bus_tabs(view, "sagas"), sanitize=False)
-    await show_resource(
-        view,
-        view.context.connections,
-        SAGAS,
-        ["bus", "sagas"],
-        to=lambda row: address("bus", "sagas", row["id"]),
-        none=(t("saga.none"), t("saga.none_advice")),
-    )
+    await show_resource(view, SAGAS, to=("bus", "sagas"), none="saga.none")
 
 
 def _step_message(one: SagaStep) -> tuple[Markup | str, Markup | str]:
@@ -144,8 +126,8 @@ def _step_message(one: SagaStep) -> tuple[Markup | str, Markup | str]:
 async def _saga(view: View) -> None:
     t, connections = view.t, view.context.connections
     saga_id = view.number("saga_id")
-    place = [(t("saga.title"), address("bus", "sagas"))]
-    row = await open_row(view, connections, SAGAS, saga_id, place, t("saga.gone"))
+    place = [("saga.title", address("bus", "sagas"))]
+    row = await open_row(view, SAGAS, saga_id, place, "saga.gone")
     if row is None:
         return
     first = await row()
@@ -188,7 +170,7 @@ async def _saga(view: View) -> None:
             empty="",
         )
 
-    await action_buttons(view, connections, [(CANCEL, {}, ""), (RETRY, {}, "")], row)
+    await action_buttons(view, connections, [CANCEL, RETRY], row)
     await view.live(head)
     await live_graph(view, graph, t("saga.graph"))
     await view.live(listed)

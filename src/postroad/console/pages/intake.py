@@ -39,7 +39,7 @@ def add_intake_pages(context: Context) -> None:
 
 
 async def _pipeline(view: View) -> None:
-    t, connections = view.t, view.context.connections
+    t = view.t
 
     async def stages() -> Markup:
         counted = await counts(view)
@@ -53,19 +53,19 @@ async def _pipeline(view: View) -> None:
                        aria_label=t("intake.pipeline"))  # fmt: skip
 
     async def transfers() -> Markup:
-        found = await view.cached("intake.transfers", lambda: connections.run(TRANSFERS.all), 1)
+        found = await view.load("intake.transfers", TRANSFERS.all, age=1)
         shown = resource_table(
             view,
             TRANSFERS,
             found,
-            to=lambda row: address("intake", "files", row["id"]),
+            to=("intake", "files"),
             cells={"bytes_done": lambda row: bar(row["bytes_done"], row["filesize"])},
             none=empty(t("intake.no_transfer")),
         )
         return card(t("intake.transfers"), shown)
 
     async def stores() -> Markup:
-        found = await view.cached("intake.stores", lambda: connections.run(STORES.all), 5)
+        found = await view.load("intake.stores", STORES.all, age=5)
         return joined(
             element("p", f"{one['store']}: {one['problem']}", class_="danger", role="alert")
             for one in found
@@ -79,12 +79,8 @@ async def _pipeline(view: View) -> None:
 
 
 async def _latest(view: View, state: str) -> Sequence[Row]:
-    connections = view.context.connections
-    page = await view.cached(
-        ("intake.stage", state),
-        lambda: connections.run(FILES.page, {"status": state}, limit=STAGE_ITEMS),
-    )
-    return page.rows
+    key, only = ("intake.stage", state), {"status": state}
+    return (await view.load(key, FILES.page, only, limit=STAGE_ITEMS)).rows
 
 
 def _stage(view: View, name: str, count: int, files: Sequence[Row]) -> Markup:

@@ -11,29 +11,22 @@ from postroad.console.parts.resources import action_buttons, detail_facts, open_
 from postroad.console.view import View
 from postroad.intake.resources import FILES, REIMPORT, RETRY, SKIP
 
+FILE_ACTIONS = (RETRY, SKIP, REIMPORT)
+
 
 async def files_page(view: View) -> None:
     """List files."""
-    t = view.t
     ui.html(intake_tabs(view, "files"), sanitize=False)
     await show_resource(
-        view,
-        view.context.connections,
-        FILES,
-        ["intake", "files"],
-        to=lambda row: address("intake", "files", row["id"]),
-        none=(t("intake.no_file"), t("intake.no_file_advice")),
-        actions=(RETRY, SKIP, REIMPORT),
+        view, FILES, to=("intake", "files"), none="intake.no_file", actions=FILE_ACTIONS
     )
 
 
 async def file_page(view: View) -> None:
     """Show one file with its history."""
     t, connections = view.t, view.context.connections
-    place = [(t("nav.intake"), address("intake")), (t("intake.files"), address("intake", "files"))]
-    now = await open_row(
-        view, connections, FILES, view.number("file"), place, t("intake.file_gone")
-    )
+    place = [("nav.intake", address("intake")), ("intake.files", address("intake", "files"))]
+    now = await open_row(view, FILES, view.number("file"), place, "intake.file_gone")
     if now is None:
         return
 
@@ -56,7 +49,5 @@ async def file_page(view: View) -> None:
             class_="columns",
         )
 
-    await action_buttons(
-        view, connections, [(action, {}, "") for action in (RETRY, SKIP, REIMPORT)], now
-    )
+    await action_buttons(view, connections, FILE_ACTIONS, now)
     await view.live(shown)

@@ -22,7 +22,7 @@ def bar(done: int | None, total: int | None) -> Markup:
 
 async def counts(view: View) -> Mapping[str, int]:
     """Return how many files have each status, shared by all pages."""
-    return await view.cached("intake.counts", lambda: view.context.connections.run(status.counts))
+    return await view.load("intake.counts", status.counts)
 
 
 def intake_tabs(view: View, shown: str) -> Markup:
@@ -37,4 +37,4 @@ def intake_tabs(view: View, shown: str) -> Markup:
 
 async def servers(view: View) -> Sequence[Row]:
     """Return all servers, shared by all pages."""
-    return await view.cached("intake.servers", lambda: view.context.connections.run(SERVERS.all))
+    return await view.load("intake.servers", SERVERS.all)

@@ -31,12 +31,10 @@ async def servers_page(view: View) -> None:
         )
     await show_resource(
         view,
-        view.context.connections,
         SERVERS,
-        ["intake", "servers"],
-        to=lambda row: address("intake", "servers", row["name"]),
+        to=("intake", "servers"),
         cells={"status": partial(_server_state, view)},
-        none=(t("intake.no_server"), t("intake.no_server_advice")),
+        none="intake.no_server",
     )
 
 
@@ -121,11 +119,8 @@ async def _edit(view: View, existing: Mapping[str, Any] | None) -> None:
 async def server_page(view: View) -> None:
     """Show one server with its settings and actions."""
     t, connections, name = view.t, view.context.connections, view.path("server")
-    place = [
-        (t("nav.intake"), address("intake")),
-        (t("intake.servers"), address("intake", "servers")),
-    ]
-    now = await open_row(view, connections, SERVERS, name, place, t("intake.server_gone"))
+    place = [("nav.intake", address("intake")), ("intake.servers", address("intake", "servers"))]
+    now = await open_row(view, SERVERS, name, place, "intake.server_gone")
     if now is None:
         return
     first = await now()
@@ -161,11 +156,9 @@ async def server_page(view: View) -> None:
         with ui.element("div").classes("row"):
             press_button(t("intake.test"), test, "main", "test-server")
             press_button(t("intake.change"), edit, test="change-server")
-    await action_buttons(
-        view, connections, [(action, {}, "") for action in (PAUSE, RESUME, TRUST)], now
-    )
+    await action_buttons(view, connections, [PAUSE, RESUME, TRUST], now)
     question = t("intake.delete_question", server=first["name"], files=number(first["completed"]))
-    await action_buttons(view, connections, [(REMOVE, {}, "")], now, question, then=leave)
+    await action_buttons(view, connections, [REMOVE], now, question, then=leave)
     files = link(t("intake.files"), address("intake", "files", server=first["name"]))
     ui.html(element("p", files), sanitize=False)
     await view.live(shown)

@@ -270,11 +270,9 @@ async def _dead(view: View) -> None:
     ui.html(element("p", t("bus.reasons_note"), class_="note"), sanitize=False)
     await show_resource(
         view,
-        view.context.connections,
         DEAD_REASONS,
-        ["bus", "dead"],
         to=lambda row: address("bus", "queues", row["queue"]),
         cells={"error": error, "messages": count},
-        none=(t("bus.no_dead"), t("bus.no_dead_advice")),
+        none="bus.no_dead",
         sort="messages",
     )

@@ -40,9 +40,13 @@ from postroad.console.parts.lists import (
     pager,
 )
 from postroad.console.view import View
-from postroad.operate import Action, Column, Filter, Page, Resource, Row
+from postroad.operate import Action, Column, Filter, Resource, Row
 from postroad.operate.resource import MAX_SEARCHED, NUMBERS
 
+# What shows a column of a row in place of `cell`, by the column's name.
+Cells = Mapping[str, Callable[[Row], object]]
+# The address of a row's page: its parts before the name of the row, or a function.
+Target = Sequence[str] | Callable[[Row], str]
 PAGE_ROWS = 50
 MAX_CODE_LENGTH = 24
 ALIGNED = {"number": "num", "alarm": "num", "rate": "num", "bytes": "num", "duration": "num",
@@ -96,34 +100,34 @@ def _moment(value: datetime | str) -> datetime:
     return datetime.fromisoformat(value) if isinstance(value, str) else value
 
 
+def _shown(view: View, column: Column, row: Row, cells: Cells) -> object:
+    special = cells.get(column.name)
+    return special(row) if special else cell(view, column, row[column.name])
+
+
 def part_table(
     view: View,
     columns: Sequence[Column],
     rows: Sequence[Row],
     none: object = "",
     *,
-    cells: Mapping[str, Callable[[Row], object]] | None = None,
-    more: Mapping[str, Callable[[Row], object]] | None = None,
+    cells: Cells | None = None,
+    more: Cells | None = None,
     heads: Sequence[Head] = (),
     label: str = "",
 ) -> Markup:
     """Show rows that belong to a detail; the parameters are those of `resource_table`."""
-    special = cells or {}
+    special, further = cells or {}, more or {}
     heads = heads or [Head(title_of(view, one), ALIGNED.get(one.kind, "")) for one in columns]
     body = [
         [
-            *(
-                special[column.name](row)
-                if column.name in special
-                else cell(view, column, row[column.name])
-                for column in columns
-            ),
-            *(show(row) for show in (more or {}).values()),
+            *(_shown(view, column, row, special) for column in columns),
+            *(show(row) for show in further.values()),
         ]
         for row in rows
     ]
-    further = [Head(title, "minor" if title else "") for title in more or ()]
-    return table([*heads, *further], body, label=label, empty=none)
+    heads = [*heads, *(Head(title, "minor" if title else "") for title in further)]
+    return table(heads, body, label=label, empty=none)
 
 
 def resource_table(
@@ -131,21 +135,20 @@ def resource_table(
     resource: Resource,
     rows: Sequence[Row],
     *,
-    to: Callable[[Row], str] | None = None,
+    to: Target = (),
     none: object = "",
-    cells: Mapping[str, Callable[[Row], object]] | None = None,
+    cells: Cells | None = None,
     names: Sequence[str] = (),
-    more: Mapping[str, Callable[[Row], object]] | None = None,
+    more: Cells | None = None,
     sorted_by: tuple[str, bool] | None = None,
     name: str = "",
 ) -> Markup:
-    """Show rows; `to` is the URL of a row's page, `cells` replaces those of some columns.
+    """Show rows; `to` is the page of a row, `cells` replaces those of some columns.
 
     `names` are the columns to show, by default the listed ones; `more` are further ones with
     titles, which only a wide window shows unless they are buttons without a title. `sorted_by` is
     the column of the order and whether it is descending, `name` that of `show_resource`.
     """
-    special = dict(cells or {})
     columns = [resource.column(one) for one in names] or resource.listed
     chosen, is_down = sorted_by or ("", False)
     heads = []
@@ -159,17 +162,17 @@ def resource_table(
         align = ALIGNED.get(column.kind, "wide" if column.name == "error" else "")
         heads.append(Head(title_of(view, column), align, target, shown))
     linked = resource.label or columns[0].name
-    if to is not None and linked not in special:
-        special[linked] = lambda row: _row_link(row[linked], to(row))
+
+    def row_link(row: Row) -> Markup:
+        text = str(row[linked])
+        shown = text if len(text) <= MAX_CODE_LENGTH else f"{text[:MAX_CODE_LENGTH]}…"
+        href = to(row) if callable(to) else address(*to, row[resource.row_name])
+        return link(shown, href, class_="mono", title=text)
+
+    cells = {**({linked: row_link} if to else {}), **(cells or {})}
     return part_table(
-        view, columns, rows, none, cells=special, more=more, heads=heads, label=resource.plural
+        view, columns, rows, none, cells=cells, more=more, heads=heads, label=resource.plural
     )
-
-
-def _row_link(value: object, href: str) -> Markup:
-    text = str(value)
-    shown = text if len(text) <= MAX_CODE_LENGTH else f"{text[:MAX_CODE_LENGTH]}…"
-    return link(shown, href, class_="mono", title=text)
 
 
 def order_of(view: View, resource: Resource, name: str = "") -> tuple[str, bool]:
@@ -180,15 +183,15 @@ def order_of(view: View, resource: Resource, name: str = "") -> tuple[str, bool]
 
 async def show_resource(
     view: View,
-    connections: Connections,
     resource: Resource,
-    place: Sequence[str],
+    connections: Connections | None = None,
     *,
-    to: Callable[[Row], str] | None = None,
-    cells: Mapping[str, Callable[[Row], object]] | None = None,
+    to: Target = (),
+    cells: Cells | None = None,
     names: Sequence[str] = (),
-    more: Mapping[str, Callable[[Row], object]] | None = None,
-    none: tuple[object, object] = ("", ""),
+    more: Cells | None = None,
+    none: str = "",
+    advice: object = None,
     actions: Sequence[Action] = (),
     title: str = "",
     has_form: bool = True,
@@ -199,26 +202,27 @@ async def show_resource(
 ) -> None:
     """Show the filters of a resource and, live, the page of rows that the URL requests.
 
-    `none` is shown for an empty list: title and advice. `actions` can be run on all rows
-    that match the filters, `row_actions` are buttons of each row that is offered them. The list is
-    sorted by `sort`, descending, unless the address names a column. `name` tells a second list of
-    the page apart: it begins the names of its parameters in the address. The other parameters are
-    those of `resource_table`.
+    An empty list shows the text `none` and the `advice`, by default the text `<none>_advice`.
+    `actions` can be run on all rows that match the filters, `row_actions` are buttons of each row
+    that is offered them. The list is sorted by `sort`, descending, unless the address names a
+    column. `name` tells a second list of the page apart: it begins the names of its parameters in
+    the address. The other parameters are those of `resource_table`.
     """
+    connections = connections or view.context.connections
     given = {one.name: view.query(name + one.name) for one in resource.filters}
     after, is_down = view.query(f"{name}after"), True if sort else None
     if (chosen := order_of(view, resource, name))[0]:
         sort, is_down = chosen
-
-    async def read() -> Page:
-        return await connections.run(
-            resource.page,
-            given,
-            sort=sort or None,
-            is_descending=is_down,
-            after=after or None,
-            limit=limit,
-        )
+    advice = advice or view.t.entries.get(f"{none}_advice")
+    read = partial(
+        connections.run,
+        resource.page,
+        given,
+        sort=sort or None,
+        is_descending=is_down,
+        after=after or None,
+        limit=limit,
+    )
 
     async def listed() -> Markup:
         # Lists that pages put together may be in the person's language.
@@ -231,7 +235,7 @@ async def show_resource(
         )
         pages = pager(view.t, view.here() if after else None, following, note)
         if not page.rows and (after or any(given.values())):
-            return joined((nothing_found(view.t, address(*place)), pages))
+            return joined((nothing_found(view.t, view.request.url.path), pages))
         shown = resource_table(
             view,
             resource,
@@ -240,7 +244,7 @@ async def show_resource(
             cells=cells,
             names=names,
             more=more,
-            none=empty(*none),
+            none=empty(view.t(none) if none else "", advice),
             sorted_by=(sort, bool(is_down)),
             name=name,
         )
@@ -248,7 +252,7 @@ async def show_resource(
 
     if row_actions:
         more = {**(more or {}), "": _row_buttons(view, connections, row_actions)}
-    form = await _filter_form(view, connections, resource, place, given) if has_form else None
+    form = await _filter_form(view, connections, resource, given) if has_form else None
     if form is not None:
         ui.html(form, sanitize=False)
     bulk_buttons(view, connections, resource, given, actions)
@@ -260,17 +264,9 @@ def _row_buttons(
 ) -> Callable[[Row], object]:
     """Return what shows the buttons of a row, which act without a question."""
 
-    def add(action: Action) -> None:
-        async def act(identity: str) -> None:
-            async def do() -> Any:
-                row = await connections.run(action.resource.one, identity)
-                by = {"by": f"{view.session.account} (console)"}
-                return (await connections.run(action.run_on, by, row)).get(action.result)
-
-            name = f"{action.resource.component}.{action.verb}"
-            await view.act(name, identity, do, role=action.role)
-
-        view.on_row(action.verb, act)
+    async def act(action: Action, identity: str) -> None:
+        row = partial(connections.run, action.resource.one, identity)
+        await _act(view, connections, action, identity, row)
 
     def show(row: Row) -> Markup:
         buttons = [
@@ -281,15 +277,35 @@ def _row_buttons(
         return element("div", buttons, class_="acts")
 
     for action in actions:
-        add(action)
+        view.on_row(action.verb, partial(act, action))
     return show
+
+
+async def _act(
+    view: View,
+    connections: Connections,
+    action: Action,
+    target: str,
+    row: Callable[[], Awaitable[Row]],
+    more: Mapping[str, Any] | None = None,
+    then: Callable[[Action], object] | None = None,
+) -> bool:
+    """Run an action on a row as the signed-in account, with `more` arguments."""
+
+    async def do() -> Any:
+        done = await connections.run(action.run_on, view.by, await row(), **(more or {}))
+        if then is not None:
+            then(action)
+        return done.get("status") or done.get(action.result)
+
+    name = f"{action.resource.component}.{action.verb}"
+    return await view.act(name, target, do, role=action.role, detail=more)
 
 
 async def _filter_form(
     view: View,
     connections: Connections,
     resource: Resource,
-    place: Sequence[str],
     given: Mapping[str, str],
 ) -> Markup | None:
     choices: dict[str, tuple[str, Mapping[str, str]]] = {}
@@ -324,7 +340,7 @@ async def _filter_form(
         return None
     return filter_form(
         t,
-        address(*place),
+        view.request.url.path,
         search=search,
         texts=texts,
         hint=hint,
@@ -352,9 +368,8 @@ def bulk_buttons(
 
             async def do() -> int:
                 total = 0
-                supplied = {"by": f"{view.session.account} (console)"}
                 async with connections.lend() as connection:
-                    async for so_far in action.run_on_matching(connection, supplied, given):
+                    async for so_far in action.run_on_matching(connection, view.by, given):
                         total = so_far["count"]
                 return total
 
@@ -383,64 +398,49 @@ def bulk_buttons(
 
 async def open_row(
     view: View,
-    connections: Connections | None,
     resource: Resource,
     identity: object,
     place: Sequence[tuple[str, str]],
     missing: str,
+    connections: Connections | None = None,
 ) -> Callable[[], Awaitable[Row]] | None:
     """Begin the page of a row: breadcrumbs below `place`, or `missing` if it does not exist.
 
-    Returns a function that reads the current row; None if there is none.
+    `place` are the keys of the titles and the addresses of the pages above it. Returns a function
+    that reads the current row; None if there is none.
     """
 
     async def read() -> Row | None:
-        if connections is None:
-            return None
         try:
-            return await connections.run(resource.one, identity)
+            return await (connections or view.context.connections).run(resource.one, identity)
         except resource.missing:
             return None
-
-    async def cached() -> Row | None:
-        return await view.cached((resource.name, str(identity)), read, 1)
 
     # Not from the cache, which may contain the name from before a change.
     first = await read()
     label = str(first[resource.label_name]) if first else str(identity)
-    ui.html(crumbs(*place, (label, None)), sanitize=False)
+    above = [(view.t(title), href) for title, href in place]
+    ui.html(crumbs(*above, (label, None)), sanitize=False)
     if first is None:
-        ui.html(gone(missing), sanitize=False)
+        ui.html(gone(view.t(missing)), sanitize=False)
         return None
 
     async def now() -> Row:
-        return await cached() or first
+        return await view.cached((resource.name, str(identity)), read, 1) or first
 
     return now
 
 
 def detail_facts(
-    view: View,
-    resource: Resource,
-    row: Row,
-    title: str,
-    cells: Mapping[str, Callable[[Row], object]] | None = None,
+    view: View, resource: Resource, row: Row, title: str, cells: Cells | None = None
 ) -> Markup:
     """Show the columns of one row as a card of names and values."""
-    special = cells or {}
-    return card(
-        title,
-        facts(
-            (
-                title_of(view, column),
-                special[column.name](row)
-                if column.name in special
-                else cell(view, column, row[column.name]),
-            )
-            for column in resource.columns
-            if column.name in row and column.name != resource.key and not column.replaced_by
-        ),
+    shown = facts(
+        (title_of(view, column), _shown(view, column, row, cells or {}))
+        for column in resource.columns
+        if column.name in row and column.name != resource.key and not column.replaced_by
     )
+    return card(title, shown)
 
 
 async def ask_action(
@@ -457,24 +457,14 @@ async def ask_action(
     title = title or title_of(view, action)
     target = str(row[action.resource.label_name])
 
-    async def do() -> Any:
-        by = {"by": f"{view.session.account} (console)"}
-        done = await connections.run(action.run_on, by, row, **more)
-        if then is not None:
-            then(action)
-        return done.get("status") or done.get(action.result)
+    async def same() -> Row:
+        return row
 
     await confirm(
         view,
         title,
         question or view.t("common.sure", action=title, target=target),
-        lambda: view.act(
-            f"{action.resource.component}.{action.verb}",
-            target,
-            do,
-            role=action.role,
-            detail=dict(more),
-        ),
+        lambda: _act(view, connections, action, target, same, more, then),
         is_danger=action.is_danger,
     )
 
@@ -482,12 +472,12 @@ async def ask_action(
 async def action_buttons(
     view: View,
     connections: Connections,
-    actions: Sequence[tuple[Action, Mapping[str, Any], str]],
+    actions: Sequence[Action | tuple[Action, Mapping[str, Any], str]],
     row: Callable[[], Awaitable[Row]],
     question: str = "",
     then: Callable[[Action], object] | None = None,
 ) -> None:
-    """Offer actions on one row while its state allows them: action, further arguments, label.
+    """Offer actions on one row while its state allows them, some with arguments and a label.
 
     `then` is called after an action, for example to leave the page of a deleted row.
     """
@@ -506,10 +496,10 @@ async def action_buttons(
         test = "-".join([action.verb, *chosen])
         return action_button(view, title, ask, test=test, is_danger=action.is_danger)
 
+    async def is_offered(action: Action) -> bool:
+        return action.is_offered(await row())
+
     with ui.element("div").classes("row"):
-        for action, more, label in actions:
-            await view.offer(button(action, more, label), partial(_is_offered, action, row))
-
-
-async def _is_offered(action: Action, row: Callable[[], Awaitable[Row]]) -> bool:
-    return action.is_offered(await row())
+        for one in actions:
+            action, more, label = one if isinstance(one, tuple) else (one, {}, "")
+            await view.offer(button(action, more, label), partial(is_offered, action))
