@@ -28,6 +28,20 @@ from typing import Any, Self
 logger = logging.getLogger(__name__)
 
 
+async def first_of(
+    *waits: asyncio.Task[Any] | asyncio.Event, timeout_seconds: float | None = None
+) -> None:
+    """Wait until a task has ended or an event is set, at most that long; the tasks go on."""
+    tasks = {
+        one if isinstance(one, asyncio.Task) else asyncio.create_task(one.wait()) for one in waits
+    }
+    try:
+        await asyncio.wait(tasks, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks.difference(waits):
+            task.cancel()
+
+
 class Signals:
     """Named events that tests wait for instead of sleeping.
 
@@ -204,11 +218,7 @@ class Service(_Supervised):
         """Wait until the service does its work; raise its error if it never will."""
         if self._task is None:
             raise RuntimeError(f"{self.name} was not started")
-        waiter = asyncio.create_task(self._ready.wait())
-        try:
-            await asyncio.wait({waiter, self._task}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            waiter.cancel()
+        await first_of(self._ready, self._task)
         if self._task.done() and not self._task.cancelled():
             self._task.result()
 
@@ -244,11 +254,7 @@ class Service(_Supervised):
         """
         if self._task is None:
             raise RuntimeError(f"{self.name} was not started")
-        waiter = asyncio.create_task(event.wait())
-        try:
-            await asyncio.wait({waiter, self._task}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            waiter.cancel()
+        await first_of(event, self._task)
         if self._task.cancelled():
             raise RuntimeError(f"{self.name} was cancelled")
         if self._task.done():

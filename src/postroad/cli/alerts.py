@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import click
@@ -11,11 +12,16 @@ from postroad.alerts import AlertSender, DeliveryFailed, operations
 from postroad.alerts.channel import Channel, open_channels, select_channels
 from postroad.alerts.reporting import clear_alert, raise_alert
 from postroad.alerts.resources import ACK, ALERTS, CHANNELS, NOTICES, RETRY, SEVERITIES
-from postroad.cli.context import Application, pass_application, stop_event
+from postroad.cli.context import Application, pass_application, run_service
 from postroad.cli.derived import action_command, list_command
-from postroad.cli.output import json_option, print_json, print_table
+from postroad.cli.output import json_option, print_records
 from postroad.postgres.connections import connect_async
 from postroad.settings.alerts import AlertsSettings
+
+NO_CHANNEL = (
+    "no channel is configured; set one, for example\n"
+    "  POSTROAD_ALERTS__CHANNELS__MAIL='smtp://mail.example.com?to=admin@example.com'"
+)
 
 
 @click.group()
@@ -54,17 +60,11 @@ def test(
     settings = application.settings.alerts
     channels = open_channels(settings)
     chosen = select_channels(channels, names)
-    if not chosen:
-        _print_no_channels(as_json)
-        return
-    with application.database() as dsn:
-        outcomes = asyncio.run(_test(dsn, channels, chosen, settings))
-    if as_json:
-        print_json(outcomes)
-    else:
-        print_table(
-            ("channel", "address", "outcome", "error"), [list(o.values()) for o in outcomes]
-        )
+    outcomes: list[dict[str, Any]] = []
+    if chosen:
+        with application.database() as dsn:
+            outcomes = asyncio.run(_test(dsn, channels, chosen, settings))
+    print_records(outcomes, as_json=as_json, empty=NO_CHANNEL)
     if any(outcome["outcome"] != "sent" for outcome in outcomes):
         ctx.exit(1)
 
@@ -81,14 +81,8 @@ async def _test(
                 await operations.try_channel(connection, channel, settings)
             except DeliveryFailed as failure:
                 outcome, error = "failed", str(failure)
-            outcomes.append(
-                {
-                    "channel": channel.name,
-                    "address": channel.address,
-                    "outcome": outcome,
-                    "error": error,
-                }
-            )
+            facts = {"channel": channel.name, "address": channel.address}
+            outcomes.append({**facts, "outcome": outcome, "error": error})
     return outcomes
 
 
@@ -116,22 +110,7 @@ def channels(application: Application, as_json: bool) -> None:
                 "error": facts.get("error"),
             }
         )
-    if as_json:
-        print_json(rows)
-    elif not rows:
-        _print_no_channels(as_json)
-    else:
-        print_table([name.replace("_", " ") for name in rows[0]], [list(r.values()) for r in rows])
-
-
-def _print_no_channels(as_json: bool) -> None:
-    if as_json:
-        print_json([])
-    click.echo(
-        "no channel is configured; set one, for example\n"
-        "  POSTROAD_ALERTS__CHANNELS__MAIL='smtp://mail.example.com?to=admin@example.com'",
-        err=True,
-    )
+    print_records(rows, as_json=as_json, empty=NO_CHANNEL)
 
 
 @alerts.command("raise")
@@ -172,18 +151,9 @@ def serve(application: Application, seconds: float | None) -> None:
 
     Example: postroad alerts serve
     """
-    with application.database() as dsn:
-        asyncio.run(_serve(application, dsn, seconds))
-
-
-async def _serve(application: Application, dsn: str, seconds: float | None) -> None:
-    stopping = stop_event()
     settings = application.settings
-    sender = AlertSender(dsn, settings.alerts, is_pooled=settings.database.is_pooled)
-    async with sender:
-        click.echo(f"sending to {', '.join(settings.alerts.channels) or 'no channel'}", err=True)
-        try:
-            async with asyncio.timeout(seconds):
-                await stopping.wait()
-        except TimeoutError:
-            return
+    names = ", ".join(settings.alerts.channels) or "no channel"
+    with application.database() as dsn:
+        sender = AlertSender(dsn, settings.alerts, is_pooled=settings.database.is_pooled)
+        announce = partial(click.echo, f"sending to {names}", err=True)
+        asyncio.run(run_service(sender, announce, seconds))

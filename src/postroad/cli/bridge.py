@@ -17,10 +17,10 @@ from postroad.bridge.addresses import Addresses
 from postroad.bridge.metrics import register_metrics
 from postroad.bridge.resources import BRIDGES, DRAIN, PAUSE, RESUME, SHARDS, STATUS
 from postroad.bridge.supervisor import BridgeSupervisor
-from postroad.cli.context import Application, pass_application, stop_event
+from postroad.cli.context import Application, pass_application, run_service
 from postroad.cli.derived import MAX_LIMIT, action_command, list_command
-from postroad.cli.output import dry_run_option, json_option, print_json
-from postroad.settings import BridgeDefinition, BridgeSettings
+from postroad.cli.output import dry_run_option, json_option, print_json, print_result
+from postroad.settings import BridgeDefinition
 
 
 @contextmanager
@@ -168,10 +168,9 @@ def remove(application: Application, name: str, yes: bool, is_dry_run: bool, as_
         click.confirm(f"{lost} messages were not carried yet. Continue?", abort=True, err=True)
     if not is_dry_run:
         _run_at(application, lambda addresses: operations.remove(addresses, name))
-    if as_json:
-        print_json({"bridge": name, "messages_lost": lost, "is_dry_run": is_dry_run})
-    else:
-        click.echo(f"bridge {name} {'would be ' if is_dry_run else ''}removed")
+    result = {"bridge": name, "messages_lost": lost, "is_dry_run": is_dry_run}
+    sentence = f"bridge {name} {'would be ' if is_dry_run else ''}removed"
+    print_result(result, sentence, as_json=as_json)
 
 
 @bridge.group()
@@ -213,25 +212,15 @@ def run(
     Example: postroad bridge run orders --metrics-port 9187
     """
     with _addresses(application) as addresses:
-        asyncio.run(_run(addresses, application.settings.bridge, names, seconds, metrics_port))
+        supervisor = BridgeSupervisor(addresses, application.settings.bridge, only=names)
+        if metrics_port is not None:
+            registry = CollectorRegistry()
+            register_metrics(registry, lambda: supervisor.statuses)
+            start_http_server(metrics_port, addr="127.0.0.1", registry=registry)
+
+        def announce() -> None:
+            running = ", ".join(sorted(supervisor.carriers)) or "no bridges yet"
+            click.echo(f"running {running}", err=True)
+
+        asyncio.run(run_service(supervisor, announce, seconds))
     click.echo("stopped")
-
-
-async def _run(
-    addresses: Addresses,
-    settings: BridgeSettings,
-    names: tuple[str, ...],
-    seconds: float | None,
-    metrics_port: int | None,
-) -> None:
-    supervisor = BridgeSupervisor(addresses, settings, only=names)
-    if metrics_port is not None:
-        registry = CollectorRegistry()
-        register_metrics(registry, lambda: supervisor.statuses)
-        start_http_server(metrics_port, addr="127.0.0.1", registry=registry)
-    stop_event(supervisor.stopping)
-    async with supervisor:
-        click.echo(
-            f"running {', '.join(sorted(supervisor.carriers)) or 'no bridges yet'}", err=True
-        )
-        await supervisor.pause(seconds if seconds is not None else 1e9)

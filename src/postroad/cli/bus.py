@@ -15,10 +15,15 @@ from postroad.bus.errors import translate
 from postroad.bus.payload import PAYLOADS, Payload
 from postroad.bus.resources import CONSUMERS, DEAD, FIGURES, QUEUES, REDRIVE
 from postroad.cli.bus_messages import consume, peek, post, tail, take
-from postroad.cli.bus_output import print_facts
 from postroad.cli.context import Application, pass_application
 from postroad.cli.derived import MAX_LIMIT, action_command, list_command
-from postroad.cli.output import dry_run_option, json_option, parse_duration, print_json
+from postroad.cli.output import (
+    dry_run_option,
+    json_option,
+    parse_duration,
+    print_records,
+    print_result,
+)
 
 
 @click.group()
@@ -172,7 +177,7 @@ def maintain(
         return
     with application.connection(autocommit=True) as connection:
         done = Bus(connection).maintain(queue)
-    print_facts(done, as_json=as_json, empty="nothing was due")
+    print_records(done, as_json=as_json, empty="nothing was due")
 
 
 def _report(
@@ -184,8 +189,7 @@ def _report(
     as_json: bool,
     **facts: object,
 ) -> None:
-    if as_json:
-        print_json({"queue": queue, "consumer": consumer, "is_dry_run": is_dry_run, **facts})
-        return
+    result = {"queue": queue, "consumer": consumer, "is_dry_run": is_dry_run, **facts}
     what = f"queue {queue}" if consumer is None else f"consumer {consumer} of queue {queue}"
-    click.echo(f"{what} {'would be ' if is_dry_run else ''}{verb}")
+    would = "would be " if is_dry_run else ""
+    print_result(result, f"{what} {would}{verb}", as_json=as_json)

@@ -13,7 +13,7 @@ from postroad.bus import payload as payloads
 from postroad.cli.bus_output import print_messages
 from postroad.cli.context import Application, pass_application
 from postroad.cli.exit_codes import EXIT_CODES
-from postroad.cli.output import dry_run_option, json_option, parse_duration, print_json
+from postroad.cli.output import dry_run_option, json_option, parse_duration, print_result
 
 
 def _pair(value: str) -> tuple[str, str]:
@@ -89,12 +89,8 @@ def post(
             iids = [bus.post(queue, values[0], *shared, iid=iid)]
         else:
             iids = bus.post_many(queue, values, *shared)
-    if as_json:
-        print_json({"iids": iids, "is_dry_run": is_dry_run})
-    elif is_dry_run:
-        click.echo(f"{len(values)} would be posted")
-    else:
-        click.echo("\n".join(iids))
+    sentence = f"{len(values)} would be posted" if is_dry_run else "\n".join(iids)
+    print_result({"iids": iids, "is_dry_run": is_dry_run}, sentence, as_json=as_json)
 
 
 @click.command()
@@ -139,10 +135,8 @@ def peek(
     """
     with application.connection() as connection:
         is_there = Bus(connection).peek(queue, iid)
-    if as_json:
-        print_json({"queue": queue, "iid": iid, "is_there": is_there})
-    else:
-        click.echo("yes" if is_there else "no")
+    result = {"queue": queue, "iid": iid, "is_there": is_there}
+    print_result(result, "yes" if is_there else "no", as_json=as_json)
     if not is_there:
         ctx.exit(EXIT_CODES["not_found"][0])
 

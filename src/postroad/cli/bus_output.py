@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -14,26 +14,6 @@ from postroad.cli.output import print_json, print_table
 _MESSAGE_COLUMNS = ("iid", "added", "headers", "properties", "data")
 # Omitted: every message has them, and they are equal for all messages of a queue.
 _USUAL_HEADERS = {"seenby", "source_db", "destination", "enqueue_time"}
-
-
-def print_facts(
-    facts: Sequence[Any],
-    *,
-    as_json: bool,
-    empty: str,
-    columns: Sequence[str] | None = None,
-) -> None:
-    """Print rows of a view: all their fields as JSON, or some of them as a table."""
-    if as_json:
-        print_json([dataclasses.asdict(fact) for fact in facts])
-    elif not facts:
-        click.echo(empty, err=True)
-    else:
-        names = columns or [field.name for field in dataclasses.fields(facts[0])]
-        print_table(
-            [name.replace("_", " ") for name in names],
-            [[getattr(fact, name) for name in names] for fact in facts],
-        )
 
 
 def print_messages(messages: Iterable[Message], *, as_json: bool, is_line: bool = False) -> None:

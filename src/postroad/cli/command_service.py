@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from postroad.cli.log_file import current_log
 from postroad.cli.parts import PartContext
-from postroad.service import Service
+from postroad.service import Service, first_of
 
 GRACE_SECONDS = 15.0
 PIECE_BYTES = 65_536
@@ -70,9 +70,7 @@ class CommandService(Service):
         ended = asyncio.create_task(process.wait())
         try:
             self.announce_ready()
-            asked = asyncio.create_task(self.stopping.wait())
-            await asyncio.wait({ended, asked}, return_when=asyncio.FIRST_COMPLETED)
-            asked.cancel()
+            await first_of(ended, self.stopping)
             if not ended.done():
                 with contextlib.suppress(ProcessLookupError):
                     process.terminate()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from psycopg import Connection
+
 from postroad.postgres.manifest import Schema
+from postroad.postgres.migrator import install
 
 BUS = Schema("mbus", "postroad.bus", ("hstore",))
 ALERTS = Schema("alerts", "postroad.alerts")
@@ -22,3 +25,9 @@ SCHEMAS: tuple[Schema, ...] = (
     INTAKE,
     CONSOLE,
 )
+
+
+def install_all(connection: Connection) -> None:
+    """Install the schemas, and bring those that are there to this version."""
+    for schema in SCHEMAS:
+        install(connection, schema)

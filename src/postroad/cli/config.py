@@ -25,6 +25,5 @@ def show(application: Application, as_json: bool) -> None:
     if as_json:
         print_json({one.name: {"value": one.value, "source": one.source} for one in found})
     else:
-        print_table(
-            ("setting", "value", "source"), [(one.name, one.value, one.source) for one in found]
-        )
+        rows = [(one.name, one.value, one.source) for one in found]
+        print_table(("setting", "value", "source"), rows)

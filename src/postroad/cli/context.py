@@ -19,6 +19,7 @@ from postroad import logs
 from postroad.postgres.connections import connect, connect_async
 from postroad.postgres.embedded import EmbeddedServer, use_database
 from postroad.postgres.server_user import data_folder_default, make_data_folder
+from postroad.service import Service
 from postroad.settings import Settings
 from postroad.settings_sources import LoadedSettings, load
 from postroad.web.tokens import new_token
@@ -177,9 +178,24 @@ class Application:
 pass_application = click.make_pass_decorator(Application, ensure=True)
 
 
-def stop_event(stopping: asyncio.Event | None = None) -> asyncio.Event:
-    """Return an event, by default a new one, that SIGINT and SIGTERM set."""
-    event = stopping or asyncio.Event()
+def stop_event() -> asyncio.Event:
+    """Return an event that SIGINT and SIGTERM set."""
+    event = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, event.set)
     return event
+
+
+async def run_service(
+    service: Service, announce: Callable[[], object], seconds: float | None = None
+) -> None:
+    """Run a service until SIGINT or SIGTERM, or that long; raise its error.
+
+    `announce` is called when it is ready.
+    """
+    stopping = stop_event()
+    async with service:
+        announce()
+        if seconds is not None:
+            asyncio.get_running_loop().call_later(seconds, stopping.set)
+        await service.join_or(stopping)

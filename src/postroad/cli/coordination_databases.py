@@ -11,10 +11,10 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from pydantic import SecretStr
 
-from postroad.cli.components import SCHEMAS
+from postroad.cli.components import install_all
 from postroad.cli.context import Application
 from postroad.coordination.calls import BECOME, translated
-from postroad.postgres import connect, install
+from postroad.postgres import connect
 from postroad.settings import CoordinationSettings
 
 NAMES = {
@@ -64,8 +64,7 @@ def prepare_database(dsn: str, role: str, name: str | None = None) -> None:
     if database in NAMES.values():
         _create(dsn, database)
     with connect(dsn) as connection:
-        for schema in SCHEMAS:
-            install(connection, schema)
+        install_all(connection)
     with connect(dsn) as connection, translated():
         connection.execute(BECOME, (role, name))
 

@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
 import pydoc
 import sys
-from collections.abc import Sequence
 
 import click
 
 from postroad.alerts.sender import AlertSender
 from postroad.bridge import DatabaseBridge
-from postroad.cli.context import Application, pass_application, stop_event
+from postroad.cli.context import Application, pass_application, run_service
 from postroad.cli.coordination_databases import (
     Databases,
     coordination_databases,
     prepare_database,
 )
 from postroad.cli.output import print_table
+from postroad.cli.parts_coordination import make_gateway, make_service
 from postroad.cli.together import Together
-from postroad.coordination import Coordinator, Reader, Writer, install_bridges
-from postroad.coordination.bridges import reader_bridges, writer_bridges
+from postroad.coordination import install_bridges
 from postroad.coordination.reader_service import Check
 from postroad.coordination.sample import SampleWriter, install_sample
 from postroad.service import Service
-from postroad.settings import CoordinationSettings, masked_database_url
+from postroad.settings import masked_database_url
 
 PARTS = ("writer", "coordinator", "reader", "gateway")
 
@@ -68,30 +66,33 @@ def serve(
     with coordination_databases(application) as databases:
         reader = name or settings.reader_name
         _prepare(part, databases, reader, has_sample=has_sample)
-        found = [_find_check(check) for check in checks]
-        services, bridges = _services(part, databases, settings, reader, found)
-        if part != "gateway":
+        services: list[Service] = []
+        bridges: list[DatabaseBridge] = []
+        if part == "gateway":
+            services.append(make_gateway(application, databases, host=host or None, port=port))
+        else:
+            found = [_find_check(check) for check in checks]
+            service, bridges = make_service(part, databases, settings, reader, found)
             # Alerts of a database are sent from that database.
-            services.append(AlertSender(getattr(databases, part), application.settings.alerts))
+            alerts = AlertSender(getattr(databases, part), application.settings.alerts)
+            services += [service, alerts]
         if has_sample and part == "writer":
             services.append(SampleWriter(databases.writer))
-        if part == "gateway":
-            # FastAPI is slow to import, so only the service that needs it imports it.
-            from postroad.coordination.gateway import Gateway
 
-            services.append(
-                Gateway(
-                    databases.writer,
-                    databases.coordinator,
-                    databases.reader,
-                    host=host or settings.host,
-                    port=settings.port if port is None else port,
-                    after_timeout=settings.after_timeout,
-                    token=application.token("coordination", settings.token),
-                    http=application.settings.http,
-                )
-            )
-        asyncio.run(_serve(part, services, bridges, databases, seconds))
+        def announce() -> None:
+            rows = [(each, masked_database_url(getattr(databases, each))) for each in PARTS[:3]]
+            rows += [("gateway", url) for each in services if (url := getattr(each, "url", None))]
+            print_table(("what", "where"), rows)
+            click.echo(f"the {part} runs; Ctrl-C ends it", err=True)
+
+        async def run() -> None:
+            await install_bridges(bridges)
+            # The error of a service ends the process; its supervisor restarts it.
+            together = Together(f"coordination {part}", [*bridges, *services])
+            await run_service(together, announce, seconds)
+
+        asyncio.run(run())
+    click.echo("stopped", err=True)
 
 
 def _prepare(part: str, databases: Databases, reader: str, *, has_sample: bool) -> None:
@@ -114,69 +115,3 @@ def _find_check(name: str) -> Check:
     if not inspect.iscoroutinefunction(check):
         raise click.BadParameter(f"{name} is not an async function", param_hint="--check")
     return check
-
-
-def _services(
-    part: str,
-    databases: Databases,
-    settings: CoordinationSettings,
-    reader: str,
-    checks: Sequence[Check],
-) -> tuple[list[Service], list[DatabaseBridge]]:
-    services: list[Service] = []
-    bridges: list[DatabaseBridge] = []
-    if part == "writer":
-        services.append(
-            Writer(
-                databases.writer,
-                poll_interval=settings.poll_interval,
-                resend=settings.resend,
-                keep=settings.keep,
-            )
-        )
-        bridges = writer_bridges(databases.writer, databases.coordinator)
-    elif part == "coordinator":
-        services.append(
-            Coordinator(
-                databases.coordinator,
-                deadline=settings.deadline,
-                ask=settings.ask,
-                keep=settings.keep,
-            )
-        )
-    elif part == "reader":
-        services.append(
-            Reader(
-                databases.reader,
-                databases.writer,
-                page=settings.page,
-                max_attempts=settings.max_attempts,
-                wait=settings.wait,
-                checks=checks,
-                keep=settings.keep,
-            )
-        )
-        bridges = reader_bridges(reader, databases.reader, databases.coordinator)
-    return services, bridges
-
-
-async def _serve(
-    part: str,
-    services: list[Service],
-    bridges: list[DatabaseBridge],
-    databases: Databases,
-    seconds: float | None,
-) -> None:
-    stopping = stop_event()
-    await install_bridges(bridges)
-    together = Together(f"coordination {part}", [*bridges, *services])
-    async with together:
-        rows = [(each, masked_database_url(getattr(databases, each))) for each in PARTS[:3]]
-        rows += [("gateway", url) for each in services if (url := getattr(each, "url", None))]
-        print_table(("what", "where"), rows)
-        click.echo(f"the {part} runs; Ctrl-C ends it", err=True)
-        # The error of a service ends the process; its supervisor restarts it.
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await together.join_or(stopping)
-    click.echo("stopped", err=True)

@@ -47,6 +47,17 @@ class Finding:
     advice: str = ""
 
 
+def _finding(
+    what: str, is_good: bool, found: str, advice: str, wrong: Literal["note", "bad"] = "bad"
+) -> Finding:
+    """Return a finding whose advice is given only if something is wrong."""
+    return Finding(what, "good", found) if is_good else Finding(what, wrong, found, advice)
+
+
+def _failed(what: str, failure: PostroadError, state: Literal["note", "bad"] = "bad") -> Finding:
+    return Finding(what, state, str(failure), failure.hint or "")
+
+
 @click.command()
 @json_option
 @pass_application
@@ -67,10 +78,8 @@ def doctor(ctx: click.Context, application: Application, as_json: bool) -> None:
     if as_json:
         print_json([asdict(finding) for finding in findings])
     else:
-        print_table(
-            ("", "what", "found", "advice"),
-            [(one.state, one.what, one.found, one.advice) for one in findings],
-        )
+        rows = [(one.state, one.what, one.found, one.advice) for one in findings]
+        print_table(("", "what", "found", "advice"), rows)
     if any(finding.state == "bad" for finding in findings):
         ctx.exit(1)
 
@@ -84,41 +93,33 @@ def _programs(application: Application) -> Iterator[Finding]:
         binaries = find_binaries(application.settings.embedded.bin_folder)
         yield Finding("embedded PostgreSQL", "good", f"{binaries.version} in {binaries.folder}")
     except PostroadError as missing:
-        named = application.named_database is not None
-        yield Finding(
-            "embedded PostgreSQL", "note" if named else "bad", str(missing), missing.hint or ""
+        yield _failed(
+            "embedded PostgreSQL", missing, "note" if application.named_database else "bad"
         )
     psql = shutil.which("psql")
-    yield Finding(
-        "psql",
-        "good" if psql else "note",
-        psql or "not found",
-        "" if psql else "only needed for manual access to the database",
-    )
+    advice = "only needed for manual access to the database"
+    yield _finding("psql", bool(psql), psql or "not found", advice, "note")
 
 
 def _database(application: Application) -> Iterator[Finding]:
     named = application.named_database
     # Also with a configured database: logs, keys and files of the components are in this folder.
     yield from _data_folder(application)
-    if named is None:
+    try:
+        if named is not None:
+            yield Finding("database", "good", masked_database_url(named))
+            yield from _schemas(named)
+            return
         if os.geteuid() == 0:
             yield Finding("server's user", "note", f"root runs the server as {SYSTEM_USER}")
         server = application.embedded_server()
-        try:
-            if not server.is_running:
-                yield Finding("database", "good", "embedded, not running", "start: postroad up")
-                return
-            with server:
-                yield from _schemas(server.dsn())
-        except PostroadError as failure:
-            yield Finding("database", "bad", str(failure), failure.hint or "")
-        return
-    yield Finding("database", "good", masked_database_url(named))
-    try:
-        yield from _schemas(named)
+        if not server.is_running:
+            yield Finding("database", "good", "embedded, not running", "start: postroad up")
+            return
+        with server:
+            yield from _schemas(server.dsn())
     except PostroadError as failure:
-        yield Finding("database", "bad", str(failure), failure.hint or "")
+        yield _failed("database", failure)
 
 
 def _data_folder(application: Application) -> Iterator[Finding]:
@@ -149,13 +150,8 @@ def _disk(connection: Connection[Any]) -> Iterator[Finding]:
 
 
 def _free(what: str, where: str, free: int) -> Finding:
-    is_enough = free >= SPACE_LEAST_BYTES
-    return Finding(
-        what,
-        "good" if is_enough else "bad",
-        f"{where}, {free / 1e9:.0f} GB free",
-        "" if is_enough else "free disk space",
-    )
+    found = f"{where}, {free / 1e9:.0f} GB free"
+    return _finding(what, free >= SPACE_LEAST_BYTES, found, "free disk space")
 
 
 def _clock(connection: Connection[Any]) -> Iterator[Finding]:
@@ -163,13 +159,9 @@ def _clock(connection: Connection[Any]) -> Iterator[Finding]:
     row = connection.execute("select clock_timestamp()").fetchone()
     middle = before + (datetime.now(UTC) - before) / 2
     apart = abs(row[0] - middle) if row else timedelta(0)
-    is_good = apart < MAX_CLOCK_DIFFERENCE
-    yield Finding(
-        "clock",
-        "good" if is_good else "bad",
-        f"{apart.total_seconds():.2f} s from the database's",
-        "" if is_good else "synchronize both machines with the same time server (NTP)",
-    )
+    found = f"{apart.total_seconds():.2f} s from the database's"
+    advice = "synchronize both machines with the same time server (NTP)"
+    yield _finding("clock", apart < MAX_CLOCK_DIFFERENCE, found, advice)
 
 
 def _maintenance(connection: Connection[Any]) -> Iterator[Finding]:
@@ -181,14 +173,10 @@ def _maintenance(connection: Connection[Any]) -> Iterator[Finding]:
     except psycopg.Error:
         return
     seconds = float(row[0]) if row else 0.0
-    is_late = seconds > MAX_MAINTENANCE_AGE.total_seconds()
+    is_recent = seconds <= MAX_MAINTENANCE_AGE.total_seconds()
     found = "never" if seconds > NEVER_SECONDS else f"{max(seconds, 0):.0f} s ago"
-    yield Finding(
-        "maintenance",
-        "note" if is_late else "good",
-        found,
-        "run `postroad up`, or `postroad serve maintenance`" if is_late else "",
-    )
+    advice = "run `postroad up`, or `postroad serve maintenance`"
+    yield _finding("maintenance", is_recent, found, advice, "note")
 
 
 def _identity(connection: Connection[Any]) -> Iterator[Finding]:
@@ -217,7 +205,7 @@ def _keys(application: Application) -> Iterator[Finding]:
     try:
         application.vault()
     except PostroadError as failure:
-        yield Finding("vault", "bad", str(failure), failure.hint or "")
+        yield _failed("vault", failure)
         return
     where = "in the settings" if settings.keys is not None else str(path)
     if settings.keys is None and path.stat().st_mode & 0o077:
@@ -227,15 +215,10 @@ def _keys(application: Application) -> Iterator[Finding]:
 
 
 def _channels(application: Application) -> Iterator[Finding]:
-    if application.settings.alerts.channels:
-        yield Finding("alerts", "good", ", ".join(sorted(application.settings.alerts.channels)))
-        return
-    yield Finding(
-        "alerts",
-        "note",
-        "no channel: alerts, such as processes in doubt, are not sent",
-        "configure one in alerts.channels, and run `postroad up` or `postroad alerts serve`",
-    )
+    channels = ", ".join(sorted(application.settings.alerts.channels))
+    found = channels or "no channel: alerts, such as processes in doubt, are not sent"
+    advice = "configure one in alerts.channels, and run `postroad up` or `postroad alerts serve`"
+    yield _finding("alerts", bool(channels), found, advice, "note")
 
 
 def _brokers(application: Application) -> Iterator[Finding]:
@@ -289,11 +272,10 @@ def _schemas(dsn: str) -> Iterator[Finding]:
         yield from _identity(connection)
         for schema in SCHEMAS:
             found = migrator.status(connection, schema)
+            state = "behind" if found.is_installed else "not installed"
+            advice = f"postroad db {'upgrade' if found.is_installed else 'install'}"
             if found.is_current:
-                yield Finding(f"schema {schema.name}", "good", f"current, by {found.version}")
+                state = f"current, by {found.version}"
             elif found.unknown:
-                yield Finding(f"schema {schema.name}", "bad", "newer", "upgrade this Postroad")
-            else:
-                state = "behind" if found.is_installed else "not installed"
-                verb = "upgrade" if found.is_installed else "install"
-                yield Finding(f"schema {schema.name}", "bad", state, f"postroad db {verb}")
+                state, advice = "newer", "upgrade this Postroad"
+            yield _finding(f"schema {schema.name}", found.is_current, state, advice)

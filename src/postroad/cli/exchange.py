@@ -6,9 +6,8 @@ from pathlib import Path
 
 import click
 import uvloop
-from rich.console import Console
 
-from postroad.cli.context import Application, pass_application, stop_event
+from postroad.cli.context import Application, pass_application, run_service
 from postroad.cli.exchange_context import exchange_root, installed
 from postroad.cli.exchange_operate import COMMANDS
 from postroad.cli.output import json_option, print_json
@@ -62,16 +61,11 @@ def serve(
             is_pooled=application.settings.database.is_pooled,
             http=http,
         )
-        uvloop.run(_serve(server, as_json))
 
+        def announce() -> None:
+            if as_json:
+                print_json({"url": server.url}, is_line=True)
+            else:
+                click.echo(f"exchange serves on {server.url}/exchange/v1 (Ctrl-C stops it)")
 
-async def _serve(server: ExchangeServer, as_json: bool) -> None:
-    stopping = stop_event()
-    async with server:
-        if as_json:
-            print_json({"url": server.url}, is_line=True)
-        else:
-            Console(soft_wrap=True).print(
-                f"exchange serves on {server.url}/exchange/v1 (Ctrl-C stops it)"
-            )
-        await server.join_or(stopping)
+        uvloop.run(run_service(server, announce))

@@ -14,7 +14,7 @@ from rich.progress import Progress
 from postroad.cli.context import Application, pass_application
 from postroad.cli.derived import MAX_LIMIT, action_command, list_command, resource_group
 from postroad.cli.exchange_context import exchange_connection, exchange_root, exchange_run
-from postroad.cli.output import dry_run_option, json_option, print_json, print_table
+from postroad.cli.output import dry_run_option, json_option, print_json, print_result, print_table
 from postroad.exchange import operations, status
 from postroad.exchange.check import check as compare
 from postroad.exchange.files import Storage
@@ -82,10 +82,9 @@ def replay(
         )
 
     count = _run(application, do, is_dry_run=is_dry_run)
-    if as_json:
-        print_json({"database": database_id, "replayed": count, "is_dry_run": is_dry_run})
-    else:
-        click.echo(f"{count} messages {'would be' if is_dry_run else 'are'} queued again")
+    result = {"database": database_id, "replayed": count, "is_dry_run": is_dry_run}
+    sentence = f"{count} messages {'would be' if is_dry_run else 'are'} queued again"
+    print_result(result, sentence, as_json=as_json)
 
 
 @click.command()

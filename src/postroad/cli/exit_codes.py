@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from postroad.errors import Kind, PostroadError
+from postroad.errors import Kind
 
 EXIT_CODES: dict[Kind, tuple[int, str]] = {
     "error": (1, "the command failed"),
@@ -12,8 +12,3 @@ EXIT_CODES: dict[Kind, tuple[int, str]] = {
     "unavailable": (5, "a required server or program is not available"),
 }
 INTERRUPTED = 130
-
-
-def exit_code(error: PostroadError) -> int:
-    """Return the exit code of an error."""
-    return EXIT_CODES[error.kind][0]

@@ -6,8 +6,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from psycopg import AsyncConnection
@@ -23,18 +22,21 @@ from rich.progress import (
 )
 
 from postroad import logs
-from postroad.cli.context import Application, pass_application, stop_event
+from postroad.cli.context import Application, pass_application, run_service
 from postroad.cli.derived import MAX_LIMIT, action_command, list_command, resource_group
 from postroad.cli.intake_context import api_token, intake_context
 from postroad.cli.intake_keys import key
 from postroad.cli.intake_servers import servers
 from postroad.cli.output import json_option, print_json, print_table
+from postroad.cli.together import Together
 from postroad.intake import status as facts
 from postroad.intake.context import IntakeContext
 from postroad.intake.resources import ACTIONS, FILES, RETRY, SERVERS, STORES, TRANSFERS
 from postroad.operate import Row
 from postroad.postgres.server_user import make_data_folder
-from postroad.settings import HttpSettings
+
+if TYPE_CHECKING:
+    from postroad.web.server import WebServer
 
 CONTROL_PROCESSES = 2
 WATCH_INTERVAL_SECONDS = 0.5
@@ -132,17 +134,18 @@ def serve(application: Application, host: str | None, port: int | None) -> None:
 
     Example: postroad intake serve --port 8140
     """
+    from postroad.intake.api import create_api
+    from postroad.web.server import WebServer
+
     with intake_context(application) as context:
         settings = application.settings.intake
-        asyncio.run(
-            _serve(
-                context,
-                api_token(application),
-                host or settings.host,
-                settings.port if port is None else port,
-                application.settings.http,
-            )
+        server = WebServer(
+            create_api(context, api_token(application)),
+            host=host or settings.host,
+            port=settings.port if port is None else port,
+            http=application.settings.http,
         )
+        asyncio.run(_serve(context, server))
 
 
 @intake.command()
@@ -155,7 +158,7 @@ def outbox(application: Application) -> None:
     with intake_context(application) as context:
         if context.settings.amqp_url is None:
             raise click.UsageError("RabbitMQ is not configured: POSTROAD_INTAKE__AMQP_URL=amqp://…")
-        asyncio.run(_serve(context, None))
+        asyncio.run(_serve(context))
 
 
 @intake.command()
@@ -245,25 +248,16 @@ def _schedule_file(application: Application) -> str:
     return str(make_data_folder(application.data_folder) / "intake-beat")
 
 
-async def _serve(
-    context: IntakeContext,
-    token: str | None,
-    host: str = "",
-    port: int = 0,
-    http: HttpSettings | None = None,
-) -> None:
-    from postroad.intake.api import create_api
+async def _serve(context: IntakeContext, *servers: WebServer) -> None:
     from postroad.intake.notice import open_outbox
-    from postroad.web.server import WebServer
 
-    stopping = stop_event()
-    async with AsyncExitStack() as running:
-        if token is not None:
-            server = WebServer(create_api(context, token), host=host, port=port, http=http)
-            await running.enter_async_context(server)
+    publisher = await open_outbox(context.dsn, context.settings)
+
+    def announce() -> None:
+        for server in servers:
             click.echo(f"web API at {server.url}/intake/v1, described at {server.url}/intake/docs")
-        publisher = await open_outbox(context.dsn, context.settings)
         if publisher is not None:
-            await running.enter_async_context(publisher)
             click.echo("notices are also sent to RabbitMQ")
-        await stopping.wait()
+
+    services = [*servers, *([publisher] if publisher is not None else [])]
+    await run_service(Together("intake", services), announce)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from postroad.cli.components import SCHEMAS
+from postroad.cli.components import SCHEMAS, install_all
 from postroad.cli.context import Application
 from postroad.intake.context import IntakeContext
-from postroad.postgres import connect, install, require
+from postroad.postgres import connect, require
 
 
 def make_context(application: Application, dsn: str) -> IntakeContext:
@@ -23,10 +23,10 @@ def intake_context(application: Application) -> Iterator[IntakeContext]:
     """Yield the context for the database in use; an embedded one is installed automatically."""
     with application.database() as dsn:
         with connect(dsn) as connection:
-            for schema in SCHEMAS:
-                if application.named_database is None:
-                    install(connection, schema)
-                else:
+            if application.named_database is None:
+                install_all(connection)
+            else:
+                for schema in SCHEMAS:
                     require(connection, schema)
         yield make_context(application, dsn)
 

@@ -7,7 +7,7 @@ import os
 import click
 
 from postroad.cli.context import Application, pass_application
-from postroad.cli.output import dry_run_option, json_option, print_json
+from postroad.cli.output import dry_run_option, json_option, print_result
 from postroad.intake import operations
 from postroad.intake.resources import SERVERS
 from postroad.vault import Vault, create_key_file, new_key
@@ -46,15 +46,15 @@ def rotate(application: Application, is_dry_run: bool, as_json: bool) -> None:
     settings = application.settings.vault
     path = settings.key_file or application.data_folder / "vault.key"
     if is_dry_run:
-        count = len(application.run(SERVERS.all))
-        _print(f"the credentials of {count} servers would be encrypted again", count, as_json)
-        return
-    if settings.keys is None:
-        create_key_file(path)
-        _put_first(path, new_key())
-    vault = application.vault()
-    count = application.run(lambda connection: operations.rotate_credentials(connection, vault))
-    _print(f"the credentials of {count} servers are encrypted with the newest key", count, as_json)
+        count, outcome = len(application.run(SERVERS.all)), "would be encrypted again"
+    else:
+        if settings.keys is None:
+            create_key_file(path)
+            _put_first(path, new_key())
+        vault, outcome = application.vault(), "are encrypted with the newest key"
+        count = application.run(lambda connection: operations.rotate_credentials(connection, vault))
+    sentence = f"the credentials of {count} servers {outcome}"
+    print_result({"servers": count}, sentence, as_json=as_json)
 
 
 def _put_first(path: os.PathLike[str], fresh: str) -> None:
@@ -70,10 +70,3 @@ def _put_first(path: os.PathLike[str], fresh: str) -> None:
         os.fsync(new.fileno())
     os.replace(beside, file)  # noqa: PTH105 - beside os.open above
     Vault(f"{fresh}\n{text}".splitlines())
-
-
-def _print(text: str, count: int, as_json: bool) -> None:
-    if as_json:
-        print_json({"servers": count})
-    else:
-        click.echo(text)

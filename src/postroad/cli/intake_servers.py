@@ -13,8 +13,8 @@ import click
 from postroad.cli.context import Application, pass_application
 from postroad.cli.derived import MAX_LIMIT, resource_group
 from postroad.cli.intake_context import intake_context
-from postroad.cli.output import json_option, parse_duration, print_json, print_table
-from postroad.intake import Credentials, Engine, operations, probe
+from postroad.cli.output import json_option, parse_duration, print_json, print_result, print_table
+from postroad.intake import Credentials, operations, probe
 from postroad.intake.resources import ACTIONS, SERVERS
 
 Command = Callable[..., Any]
@@ -108,7 +108,8 @@ def add(application: Application, as_json: bool, **given: Any) -> None:
         lambda connection: operations.create_server(connection, vault, credentials, values)
     )
     name = row["name"]
-    _print(row, f"server {name} was added; test it: postroad intake servers test {name}", as_json)
+    sentence = f"server {name} was added; test it: postroad intake servers test {name}"
+    print_result(row, sentence, as_json=as_json)
 
 
 @servers.command()
@@ -125,7 +126,7 @@ def change(application: Application, server: str, as_json: bool, **given: Any) -
     row = application.run(
         lambda connection: operations.change_server(connection, vault, server, values, credentials)
     )
-    _print(row, f"server {row['name']} was changed", as_json)
+    print_result(row, f"server {row['name']} was changed", as_json=as_json)
 
 
 @servers.command()
@@ -137,11 +138,7 @@ def test(application: Application, server: str, as_json: bool) -> None:
 
     Example: postroad intake servers test acme
     """
-
-    async def look(engine: Engine, server_id: int) -> Any:
-        return await probe.try_server(engine, server_id)
-
-    found = _with_engine(application, server, look)
+    found = _with_engine(application, server, probe.try_server)
     if as_json:
         print_json(found)
     elif found["works"]:
@@ -164,11 +161,7 @@ def browse(application: Application, server: str, path: str | None, as_json: boo
 
     Example: postroad intake servers browse acme outgoing
     """
-
-    async def look(engine: Engine, server_id: int) -> Any:
-        return await probe.browse(engine, server_id, path)
-
-    found = _with_engine(application, server, look)
+    found = _with_engine(application, server, probe.browse, path)
     if as_json:
         print_json(found)
     else:
@@ -176,14 +169,14 @@ def browse(application: Application, server: str, path: str | None, as_json: boo
         print_table(columns, [[row[name] for name in columns] for row in found])
 
 
-def _with_engine(application: Application, server: str, look: Command) -> Any:
+def _with_engine(application: Application, server: str, look: Command, *given: object) -> Any:
     with intake_context(application) as context:
         found = application.run(lambda connection: SERVERS.one(connection, server), dsn=context.dsn)
 
         async def run() -> Any:
             engine = context.open_engine()
             try:
-                return await look(engine, found["id"])
+                return await look(engine, found["id"], *given)
             finally:
                 await engine.close()
 
@@ -213,10 +206,3 @@ def _values(given: dict[str, Any]) -> dict[str, Any]:
         for name, value in given.items()
         if value is not None and value != ()
     }
-
-
-def _print(row: dict[str, Any], text: str, as_json: bool) -> None:
-    if as_json:
-        print_json(row)
-    else:
-        click.echo(text)

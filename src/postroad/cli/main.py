@@ -19,32 +19,24 @@ import psycopg
 
 from postroad import __version__
 from postroad.cli.context import Application
-from postroad.cli.exit_codes import EXIT_CODES, INTERRUPTED, exit_code
-from postroad.errors import PostroadError
+from postroad.cli.exit_codes import EXIT_CODES, INTERRUPTED
+from postroad.errors import Kind, PostroadError
 
-# Command: the module and the object in it, and the line shown by --help.
-GROUPS: dict[str, tuple[str, str, str]] = {
-    "up": ("postroad.cli.up", "up", "Run everything on the embedded PostgreSQL."),
-    "serve": ("postroad.cli.serve", "serve", "Run one service in this process."),
-    "db": ("postroad.cli.db", "db", "Install and upgrade the schemas."),
-    "bus": ("postroad.cli.bus", "bus", "Queues, consumers and messages."),
-    "saga": ("postroad.cli.saga", "saga", "Sagas: list, show, cancel, retry."),
-    "exchange": ("postroad.cli.exchange", "exchange", "Files handed to ERP instances."),
-    "console": ("postroad.cli.console", "console", "Accounts of the console."),
-    "alerts": (
-        "postroad.cli.alerts",
-        "alerts",
-        "Alerts: open problems and sent notices.",
-    ),
-    "bridge": ("postroad.cli.bridge", "bridge", "Queues across databases and RabbitMQ."),
-    "coordination": (
-        "postroad.cli.coordination",
-        "coordination",
-        "Writer, Coordinator, Reader, Gateway: entity changes in phases.",
-    ),
-    "intake": ("postroad.cli.intake", "intake", "Files from SFTP servers into a store."),
-    "config": ("postroad.cli.config", "config", "Show the effective settings."),
-    "doctor": ("postroad.cli.doctor", "doctor", "Report what is installed and what is missing."),
+# The line of each command in --help; the command is the object of its name in its module.
+GROUPS = {
+    "up": "Run everything on the embedded PostgreSQL.",
+    "serve": "Run one service in this process.",
+    "db": "Install and upgrade the schemas.",
+    "bus": "Queues, consumers and messages.",
+    "saga": "Sagas: list, show, cancel, retry.",
+    "exchange": "Files handed to ERP instances.",
+    "console": "Accounts of the console.",
+    "alerts": "Alerts: open problems and sent notices.",
+    "bridge": "Queues across databases and RabbitMQ.",
+    "coordination": "Writer, Coordinator, Reader, Gateway: entity changes in phases.",
+    "intake": "Files from SFTP servers into a store.",
+    "config": "Show the effective settings.",
+    "doctor": "Report what is installed and what is missing.",
 }
 
 
@@ -54,21 +46,20 @@ class LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """List the commands whose modules are installed."""
         del ctx
-        return [name for name, (module, _, _) in GROUPS.items() if importlib.util.find_spec(module)]
+        return [name for name in GROUPS if importlib.util.find_spec(f"postroad.cli.{name}")]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import one command."""
         if cmd_name not in self.list_commands(ctx):
             return None
-        module, name, _ = GROUPS[cmd_name]
-        command = getattr(importlib.import_module(module), name)
+        command = getattr(importlib.import_module(f"postroad.cli.{cmd_name}"), cmd_name)
         assert isinstance(command, click.Command)  # noqa: S101 - a mistake of ours
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, GROUPS[name][2]) for name in self.list_commands(ctx)])
+            formatter.write_dl([(name, GROUPS[name]) for name in self.list_commands(ctx)])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Explain the exit codes."""
@@ -141,24 +132,21 @@ def _wants_json(arguments: list[str]) -> bool:
 
 def _report(failure: Exception, *, as_json: bool) -> int:
     """Print the error and its hint; return the exit code."""
+    kind: Kind = "error"
     if isinstance(failure, PostroadError):
-        _complain(failure.code, str(failure), failure.hint, as_json=as_json)
-        return exit_code(failure)
-    if isinstance(failure, psycopg.Error):
+        code, message, hint, kind = failure.code, str(failure), failure.hint, failure.kind
+    elif isinstance(failure, psycopg.Error):
+        code, hint = failure.sqlstate or "database", failure.diag.message_hint
         message = failure.diag.message_primary or str(failure).strip() or type(failure).__name__
-        _complain(
-            failure.sqlstate or "database", message, failure.diag.message_hint, as_json=as_json
-        )
-        unavailable = isinstance(failure, psycopg.OperationalError)
-        return EXIT_CODES["unavailable" if unavailable else "error"][0]
-    if isinstance(failure, ModuleNotFoundError):
-        message = f"the Python package {failure.name!r} is missing"
-        _complain("missing", message, "pip install 'postroad[all]'", as_json=as_json)
-        return EXIT_CODES["unavailable"][0]
-    message = f"{type(failure).__name__}: {failure}"
-    hint = "run it again with --debug to see the traceback"
-    _complain("unexpected", message, hint, as_json=as_json)
-    return EXIT_CODES["error"][0]
+        kind = "unavailable" if isinstance(failure, psycopg.OperationalError) else "error"
+    elif isinstance(failure, ModuleNotFoundError):
+        code, message = "missing", f"the Python package {failure.name!r} is missing"
+        hint, kind = "pip install 'postroad[all]'", "unavailable"
+    else:
+        code, message = "unexpected", f"{type(failure).__name__}: {failure}"
+        hint = "run it again with --debug to see the traceback"
+    _complain(code, message, hint, as_json=as_json)
+    return EXIT_CODES[kind][0]
 
 
 def _complain(code: str, message: str, hint: str | None, *, as_json: bool) -> None:

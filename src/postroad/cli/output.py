@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -67,6 +68,29 @@ def print_table(
         # In a pipe, lines are not wrapped to the width of a terminal.
         console = Console(width=10_000, soft_wrap=True)
     console.print(table)
+
+
+def print_records(
+    records: Sequence[Any], *, as_json: bool, columns: Sequence[str] = (), empty: str = ""
+) -> None:
+    """Print dictionaries or dataclasses: all their fields as JSON, or some of them as a table."""
+    rows = [one if isinstance(one, dict) else dataclasses.asdict(one) for one in records]
+    if as_json:
+        print_json(rows)
+    elif not rows:
+        click.echo(empty, err=True)
+    else:
+        names = columns or list(rows[0])
+        heads = [name.replace("_", " ") for name in names]
+        print_table(heads, [[row[name] for name in names] for row in rows])
+
+
+def print_result(result: Any, sentence: str, *, as_json: bool) -> None:
+    """Print the result of a command as JSON, or a sentence about it."""
+    if as_json:
+        print_json(result)
+    else:
+        click.echo(sentence)
 
 
 def _shown(value: Any) -> str:

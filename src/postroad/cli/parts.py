@@ -48,13 +48,18 @@ class Part:
     """One service."""
 
     name: str
+    # The module below `postroad.cli` and what creates the service from its context.
     make: str
     what: str
     # The package that it needs.
     needs: str = "postroad.bus"
-    is_sample: bool = False
     # The first path segment of its HTTP interface.
     prefix: str | None = None
+
+    @property
+    def is_sample(self) -> bool:
+        """Whether it is a sample partner."""
+        return self.name.startswith("sample-")
 
     @property
     def stage(self) -> int:
@@ -71,85 +76,54 @@ class Part:
     @property
     def module(self) -> str:
         """The module that creates it."""
-        return self.make.partition(":")[0]
+        return f"postroad.cli.{self.make.partition(':')[0]}"
 
     def service(self, context: PartContext) -> Service:
         """Create the service."""
-        module, _, function = self.make.partition(":")
-        made = getattr(importlib.import_module(module), function)(context)
+        make = getattr(importlib.import_module(self.module), self.make.partition(":")[2])
+        made = make(context)
         assert isinstance(made, Service)  # noqa: S101 - a mistake of ours
         return made
 
 
 PARTS: tuple[Part, ...] = (
-    Part("maintenance", "postroad.cli.parts_bus:maintenance", "maintenance of the bus"),
-    Part("alerts", "postroad.cli.parts_alerts:alerts", "sends alerts", needs="postroad.alerts"),
-    Part(
-        "bridges",
-        "postroad.cli.parts_bridge:bridges",
-        "run the bridges",
-        needs="postroad.bridge.supervisor",
-    ),
-    Part(
-        "exchange",
-        "postroad.cli.parts_exchange:exchange",
-        "files",
-        needs="postroad.exchange",
-        prefix="/exchange",
-    ),
+    Part("maintenance", "parts_bus:maintenance", "maintenance of the bus"),
+    Part("alerts", "parts_alerts:alerts", "sends alerts", "postroad.alerts"),
+    Part("bridges", "parts_bridge:bridges", "run the bridges", "postroad.bridge.supervisor"),
+    Part("exchange", "parts_exchange:exchange", "files", "postroad.exchange", "/exchange"),
     Part(
         "intake",
-        "postroad.cli.parts_intake:intake",
+        "parts_intake:intake",
         "web interface of the intake",
-        needs="postroad.intake",
-        prefix="/intake",
+        "postroad.intake",
+        "/intake",
     ),
-    Part("celery-worker", "postroad.cli.parts_intake:worker", "tasks", needs="postroad.intake"),
-    Part("celery-beat", "postroad.cli.parts_intake:beat", "schedule", needs="postroad.intake"),
+    Part("celery-worker", "parts_intake:worker", "tasks", "postroad.intake"),
+    Part("celery-beat", "parts_intake:beat", "schedule", "postroad.intake"),
     Part(
         "coordination",
-        "postroad.cli.parts_coordination:coordination",
+        "parts_coordination:Coordination",
         "writer, coordinator, reader",
-        needs="postroad.coordination",
+        "postroad.coordination",
     ),
     Part(
         "gateway",
-        "postroad.cli.parts_coordination:gateway",
+        "parts_coordination:gateway",
         "web interface of coordination",
-        needs="postroad.coordination",
-        prefix="/coordination",
+        "postroad.coordination",
+        "/coordination",
     ),
-    Part("web", "postroad.cli.web:web", "console, interfaces, metrics", needs="nicegui"),
-    Part("sample-orders", "postroad.cli.sample:orders", "orders, bills", is_sample=True),
-    Part("sample-tours", "postroad.cli.sample_tours:tours", "sagas of an agency", is_sample=True),
+    Part("web", "web:WebService", "console, interfaces, metrics", "nicegui"),
+    Part("sample-orders", "sample:orders", "orders, bills"),
+    Part("sample-tours", "sample_tours:tours", "sagas of an agency"),
     Part(
-        "sample-branch",
-        "postroad.cli.sample_branch:branch",
-        "gets large orders",
-        needs="postroad.bridge.supervisor",
-        is_sample=True,
+        "sample-branch", "sample_branch:branch", "gets large orders", "postroad.bridge.supervisor"
     ),
     Part(
-        "sample-partners",
-        "postroad.cli.parts_exchange:partners",
-        "mobile client and ERPs",
-        needs="postroad.exchange",
-        is_sample=True,
+        "sample-partners", "parts_exchange:partners", "mobile client and ERPs", "postroad.exchange"
     ),
-    Part(
-        "sample-writers",
-        "postroad.cli.parts_coordination:writers",
-        "change items",
-        needs="postroad.coordination",
-        is_sample=True,
-    ),
-    Part(
-        "sample-sftp",
-        "postroad.cli.sample_sftp:sftp",
-        "files appear",
-        needs="postroad.intake",
-        is_sample=True,
-    ),
+    Part("sample-writers", "parts_coordination:writers", "change items", "postroad.coordination"),
+    Part("sample-sftp", "sample_sftp:SampleSftp", "files appear", "postroad.intake"),
 )
 
 

@@ -3,100 +3,122 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from typing import Any
 
 from postroad.alerts import AlertRelay
+from postroad.bridge import DatabaseBridge
+from postroad.cli.context import Application
 from postroad.cli.coordination_databases import Databases, find_databases, prepare_database
 from postroad.cli.parts import PartContext
 from postroad.cli.together import Together
 from postroad.coordination import Coordinator, Reader, Writer, install_bridges
 from postroad.coordination.bridges import reader_bridges, writer_bridges
-from postroad.coordination.gateway import Gateway
+from postroad.coordination.reader_service import Check
 from postroad.coordination.sample import SampleWriter, install_sample
 from postroad.service import Service
+from postroad.settings import CoordinationSettings
 
 
-def _databases(context: PartContext) -> Databases:
-    return find_databases(context.application.settings.coordination, context.dsn)
+def make_service(
+    part: str,
+    databases: Databases,
+    settings: CoordinationSettings,
+    reader: str,
+    checks: Sequence[Check] = (),
+) -> tuple[Service, list[DatabaseBridge]]:
+    """Make the Writer, the Coordinator or the Reader, and the bridges that it needs."""
+    if part == "writer":
+        writer = Writer(
+            databases.writer,
+            poll_interval=settings.poll_interval,
+            resend=settings.resend,
+            keep=settings.keep,
+        )
+        return writer, writer_bridges(databases.writer, databases.coordinator)
+    if part == "coordinator":
+        coordinator = Coordinator(
+            databases.coordinator,
+            deadline=settings.deadline,
+            ask=settings.ask,
+            keep=settings.keep,
+        )
+        return coordinator, []
+    service = Reader(
+        databases.reader,
+        databases.writer,
+        page=settings.page,
+        max_attempts=settings.max_attempts,
+        wait=settings.wait,
+        checks=checks,
+        keep=settings.keep,
+    )
+    return service, reader_bridges(reader, databases.reader, databases.coordinator)
 
 
-class _Coordination(Service):
+def make_gateway(application: Application, databases: Databases, **given: Any) -> Service:
+    """Make the Gateway; `given` overrides settings, such as the port."""
+    # FastAPI is slow to import, so only the service that needs it imports it.
+    from postroad.coordination.gateway import Gateway
+
+    settings = application.settings.coordination
+    options = {
+        "host": settings.host,
+        "port": settings.port,
+        **{name: value for name, value in given.items() if value is not None},
+    }
+    return Gateway(
+        databases.writer,
+        databases.coordinator,
+        databases.reader,
+        token=application.token("coordination", settings.token),
+        after_timeout=settings.after_timeout,
+        http=application.settings.http,
+        **options,
+    )
+
+
+class Coordination(Service):
     """Prepares the databases, then runs Writer, Coordinator, Reader and their bridges."""
 
     def __init__(self, context: PartContext) -> None:
         super().__init__("coordination")
         self._settings = context.application.settings.coordination
         self._databases = _databases(context)
-        self._house = context.dsn
+        self._main = context.dsn
 
     async def run(self) -> None:
         """Run until stopped."""
-        databases, settings = self._databases, self._settings
-        await asyncio.to_thread(_prepare, databases, settings.reader_name)
-        bridges = [
-            *writer_bridges(databases.writer, databases.coordinator),
-            *reader_bridges(settings.reader_name, databases.reader, databases.coordinator),
-        ]
+        databases, reader = self._databases, self._settings.reader_name
+        await asyncio.to_thread(_prepare, databases, reader)
+        services: list[Service] = []
+        bridges: list[DatabaseBridge] = []
+        for part in ("writer", "coordinator", "reader"):
+            service, needed = make_service(part, databases, self._settings, reader)
+            services.append(service)
+            bridges += needed
         await install_bridges(bridges)
-        parts = Together(
-            "coordination",
-            [
-                *bridges,
-                Writer(
-                    databases.writer,
-                    poll_interval=settings.poll_interval,
-                    resend=settings.resend,
-                    keep=settings.keep,
-                ),
-                Coordinator(
-                    databases.coordinator,
-                    deadline=settings.deadline,
-                    ask=settings.ask,
-                    keep=settings.keep,
-                ),
-                Reader(
-                    databases.reader,
-                    databases.writer,
-                    page=settings.page,
-                    max_attempts=settings.max_attempts,
-                    wait=settings.wait,
-                    keep=settings.keep,
-                ),
-                # Alerts of these databases are sent and shown from the main one.
-                AlertRelay(
-                    (databases.writer, databases.coordinator, databases.reader), self._house
-                ),
-            ],
-        )
-        async with parts:
+        # Alerts of these databases are sent and shown from the main one.
+        sources = (databases.writer, databases.coordinator, databases.reader)
+        together = Together("coordination", [*bridges, *services, AlertRelay(sources, self._main)])
+        async with together:
             self.announce_ready()
-            await parts.join_or(self.stopping)
-
-
-def coordination(context: PartContext) -> Service:
-    """Make Writer, Coordinator and Reader."""
-    return _Coordination(context)
+            await together.join_or(self.stopping)
 
 
 def gateway(context: PartContext) -> Service:
     """Make the HTTP interface."""
-    databases = _databases(context)
-    settings = context.application.settings.coordination
-    return Gateway(
-        databases.writer,
-        databases.coordinator,
-        databases.reader,
-        host=settings.host,
-        port=settings.port,
-        token=context.application.token("coordination", settings.token),
-        after_timeout=settings.after_timeout,
-        http=context.application.settings.http,
-        publish=context.publish("/coordination"),
-    )
+    publish = context.publish("/coordination")
+    return make_gateway(context.application, _databases(context), publish=publish)
 
 
 def writers(context: PartContext) -> Service:
     """Make the sample that changes items all the time."""
     return SampleWriter(_databases(context).writer)
+
+
+def _databases(context: PartContext) -> Databases:
+    return find_databases(context.application.settings.coordination, context.dsn)
 
 
 def _prepare(databases: Databases, reader: str) -> None:

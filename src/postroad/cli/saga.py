@@ -7,10 +7,9 @@ import click
 from postroad.bus import Bus, SagaNotFound, Sagas, saga_picture
 from postroad.bus.resources import CANCEL, RETRY, SAGAS, SETTLE
 from postroad.cli.bus import bus_run
-from postroad.cli.bus_output import print_facts
 from postroad.cli.context import Application, pass_application
 from postroad.cli.derived import action_command, list_command
-from postroad.cli.output import json_option
+from postroad.cli.output import json_option, print_records
 
 # The maximum of the database's type.
 SAGA_ID = click.IntRange(1, 2**63 - 1)
@@ -47,19 +46,14 @@ def show(application: Application, saga_id: int, as_mermaid: bool, as_json: bool
         steps = Sagas(Bus(connection)).status(saga_id)
     if not steps:
         raise SagaNotFound(f"there is no saga {saga_id}", hint="see: postroad saga list")
-    if as_json:
-        print_facts(steps, as_json=True, empty="")
-    elif as_mermaid:
+    if as_mermaid and not as_json:
         click.echo(saga_picture.mermaid(steps))
-    else:
+        return
+    if not as_json:
         first = steps[0]
         late = ", late" if first.is_late else ""
         why = f": {first.error}" if first.error else ""
         click.echo(f"saga {first.saga_id} {first.saga}: {first.state}{late}{why}\n")
         click.echo("\n".join(saga_picture.text(steps)) + "\n")
-        print_facts(
-            steps,
-            as_json=False,
-            empty="",
-            columns=("step", "step_state", "do_iid", "done_at", "undo_iid", "undone_at"),
-        )
+    columns = ("step", "step_state", "do_iid", "done_at", "undo_iid", "undone_at")
+    print_records(steps, as_json=as_json, columns=columns)

@@ -31,11 +31,6 @@ LARGE_BYTES = 8_000_000
 ITEMS = ("bread", "milk", "apples", "nails", "paper")
 
 
-def sftp(context: PartContext) -> Service:
-    """Make the partner."""
-    return SampleSftp(context)
-
-
 class SampleSftp(Service):
     """Serves a folder over SFTP and creates files in it."""
 

@@ -7,7 +7,7 @@ import asyncio
 import click
 
 from postroad import logs, trace
-from postroad.cli.context import Application, pass_application, stop_event
+from postroad.cli.context import Application, pass_application, run_service
 from postroad.cli.output import json_option, print_json, print_table
 from postroad.cli.parts import PARTS, Part, PartContext, find_part
 from postroad.errors import ConfigurationError
@@ -41,21 +41,21 @@ def serve(application: Application, name: str | None, as_json: bool) -> None:
 
 
 async def _run(part: Part, context: PartContext, *, as_json: bool) -> None:
-    stopping = stop_event()
     service = part.service(context)
-    async with service:
+
+    def announce() -> None:
         if as_json:
             print_json({"service": part.name, **getattr(service, "answer", {})}, is_line=True)
         else:
             click.echo(f"{part.name} runs; Ctrl-C ends it", err=True)
-        await service.join_or(stopping)
+
+    await run_service(service, announce)
 
 
 def _list(*, as_json: bool) -> None:
+    names = ("name", "what", "is_there", "is_sample")
     rows = [(part.name, part.what, part.is_there(), part.is_sample) for part in PARTS]
     if as_json:
-        print_json(
-            [dict(zip(("name", "what", "is_there", "is_sample"), row, strict=True)) for row in rows]
-        )
+        print_json([dict(zip(names, row, strict=True)) for row in rows])
     else:
         print_table(("service", "what", "installed", "sample"), rows)

@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from postroad.cli.log_file import LogFile, log_to
-from postroad.service import Service
+from postroad.service import Service, first_of
 
 logger = logging.getLogger(__name__)
 
@@ -106,23 +106,17 @@ class Supervised(Service):
         self.service = service
         await service.start()
         ready = asyncio.create_task(service.ready())
-        asked = asyncio.create_task(self.stopping.wait())
         try:
-            await asyncio.wait(
-                {ready, asked},
-                timeout=READY_TIMEOUT_SECONDS,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
+            await first_of(ready, self.stopping, timeout_seconds=READY_TIMEOUT_SECONDS)
             if ready.done():
                 ready.result()
                 self.error = None
                 self._enter("running")
                 self.announce_ready()
                 await service.join_or(self.stopping)
-            elif not asked.done():
+            elif not self.stopping.is_set():
                 raise TimeoutError("not ready in time")
         finally:
-            asked.cancel()
             ready.cancel()
             await self._stop(service)
 
@@ -158,13 +152,13 @@ class Supervisor:
     async def join_or(self, stopping: asyncio.Event) -> None:
         """Wait until asked to stop; raise the error of a vital service."""
         waits = [asyncio.create_task(child.join_or(stopping)) for child in self.children]
-        asked = asyncio.create_task(stopping.wait())
         try:
-            done, _ = await asyncio.wait({asked, *waits}, return_when=asyncio.FIRST_COMPLETED)
-            for wait in done - {asked}:
-                wait.result()
+            await first_of(stopping, *waits)
+            for wait in waits:
+                if wait.done():
+                    wait.result()
         finally:
-            for wait in (asked, *waits):
+            for wait in waits:
                 wait.cancel()
 
     async def stop(self) -> None:

@@ -6,15 +6,15 @@ import asyncio
 import contextlib
 import importlib
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 import uvloop
 
 from postroad import trace
-from postroad.cli.components import SCHEMAS
+from postroad.cli.components import install_all
 from postroad.cli.context import Application, pass_application, stop_event
 from postroad.cli.log_file import ServiceLogStream
 from postroad.cli.output import print_table
@@ -23,24 +23,13 @@ from postroad.cli.supervisor import ServicePlan, Supervisor
 from postroad.cli.up_lock import UpLock
 from postroad.cli.up_report import Reporter
 from postroad.console.accounts import FIRST_ACCOUNT, Accounts
-from postroad.postgres import connect, install
+from postroad.postgres import connect
 from postroad.postgres.connections import open_async_pool
 from postroad.postgres.embedded import EmbeddedService
+from postroad.service import first_of
 from postroad.settings import masked_database_url
 from postroad.web.mounts import Mounts
 from postroad.web.server import listen
-
-
-@dataclass(frozen=True, slots=True)
-class Wishes:
-    """The options of the command."""
-
-    seconds: float | None
-    rate: float
-    has_sample: bool
-    host: str | None
-    port: int | None
-    only: tuple[str, ...] = ()
 
 
 @click.command()
@@ -68,13 +57,7 @@ class Wishes:
 )
 @pass_application
 def up(
-    application: Application,
-    seconds: float | None,
-    rate: float,
-    sample: bool | None,
-    host: str | None,
-    port: int | None,
-    only: tuple[str, ...],
+    application: Application, /, sample: bool | None, only: tuple[str, ...], **wishes: Any
 ) -> None:
     """Run PostgreSQL, all services and sample partners; the console shows the message flow.
 
@@ -82,27 +65,31 @@ def up(
 
     Example: postroad up --port 9090 --no-sample
     """
-    has_sample = application.named_database is None if sample is None else sample
+    wishes["has_sample"] = application.named_database is None if sample is None else sample
     for name in only:
         if find_part(name) is None:
             raise click.UsageError(f"there is no service {name}; see `postroad serve`")
-    http = application.settings.http
-    folder = application.data_folder
-    with UpLock(folder, application.named_database) as lock:
-        wishes = Wishes(seconds, rate, has_sample, host, port, only)
+    parts = [
+        part
+        for part in present_parts(has_sample=wishes["has_sample"] or bool(only))
+        if not only or part.name in only
+    ]
+    http, port = application.settings.http, wishes["port"]
+    with UpLock(application.data_folder, application.named_database) as lock:
         # Check this before the database is started.
-        listen(host or http.host, http.port if port is None else port).close()
+        listen(wishes["host"] or http.host, http.port if port is None else port).close()
         application.set_up_logs(ServiceLogStream())
         trace.open_telemetry()
-        uvloop.run(_up(application, wishes, lock))
+        uvloop.run(_up(application, parts, wishes, lock))
     click.echo("stopped")
 
 
-async def _up(application: Application, wishes: Wishes, lock: UpLock) -> None:
+async def _up(
+    application: Application, parts: list[Part], wishes: dict[str, Any], lock: UpLock
+) -> None:
     stopping = stop_event()
     # Exited in reverse order: the services end before the database.
     async with AsyncExitStack() as running:
-        parts = _parts(wishes)
         # The services are imported while the database starts.
         importing = asyncio.create_task(asyncio.to_thread(_import, parts))
         dsn = application.named_database
@@ -119,30 +106,20 @@ async def _up(application: Application, wishes: Wishes, lock: UpLock) -> None:
         await running.enter_async_context(Reporter(dsn, supervisor))
         running.push_async_callback(supervisor.stop)
         mounts = Mounts(part.prefix for part in parts if part.prefix)
-        context = PartContext(application, dsn, asdict(wishes), mounts)
+        context = PartContext(application, dsn, wishes, mounts)
         click.echo(f"starting {', '.join(part.name for part in parts)} …")
         starting = asyncio.create_task(supervisor.start(*(_plan(context, part) for part in parts)))
-        asked = asyncio.create_task(stopping.wait())
-        await asyncio.wait({starting, asked}, return_when=asyncio.FIRST_COMPLETED)
-        asked.cancel()
+        await first_of(starting, stopping)
         if not starting.done():
             starting.cancel()
             return
         starting.result()
         lock.write(mounts.url)
         _print_addresses(application, dsn, mounts.url, password)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(wishes.seconds):
-                await supervisor.join_or(stopping)
+        if wishes["seconds"] is not None:
+            asyncio.get_running_loop().call_later(wishes["seconds"], stopping.set)
+        await supervisor.join_or(stopping)
         click.echo("stopping …")
-
-
-def _parts(wishes: Wishes) -> list[Part]:
-    return [
-        part
-        for part in present_parts(has_sample=wishes.has_sample or bool(wishes.only))
-        if not wishes.only or part.name in wishes.only
-    ]
 
 
 def _import(parts: list[Part]) -> None:
@@ -164,8 +141,7 @@ def _logs(application: Application) -> Path:
 
 def _install(dsn: str) -> None:
     with connect(dsn) as connection:
-        for schema in SCHEMAS:
-            install(connection, schema)
+        install_all(connection)
 
 
 async def _first_password(dsn: str) -> str | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
 import socket
 from typing import Any
@@ -15,7 +13,7 @@ from postroad.cli.supervisor import Supervisor
 from postroad.console.services import ServiceReport, report_services
 from postroad.postgres.connections import connect_async
 from postroad.postgres.errors import DatabaseUnavailable
-from postroad.service import Service
+from postroad.service import Service, first_of
 
 logger = logging.getLogger(__name__)
 
@@ -41,28 +39,18 @@ class Reporter(Service):
                     while not self.stopping.is_set():
                         self._supervisor.changed.clear()
                         await self._report(connection)
-                        await self._until_changed()
+                        changed = self._supervisor.changed
+                        await first_of(changed, self.stopping, timeout_seconds=INTERVAL_SECONDS)
                     await self._report(connection)
             except (psycopg.Error, DatabaseUnavailable, OSError) as failure:
                 logger.debug("report_failed", extra={"reason": str(failure).strip()})
                 await self.pause(1.0)
 
     async def _report(self, connection: AsyncConnection[Any]) -> None:
-        await report_services(connection, socket.gethostname(), self._reports())
-
-    def _reports(self) -> list[ServiceReport]:
-        return [
+        reports = [
             ServiceReport(
                 child.name, child.state, child.pid, child.restarts, child.since, child.error
             )
             for child in self._supervisor.children
         ]
-
-    async def _until_changed(self) -> None:
-        changed = asyncio.create_task(self._supervisor.changed.wait())
-        stopping = asyncio.create_task(self.stopping.wait())
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(INTERVAL_SECONDS):
-                await asyncio.wait({changed, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        changed.cancel()
-        stopping.cancel()
+        await report_services(connection, socket.gethostname(), reports)

@@ -32,11 +32,6 @@ from postroad.web.server import WebServer
 POOL_SIZE = 5
 
 
-def web(context: PartContext) -> Service:
-    """Make the HTTP server."""
-    return WebService(context)
-
-
 class WebService(Service):
     """Opens the connections of the pages, serves, and closes them.
 

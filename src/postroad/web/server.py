@@ -13,7 +13,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from postroad.errors import PostroadError
-from postroad.service import Service
+from postroad.service import Service, first_of
 from postroad.web.limits import BodyPace
 from postroad.web.origins import OriginCheck
 
@@ -96,10 +96,12 @@ class WebServer(Service):
             server = _QuietServer(config)
             serving = asyncio.create_task(server.serve(sockets=[listener]))
             try:
-                await self._until_started(server, serving)
-                stopping = asyncio.create_task(self.stopping.wait())
-                await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
-                stopping.cancel()
+                await first_of(server.has_started, serving)
+                if serving.done():
+                    serving.result()
+                    raise RuntimeError("the application did not start; see its log")
+                self.announce_ready()
+                await first_of(self.stopping, serving)
             finally:
                 server.should_exit = True
                 await serving
@@ -116,15 +118,6 @@ class WebServer(Service):
                 f"{self._tls_cert} and its key are invalid: {failure}",
                 hint="give --tls-cert and --tls-key files in PEM that belong together",
             ) from failure
-
-    async def _until_started(self, server: _QuietServer, serving: asyncio.Task[None]) -> None:
-        started = asyncio.create_task(server.has_started.wait())
-        await asyncio.wait({serving, started}, return_when=asyncio.FIRST_COMPLETED)
-        started.cancel()
-        if serving.done():
-            serving.result()
-            raise RuntimeError("the application did not start; see its log")
-        self.announce_ready()
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -16,7 +16,7 @@ from postroad.alerts import raise_alert_async
 from postroad.cli.components import SCHEMAS
 from postroad.cli.context import Application
 from postroad.cli.parts import PartContext
-from postroad.cli.parts_coordination import coordination
+from postroad.cli.parts_coordination import Coordination
 from postroad.coordination import Change, Reader, RoleMissing, Writer
 from postroad.coordination.messages import SCHEMAS as MESSAGE_SCHEMAS
 from postroad.coordination.sample import SampleWriter
@@ -165,7 +165,7 @@ async def test_what_the_databases_report_is_known_in_the_house(
         for part, dsn in zip(("WRITER", "COORDINATOR", "READER"), databases, strict=True):
             monkeypatch.setenv(f"POSTROAD_COORDINATION__{part}_URL", dsn)
         # The part as `postroad up` makes it.
-        async with coordination(PartContext(Application(), house)):
+        async with Coordination(PartContext(Application(), house)):
             for dsn in databases:
                 async with await connect_async(dsn) as connection:
                     await raise_alert_async(

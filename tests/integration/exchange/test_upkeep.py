@@ -14,7 +14,7 @@ import psycopg
 import pytest
 from click.testing import CliRunner
 
-from postroad.cli.exit_codes import exit_code
+from postroad.cli.exit_codes import EXIT_CODES
 from postroad.cli.main import cli
 from postroad.errors import PostroadError
 from postroad.exchange import operations
@@ -360,7 +360,8 @@ async def test_the_command_line_does_what_operators_need(exchange: Room) -> None
         given = ["--database-url", exchange.dsn, "exchange", *arguments, "--json"]
         result = await asyncio.to_thread(CliRunner().invoke, cli, given)
         failure = result.exception
-        found = exit_code(failure) if isinstance(failure, PostroadError) else result.exit_code
+        is_own = isinstance(failure, PostroadError)
+        found = EXIT_CODES[failure.kind][0] if is_own else result.exit_code
         assert found == code, (arguments, result.output, failure)
         return json.loads(result.stdout) if result.stdout else None
 
