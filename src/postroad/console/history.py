@@ -5,6 +5,7 @@ For longer periods use Prometheus: see `/metrics` and the dashboard file in docs
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -17,7 +18,7 @@ from psycopg_pool import PoolTimeout
 from postroad.bus import AsyncBus, BusError, ConsumerStatus
 from postroad.clock import SYSTEM_CLOCK, Clock
 from postroad.console.cache import Cache
-from postroad.service import Service
+from postroad.service import Service, first_of
 
 logger = logging.getLogger(__name__)
 
@@ -74,13 +75,18 @@ class History(Service):
     async def run(self) -> None:
         """Record figures until stopped; an unavailable database leaves a gap."""
         self.announce_ready()
-        while True:
+        while not self.stopping.is_set():
+            # A read may wait long for the database; the end of the service does not wait for it.
+            reading = asyncio.create_task(self.status())
+            await first_of(reading, self.stopping)
+            if not reading.done():
+                reading.cancel()
+                return
             try:
-                self._add(await self.status())
+                self._add(reading.result())
             except (psycopg.Error, BusError, PoolTimeout, OSError) as failure:
                 logger.debug("history_gap", extra={"reason": str(failure).strip()})
-            if await self.pause(INTERVAL_SECONDS):
-                return
+            await self.pause(INTERVAL_SECONDS)
 
     async def status(self) -> Sequence[ConsumerStatus]:
         """Return the figures of all consumers, shared by all pages. Read-only."""

@@ -128,6 +128,7 @@ class ExchangeServer(Service):
                 self.announce_ready()
                 logger.info("exchange_serves", extra={"epoch": journal.epoch})
                 lock = await self._watch(lock)
+            journal.stop_repeating()
             await self.stop_supervised()
             await mover.close()
         finally:

@@ -114,10 +114,14 @@ class Journal:
         name = function if "." in function else f"{self._schema}.{function}"
         return await self.repeat(lambda connection: call(connection, name, *parameters))
 
+    def stop_repeating(self) -> None:
+        """Let calls fail at their first error from now on, because the process is to end."""
+        self._patience = 0.0
+
     async def repeat(self, do: Callable[[AsyncConnection[Any]], Awaitable[T]]) -> T:
         """Call a function with a connection; repeated as a call is, so it must be idempotent."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._patience
+        begun = loop.time()
         while True:
             try:
                 async with self.connection() as connection:
@@ -125,7 +129,7 @@ class Journal:
             except psycopg.errors.QueryCanceled:
                 raise
             except _TRANSIENT as failure:
-                if loop.time() >= deadline:
+                if loop.time() - begun >= self._patience:
                     raise
                 logger.info("journal_call_repeated", extra={"reason": str(failure).strip()})
                 await asyncio.sleep(RETRY_SECONDS)
