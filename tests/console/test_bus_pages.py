@@ -51,6 +51,25 @@ def test_a_message_is_posted_seen_and_consumed(
     expect(page.locator(".empty")).to_be_visible()
 
 
+@LANGUAGES
+def test_a_consumer_is_paused_with_a_reason_and_resumed(
+    open_page: OpenPage, bus: Bus, queue: str, language: str, width: int
+) -> None:
+    bus.post(queue, {"n": 1})
+    page = open_page(f"/bus/queues/{queue}", role="operator", language=language, width=width)
+    press(page, "pause")
+    page.locator('[data-test="reason"]').fill("the ERP is down")
+    press(page, "confirm")
+    expect(page.locator("tbody").first).to_contain_text("the ERP is down")
+    expect(page.locator("tbody").first).to_contain_text("operator (console)")
+    assert bus.consume(queue) == []
+    expect(page.locator('[data-test="pause"]')).to_be_hidden()
+    press(page, "resume")
+    press(page, "confirm")
+    expect(page.locator('[data-test="pause"]')).to_be_visible()
+    assert len(bus.consume(queue)) == 1
+
+
 def test_data_that_is_no_json_is_refused_with_a_reason(
     open_page: OpenPage, bus: Bus, queue: str
 ) -> None:

@@ -32,6 +32,7 @@ BACK = {
         drop function mbus.after_restore(boolean);
         create function mbus.after_restore() returns void language sql as '';
         drop sequence mbus.tick;
+        drop table mbus.pause cascade;
         drop index mbus.saga_by_state_idx;
         drop table mbus.delayed;
         drop sequence mbus.delayed_id, mbus.delayed_tail;

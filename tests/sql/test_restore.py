@@ -123,6 +123,38 @@ def test_the_operator_decides_whether_a_restored_database_is_a_copy(
     assert (column(bus, "select iid from mbus.consume('q')") == [iid]) is not is_copy
 
 
+def restore(server: TestServer, database: str, connection: Connection) -> None:
+    """Dump a database and restore it on a connection to an empty one."""
+    dump = subprocess.run(
+        [server.embedded.cluster.binaries.program("pg_dump"), "--inserts", "-d", database],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    connection.execute(re.sub(r"^\\.*", "", dump, flags=re.MULTILINE).encode())
+    connection.execute("reset search_path")
+
+
+@pytest.mark.parametrize("is_copy", [True, False])
+def test_what_was_paused_stays_paused_in_a_restored_dump(
+    server: TestServer, database: str, empty_database: str, connect: Connect, is_copy: bool
+) -> None:
+    with connect(database, autocommit=True) as connection:
+        connection.execute("select mbus.create_queue('q'), mbus.create_queue('other')")
+        connection.execute("select mbus.pause('q', reason => 'why', paused_by => 'olga')")
+        post(connection, 1)
+    with connect(empty_database, autocommit=True) as connection:
+        restore(server, database, connection)
+        connection.execute("select mbus.after_restore(is_copy => %s)", (is_copy,))
+        query = "select paused_by || ' ' || pause_reason from mbus.consumers where queue = 'q'"
+        assert one(connection, query) == "olga why"
+        assert take(connection) == []
+        post(connection, 2, queue="other")
+        assert take(connection, whose="other_by_default") == ["2"]
+        connection.execute("select mbus.resume('q')")
+        assert take(connection) == ["1"]
+
+
 def test_a_dump_restored_without_repair_hides_no_message(
     server: TestServer, database: str, empty_database: str, connect: Connect
 ) -> None:
@@ -132,15 +164,8 @@ def test_a_dump_restored_without_repair_hides_no_message(
         maintain(connection)
         # A dump reads sequences after tables: here they have moved on.
         connection.execute("""select setval('mbus."qt$q$0$hint"', 8)""")
-    dump = subprocess.run(
-        [server.embedded.cluster.binaries.program("pg_dump"), "--inserts", "-d", database],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
     with connect(empty_database, autocommit=True) as connection:
-        connection.execute(re.sub(r"^\\.*", "", dump, flags=re.MULTILINE).encode())
-        connection.execute("reset search_path")
+        restore(server, database, connection)
         assert one(connection, "select mbus.is_restored()")
         nobody_maintains(connection)
         assert status(connection, "ready") == 10

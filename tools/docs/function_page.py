@@ -22,7 +22,9 @@ STORAGE = "[how storage works](../concepts/storage.md)"
 TOPICS: dict[str, tuple[str, ...]] = {
     "Queues and consumers": (
         "create_queue", "alter_queue", "drop_queue",
-        "create_consumer", "alter_consumer", "drop_consumer",
+        "create_consumer", "alter_consumer",
+        "pause",
+        "resume", "drop_consumer",
         "create_view",
     ),
     "Posting": ("post", "post_<q>", "postn_<q>", "get_iid"),

@@ -38,7 +38,7 @@ from postroad.alerts.reporting import (
     raise_alert_async,
 )
 from postroad.alerts.sender import AlertSender
-from postroad.alerts.watchers import ClockWatcher, DiskWatcher
+from postroad.alerts.watchers import ClockWatcher, DiskWatcher, PauseWatcher
 
 __all__ = [
     "AlertNotFound",
@@ -51,6 +51,7 @@ __all__ = [
     "DeliveryFailed",
     "DiskWatcher",
     "InvalidAlert",
+    "PauseWatcher",
     "Severity",
     "clear_alert",
     "clear_alert_async",

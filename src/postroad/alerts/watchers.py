@@ -1,6 +1,6 @@
-"""Watchers of the machine: disks that are nearly full, a clock that jumps.
+"""Watchers: disks that are nearly full, a clock that jumps, pauses that were forgotten.
 
-Any number of processes may run them: the keys of their alerts contain the host name.
+Any number of processes may run them: the keys of alerts about a machine contain its host name.
 """
 
 from __future__ import annotations
@@ -23,6 +23,22 @@ WATCH_INTERVAL_DEFAULT = timedelta(seconds=30)
 CLOCK_JUMP_DEFAULT = timedelta(seconds=5)
 CLOCK_CALM_DEFAULT = timedelta(minutes=10)
 LEAST_FREE_PERCENT_DEFAULT = 10.0
+PAUSE_LIMIT_DEFAULT = timedelta(hours=1)
+# Raises an alert for each pause that is too long and has none, and clears those of ended pauses.
+_PAUSES = """
+with paused as (
+  select distinct on (key) * from (
+    select concat_ws('/', 'bus/paused', queue, case when not is_queue_paused then consumer end)
+      as key, * from mbus.consumers where paused_at is not null) p),
+open as (
+  select key from alerts.alert_list where cleared_at is null and starts_with(key, 'bus/paused/'))
+select alerts.raise(key, 'bus', 'warning',
+  concat(substr(key, 12), ' has been paused since ', date_trunc('second', paused_at)),
+  concat('Paused by ', paused_by, ': ' || pause_reason, '. Resume it: postroad bus resume ',
+         queue, case when not is_queue_paused then ' --consumer ' || consumer end))
+from paused where paused_at < mbus.now() - %s and key not in (select key from open)
+union all
+select alerts.clear(key) from open where key not in (select key from paused)"""
 # Hysteresis: the free space that clears an alert, as a factor of the limit.
 _CLEAR_FACTOR = 1.1
 
@@ -190,3 +206,21 @@ class ClockWatcher(_Watcher):
         else:
             await clear_alert_async(connection, key)
         self._is_skewed = is_skewed
+
+
+class PauseWatcher(_Watcher):
+    """Reports consumers and queues of the bus that have been paused for long: `bus/paused/…`."""
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        limit: timedelta = PAUSE_LIMIT_DEFAULT,
+        interval: timedelta = WATCH_INTERVAL_DEFAULT,
+    ) -> None:
+        super().__init__("pause watcher", dsn, interval)
+        self._limit = limit
+
+    async def check(self, connection: AsyncConnection[Any]) -> None:
+        """Report pauses that became too long, and those that have ended."""
+        await connection.execute(_PAUSES, (self._limit,))

@@ -63,6 +63,8 @@ class AsyncBus:
     create_consumer = awaiting(calls.create_consumer)
     drop_consumer = awaiting(calls.drop_consumer)
     alter_consumer = awaiting(calls.alter_consumer)
+    pause = awaiting(calls.pause)
+    resume = awaiting(calls.resume)
 
     get_iid = awaiting(calls.get_iid)
     post = awaiting(calls.post)

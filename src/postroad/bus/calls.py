@@ -109,6 +109,30 @@ def alter_consumer(
     )
 
 
+def pause(
+    queue: str,
+    consumer: str | None = None,
+    reason: str | None = None,
+    paused_by: str | None = None,
+) -> Call[bool]:
+    """Let a consumer, or all consumers of a queue, take nothing until it is resumed.
+
+    Posts go on, and held leases can be acked. Returns False if it was already paused. Raises
+    QueueNotFound, ConsumerNotFound, and InvalidArgument for the queue of sagas.
+    """
+    given = {"qname": queue, "cname": consumer, "reason": reason, "paused_by": paused_by}
+    return sql(bool, "pause", **given)
+
+
+def resume(queue: str, consumer: str | None = None) -> Call[bool]:
+    """End the pause of a consumer, or of a queue; return False if it was not paused.
+
+    A consumer that was paused itself stays paused when its queue is resumed.
+    Raises QueueNotFound, ConsumerNotFound.
+    """
+    return replace(sql(bool, "resume", qname=queue, cname=consumer), wakes=(queue,))
+
+
 # Posting.
 
 

@@ -64,6 +64,8 @@ class Bus:
     create_consumer = blocking(calls.create_consumer)
     drop_consumer = blocking(calls.drop_consumer)
     alter_consumer = blocking(calls.alter_consumer)
+    pause = blocking(calls.pause)
+    resume = blocking(calls.resume)
 
     get_iid = blocking(calls.get_iid)
     post = blocking(calls.post)

@@ -33,6 +33,39 @@ async def redrive(
     return await AsyncBus(connection).redrive(queue, consumer, iid)
 
 
+async def pause(
+    connection: AsyncConnection[Any],
+    queue: str,
+    *,
+    consumer: Annotated[str | None, "Only this consumer, not the whole queue."] = None,
+    reason: Annotated[str | None, "Why; it is shown with the pause."] = None,
+    by: str,
+) -> bool:
+    """Let a consumer, or all consumers of a queue, take nothing; posts go on.
+
+    Messages that are held can be acked. Returns False if it was already paused.
+    Raises QueueNotFound, ConsumerNotFound.
+
+    Example: postroad bus pause orders --consumer billing --reason "the ERP is down"
+    """
+    return await AsyncBus(connection).pause(queue, consumer, reason, by)
+
+
+async def resume(
+    connection: AsyncConnection[Any],
+    queue: str,
+    *,
+    consumer: Annotated[str | None, "Only this consumer, if it was paused itself."] = None,
+) -> bool:
+    """End the pause of a consumer, or of a queue. Returns False if it was not paused.
+
+    Raises QueueNotFound, ConsumerNotFound.
+
+    Example: postroad bus resume orders --consumer billing
+    """
+    return await AsyncBus(connection).resume(queue, consumer)
+
+
 async def cancel(
     connection: AsyncConnection[Any],
     saga_id: int,

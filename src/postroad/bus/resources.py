@@ -48,6 +48,11 @@ _OF_CONSUMER = (
     Column("queue", "Queue", "Очередь"),
     Column("consumer", "Consumer", "Подписчик"),
 )
+_PAUSE = (
+    Column("paused_at", "Paused", "Приостановлен", "moment"),
+    Column("paused_by", "Paused by", "Кто приостановил"),
+    Column("pause_reason", "Reason", "Причина"),
+)
 
 CONSUMERS = Resource(
     "bus.consumers",
@@ -61,6 +66,7 @@ CONSUMERS = Resource(
         Column("backoff", "Backoff", "Пауза", "duration"),
         Column("backoff_max", "Longest backoff", "Наибольшая пауза", "duration"),
         Column("created_at", "Created", "Создан", "moment"),
+        *_PAUSE,
     ),
     _NAMES,
     is_descending=False,
@@ -70,11 +76,15 @@ CONSUMERS = Resource(
 FIGURES = Resource(
     "bus.consumer_figures",
     "consumer",
-    "(select s.queue || '/' || s.consumer as id, s.*, c.selector, c.max_attempts"
+    "(select s.queue || '/' || s.consumer as id, s.*, c.selector, c.max_attempts,"
+    " case when c.paused_at is null then 'running' else 'paused' end as state,"
+    " case when not c.is_queue_paused then s.consumer end as paused_consumer,"
+    " c.paused_at, c.paused_by, c.pause_reason"
     " from mbus.status s join mbus.consumers c using (queue, consumer))",
     "Show depth, age and rates of one queue or of all.",
     (
         *_OF_CONSUMER,
+        Column("state", "State", "Состояние", "state"),
         Column("depth", "Depth", "Глубина", "number", is_sortable=True, is_nullable=False),
         Column("ready", "ready", "готово", "number", is_sortable=True, is_nullable=False),
         Column("delayed", "delayed", "отложено", "number", is_sortable=True, is_nullable=False),
@@ -91,6 +101,9 @@ FIGURES = Resource(
         Column("rejected_per_second", "Rejected/s", "Возвращено/с", "rate", is_listed=False),
         Column("selector", "Selector", "Селектор", "code", is_listed=False),
         Column("max_attempts", "Attempts", "Попытки", "number", is_listed=False),
+        *(replace(one, is_listed=False) for one in _PAUSE),
+        Column("paused_consumer", "Paused consumer", "Приостановленный подписчик", is_listed=False,
+               help="Null if the whole queue is paused."),
     ),
     _NAMES,
     is_descending=False,
@@ -206,6 +219,29 @@ STUCK_SAGAS = replace(
     " from mbus.sagas(state => 'stuck', amt => 1000))",
 )
 
+PAUSE = Action(
+    operations.pause,
+    "queue {queue} {be} paused",
+    FIGURES,
+    "Pause",
+    "Приостановить",
+    result="is_changed",
+    unchanged="queue {queue} was already paused",
+    needs=("by",),
+    columns={"queue": "queue", "consumer": "consumer"},
+    when={"state": ("running",)},
+)
+RESUME = Action(
+    operations.resume,
+    "queue {queue} {be} resumed",
+    FIGURES,
+    "Resume",
+    "Возобновить",
+    result="is_changed",
+    unchanged="queue {queue} was not paused",
+    columns={"queue": "queue", "consumer": "paused_consumer"},
+    when={"state": ("paused",)},
+)
 REDRIVE = Action(operations.redrive, "{redriven} {be} redriven", result="redriven")
 CANCEL = Action(
     operations.cancel,

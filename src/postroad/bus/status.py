@@ -28,7 +28,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Consumer:
-    """A durable subscriber and its retry settings (view mbus.consumers)."""
+    """A durable subscriber, its settings, and who has paused it (view mbus.consumers)."""
 
     queue: str
     consumer: str
@@ -37,6 +37,10 @@ class Consumer:
     backoff: timedelta
     backoff_max: timedelta
     created_at: datetime
+    paused_at: datetime | None
+    paused_by: str | None
+    pause_reason: str | None
+    is_queue_paused: bool
 
 
 @dataclass(frozen=True, slots=True)

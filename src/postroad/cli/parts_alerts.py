@@ -1,8 +1,8 @@
-"""The service of alerts: the sender, and the watchers of disk and clock."""
+"""The service of alerts: the sender, and the watchers of disk, clock and pauses."""
 
 from __future__ import annotations
 
-from postroad.alerts import AlertSender, ClockWatcher, DiskWatcher
+from postroad.alerts import AlertSender, ClockWatcher, DiskWatcher, PauseWatcher
 from postroad.cli.parts import PartContext
 from postroad.cli.together import Together
 from postroad.postgres.server_user import data_folder_default
@@ -26,6 +26,11 @@ def alerts(context: PartContext) -> Service:
             ClockWatcher(
                 context.dsn,
                 jump=settings.alerts.clock_jump,
+                interval=settings.alerts.watch_interval,
+            ),
+            PauseWatcher(
+                context.dsn,
+                limit=settings.alerts.pause_limit,
                 interval=settings.alerts.watch_interval,
             ),
         ],

@@ -21,6 +21,7 @@ SEVERITIES = ("critical", "error", "warning", "info")
 
 # The page of the object that an alert is about, by the alert's key.
 _OBJECTS = (
+    (r"bus/paused/(\w+)(?:/\w+)?", ("bus", "queues")),
     (r"exchange/(?:contradiction|failed|in_doubt)/(.+)", ("exchange", "processes")),
     (r"exchange/(?:corrupt|parked)/([0-9]+)", ("exchange", "messages")),
     (r"intake\.(?:file|cleanup)\.([0-9]+)", ("intake", "files")),

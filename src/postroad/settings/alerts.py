@@ -49,8 +49,10 @@ class AlertsSettings(Section):
     watch_folders: tuple[Path, ...] = ()
     """Folders whose disks are watched in addition to the data folder."""
     watch_interval: Duration = timedelta(seconds=30)
-    """How often disks and the clock are checked. Default 30s."""
+    """How often disks, the clock and pauses are checked. Default 30s."""
     disk_least_free_percent: float = Field(default=10.0, gt=0, lt=100)
     """Free space below which a disk counts as nearly full; half of it is critical. Default 10."""
     clock_jump: Duration = timedelta(seconds=5)
     """A clock that is wrong by more than this has jumped. Default 5s."""
+    pause_limit: Duration = timedelta(hours=1)
+    """How long a queue or consumer of the bus may be paused without an alert. Default 1h."""

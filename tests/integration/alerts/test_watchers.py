@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from psycopg import AsyncConnection
 
-from postroad.alerts import ClockWatcher, DiskWatcher
+from postroad.alerts import ClockWatcher, DiskWatcher, PauseWatcher
 from postroad.alerts.resources import ALERTS
 
 Usage = namedtuple("Usage", ("total", "used", "free"))
@@ -85,3 +85,29 @@ async def test_a_jump_of_the_clock_is_reported_and_cleared_when_it_is_calm(
     # The database's clock is the real one; only the jump is looked at.
     await watcher._check_jump(session)
     assert await titles(session) == []
+
+
+async def test_a_pause_is_reported_once_when_it_is_forgotten_and_cleared_when_it_ends(
+    database: str, session: AsyncConnection
+) -> None:
+    await session.execute("select mbus.create_queue('orders'), mbus.create_queue('stock')")
+    await session.execute("select mbus.pause('orders', reason => 'the ERP is down')")
+    await session.execute("select mbus.pause('stock', 'default')")
+    await PauseWatcher(database).check(session)
+    assert await titles(session) == []
+    watcher = PauseWatcher(database, limit=timedelta(0))
+    for _ in range(2):
+        await watcher.check(session)
+        found = {one["key"]: one for one in await ALERTS.all(session)}
+        assert {key: one["count"] for key, one in found.items()} == {
+            "bus/paused/orders": 1,
+            "bus/paused/stock/default": 1,
+        }
+    assert found["bus/paused/orders"]["title"].startswith("orders has been paused since 2")
+    assert found["bus/paused/orders"]["body"].endswith(
+        ": the ERP is down. Resume it: postroad bus resume orders"
+    )
+    assert found["bus/paused/stock/default"]["body"].endswith(" stock --consumer default")
+    await session.execute("select mbus.resume('orders')")
+    await watcher.check(session)
+    assert [one["key"] for one in await ALERTS.all(session)] == ["bus/paused/stock/default"]

@@ -354,3 +354,24 @@ async def test_headers_that_no_bridge_has_written_hold_up_nothing(
     async with bridge:
         await carried(bridge, 2)
     assert [parse(each.data)["n"] for each in taken(b)] == ["1", "2"]
+
+
+async def test_a_bridge_takes_nothing_from_a_queue_that_is_paused(databases: Databases) -> None:
+    a, b = databases(2)
+    queue(a)
+    bridge = DatabaseBridge("out", source=a, target=b, queue="orders")
+    await bridge.install()
+    run(a, "select mbus.pause('orders')")
+    run(a, "select mbus.post_orders('n=>1')")
+    async with bridge:
+        # Another bridge, over a queue that is not paused, has had the time to carry a message.
+        queue(a, "stock")
+        other = DatabaseBridge("stock", source=a, target=b, queue="stock")
+        await other.install()
+        run(a, "select mbus.post_stock('n=>2')")
+        async with other:
+            await carried(other, 1)
+        assert bridge.delivered == 0
+        run(a, "select mbus.resume('orders')")
+        await carried(bridge, 1)
+    assert len(taken(b)) == 1

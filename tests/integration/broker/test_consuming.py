@@ -501,3 +501,20 @@ def test_a_server_that_says_no_goodbye_is_a_lost_connection(broker: Connection) 
         line.shutdown(socket.SHUT_RDWR)
     with pytest.raises(broker.connection_errors):
         link.run_prepared("select 1")
+
+
+def test_a_queue_that_is_paused_delivers_nothing_and_can_be_purged(
+    broker: Connection, other: Connection
+) -> None:
+    publish(other, 1)
+    link = other.transport.link
+    link.run("select mbus.pause(q.name) from mbus.queue q")
+    with consuming(broker) as got:
+        with pytest.raises(TimeoutError):
+            broker.drain_events(timeout=0.2)
+        assert got == []
+        assert other.channel().queue_purge("jobs") == 1
+        publish(other, 2)
+        link.run("select mbus.resume(q.name) from mbus.queue q")
+        assert drain(broker, got, 1) == [2]
+        got[0].ack()

@@ -102,6 +102,25 @@ def test_dead_messages_are_shown_and_brought_back(run, database):
     assert run("consume", "orders", "--json").json[0]["data"] == "x"
 
 
+def test_a_queue_is_paused_and_resumed(run):
+    run("create", "orders", "--payload", "text")
+    run("post", "orders", "x")
+    assert run("pause", "orders", "--dry-run").out == "queue orders would be paused\n"
+    assert run("consume", "orders", "--json").json != []
+    run("post", "orders", "y")
+    paused = ("pause", "orders", "--consumer", "default", "--reason", "the ERP is down")
+    assert run(*paused).out == "queue orders is paused\n"
+    assert run(*paused).out == "queue orders was already paused\n"
+    assert run("consume", "orders", "--json").json == []
+    [shown] = run("status", "orders", "--json").json
+    assert (shown["state"], shown["pause_reason"]) == ("paused", "the ERP is down")
+    assert shown["paused_by"].endswith("(command line)")
+    assert "the ERP is down" in run("consumers", "orders").out
+    assert run("resume", "orders").out == "queue orders was not paused\n"
+    assert run("resume", "orders", "--consumer", "default").code == 0
+    assert run("consume", "orders", "--json").json[0]["data"] == "y"
+
+
 def test_tail_prints_and_consumes(run):
     run("create", "orders", "--payload", "jsonb")
     run("post", "orders", '{"n": 1}')
@@ -164,6 +183,6 @@ def test_every_command_has_an_example_and_json():
         options = {option for each in command.params for option in each.opts}
         assert "--json" in options, name
         assert isinstance(command, click.Command)
-    changing = {"create", "drop", "post", "consume", "take", "redrive"}
+    changing = {"create", "drop", "post", "consume", "take", "redrive", "pause", "resume"}
     for name in changing:
         assert "--dry-run" in {o for each in group.commands[name].params for o in each.opts}

@@ -5,6 +5,7 @@ tables/node.sql
 tables/queue.sql
 tables/dropped_queue.sql
 tables/consumer.sql
+tables/pause.sql
 tables/delayed.sql
 tables/leased.sql
 tables/dmq.sql
@@ -45,6 +46,7 @@ internal/follow.sql
 internal/claim.sql
 functions/queues.sql
 functions/consumers.sql
+functions/pause.sql
 functions/post.sql
 functions/consume.sql
 functions/leases.sql

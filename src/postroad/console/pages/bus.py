@@ -10,7 +10,7 @@ from nicegui import ui
 
 from postroad.bus import ConsumerStatus
 from postroad.bus.browse import Selection
-from postroad.bus.resources import FIGURES, QUEUES
+from postroad.bus.resources import FIGURES, PAUSE, QUEUES, RESUME
 from postroad.console.context import Context
 from postroad.console.frame import add_page
 from postroad.console.history import Point, posted_per_second
@@ -28,7 +28,13 @@ from postroad.console.markup import (
 from postroad.console.pages.bus_actions import bulk_button, post_button
 from postroad.console.parts.charts import Line, line_chart, spark
 from postroad.console.parts.lists import empty, figures, page_tabs
-from postroad.console.parts.resources import detail_facts, open_row, resource_table, show_resource
+from postroad.console.parts.resources import (
+    action_buttons,
+    detail_facts,
+    open_row,
+    resource_table,
+    show_resource,
+)
 from postroad.console.view import View
 from postroad.operate import Row
 
@@ -160,7 +166,7 @@ def _cells() -> dict[str, Callable[[Row], object]]:
 
 
 async def _queue(view: View) -> None:
-    t, name = view.t, view.path("queue")
+    t, name, connections = view.t, view.path("queue"), view.context.connections
     place = [("nav.bus", address("bus"))]
     queue = await open_row(view, QUEUES, name, place, "bus.queue_gone")
     if queue is None:
@@ -181,12 +187,25 @@ async def _queue(view: View) -> None:
             FIGURES,
             rows,
             cells={**_cells(), "consumer": choose},
-            names=("consumer", "selector", *COUNTED.values(), "oldest_age", "max_attempts"),
+            names=(
+                "consumer",
+                "state",
+                "paused_by",
+                "pause_reason",
+                "selector",
+                *COUNTED.values(),
+                "oldest_age",
+                "max_attempts",
+            ),
             none=empty(t("bus.no_consumer")),
         )
         return joined((_totals(view, found), element("div", style="height:16px"), shown))
 
+    async def chosen() -> Row:
+        return await connections.run(FIGURES.one, f"{name}/{consumer}")
+
     await view.live(consumers)
+    await action_buttons(view, connections, (PAUSE, RESUME), chosen)
     with ui.element("div").classes("row"):
         post_button(view, name)
         bulk_button(view, "redrive", Selection(name, consumer, "dead"))

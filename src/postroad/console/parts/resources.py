@@ -453,12 +453,20 @@ async def ask_action(
     question: str = "",
     then: Callable[[Action], object] | None = None,
 ) -> None:
-    """Ask whether to run an action on a row, with `more` arguments, and run it."""
+    """Ask whether to run an action on a row, with `more` arguments, and run it.
+
+    The reason is asked for as well if the action has one.
+    """
     title = title or title_of(view, action)
+    more, has_reason = dict(more), any(one.name == "reason" for one in action.parameters)
     target = str(row[action.resource.label_name])
 
     async def same() -> Row:
         return row
+
+    def fill_reason() -> None:
+        field = ui.input(view.t("common.reason")).props('data-test="reason" maxlength=500')
+        field.on_value_change(lambda event: more.update(reason=event.value))
 
     await confirm(
         view,
@@ -466,6 +474,7 @@ async def ask_action(
         question or view.t("common.sure", action=title, target=target),
         lambda: _act(view, connections, action, target, same, more, then),
         is_danger=action.is_danger,
+        fill_more=fill_reason if has_reason else None,
     )
 
 

@@ -121,7 +121,7 @@ begin
   perform mbus._lock_triggers();
   foreach v_name in array broker._bus_names(v_queue) loop
     loop
-      execute format('select count(*) from mbus.%I(1000)', 'consumen_' || v_name || '_by_default') into v_count;
+      v_count := mbus.purge(v_name);
       v_total := v_total + v_count;
       exit when v_count = 0;
     end loop;

@@ -141,7 +141,8 @@ begin
       v_values || jsonb_build_object(
       'branches', case p_queue.mode when 'direct' then mbus._branches('post_direct', p_queue, v_default, v_values) end))));
   execute mbus._fill('peek', v_values);
-  execute mbus._fill('take_all', v_values);
+  execute mbus._fill('take_all', v_values || jsonb_build_object(
+    'when_running', case when exists (select from mbus.pause p where p.queue_id = p_queue.id) then ' where false' end));
   execute mbus._fill('clear_queue', v_values);
   if to_regproc(format('mbus.%I', 'run_on_' || p_queue.name)) is not null then
     execute mbus._fill('run_on', v_values);
@@ -157,7 +158,11 @@ create or replace function mbus._generate_consumer(p_queue mbus.queue, p_consume
 returns void
 language plpgsql set search_path from current as $$
 declare
-  v_values jsonb := p_values || jsonb_build_object('consumer', p_consumer.name, 'consumer_id', p_consumer.id);
+  v_is_paused constant boolean := exists (
+    select from mbus.pause p where p.queue_id = p_queue.id and coalesce(p.consumer_id, p_consumer.id) = p_consumer.id);
+  v_values constant jsonb := p_values || jsonb_build_object(
+    'consumer', p_consumer.name, 'consumer_id', p_consumer.id, 'when_running', case when v_is_paused then ' where false' end,
+    'paused', case when v_is_paused then e'  return;    -- see mbus.pause\n' end);
   v_suffix constant text := p_queue.name || '_by_' || p_consumer.name;
 begin
   if p_queue.has_waiters then
@@ -187,6 +192,8 @@ declare
   v_kind   constant text := case when p_queue.has_groups then 'take_grouped' else 'take' end;
   v_values constant jsonb := p_values || jsonb_build_object(
     'function', p_function, 'returns', p_returns, 'output', mbus._fill(p_output, p_values),
+    -- mbus.purge takes parcels of a paused consumer, too.
+    'paused', case when p_returns <> 'parcel' then p_values ->> 'paused' end,
     'promise', case when p_is_lease then 'Leases' else 'Removes' end,
     'arguments', 'amt integer' || case when p_is_lease then ' default 1, ttl interval default ''30 seconds''' else '' end,
     'until', case when p_is_lease then e'  v_until      constant timestamptz := v_now + mbus._check_ttl(ttl);\n' end,

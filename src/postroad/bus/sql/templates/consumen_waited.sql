@@ -3,7 +3,7 @@
 create or replace function mbus.consumen_{queue}_by_{consumer}(amt integer) returns setof mbus.{model}
 language plpgsql security definer set search_path from current rows 100 as $function$
 declare
-  v_taken constant mbus.parcel[] := array(select p from mbus._take_{queue}_by_{consumer}($1) p);
+  v_taken constant mbus.parcel[] := array(select p from mbus._take_{queue}_by_{consumer}($1) p{when_running});
 begin
   perform mbus._note_taken(v_taken, {consumer_id});
   perform mbus._tally({consumer_id}, 'consumed', cardinality(v_taken));

@@ -12,7 +12,7 @@ begin
       (queue_id, consumer_id, group_name, leased_until, number, added, expires, headers, properties, trail, {data})
     select {queue_id}, {consumer_id}, p.headers -> 'group', v_until, p.number, p.added, p.expires, p.headers,
            p.properties, mbus._tried(p.trail), p.{data}
-    from mbus._take_{queue}_by_{consumer}($1) p
+    from mbus._take_{queue}_by_{consumer}($1) p{when_running}
     returning h.*)
   select h.number, h.added, '{queue}.' || h.number || '@{node}', (h.trail ->> 'delayed_until')::timestamptz,
          h.expires, null::integer[], mbus._deliver({constants}::hstore, h.added, h.headers,

@@ -27,7 +27,7 @@ declare
   if extract(epoch from v_now) - pg_sequence_last_value('mbus.attended') >= 2 then
     perform mbus._attend({queue_id}, {consumer_id}, amt);
   end if;
-  foreach v_lane in array {lane_order}::integer[] loop
+{paused}  foreach v_lane in array {lane_order}::integer[] loop
     v_tail := pg_sequence_last_value('mbus.{tail}');
     for v_generation in pg_sequence_last_value('mbus.{head}') .. v_tail loop
       exit when v_missing <= 0;

@@ -4,7 +4,7 @@ create or replace function mbus.take_{queue}(iid text) returns setof mbus.{model
 language plpgsql security definer set search_path from current rows 1 as $function$
 declare
   v_number constant bigint := mbus._number('{queue}', $1);
-  v_copies constant mbus.parcel[] := array(select p from mbus._take_number({queue_id}, null, v_number) p);
+  v_copies constant mbus.parcel[] := array(select p from mbus._take_number({queue_id}, null, v_number) p{when_running});
 begin
   if v_copies = '{}' then
     perform mbus._saga_missed({queue_id}, v_number);

@@ -4,7 +4,7 @@ create or replace function mbus.take_from_{queue}_by_{consumer}(msgid text) retu
 language plpgsql security definer set search_path from current rows 1 as $function$
 declare
   v_number constant bigint := mbus._number('{queue}', $1);
-  v_copies constant mbus.parcel[] := array(select p from mbus._take_number({queue_id}, {consumer_id}, v_number) p);
+  v_copies constant mbus.parcel[] := array(select p from mbus._take_number({queue_id}, {consumer_id}, v_number) p{when_running});
 begin
   if v_copies = '{}' then return; end if;
   perform mbus._note_taken(v_copies);

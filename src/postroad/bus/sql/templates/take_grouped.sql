@@ -32,7 +32,7 @@ begin
   if extract(epoch from v_now) - pg_sequence_last_value('mbus.attended') >= 2 then
     perform mbus._attend({queue_id}, {consumer_id}, amt);
   end if;
-  -- Retries of a group come first: they are older than whatever of that group is on the ring.
+{paused}  -- Retries of a group come first: they are older than whatever of that group is on the ring.
   v_retries := array(select p from mbus._take_group_retries({queue_id}, {consumer_id}, amt) p);
   v_missing := amt - cardinality(v_retries);
   if v_missing < amt then

@@ -1,0 +1,42 @@
+-- Pausing.  The functions of a paused consumer are generated without their taking part, so that other consumers pay for no check.
+-- A transaction that has used the queue before may run the previous functions until it ends, see README.md.
+-- Locks: the queue's advisory lock.
+
+-- Lets a consumer, or without a name every present and future consumer of the queue, take nothing until mbus.resume.  Posts go on, held
+-- leases can be answered, and operators can browse, purge, move and redrive.  Returns false if it was already paused; nothing is changed then.
+-- Errors: MB001, MB002, MB012 the queue of sagas.
+create or replace function mbus.pause(
+  qname text, cname text default null, reason text default null, paused_by text default session_user)
+returns boolean
+language plpgsql security definer set search_path from current as $$
+declare
+  v_queue constant mbus.queue := mbus._alter((mbus._queue(qname)).id);
+begin
+  if qname = 'sagas' then
+    raise exception 'queue "sagas" cannot be paused: taking a bung rolls its saga back'
+      using errcode = 'MB012', hint = 'Pause the queues of the steps.';
+  end if;
+  insert into mbus.pause (queue_id, consumer_id, paused_at, paused_by, reason)
+  values (v_queue.id, case when cname is not null then (mbus._consumer(v_queue, cname)).id end, mbus.now(),
+          coalesce($4, session_user), nullif($3, ''))
+  on conflict do nothing;
+  if not found then return false; end if;
+  perform mbus._generate(v_queue);
+  return true;
+end $$;
+
+-- Ends the pause of a consumer, or without a name that of the queue; a consumer that was paused itself stays paused.
+-- Returns false if it was not paused.
+-- Errors: MB001, MB002.
+create or replace function mbus.resume(qname text, cname text default null) returns boolean
+language plpgsql security definer set search_path from current as $$
+declare
+  v_queue constant mbus.queue := mbus._alter((mbus._queue(qname)).id);
+begin
+  delete from mbus.pause p
+  where p.queue_id = v_queue.id
+    and p.consumer_id is not distinct from case when cname is not null then (mbus._consumer(v_queue, cname)).id end;
+  if not found then return false; end if;
+  perform mbus._generate(v_queue);
+  return true;
+end $$;
