@@ -28,8 +28,9 @@ BATCH_SECONDS = 0.1
 # Handlers below this duration are fast; one runner handles a batch of them for this long.
 QUICK_HANDLER_SECONDS = 0.0001
 QUICK_SECONDS = 0.01
-# While a batch takes longer than this, further connections are opened.
+# While a batch takes longer than this, further connections are opened, and kept for a while.
 SLOW_SECONDS = 0.25
+KEEP_SECONDS = 10.0
 # Enough to keep a few cores of a server busy.
 SHARED_CONNECTIONS = 4
 
@@ -63,8 +64,9 @@ class BatchSize:
     until then. So the size is chosen such that a batch takes a tenth of a second.
     """
 
-    def __init__(self, limit: int, first: int = FIRST_BATCH_SIZE) -> None:
+    def __init__(self, limit: int, first: int = FIRST_BATCH_SIZE, *, least: int = 1) -> None:
         self._limit = limit
+        self._least = least
         self.amount = min(limit, first)
 
     def adjust(self, count: int, seconds: float, width: int = 1) -> None:
@@ -77,11 +79,11 @@ class BatchSize:
             return
         rounds = math.ceil(count / width)
         fitting = self._limit if seconds <= 0 else width * int(BATCH_SECONDS * rounds / seconds)
-        self.amount = max(1, min(self._limit, max(width, fitting), 2 * self.amount))
+        self.amount = max(self._least, min(self._limit, max(width, fitting), 2 * self.amount or 1))
 
     def isolate(self) -> None:
-        """Take one message next, so that no others are affected by its failure."""
-        self.amount = 1
+        """Take as few messages as possible next, so that no others are affected by a failure."""
+        self.amount = self._least
 
     def halve(self, count: int) -> None:
         """Halve the size after a rollback; the next success doubles it again."""
@@ -103,6 +105,7 @@ class Sharing:
         least = math.ceil(handler.concurrency / (1 if handler.batch else handler.prefetch))
         self._least = min(self._most, max(SHARED_CONNECTIONS, least))
         self.connections = self._least
+        self._grown_at = -math.inf
 
     @property
     def width(self) -> int:
@@ -114,15 +117,20 @@ class Sharing:
             return 1
         return math.ceil(self._concurrency / max(1, self.connections - 1))
 
-    def grow(self, connections: int) -> bool:
+    def grow(self, connections: int, now: float) -> bool:
         """Add connections after a slow batch that had these; return whether there are more."""
+        self._grown_at = now
         if connections == self.connections:
             self.connections = min(self._most, 2 * connections)
         return self.connections > connections
 
-    def shrink(self, connections: int, round_seconds: float) -> bool:
-        """Remove connections after a fast batch; return whether it did."""
-        if connections != self.connections or round_seconds > BATCH_SECONDS / 4:
+    def shrink(self, connections: int, round_seconds: float, now: float) -> bool:
+        """Remove connections after a fast batch, unless one was slow recently.
+
+        Returns whether there are fewer.
+        """
+        is_recent = now - self._grown_at < KEEP_SECONDS
+        if is_recent or connections != self.connections or round_seconds > BATCH_SECONDS / 4:
             return False
         self.connections = max(self._least, connections // 2)
         return self.connections < connections
@@ -183,24 +191,19 @@ class Batch:
         """Check whether a handler has failed, so that the transaction will be rolled back."""
         return bool(self.failures)
 
-    def lost(self) -> None:
-        """Drop a batch whose connection was lost; its messages are taken again."""
-        self._size.halve(len(self.taken))
-        self.took([])
-
     def rest(self) -> list[Message]:
         """Return the messages whose handlers have not returned."""
         done = {message.id for message in self.done}
         return [message for message in self.taken if message.id not in done]
 
-    def failed(self, failures: list[Failure]) -> list[Failure]:
+    def failed(self, failures: list[Failure], *, is_lost: bool = False) -> list[Failure]:
         """Drop a batch that was rolled back and return the failed attempts.
 
-        The other messages are taken again. A conflict with another transaction is not a failed
-        attempt, unless it happened too often. If the message at fault is unknown, the batch is
-        halved until one message is left, so that the failure is attributed to that message.
+        The other messages are taken again. A conflict with another transaction or a lost connection
+        is not a failed attempt, unless it happened too often. If the message at fault is unknown,
+        the batch is halved until one message is left, so that the failure is attributed to it.
         """
-        attempts = [each for each in failures if not is_conflict(each.error)]
+        attempts = [each for each in failures if not (is_lost or is_conflict(each.error))]
         if not attempts:
             self._conflicts += 1
             if self._conflicts <= MAX_CONFLICTS:

@@ -61,18 +61,16 @@ class TaskRunners(Runners[I]):
         self._fill()
 
     def cancel(self, matches: Callable[[I], bool]) -> None:
-        """Cancel the tasks of items that match."""
+        """Cancel the tasks of items that match, once: a second time would end their cleanup."""
         for task, item in self._tasks.items():
-            if matches(item):
+            if matches(item) and not task.cancelling():
                 task.cancel()
 
     async def stop(self) -> None:
         """Cancel all tasks and wait for their end."""
         self._waiting.clear()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        self.cancel(lambda _: True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _fill(self) -> None:
         while self._waiting and len(self._tasks) < self._count:

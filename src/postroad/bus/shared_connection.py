@@ -23,20 +23,17 @@ from psycopg.rows import tuple_row
 from postroad.bus.errors import TransactionFailed, TransactionOwned
 from postroad.bus.session import adapt
 
-# A handler that waits longer may be waiting for one that waits for it, outside the
-# database. Then it fails and is retried, as after a deadlock.
+# If one handler uses the transaction for longer, it may be waiting for one that waits for the
+# transaction, outside the database. Then those that wait fail and are retried, as after a deadlock.
 MAX_WAIT_SECONDS = 5.0
 
 
-def check_open(status: int) -> None:
-    """Raise unless the transaction of a handler that returned can be committed.
-
-    Raises TransactionFailed after a database error, TransactionOwned if the handler ended it.
-    """
-    if status == TransactionStatus.IDLE:
-        raise TransactionOwned("the handler ended the worker's transaction")
-    if status != TransactionStatus.INTRANS:
+def check_open(status: int, *, was_ended: bool = False) -> None:
+    """Raise TransactionFailed or TransactionOwned unless a transaction can be committed."""
+    if status not in (TransactionStatus.IDLE, TransactionStatus.INTRANS):
         raise TransactionFailed("the handler caught a database error; its work cannot be committed")
+    if was_ended or status == TransactionStatus.IDLE:
+        raise TransactionOwned("the handler ended the worker's transaction")
 
 
 def cut(connection: Connection[Any] | AsyncConnection[Any]) -> None:
@@ -56,6 +53,10 @@ class _Owned:
     def rollback(self) -> Any:
         """Refuse: the worker rolls back when the handler raises."""
         raise TransactionOwned("a handler does not roll back", hint="raise, and the worker does")
+
+    def close(self) -> Any:
+        """Refuse: the worker closes its connections."""
+        raise TransactionOwned("a handler does not close the worker's connection")
 
     def __del__(self, *_: object) -> None:
         """Do not warn: the worker closes the session that all these objects share."""
@@ -79,49 +80,67 @@ class AsyncTransactionConnection(_Owned, AsyncConnection[Any]):
 
 
 class Use:
-    """One handler's use of a shared transaction, in place of the lock of its connection.
+    """The use of a session's transaction by one handler of several, or by one after the other.
 
-    `transaction` is the lock that the handlers compete for; `is_failed` is called once it is the
-    handler's, and returns whether the transaction will be rolled back anyway. `refusal` is the
-    error of a first statement that could not be allowed.
+    It takes the place of the lock of their connection. `is_failed` is called once the transaction
+    is theirs, and returns whether it will be rolled back anyway. `refusal` is the error of a first
+    statement that could not be allowed.
     """
 
-    def __init__(self, transaction: Any, statement: Any, is_failed: Callable[[], bool]) -> None:
-        self._transaction = transaction
+    def __init__(self, session: Session, statement: Any, is_failed: Callable[[], bool]) -> None:
+        self._session = session
         self._statement = statement
         self._is_failed = is_failed
         self.is_owner = False
         self.is_ended = False
         self.refusal: psycopg.Error | None = None
+        self._was_ended = False
+
+    @property
+    def _status(self) -> int:
+        return self._session.connection.pgconn.transaction_status
+
+    def check_open(self) -> None:
+        """Raise unless the transaction can be committed after a handler has returned.
+
+        Raises TransactionFailed after a database error, TransactionOwned if the handler ended it.
+        """
+        if self.is_owner:
+            check_open(self._status, was_ended=self._was_ended)
 
     def __enter__(self) -> None:
         self._statement.acquire()
-        if self.is_ended:
-            self._begin()
-        if not self.is_owner:
-            self.is_owner = self._transaction.acquire(timeout=MAX_WAIT_SECONDS)
-            self._begin()
+        while not (self.is_owner or self.is_ended):
+            owners = self._session.owners
+            if self._session.transaction.acquire(timeout=MAX_WAIT_SECONDS):
+                self._own()
+            elif owners == self._session.owners:
+                break
+        self._begin()
 
     async def __aenter__(self) -> None:
         await self._statement.acquire()
-        if self.is_ended:
-            self._begin()
-        if not self.is_owner:
+        while not (self.is_owner or self.is_ended):
+            owners = self._session.owners
             try:
                 async with asyncio.timeout(MAX_WAIT_SECONDS):
-                    self.is_owner = await self._transaction.acquire()
+                    await self._session.transaction.acquire()
+                    self._own()
             except TimeoutError:
-                pass
+                if owners == self._session.owners:
+                    break
             except BaseException:
                 self._statement.release()
                 raise
-            self._begin()
+        self._begin()
+
+    def _own(self) -> None:
+        self.is_owner = True
+        self._session.owners += 1
 
     def _begin(self) -> None:
         if self.is_ended:
-            if self.is_owner:
-                self.is_owner = False
-                self._transaction.release()
+            self._release()
             self._statement.release()
             raise psycopg.InterfaceError("the handler has ended")
         if not self.is_owner:
@@ -135,11 +154,18 @@ class Use:
         self.refusal = psycopg.errors.DeadlockDetected(reason)
         raise self.refusal
 
+    def _release(self) -> None:
+        if self.is_owner:
+            self.is_owner = False
+            self._session.transaction.release()
+
     def __exit__(self, *_: object) -> None:
+        # What a handler does after its own commit is in another transaction than the batch.
+        self._was_ended |= self._status == TransactionStatus.IDLE
         self._statement.release()
 
     async def __aexit__(self, *_: object) -> None:
-        self._statement.release()
+        self.__exit__()
 
     async def end(self) -> None:
         """Release the transaction for the others, after the statement in flight."""
@@ -148,8 +174,7 @@ class Use:
             statement = self._statement.acquire()
             if not isinstance(statement, bool):
                 await statement
-            self.is_owner = False
-            self._transaction.release()
+            self._release()
             self._statement.release()
 
 
@@ -170,7 +195,9 @@ class Session:
         self.connection = connection
         self._given = TransactionConnection.beside(connection) if blocks else connection
         self._new_lock: Callable[[], Any] = threading.Lock if blocks else asyncio.Lock
-        self._transaction = self._new_lock()
+        # What the handlers of a batch compete for, and how often one of them got it.
+        self.transaction: Any = self._new_lock()
+        self.owners = 0
         self.cursor = AsyncCursor(connection, row_factory=tuple_row)
         adapt(self.cursor)
         # For coroutines that run in a thread.
@@ -179,20 +206,9 @@ class Session:
             self.thread_cursor = _ThreadCursor(self._given, row_factory=tuple_row)
             adapt(self.thread_cursor)
 
-    def check_open(self) -> None:
-        """Raise unless the transaction of a handler that returned can be committed.
-
-        Raises TransactionFailed after a database error, TransactionOwned if the handler ended it.
-        """
-        check_open(self.connection.pgconn.transaction_status)
-
-    def alone(self) -> Any:
-        """Return the connection for handlers that run one after the other."""
-        return self._given
-
-    def shared(self, is_failed: Callable[[], bool]) -> tuple[Any, Use]:
-        """Return a connection for one handler of several, and its use of the transaction."""
-        use = Use(self._transaction, self._new_lock(), is_failed)
+    def share(self, is_failed: Callable[[], bool]) -> tuple[Any, Use]:
+        """Return a connection for one handler or more, and their use of the transaction."""
+        use = Use(self, self._new_lock(), is_failed)
         connection = object.__new__(type(self._given))
         connection.__dict__.update(self._given.__dict__, lock=use)
         return connection, use

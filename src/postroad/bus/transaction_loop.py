@@ -15,10 +15,12 @@ import math
 import threading
 import time
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import psycopg
-from psycopg import AsyncCursor
+from psycopg import AsyncConnection, AsyncCursor
+from psycopg.pq import TransactionStatus
 
 from postroad import trace
 from postroad.bus import calls, rows
@@ -45,6 +47,7 @@ from postroad.bus.session import fetch_async, parameters, run_async
 from postroad.bus.shared_connection import (
     AsyncTransactionConnection,
     Session,
+    Use,
     cut,
 )
 from postroad.bus.worker import Handler, MessageBatch, WorkerSettings, judge, log_verdict
@@ -107,11 +110,11 @@ class TransactionLoops(Service):
 
     def note(self, run: BatchRun, seconds: float, *, has_ended: bool) -> None:
         """Adjust the number of connections to the duration of a batch."""
-        rounds = math.ceil(len(run.batch.taken) / run.width)
+        now, rounds = time.monotonic(), math.ceil(len(run.batch.taken) / run.width)
         if (
-            self.sharing.shrink(run.connections, seconds / rounds)
+            self.sharing.shrink(run.connections, seconds / rounds, now)
             if has_ended
-            else self.sharing.grow(run.connections)
+            else self.sharing.grow(run.connections, now)
         ):
             self._changed.set()
 
@@ -127,8 +130,7 @@ class TransactionLoops(Service):
         for loop in self._loops:
             loop.abandon()
 
-    def _ended(self, run: BatchRun, error: BaseException | None) -> None:
-        run.end_one()
+    def _ended(self, _: BatchRun, error: BaseException | None) -> None:
         if error is not None:
             self.fail(error)
 
@@ -154,54 +156,73 @@ class BatchRun:
         self._loop = loop
         self._session = session
         self._runners = owner.runners
-        self._running: list[None] = []
+        self._running = 0
+        self._has_ended = False
         self._all_ended = AutoResetEvent()
         # Held while the number of runners changes or a thread commits.
         self._lock = threading.Lock()
 
-    def start(self, count: int) -> bool:
-        """Add runners for the batch, except while a thread commits; return whether they started."""
-        if not self._lock.acquire(blocking=False):
-            return False
-        self._running += [None] * count
-        self._lock.release()
+    def start(self, count: int) -> None:
+        """Add runners for the batch; those that begin after it has ended do nothing."""
         for _ in range(count):
             self._runners.submit(self)
-        return True
 
     async def handle(self) -> None:
         """Handle messages until none is left or one has failed."""
-        while True:
-            if self._takes_batches:
-                await self._handle_all()
-            else:
-                await self._handle_some()
-            if not self._runners.blocks or self.is_abandoned or self.answers or self.rejected:
+        with self._lock:
+            if self._has_ended:
                 return
-            with self._lock:
-                if len(self._running) > 1 or not await self._loop.go_on(self, self._session):
-                    return
+            self._running += 1
+        goes_on = True
+        while goes_on:
+            try:
+                await (self._handle_all if self._takes_batches else self._handle_some)()
+            except BaseException as error:
+                # Nothing of the batch may be committed.
+                self.batch.failures.append(Failure(None, error))
+                raise
+            finally:
+                goes_on = await self._end_one()
+
+    async def _end_one(self) -> bool:
+        """Record that a runner has no more messages, unless it takes the next batch itself."""
+        with self._lock:
+            if self._runners.blocks and self._running == 1 and await self._goes_on():
+                return True
+            self._running -= 1
+            self._has_ended = not self._running
+        if self._has_ended:
+            self._all_ended.set()
+        return False
+
+    async def _goes_on(self) -> bool:
+        if self.is_abandoned or self.answers or self.rejected:
+            return False
+        return await self._loop.go_on(self, self._session)
 
     async def _handle_some(self) -> None:
-        batch = self.batch
+        batch, session = self.batch, self._session
+        share = partial(session.share, batch.has_failed)
+        connection, use = share()
         while batch.waiting and not batch.failures and not self.is_abandoned:
             try:
                 message = batch.waiting.popleft()
             except IndexError:
                 # Another thread took the last message.
-                return
-            await self._handle(message)
+                break
+            await self._handle(message, connection, use)
+            if self.width > 1:
+                # Others may use the transaction between two messages.
+                await use.end()
+                connection, use = share()
+        await use.end()
 
-    async def _handle(self, message: Message) -> None:
-        batch, session, use = self.batch, self._session, None
-        connection = session.alone()
-        if self.width > 1:
-            connection, use = session.shared(batch.has_failed)
+    async def _handle(self, message: Message, connection: Any, use: Use) -> None:
+        batch = self.batch
         try:
             trace.follow(message)
             answer = await self._function(message, connection)
-            if use is None or use.is_owner:
-                session.check_open()
+            use.check_open()
             self.answers.add(message, answer)
         except BaseException as error:
             if self.is_abandoned:
@@ -209,25 +230,22 @@ class BatchRun:
                     raise
                 return
             # Also `sys.exit()` and a handler that awaits a cancelled task are failed attempts.
-            batch.failures.append(Failure(message, (use and use.refusal) or error))
+            batch.failures.append(Failure(message, use.refusal or error))
         else:
-            if use is not None and use.refusal is not None:
+            if use.refusal is not None:
                 batch.failures.append(Failure(message, use.refusal))
             else:
                 batch.done.append(message)
-        finally:
-            # After the failure is recorded, which prevents others from using the transaction.
-            if use is not None:
-                await use.end()
 
     async def _handle_all(self) -> None:
         if self.is_abandoned:
             return
         batch = self.batch
         messages = MessageBatch(batch.taken)
+        connection, use = self._session.share(batch.has_failed)
         try:
-            await self._function(messages, self._session.alone())
-            self._session.check_open()
+            await self._function(messages, connection)
+            use.check_open()
         except (Retry, Park, TransactionOwned) as error:
             batch.failures += [Failure(message, error) for message in batch.taken]
         except BaseException as error:
@@ -242,18 +260,13 @@ class BatchRun:
                 for message in batch.taken
                 if message.id in messages.failures
             ]
-
-    def end_one(self) -> None:
-        """Record that a runner has ended; any thread may call it."""
-        self._running.pop()
-        if not self._running:
-            self._all_ended.set()
+        await use.end()
 
     async def wait(self, seconds: float | None = None) -> bool:
         """Wait until all runners have ended, at most that long; return whether all have."""
-        if self._running:
+        if not self._has_ended:
             await self._all_ended.wait(seconds)
-        return not self._running
+        return self._has_ended
 
 
 class TransactionLoop(Service):
@@ -295,14 +308,15 @@ class TransactionLoop(Service):
                 # Closing gives the messages back. For a connection that was cut this has already
                 # happened, and the handler in a thread may still be using it.
                 if connection is not None and (self._run is None or not self._run.is_abandoned):
-                    await connection.close()
+                    await AsyncConnection.close(connection)
 
     async def _serve(self, connection: AsyncTransactionConnection, backoff: Backoff) -> None:
         batch = self.batch
         if batch.taken:
             # The messages are back in the queue. Whether a handler had committed them cannot be
             # checked here: after a server crash, another transaction may have the same id.
-            batch.lost()
+            lost = psycopg.OperationalError("the connection was lost while the message was handled")
+            await self._reject_all(connection, batch.failed([Failure(None, lost)], is_lost=True))
         session = Session(connection, blocks=self._owner.runners.blocks)
         self._exchanged.clear()
         while batch.taken or not self.stopping.is_set():
@@ -364,7 +378,8 @@ class TransactionLoop(Service):
         run.start(1 if is_quick else min(run.width, len(batch.taken)))
         while is_quick and not await run.wait(QUICK_SECONDS):
             if time.monotonic() - run.began > QUICK_SECONDS:
-                is_quick = not run.start(run.width - 1)
+                is_quick = False
+                run.start(run.width - 1)
         if not await run.wait(SLOW_SECONDS):
             self._owner.note(run, SLOW_SECONDS, has_ended=False)
         while not await run.wait():
@@ -420,8 +435,15 @@ class TransactionLoop(Service):
         batch, error = self.batch, failures[0].error
         if connection.closed:
             raise psycopg.OperationalError("the connection was lost") from error
-        await connection.execute("rollback")
+        is_kept = connection.info.transaction_status == TransactionStatus.INTRANS and any(
+            isinstance(each.error, TransactionOwned) for each in failures
+        )
+        if not is_kept:
+            await connection.execute("rollback")
         if await run_async(connection, was_committed(batch.xid)):
+            if is_kept:
+                # What the handler did after its own commit.
+                await connection.execute("commit")
             if answers:
                 await run_async(connection, answers.call())
             batch.done += [
@@ -431,9 +453,16 @@ class TransactionLoop(Service):
             ]
             await self._give_back_rest(connection, batch, error)
             return
+        if is_kept:
+            await connection.execute("rollback")
         attempts = batch.failed(failures)
         if not attempts:
             logger.info("transaction_repeated", extra={**self._facts, "reason": str(error).strip()})
+        await self._reject_all(connection, attempts)
+
+    async def _reject_all(
+        self, connection: AsyncTransactionConnection, attempts: list[Failure]
+    ) -> None:
         for attempt in attempts:
             await self._reject(connection, attempt, is_rolled_back=True)
 

@@ -22,6 +22,7 @@ from postroad.bus import (
 )
 from postroad.bus.batch import was_committed
 from postroad.bus.session import run
+from postroad.bus.transaction_loop import TransactionLoops
 from postroad.testing import wait_until_async
 from tests.integration.bus.crew import Crew
 
@@ -381,15 +382,16 @@ async def test_a_handler_that_rolls_back_by_itself_fails_alone(
 
 
 @ALONE_AND_SHARED
+@pytest.mark.parametrize("statements", [("commit",), ("commit", "begin")])
 async def test_what_fails_after_a_handlers_own_commit_is_delivered_again_to_its_consumer(
-    colour, shape, database, orders, sight
+    colour, shape, statements, database, orders, sight
 ):
     tries = []
 
     def script(message):
         yield from _insert(message)
         if message.data == "2":
-            yield "commit"
+            yield from statements
         if message.data == "5":
             tries.append(message.iid)
             if len(tries) < 2:
@@ -587,3 +589,173 @@ async def test_a_statement_that_outlives_its_handler_does_not_keep_the_transacti
         await orders.post_many("orders", ["later"])
         await _settled(orders, sight, ["first", "later"])
         worker.request_stop()
+
+
+@ALONE_AND_SHARED
+async def test_a_statement_that_begins_after_its_handler_failed_is_refused(
+    shape, database, orders, sight
+):
+    gate, left = asyncio.Event(), []
+    worker = AsyncWorker(database)
+
+    async def insert_later(connection):
+        await gate.wait()
+        await connection.execute("insert into done values ('left')")
+
+    @worker.handler("orders", **shape)
+    async def handle(message, connection):
+        left.append(asyncio.create_task(insert_later(connection)))
+        raise ValueError
+
+    await orders.alter_consumer("orders", "default", max_attempts=1)
+    await orders.post("orders", "x")
+    async with worker:
+        await wait_until_async(orders.dead, what="a dead message")
+        gate.set()
+        await asyncio.wait(left)
+        worker.request_stop()
+    assert _done(sight) == []
+    assert isinstance(left[0].exception(), psycopg.InterfaceError)
+
+
+async def test_handlers_that_follow_each_other_in_a_transaction_are_not_in_a_deadlock(
+    colour, database, orders, sight, monkeypatch
+):
+    monkeypatch.setattr("postroad.bus.shared_connection.MAX_WAIT_SECONDS", 0.7)
+    tries = []
+
+    def script(message):
+        tries.append(message.data)
+        yield from _insert(message)
+        yield "select pg_sleep(0.2)"
+
+    await orders.post_many("orders", [str(n) for n in range(8)])
+    crew = Crew(colour, database)
+    crew.on("orders", script, concurrency=10, connections=1)
+    async with crew:
+        await _settled(orders, sight, [str(n) for n in range(8)])
+    assert sorted(tries) == [str(n) for n in range(8)]
+
+
+async def test_a_finished_batch_does_not_wait_for_the_handlers_of_another(
+    colour, database, orders, sight, monkeypatch
+):
+    # Both batches have a runner before one of them asks for more.
+    monkeypatch.setattr("postroad.bus.transaction_loop.QUICK_SECONDS", 0.3)
+    both, gate, slow = threading.Event(), threading.Event(), []
+
+    def script(message):
+        if message.data.startswith("slow"):
+            slow.append(message.data)
+            if len(slow) == 2:
+                both.set()
+            yield gate
+        else:
+            yield both
+            # Long enough that the batch asks for further runners, which find nothing to do.
+            yield "select pg_sleep(0.5)"
+        yield from _insert(message)
+
+    await orders.post_many("orders", ["slow 1", "slow 2", "slow 3", "quick 1", "quick 2"])
+    crew = Crew(colour, database)
+    crew.on("orders", script, concurrency=3, connections=2, prefetch=3)
+    try:
+        async with crew:
+
+            async def are_done():
+                return _done(sight) == ["quick 1", "quick 2"]
+
+            await wait_until_async(are_done, what="the quick ones are committed")
+            gate.set()
+            await _settled(orders, sight, ["slow 1", "slow 2", "slow 3", "quick 1", "quick 2"])
+    finally:
+        gate.set()
+
+
+async def test_answers_of_a_batch_that_a_thread_took_are_sent(database, orders, monkeypatch):
+    """The thread has taken the batch, but is still ending when the batch asks for more runners."""
+    ended = TransactionLoops._ended
+
+    def slowly(self, run, error):
+        threading.Event().wait(0.05)
+        ended(self, run, error)
+
+    monkeypatch.setattr(TransactionLoops, "_ended", slowly)
+    worker = Worker(database)
+
+    @worker.handler("orders", concurrency=10, connections=1)
+    def handle(message, connection):
+        threading.Event().wait(0.0003)
+        return f"answer to {message.data}"
+
+    await orders.post_many("orders", ["no request"] * 10)
+    asked = [asyncio.create_task(orders.request("orders", str(n), timeout=10)) for n in range(10)]
+
+    async def are_posted():
+        [status] = await orders.status("orders")
+        return status.ready == 20
+
+    await wait_until_async(are_posted, what="the requests are posted")
+    with worker:
+        answers = [reply.data for reply in await asyncio.gather(*asked)]
+    assert answers == [f"answer to {n}" for n in range(10)]
+
+
+@pytest.mark.parametrize("mode", ["transaction", "lease"])
+async def test_a_handler_is_cancelled_once(mode, database, orders):
+    started, cleaned = asyncio.Event(), []
+    worker = AsyncWorker(database, WorkerSettings(grace=timedelta(milliseconds=50)))
+
+    @worker.handler("orders", mode=mode)
+    async def handle(message, connection=None):
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.2)
+            cleaned.append(message.data)
+
+    await orders.post("orders", "a")
+    async with worker:
+        await started.wait()
+        await worker.stop()
+    assert cleaned == ["a"]
+
+
+async def test_a_handler_cannot_close_its_connection(colour, database, orders, sight):
+    crew = Crew(colour, database)
+    if crew.is_blocking:
+
+        def close(message, connection):
+            connection.close()
+    else:
+
+        async def close(message, connection):
+            await connection.close()
+
+    crew.worker.handler("orders")(close)
+    await orders.alter_consumer("orders", "default", max_attempts=1)
+    await orders.post("orders", "x")
+    async with crew:
+        [dead] = await wait_until_async(orders.dead, what="a dead message")
+    assert dead.error.startswith("TransactionOwned")
+
+
+@ALONE_AND_SHARED
+async def test_a_message_whose_handler_loses_the_connection_each_time_has_failed(
+    colour, shape, database, orders, sight
+):
+    def script(message):
+        yield from _insert(message)
+        if message.data == "crash":
+            yield "select pg_terminate_backend(pg_backend_pid())"
+
+    await orders.alter_consumer("orders", "default", max_attempts=1)
+    await orders.post_many("orders", ["a", "crash", "b"])
+    crew = Crew(colour, database)
+    crew.on("orders", script, **shape)
+    async with crew:
+        [dead] = await wait_until_async(orders.dead, what="a dead message")
+        await _settled(orders, sight, ["a", "b"])
+    assert dead.data == "crash"
+    assert "the connection was lost" in dead.error

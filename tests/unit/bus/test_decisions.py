@@ -183,22 +183,32 @@ def test_a_batch_handler_gets_its_batch_once_and_never_more_than_it_wants() -> N
 
 def test_slow_batches_get_a_connection_each_and_quick_ones_share_again() -> None:
     sharing = _sharing(20)
-    assert sharing.grow(4)
+    assert sharing.grow(4, 0.0)
     assert (sharing.connections, sharing.width) == (8, 3)
     # A batch that began before asks for no more.
-    assert sharing.grow(4)
+    assert sharing.grow(4, 0.0)
     assert sharing.connections == 8
-    assert sharing.grow(8)
-    assert sharing.grow(16)
+    assert sharing.grow(8, 0.0)
+    assert sharing.grow(16, 0.0)
     assert (sharing.connections, sharing.width) == (20, 1)
-    assert not sharing.grow(20)
-    assert not sharing.shrink(16, 0.001)
-    assert not sharing.shrink(20, 0.05)
-    assert sharing.shrink(20, 0.001)
-    assert sharing.shrink(10, 0.001)
-    assert sharing.shrink(5, 0.001)
-    assert not sharing.shrink(4, 0.001)
+    assert not sharing.grow(20, 0.0)
+    assert not sharing.shrink(16, 0.001, 60.0)
+    assert not sharing.shrink(20, 0.05, 60.0)
+    assert sharing.shrink(20, 0.001, 60.0)
+    assert sharing.shrink(10, 0.001, 60.0)
+    assert sharing.shrink(5, 0.001, 60.0)
+    assert not sharing.shrink(4, 0.001, 60.0)
     assert sharing.connections == 4
+
+
+def test_connections_are_not_closed_soon_after_a_slow_batch() -> None:
+    sharing = _sharing(20)
+    assert sharing.grow(4, 100.0)
+    assert not sharing.shrink(8, 0.001, 105.0)
+    # A batch with fewer connections was slow as well.
+    assert sharing.grow(4, 106.0)
+    assert not sharing.shrink(8, 0.001, 115.0)
+    assert sharing.shrink(8, 0.001, 117.0)
 
 
 def test_a_conflict_is_known_through_whatever_wraps_it() -> None:
