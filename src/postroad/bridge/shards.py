@@ -12,19 +12,24 @@ before and after the move may be processed at the same time.
 
 from __future__ import annotations
 
+import asyncio
 import bisect
 import hashlib
+import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Self
 
+from postroad.backoff import Backoff
 from postroad.bridge.addresses import Addresses
 from postroad.bridge.errors import NoShard
 from postroad.bus import AsyncBus, AsyncWorker, WorkerSettings
 from postroad.bus.hstore import Hstore
 from postroad.bus.payload import Payload
 from postroad.service import Service
+
+logger = logging.getLogger(__name__)
 
 POINTS_PER_WEIGHT = 160
 
@@ -140,7 +145,8 @@ class ShardedQueue:
 class ShardedWorker(Service):
     """Runs the same handlers on all shards; `equip` registers them with each shard's worker.
 
-    It fails with the error of the first worker that fails; a worker waits while its database is
+    It fails with the error of a worker that cannot be started. A worker that fails later is
+    replaced, so that the other shards are not affected; a worker waits while its database is
     away. Raises NoShard, AddressUnknown.
     """
 
@@ -152,23 +158,46 @@ class ShardedWorker(Service):
         settings: WorkerSettings | None = None,
     ) -> None:
         super().__init__(f"shards of {logical}")
-        self._workers = [
-            AsyncWorker(addresses.database(name), settings) for name in _weights(addresses, logical)
-        ]
-        for worker in self._workers:
-            equip(worker)
+        self._equip = equip
+        self._settings = settings
+        names = _weights(addresses, logical)
+        self._workers = {name: self._make(addresses.database(name)) for name in names}
+        self._addresses = addresses
+
+    def _make(self, dsn: str) -> AsyncWorker:
+        worker = AsyncWorker(dsn, self._settings)
+        self._equip(worker)
+        return worker
 
     def request_stop(self) -> None:
         """Ask all workers to stop, so that they drain at the same time."""
         super().request_stop()
-        for worker in self._workers:
+        for worker in self._workers.values():
             worker.request_stop()
 
     async def run(self) -> None:
         """Run the workers until stopped."""
-        await self.supervise(*self._workers)
         self.announce_ready()
         try:
-            await self.stopping.wait()
+            await asyncio.gather(*(self._serve(name) for name in self._workers))
         finally:
+            self._supervises = list(self._workers.values())
             await self.stop_supervised()
+
+    async def _serve(self, name: str) -> None:
+        """Run the worker of a shard, and another one when it has failed."""
+        backoff, was_ready = Backoff(), False
+        while True:
+            worker = self._workers[name]
+            try:
+                await worker.start()
+                await worker.ready()
+                was_ready = True
+                await worker.join()
+            except Exception as error:  # noqa: BLE001 - one shard must not stop the others
+                if not was_ready:
+                    self.fail(error)
+                logger.warning("shard_failed", extra={"shard": name, "reason": str(error).strip()})
+            if await self.pause(backoff.next_seconds()):
+                return
+            self._workers[name] = self._make(self._addresses.database(name))

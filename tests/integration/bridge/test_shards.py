@@ -67,6 +67,38 @@ async def test_a_sharded_worker_fails_where_a_shard_has_no_queue(one_version: Da
             await worker.join()
 
 
+async def test_a_shard_whose_worker_fails_does_not_stop_the_others(
+    one_version: Databases,
+) -> None:
+    addresses = addressed(one_version(2))
+    workers: list[AsyncWorker] = []
+    seen: list[str] = []
+
+    def equip(worker: AsyncWorker) -> None:
+        workers.append(worker)
+
+        @worker.handler("orders")
+        async def note(message: Any, connection: Any) -> None:
+            del connection
+            seen.append(message.data["n"])
+
+    async with ShardedQueue(addresses, "orders") as orders:
+        await orders.install()
+    sharded = ShardedWorker(addresses, "orders", equip)
+    async with ShardedQueue(addresses, "orders") as orders, sharded as worker:
+        for each in workers:
+            await each.ready()
+        workers[0].fail(ValueError("a defect"))
+        await orders.post_many([{"n": str(n)} for n in range(20)])
+
+        async def done() -> bool:
+            return sorted(seen, key=int) == [str(n) for n in range(20)]
+
+        await wait_until_async(done, what="both shards are consumed")
+        assert worker.is_running
+    assert len(workers) == 3
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_nothing_is_lost_while_one_shard_is_added_and_one_emptied_under_load(
