@@ -84,6 +84,7 @@ class AsyncBus:
     extend_lease = awaiting(calls.extend_lease)
     extend = awaiting(calls.extend)
     extend_many = awaiting(calls.extend_many)
+    release_many = awaiting(calls.release_many)
 
     create_trigger = awaiting(calls.create_trigger)
     drop_trigger = awaiting(calls.drop_trigger)

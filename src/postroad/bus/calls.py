@@ -452,6 +452,14 @@ def extend_many(messages: Sequence[Leased], ttl: Duration = LEASE_DEFAULT) -> Ca
     return sql(list[str], "extendn", **_tokens(messages), ttl=length("ttl", ttl))
 
 
+def release_many(messages: Sequence[Leased]) -> Call[list[str]]:
+    """Give back leased messages that were not begun, without counting an attempt.
+
+    They are ready again. Returns the iids whose lease was lost.
+    """
+    return sql(list[str], "releasen", **_tokens(messages))
+
+
 # Triggers and temporary queues.
 
 

@@ -85,6 +85,7 @@ class Bus:
     extend_lease = blocking(calls.extend_lease)
     extend = blocking(calls.extend)
     extend_many = blocking(calls.extend_many)
+    release_many = blocking(calls.release_many)
 
     create_trigger = blocking(calls.create_trigger)
     drop_trigger = blocking(calls.drop_trigger)

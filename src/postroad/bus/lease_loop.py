@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
@@ -34,6 +35,9 @@ from postroad.service import AutoResetEvent, Service
 
 logger = logging.getLogger(__name__)
 
+# A message that was leased longer ago and has not begun is given back: another worker may be idle.
+MAX_AHEAD_SECONDS = 1.0
+
 Held = dict[int, HeldMessage]
 
 
@@ -54,6 +58,8 @@ class LeaseLoop(Service):
         self._wakeup = wakeup
         self._facts = handler.facts
         self._unfinished: Held = {}
+        # Calls whose handlers have not begun, by their first token, and when they were leased.
+        self._unstarted: dict[int, tuple[MessageBatch[HeldMessage], float]] = {}
         self._changed = AutoResetEvent()
         self._is_abandoned = False
         keeper: Keeper[int, HeldMessage] = Keeper(
@@ -69,7 +75,7 @@ class LeaseLoop(Service):
         )
         # Replies and failures of handlers that have ended.
         self._reports: dict[int, asyncio.Task[None] | None] = {}
-        self._size = BatchSize(handler.prefetch, handler.batch or FIRST_BATCH_SIZE)
+        self._size = BatchSize(handler.prefetch, handler.batch or FIRST_BATCH_SIZE, least=0)
 
     async def run(self) -> None:
         """Serve until stopped, then until all leased messages are finished or given back."""
@@ -78,6 +84,7 @@ class LeaseLoop(Service):
         self.announce_ready()
         try:
             await self._fetch()
+            await self._release(math.inf)
             while self._unfinished and not self._is_abandoned:
                 await self._changed.wait()
         finally:
@@ -89,7 +96,7 @@ class LeaseLoop(Service):
             await self.stop_supervised()
 
     def request_stop(self) -> None:
-        """Ask the loop to stop leasing and finish its messages, without waiting for it."""
+        """Ask the loop to stop leasing and end its handlers, without waiting for it."""
         super().request_stop()
         self._changed.set()
         self._wakeup.wake((self._handler.queue,))
@@ -109,11 +116,12 @@ class LeaseLoop(Service):
         backoff = Backoff()
         began, ahead = self._holder.now(), 0
         while True:
+            await self._release(self._holder.now() - MAX_AHEAD_SECONDS)
             epoch = self._wakeup.epoch(handler.queue)
             if self.stopping.is_set():
                 return
             if len(self._unfinished) > self._refill_at:
-                await self._changed.wait()
+                await self._changed.wait(MAX_AHEAD_SECONDS)
                 continue
             since = self._holder.now()
             # As many messages wait leased as are handled in the time of a batch.
@@ -134,14 +142,37 @@ class LeaseLoop(Service):
             began, ahead = since, len(self._unfinished)
             messages, step = list(held.values()), handler.batch or 1
             for first in range(0, len(messages), step):
-                self._runners.submit(MessageBatch(messages[first : first + step]))
+                call = MessageBatch(messages[first : first + step])
+                self._unstarted[call[0].token] = call, since
+                self._runners.submit(call)
             if not leased:
                 await self._wakeup.wait(handler.queue, epoch)
                 began, ahead = self._holder.now(), len(self._unfinished)
 
     @property
     def _refill_at(self) -> int:
-        return self._in_flight + self._size.amount // 2
+        return self._in_flight + (self._size.amount + 1) // 2 - 1
+
+    async def _release(self, before: float) -> None:
+        """Give back messages that were leased before that time and have not begun."""
+        late = Held()
+        # A runner that begins takes its call from here as well.
+        for token in list(self._unstarted):
+            call, since = self._unstarted.get(token, ([], math.inf))
+            if since >= before:
+                break
+            if self._unstarted.pop(token, None) is not None:
+                late.update((each.token, each) for each in call)
+        held = [each for each in late.values() if self._holder.release(each.token) is not None]
+        for token in late:
+            del self._unfinished[token]
+        if held:
+            # Nothing is leased ahead until a handler has ended.
+            self._size.isolate()
+            try:
+                await self._bus.release_many(held)
+            except SURVIVABLE as failure:
+                logger.warning("release_failed", extra={"reason": str(failure).strip()})
 
     def _ended(self, messages: MessageBatch[HeldMessage], error: BaseException | None) -> None:
         """Release messages unless their reply or failure is being reported; from any thread."""
@@ -157,7 +188,9 @@ class LeaseLoop(Service):
             self._changed.set()
 
     async def _handle(self, messages: MessageBatch[HeldMessage]) -> None:
-        """Call the handler; in a task or a thread."""
+        """Call the handler, unless the messages were given back; in a task or a thread."""
+        if self._unstarted.pop(messages[0].token, None) is None:
+            return
         held = MessageBatch(message for message in messages if not message.lost.is_set())
         if not held:
             return

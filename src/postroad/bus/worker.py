@@ -38,9 +38,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 M = TypeVar("M", bound=Message)
 Mode: TypeAlias = Literal["transaction", "lease"]
 
-# Maxima: fewer messages are taken or leased ahead while the handler is slow. Messages that are
-# leased ahead are out of the reach of other workers, so these are few.
-PREFETCH_DEFAULT: dict[Mode, int] = {"transaction": 300, "lease": 50}
+# Maximum: fewer messages are taken or leased ahead while the handler is slow.
+PREFETCH_DEFAULT = 300
 MAX_CONFLICTS = 10
 ERROR_CHARACTERS = 4_000
 
@@ -154,6 +153,10 @@ class HandlerRegistry:
                 raise InvalidArgument(f"{name} must be at least 1", queue=handler.queue)
         if handler.mode not in ("transaction", "lease"):
             raise InvalidArgument(f"unknown mode {handler.mode!r}", hint="use transaction or lease")
+        if handler.connections is not None and handler.mode == "lease":
+            raise InvalidArgument(
+                "connections is only for mode transaction", hint="remove it", queue=handler.queue
+            )
         if handler.ttl <= timedelta(0):
             raise InvalidArgument("ttl must be positive", queue=handler.queue)
 
@@ -178,8 +181,9 @@ class HandlerRegistry:
         (default: as many as `concurrency`).
 
         In mode `lease` it is called with the message, which is leased for `ttl` and extended while
-        the function runs; up to `prefetch` more (default 50) wait leased, fewer while the function
-        is slow. `concurrency` messages are handled in parallel.
+        the function runs; up to `prefetch` more (default 300) wait leased, fewer while the function
+        is slow. One that waits for a second, or until the worker is stopped, is given back and no
+        attempt is counted. `concurrency` messages are handled in parallel.
 
         With `batch` it is called with a `MessageBatch`, a list of up to `batch` messages: each call
         in its own transaction, or with all messages leased. `messages.fail(message, error)` fails
@@ -192,7 +196,7 @@ class HandlerRegistry:
         """
 
         def register(function: F) -> F:
-            limit = (batch or PREFETCH_DEFAULT.get(mode, 1)) if prefetch is None else prefetch
+            limit = (batch or PREFETCH_DEFAULT) if prefetch is None else prefetch
             span = length("ttl", ttl)
             handler = Handler(
                 queue, consumer, function, mode, concurrency, limit, span, connections, batch

@@ -79,9 +79,9 @@ async def test_the_heartbeat_holds_what_takes_longer_than_its_lease(
         runs.append(message.data)
         yield gate
 
-    await orders.post_many("orders", ["running", "waiting"])
+    await orders.post_many("orders", ["a", "b"])
     crew = Crew(colour, database)
-    crew.on("orders", script, mode="lease", ttl=timedelta(seconds=1))
+    crew.on("orders", script, mode="lease", ttl=timedelta(seconds=1), concurrency=2)
     try:
         async with crew:
             await _wait_for_counts(orders, 0, 2, 0, 0)
@@ -91,13 +91,13 @@ async def test_the_heartbeat_holds_what_takes_longer_than_its_lease(
                 [(now,)] = sight("select min(due_at) from mbus.browse('orders', state => 'leased')")
                 return now > first + timedelta(seconds=1)
 
-            # Both leases have outlived their first end by now, the waiting one too.
+            # Both leases have outlived their first end by now.
             await wait_until_async(is_extended, what="the leases are extended")
             gate.set()
             await _wait_for_counts(orders, 0, 0, 0, 0)
     finally:
         gate.set()
-    assert sorted(runs) == ["running", "waiting"]
+    assert sorted(runs) == ["a", "b"]
 
 
 async def test_a_lost_lease_reaches_its_handler(colour, database, orders, sight):
@@ -136,7 +136,10 @@ async def test_a_lost_lease_reaches_its_handler(colour, database, orders, sight)
     assert [message.attempt for message in messages] == [1, 2]
 
 
-async def test_stopping_finishes_what_is_leased(colour, database, orders):
+@pytest.mark.parametrize("group", [None, "g"])
+async def test_stopping_finishes_what_has_begun_and_counts_no_attempt_of_the_rest(
+    colour, group, database, orders
+):
     started, gate, seen = threading.Event(), threading.Event(), []
 
     def script(message):
@@ -144,17 +147,58 @@ async def test_stopping_finishes_what_is_leased(colour, database, orders):
         yield gate
         seen.append(message.data)
 
-    await orders.post_many("orders", ["a", "b", "c"])
+    headers = [{"group": f"{group}{n}"} if group else {} for n in range(3)]
+    await orders.post_many("orders", ["a", "b", "c"], headers)
     crew = Crew(colour, database)
     crew.on("orders", script, mode="lease")
     async with crew:
         await asyncio.to_thread(started.wait, 20)
-        await _wait_for_counts(orders, 0, 3, 0, 0)
         stopping = asyncio.create_task(crew.stop())
+        # Messages of a group are put back beside the ring.
+        await _wait_for_counts(orders, *((0, 1, 2, 0) if group else (2, 1, 0, 0)))
         gate.set()
         await stopping
-    assert sorted(seen) == ["a", "b", "c"]
-    assert await _counts(orders) == (0, 0, 0, 0)
+    assert seen == ["a"]
+    rest = await orders.lease("orders", amount=9)
+    assert {(each.data, each.attempt, each.attempts) for each in rest} == {("b", 1, 0), ("c", 1, 0)}
+    [status] = await orders.status("orders")
+    assert status.rejected_per_second == 0
+
+
+async def test_messages_leased_ahead_do_not_wait_for_a_long_handler(colour, database, orders):
+    started, gate, seen = threading.Event(), threading.Event(), []
+
+    def script(message):
+        if message.data == "long":
+            started.set()
+            yield gate
+        seen.append(message.data)
+
+    await orders.post_many("orders", ["long", "a", "b", "c"])
+    first, second = Crew(colour, database), Crew(colour, database)
+    for crew in (first, second):
+        crew.on("orders", script, mode="lease")
+    try:
+        async with first:
+            await asyncio.to_thread(started.wait, 20)
+            async with second:
+                await _wait_for_counts(orders, 0, 1, 0, 0)
+                assert sorted(seen) == ["a", "b", "c"]
+                gate.set()
+            await _wait_for_counts(orders, 0, 0, 0, 0)
+    finally:
+        gate.set()
+
+
+async def test_a_released_message_is_ready_and_a_lost_one_is_named(bus, database, orders, clock):
+    await orders.post_many("orders", ["a", "b"])
+    [first] = await orders.lease("orders", ttl=timedelta(minutes=1))
+    [second] = await orders.lease("orders", ttl=timedelta(minutes=5))
+    clock.advance(timedelta(minutes=2))
+    assert await bus.release_many([first, second]) == [first.iid]
+    assert await bus.release_many([second]) == [second.iid]
+    [again] = await orders.lease("orders")
+    assert (again.iid, again.attempt) == (second.iid, 1)
 
 
 async def test_what_outlives_the_grace_time_is_given_back(colour, database, orders):
@@ -166,7 +210,7 @@ async def test_what_outlives_the_grace_time_is_given_back(colour, database, orde
 
     await orders.post_many("orders", ["a", "b"])
     crew = Crew(colour, database, WorkerSettings(grace=timedelta(milliseconds=50)))
-    crew.on("orders", script, mode="lease")
+    crew.on("orders", script, mode="lease", concurrency=2)
     try:
         async with crew:
             await asyncio.to_thread(started.wait, 20)
@@ -187,7 +231,7 @@ async def test_a_cut_connection_costs_no_ack(colour, database, orders, sight):
 
     await orders.post_many("orders", ["a", "b"])
     crew = Crew(colour, database, QUICK)
-    crew.on("orders", script, mode="lease")
+    crew.on("orders", script, mode="lease", concurrency=2)
     async with crew:
         await asyncio.to_thread(started.wait, 20)
         await _wait_for_counts(orders, 0, 2, 0, 0)

@@ -308,6 +308,8 @@ def test_handlers_of_the_other_colour_and_impossible_settings_are_refused(databa
         AsyncWorker(database).handler("orders")(blocking)
     with pytest.raises(InvalidArgument, match="concurrency"):
         Worker(database).handler("orders", concurrency=0)(blocking)
+    with pytest.raises(InvalidArgument, match="connections"):
+        Worker(database).handler("orders", mode="lease", connections=2)(blocking)
     with pytest.raises(InvalidArgument, match="mode"):
         Worker(database).handler("orders", mode="other")(blocking)
 

@@ -50,6 +50,7 @@ functions/pause.sql
 functions/post.sql
 functions/consume.sql
 functions/leases.sql
+functions/release.sql
 functions/redrive.sql
 functions/browse.sql
 functions/purge.sql

@@ -4,12 +4,12 @@
 
 create or replace function mbus._attempts(p_trail jsonb) returns integer
 language sql immutable parallel safe
-return coalesce((p_trail ->> 'attempts')::integer, 0);
+return coalesce(($1 ->> 'attempts')::integer, 0);
 
 -- Adds an attempt.
 create or replace function mbus._tried(p_trail jsonb) returns jsonb
 language sql immutable parallel safe
-return coalesce(p_trail, '{}'::jsonb) || jsonb_build_object('attempts', mbus._attempts(p_trail) + 1);
+return coalesce($1, '{}'::jsonb) || jsonb_build_object('attempts', mbus._attempts($1) + 1);
 
 create or replace function mbus._tried(p_parcel mbus.parcel) returns mbus.parcel
 language plpgsql immutable set search_path from current as $$
@@ -74,20 +74,28 @@ begin
   if p_error is not null then
     p_parcel.trail := mbus._failed(p_parcel.trail, p_error, v_now);
   end if;
-  p_parcel.recipients := array[p_consumer_id];
   if v_delay > '0' then
     p_parcel.trail := coalesce(p_parcel.trail, '{}') || jsonb_build_object('delayed_until', v_now + v_delay);
   end if;
+  return mbus._put_back(v_consumer.queue_id, p_consumer_id, p_parcel, v_delay);
+end $$;
+
+-- Puts a message of one consumer back.  Returns 'ready' or 'delayed'.
+create or replace function mbus._put_back(p_queue_id integer, p_consumer_id integer, p_parcel mbus.parcel, p_delay interval)
+returns text
+language plpgsql set search_path from current as $$
+begin
+  p_parcel.recipients := array[p_consumer_id];
   -- A message of a group waits outside the ring even without delay: on the ring it would come after
   -- later messages of its group.
-  if v_delay > '0' or p_parcel.headers -> 'group' is not null then
+  if p_delay > '0' or p_parcel.headers -> 'group' is not null then
     insert into mbus.delayed (queue_id, consumer_id, group_name, due_at, number, added, expires, headers, properties,
                               trail, recipients, data_hstore, data_jsonb, data_text, data_bytea)
-    select v_consumer.queue_id, p_consumer_id, p_parcel.headers -> 'group', v_now + v_delay, p_parcel.number,
+    select p_queue_id, p_consumer_id, p_parcel.headers -> 'group', mbus.now() + p_delay, p_parcel.number,
            p_parcel.added, p_parcel.expires, p_parcel.headers, p_parcel.properties, p_parcel.trail,
            p_parcel.recipients, p_parcel.data_hstore, p_parcel.data_jsonb, p_parcel.data_text, p_parcel.data_bytea;
-    return case when v_delay > '0' then 'delayed' else 'ready' end;
+    return case when p_delay > '0' then 'delayed' else 'ready' end;
   end if;
-  perform mbus._put_many(v_consumer.queue_id, array[p_parcel]);
+  perform mbus._put_many(p_queue_id, array[p_parcel]);
   return 'ready';
 end $$;
