@@ -13,6 +13,7 @@ firebird         firebird3.0-server
 isql-fb          firebird3.0-utils
 faketime         faketime
 strace           strace
+haproxy          haproxy
 chromium         chromium
 "
 

@@ -97,7 +97,11 @@ BACK = {
     """,
     "exchange": """
         drop view exchange.database_list, exchange.client_list;
-        drop view exchange.process_list, exchange.message_list;
+        drop view exchange.process_list, exchange.message_list, exchange.server_list;
+        drop table exchange.member cascade;
+        alter table exchange.server drop column sweeper;
+        drop function exchange.tick;
+        create function exchange.tick(bigint, double precision) returns void language sql as '';
         alter table exchange.message drop column traceparent;
         alter table exchange.process drop column traceparent;
         drop index exchange.message_by_turn_idx;

@@ -55,10 +55,15 @@ def kill(
     scenario: Scenario,
     point: Point,
     expected: Expected | None = None,
+    *,
+    has_companion: bool = False,
 ) -> Outcome:
-    """Kill at one point, start anew, repeat the call, go on to the end and look."""
+    """Kill at one point, repeat the call, go on to the end and look.
+
+    The call is repeated at the server that is started anew, or at its companion.
+    """
     outcome = Outcome()
-    with _world(server, nursery, scenario) as world:
+    with _world(server, nursery, scenario, has_companion) as world:
         try:
             given = scenario.before(world)
             if scenario.is_recovery:
@@ -90,9 +95,11 @@ def _step(world: World, scenario: Scenario, given: Any) -> Any:
 
 
 @contextmanager
-def _world(server: TestServer, nursery: Nursery, scenario: Scenario) -> Iterator[World]:
+def _world(
+    server: TestServer, nursery: Nursery, scenario: Scenario, has_companion: bool = False
+) -> Iterator[World]:
     with server.clone(*SCHEMAS) as dsn:
-        world = World(dsn, nursery, **scenario.settings)
+        world = World(dsn, nursery, has_companion=has_companion, **scenario.settings)
         try:
             world.start()
             yield world

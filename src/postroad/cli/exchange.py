@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import click
@@ -10,8 +11,10 @@ import uvloop
 from postroad.cli.context import Application, pass_application, run_service
 from postroad.cli.exchange_context import exchange_root, installed
 from postroad.cli.exchange_operate import COMMANDS
+from postroad.cli.exchange_workers import Workers
 from postroad.cli.output import json_option, print_json
 from postroad.exchange.server import ExchangeServer
+from postroad.web.server import listen_shared
 
 
 @click.group()
@@ -30,6 +33,8 @@ for command in COMMANDS:
 @click.option("--root", type=click.Path(path_type=Path), help="The root folder of the mailboxes.")
 @click.option("--host", help="The address to listen on; default 127.0.0.1.")
 @click.option("--port", type=click.IntRange(0, 65535), help="The port; 0: any free one.")
+@click.option("--workers", type=click.IntRange(1, 64), help="How many processes; default 1.")
+@click.option("--fd", type=int, help="Serve on this inherited listening socket, not on a port.")
 @click.option("--tls-cert", type=click.Path(path_type=Path), help="Serve HTTPS: certificate, PEM.")
 @click.option("--tls-key", type=click.Path(path_type=Path), help="The certificate's key, PEM.")
 @json_option
@@ -39,11 +44,15 @@ def serve(
     root: Path | None,
     host: str | None,
     port: int | None,
+    workers: int | None,
+    fd: int | None,
     tls_cert: Path | None,
     tls_key: Path | None,
     as_json: bool,
 ) -> None:
     """Serve the exchange until Ctrl-C.
+
+    With `--workers`, SIGHUP replaces the processes one by one.
 
     Example: postroad exchange serve --root ./exchange --port 8420
     """
@@ -52,15 +61,28 @@ def serve(
         http = http.model_copy(update={"tls_cert": tls_cert, "tls_key": tls_key})
     with application.database() as dsn:
         installed(application, dsn)
-        server = ExchangeServer(
-            dsn,
-            root or exchange_root(application),
-            application.settings.exchange,
-            host=host,
-            port=port,
-            is_pooled=application.settings.database.is_pooled,
-            http=http,
-        )
+        settings = application.settings.exchange
+        root = root or exchange_root(application)
+        server: ExchangeServer | Workers
+        if workers is not None and workers > 1:
+            host = host or settings.host
+            listeners = listen_shared(host, settings.port if port is None else port, workers)
+            given = {"--root": root, "--host": host, "--tls-cert": tls_cert, "--tls-key": tls_key}
+            options = [str(part) for pair in given.items() if pair[1] for part in pair]
+            command = [*application.child_flags(), "exchange", "serve", *options]
+            url = f"{'https' if http.tls_cert else 'http'}://{host}:{listeners[0].getsockname()[1]}"
+            server = Workers(command, listeners, url=url, dsn=dsn)
+        else:
+            server = ExchangeServer(
+                dsn,
+                root,
+                settings,
+                host=host,
+                port=port,
+                is_pooled=application.settings.database.is_pooled,
+                http=http,
+                listener=None if fd is None else socket.socket(fileno=fd),
+            )
 
         def announce() -> None:
             if as_json:

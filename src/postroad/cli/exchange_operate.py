@@ -28,6 +28,7 @@ from postroad.exchange.resources import (
     REQUEUE,
     RESOLVE,
     ROUTES,
+    SERVERS,
 )
 
 FOLLOW_SECONDS = 10.0
@@ -132,6 +133,7 @@ COMMANDS = (
     resource_group(ROUTES, ACTIONS, exchange_run, limit=MAX_LIMIT),
     list_command(PROCESSES, exchange_run),
     list_command(MESSAGES, exchange_run),
+    list_command(SERVERS, exchange_run),
     action_command(REQUEUE, _run),
     action_command(RESOLVE, _run),
     action_command(RELEASE, _run),

@@ -12,7 +12,7 @@ class ExchangeError(PostroadError, code="exchange"):
 
 
 class TakenOver(ExchangeError, code="MX001", kind="unavailable"):
-    """Another server has taken over; this one must stop."""
+    """The server did not respond and was removed from those that run; it must be started again."""
 
 
 class RootForeign(ExchangeError, code="MX002", kind="refused"):
@@ -52,7 +52,7 @@ class RouteQueueMissing(ExchangeError, code="MX060", kind="not_found"):
 
 
 class RootLocked(ExchangeError, kind="refused"):
-    """Another server uses the root folder or the journal."""
+    """A server that does not share it uses the root folder or the journal."""
 
 
 class ContentInvalid(ExchangeError, kind="usage"):

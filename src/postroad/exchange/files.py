@@ -35,21 +35,23 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _UNSAFE = {errno.ELOOP, errno.ENOTDIR, errno.EMLINK}
 
 
-_process_name = secrets.token_hex(8)
 _numbers = itertools.count(1)
 
 
-def temporary_name() -> str:
-    """Return an unused name: hidden, and never the name of a message."""
-    return f"{TEMPORARY_PREFIX}{_process_name}-{next(_numbers)}"
-
-
 class Storage:
-    """The folders under one root. All methods block; they are called from threads."""
+    """The folders under one root. All methods block; they are called from threads.
 
-    def __init__(self, root: Path) -> None:
+    `owner` is a part of temporary names; for a server, its generation.
+    """
+
+    def __init__(self, root: Path, owner: str | None = None) -> None:
         self.root = root
+        self.owner = owner or secrets.token_hex(8)
         self.is_full = False
+
+    def temporary_name(self) -> str:
+        """Return an unused name: hidden, and never the name of a message."""
+        return f"{TEMPORARY_PREFIX}{self.owner}.{next(_numbers)}"
 
     def refuse_when_full(self) -> None:
         """Raise StorageFull for new work while the disk is nearly full."""
@@ -157,7 +159,8 @@ class Storage:
             except OSError as failure:
                 if failure.errno != errno.EXDEV:
                     raise
-                _copy(from_folder, source[1], to_folder, target[1])
+                temporary = self.temporary_name()
+                _copy(from_folder, source[1], to_folder, temporary, target[1])
 
     def unlink(self, database: str, folder: str, name: str) -> None:
         """Remove a file, if it exists."""
@@ -193,8 +196,8 @@ class Storage:
 class Session(Storage):
     """The same folders, each opened once and kept open until the end of the block."""
 
-    def __init__(self, root: Path) -> None:
-        super().__init__(root)
+    def __init__(self, storage: Storage) -> None:
+        super().__init__(storage.root, storage.owner)
         self._opened: dict[tuple[str, str], int] = {}
 
     @contextlib.contextmanager
@@ -273,8 +276,7 @@ def write_all(descriptor: int, content: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def _copy(source_folder: int, source: str, target_folder: int, target: str) -> None:
-    temporary = temporary_name()
+def _copy(source_folder: int, source: str, target_folder: int, temporary: str, target: str) -> None:
     reading = os.open(source, _READ, dir_fd=source_folder)
     try:
         with _new_file(target_folder, temporary) as writing:

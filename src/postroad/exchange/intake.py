@@ -32,7 +32,6 @@ from postroad.exchange.errors import (
     storage_failure,
     was_refused,
 )
-from postroad.exchange.files import temporary_name
 from postroad.exchange.journal import ExchangeJournal
 from postroad.exchange.mover import Mover
 from postroad.exchange.moves import Move
@@ -117,7 +116,7 @@ class Intake:
                 del self._waiting[:MAX_BATCH]
                 by_database: dict[str, list[_Piece]] = {}
                 for arrival, future in batch:
-                    piece = _Piece(arrival, temporary_name(), future)
+                    piece = _Piece(arrival, self._mover.storage.temporary_name(), future)
                     by_database.setdefault(arrival.database, []).append(piece)
                 await self._take_batch(by_database)
         finally:

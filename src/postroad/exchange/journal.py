@@ -1,4 +1,4 @@
-"""The journal of the exchange: schema `exchange`, called by one generation of the server."""
+"""The journal of the exchange: schema `exchange`, called by one server."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 from postroad.postgres.journal import Journal
 
 CONNECTIONS = 8
+# For the parameter p_now: the clock of the journal counts. Servers of older versions give theirs.
+NOW = None
 
 
 class ExchangeJournal(Journal):
@@ -14,8 +16,9 @@ class ExchangeJournal(Journal):
 
     def __init__(self, dsn: str, *, is_pooled: bool = False) -> None:
         super().__init__(dsn, "exchange", connections=CONNECTIONS, is_pooled=is_pooled)
-        # Set when the server has taken over.
+        # The generation of the server, and whether it is the one that sweeps; see `exchange.tick`.
         self.epoch = 0
+        self.is_sweeper = False
 
     async def decide(self, function: str, *parameters: Any) -> Any:
         """Call a function whose first parameter is the epoch, on the trace of this request."""

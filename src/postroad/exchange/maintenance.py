@@ -1,7 +1,8 @@
-"""Maintenance: what the server does at its start and at every sweep.
+"""Maintenance: what a server does at its start and at every sweep.
 
-Timeouts, pending moves, the disk, the wall clock and the retention of Log. A failure here does not
-stop the server: the next sweep tries again.
+Timeouts, pending moves, the disk, the wall clock and the retention of Log. Of several servers one
+sweeps; when it dies another takes over within seconds. A failure here does not stop the server: the
+next sweep tries again.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
+import time
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any
 
 import psycopg
 
@@ -19,10 +21,9 @@ from postroad.errors import PostroadError
 from postroad.exchange.databases import Databases
 from postroad.exchange.errors import ExchangeError, TakenOver
 from postroad.exchange.files import FOLDERS, TEMPORARY_PREFIX
-from postroad.exchange.journal import ExchangeJournal
+from postroad.exchange.journal import NOW, ExchangeJournal
 from postroad.exchange.mover import Mover
 from postroad.exchange.moves import Move
-from postroad.exchange.uptime import Uptime
 from postroad.service import Service
 from postroad.settings.exchange import ExchangeSettings
 
@@ -30,9 +31,13 @@ logger = logging.getLogger(__name__)
 
 DATABASES = "select d.id from exchange.database d order by d.id"
 TEMPORARIES = "select v.temporary from exchange.move v where v.temporary is not null"
+RUNNING = (
+    "select s.epoch as last, array(select m.epoch from exchange.member m order by 1) as running"
+    " from exchange.server s"
+)
 
 # A running call follows its own plan; an older plan is an administrator's, or its call has died.
-OPERATED = "select 1 from exchange.move v where v.planned_at < exchange.now() - %s limit 1"
+OPERATED = "select v.number from exchange.move v where v.planned_at < exchange.now() - %s limit 500"
 STALE = timedelta(seconds=0.5)
 
 RETENTION_PAGE = 500
@@ -51,49 +56,57 @@ class Maintenance(Service):
         self,
         settings: ExchangeSettings,
         journal: ExchangeJournal,
-        uptime: Uptime,
         mover: Mover,
         databases: Databases,
     ) -> None:
         super().__init__("exchange upkeep")
         self._settings = settings
         self._journal = journal
-        self._uptime = uptime
         self._mover = mover
         self._databases = databases
         self._swept_at: float | None = None
-        self._cleaned_at = uptime.now()
+        self._cleaned_at = time.monotonic()
+        self._wall_ahead = time.time() - time.monotonic()
+        # The servers that ran when temporary files were last removed.
+        self._running: list[int] | None = None
         # The alerts that are raised or cleared; none at the start: one may be older.
         self._alerts: dict[str, bool] = {}
 
-    async def recover(self) -> None:
-        """Bring rows and files to a consistent state before the first call, by the usual redo."""
-        rows = await self._journal.rows(DATABASES)
-        pending = {row["temporary"] for row in await self._journal.rows(TEMPORARIES)}
-        for database in (row["id"] for row in rows):
-            try:
-                await self._databases.open(database, may_create=False)
-                await self._mover.in_thread(self._drop_temporaries, database, pending)
-            except (ExchangeError, OSError) as failure:
-                # The folders of one database are broken; the others are served.
-                self._databases.opened.discard(database)
-                facts = {"database": database, "reason": str(failure)}
-                logger.warning("folders_not_usable", extra=facts)
-        await self._end_timed_out(is_restart=True)
-        await self._mover.follow_pending()
-        with contextlib.suppress(ExchangeError):
-            await self._clean()
+    async def recover(self, *, is_first: bool) -> None:
+        """Bring rows and files to a consistent state before the first call, by the usual redo.
+
+        `is_first`: no other server runs; what was ready to commit is in doubt.
+        """
+        for row in await self._journal.rows(DATABASES):
+            await self._use_folders(row["id"], self._databases.open(row["id"], may_create=False))
+        await self._tick()
+        if is_first:
+            await self._drop_temporaries()
+            await self._end_timed_out(is_restart=True)
+            await self._mover.follow_pending()
+            with contextlib.suppress(ExchangeError):
+                await self._clean()
 
     async def run(self) -> None:
-        """Sweep at each interval; the clock of the timeouts advances here at least."""
+        """Report at least each second, and sweep at each interval if this server sweeps."""
         self.announce_ready()
         interval = self._settings.sweep_interval.total_seconds()
         while not await self.pause(min(interval, 1.0)):
-            now = self._uptime.now()
-            await self._try("moves_wait", logging.INFO, self._follow_operators)
-            if self._swept_at is None or now - self._swept_at >= interval:
-                self._swept_at = now
+            await self._try("tick_failed", logging.INFO, self._tick)
+            if self._journal.is_sweeper:
+                await self._try("moves_wait", logging.INFO, self._follow_operators)
+            if self._swept_at is None or time.monotonic() - self._swept_at >= interval:
+                self._swept_at = time.monotonic()
                 await self._try("sweep_failed", logging.WARNING, self._sweep)
+
+    async def _tick(self) -> None:
+        """Report that this server runs, and take over the sweeping if no other server does it."""
+        journal, was_sweeper = self._journal, self._journal.is_sweeper
+        journal.is_sweeper = False
+        journal.is_sweeper = await journal.call("tick", journal.epoch, NOW)
+        if journal.is_sweeper and not was_sweeper:
+            logger.info("exchange_sweeps", extra={"epoch": journal.epoch})
+            self._running = None
 
     async def _try(self, event: str, level: int, work: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -105,26 +118,27 @@ class Maintenance(Service):
 
     async def _follow_operators(self) -> None:
         """Do the moves of an administrator's command within about a second."""
-        if await self._journal.rows(OPERATED, STALE):
-            await self._mover.follow_pending()
+        if rows := await self._journal.rows(OPERATED, STALE):
+            await self._mover.follow_pending(numbers=[row["number"] for row in rows])
 
     async def _sweep(self) -> None:
-        await self._journal.call("tick", self._journal.epoch, self._uptime.now())
-        await self._end_timed_out()
-        await self._mover.follow_pending()
+        if self._journal.is_sweeper:
+            await self._end_timed_out()
+            await self._mover.follow_pending()
+            await self._drop_temporaries()
+            await self._watch_clock()
+            await self._watch_mailboxes()
+            kept = self._settings.retention_interval.total_seconds()
+            if time.monotonic() - self._cleaned_at >= kept:
+                self._cleaned_at = time.monotonic()
+                await self._clean()
         await self._watch_disk()
-        await self._watch_clock()
-        await self._watch_mailboxes()
-        now = self._uptime.now()
-        if now - self._cleaned_at >= self._settings.retention_interval.total_seconds():
-            self._cleaned_at = now
-            await self._clean()
         self.signals.emit("swept")
 
     async def _end_timed_out(self, *, is_restart: bool = False) -> None:
         """End the processes whose time is up, and move their files."""
-        journal, now = self._journal, self._uptime.now
-        while process := await journal.call("sweep", journal.epoch, now(), is_restart):
+        journal = self._journal
+        while process := await journal.call("sweep", journal.epoch, NOW, is_restart):
             logger.warning("process_timed_out", extra={"process_id": process})
             with contextlib.suppress(ExchangeError):
                 await self._mover.follow_pending([process])
@@ -137,12 +151,38 @@ class Maintenance(Service):
         while any((await self._journal.select("forget_outdated", *page))[0].values()):
             pass
 
-    def _drop_temporaries(self, database: str, pending: set[Any]) -> None:
-        storage = self._mover.storage
-        for folder in FOLDERS:
-            for name in list(storage.names(database, folder)):
-                if name.startswith(TEMPORARY_PREFIX) and name not in pending:
+    async def _drop_temporaries(self) -> None:
+        """Remove the temporary files of servers that have ended, unless a plan names them."""
+        # In this order: a server that is not among those that run adds no plan any more.
+        (servers,) = await self._journal.rows(RUNNING)
+        if servers["running"] == self._running:
+            return
+        pending = {row["temporary"] for row in await self._journal.rows(TEMPORARIES)}
+
+        def is_left(name: str) -> bool:
+            owner = re.match(rf"{re.escape(TEMPORARY_PREFIX)}(\d+)\.", name)
+            epoch = int(owner[1]) if owner else 0
+            is_running = epoch > servers["last"] or epoch in servers["running"]
+            return name.startswith(TEMPORARY_PREFIX) and not is_running and name not in pending
+
+        def drop(database: str) -> None:
+            storage = self._mover.storage
+            for folder in FOLDERS:
+                for name in filter(is_left, list(storage.names(database, folder))):
                     storage.unlink(database, folder, name)
+
+        for row in await self._journal.rows(DATABASES):
+            await self._use_folders(row["id"], self._mover.in_thread(drop, row["id"]))
+        self._running = servers["running"]
+
+    async def _use_folders(self, database: str, work: Awaitable[None]) -> None:
+        try:
+            await work
+        except (ExchangeError, OSError) as failure:
+            # The folders of one database are broken; the others are served.
+            self._databases.opened.discard(database)
+            facts = {"database": database, "reason": str(failure)}
+            logger.warning("folders_not_usable", extra=facts)
 
     async def _watch_disk(self) -> None:
         storage = self._mover.storage
@@ -158,7 +198,8 @@ class Maintenance(Service):
         )
 
     async def _watch_clock(self) -> None:
-        jump = self._uptime.wall_jump()
+        ahead = time.time() - time.monotonic()
+        jump, self._wall_ahead = ahead - self._wall_ahead, ahead
         if abs(jump) >= JUMP_SECONDS:
             # Each jump is an alert of its own.
             self._alerts.pop("exchange/clock", None)

@@ -103,6 +103,11 @@ class Mover:
             await self.record((), processes)
         return done
 
+    async def follow_again(self, move: Move, *, is_new: bool = False) -> None:
+        """Plan the move of a file that is not in its folder again, and follow the plan."""
+        await self._journal.call("plan_again", self._journal.epoch, move.number, move.folder)
+        await self.follow_pending(numbers=[move.number], is_new=is_new)
+
     async def follow_each(self, moves: Sequence[Move], *, is_new: bool = False) -> int:
         """Do moves database by database; a failed one stays pending and stops no other."""
         done = 0
@@ -133,27 +138,31 @@ class Mover:
         lost = []
         for move, failure in zip(moves, await self.outcomes(moves), strict=True):
             if isinstance(failure, FileMissing):
-                await self.quarantine(move, str(failure), is_there=False, is_new=is_new)
-                lost.append(move)
+                if await self.quarantine(move, str(failure), is_there=False, is_new=is_new):
+                    lost.append(move)
             elif failure is not None:
                 raise failure
         return lost
 
     async def quarantine(
         self, move: Move, reason: str, *, is_there: bool, is_new: bool = False
-    ) -> None:
+    ) -> bool:
         """Put a missing or changed file in quarantine and raise an alert.
 
-        `is_new`: its process is being started, so that no client has read the file there.
+        `is_new`: its process is being started, so that no client has read the file there. Returns
+        whether it was: not if a newer plan was decided, which another server may have followed.
         """
         where = move.number, move.version or None
         verdict = await self._journal.decide(
             "quarantine", *where, reason, is_there, move.folder, is_new
         )
+        if verdict == "stale":
+            return False
         facts = {"file": move.name, "reason": reason, "verdict": verdict}
         logger.error("file_in_quarantine", extra=facts)
         if is_there and verdict in ("parked", "kept"):
             await self.follow_pending(numbers=[move.number])
+        return True
 
     async def outcomes(self, moves: Sequence[Move]) -> list[ExchangeError | None]:
         """Do moves and make them durable; return the failure of each, or None."""

@@ -55,7 +55,7 @@ def redo(storage: Storage, database: str, moves: Sequence[Move]) -> list[Exchang
     """Do moves of one database; return the failure of each, or None. Blocks."""
     outcomes: list[ExchangeError | None] = []
     touched: list[set[str]] = []
-    with Session(storage.root) as session:
+    with Session(storage) as session:
         for move in moves:
             folders: set[str] = set()
             failed: ExchangeError | None = None

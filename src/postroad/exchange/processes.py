@@ -24,13 +24,11 @@ from postroad.exchange.errors import (
     StorageFailed,
     was_refused,
 )
-from postroad.exchange.files import temporary_name
-from postroad.exchange.journal import ExchangeJournal
+from postroad.exchange.journal import NOW, ExchangeJournal
 from postroad.exchange.mover import Mover
 from postroad.exchange.moves import Move
 from postroad.exchange.protocol import CANCELLED, Reply, StartRequest, Uploaded, judge
 from postroad.exchange.reader import Wanted, read_inline_many
-from postroad.exchange.uptime import Uptime
 from postroad.settings.exchange import ExchangeSettings
 
 FIND = "select p.database_id, p.client_id from exchange.process p where p.id = %s"
@@ -57,7 +55,6 @@ class Processes:
 
     settings: ExchangeSettings
     journal: ExchangeJournal
-    uptime: Uptime
     mover: Mover
     databases: Databases
     base_path: str
@@ -80,7 +77,7 @@ class Processes:
             if answer["status"] != "STARTED" or not is_new or answer["process"]["files"]:
                 return answer
             # Every file that it picked is corrupt: it ends, and the next ones are picked.
-            await self.journal.decide("end_empty", self.uptime.now(), answer["process"]["id"])
+            await self.journal.decide("end_empty", NOW, answer["process"]["id"])
         return self._idle(None)
 
     async def _start_once(self, request: StartRequest) -> dict[str, Any]:
@@ -88,7 +85,7 @@ class Processes:
             self.mover.storage.refuse_when_full()
         answer = await self.journal.decide(
             "start_process",
-            self.uptime.now(),
+            NOW,
             *(request.client, request.database, request.recipient, request.attempt),
             *(request.max_files, request.max_bytes),
             list(request.senders) if request.senders else None,
@@ -150,7 +147,7 @@ class Processes:
     ) -> dict[str, Any]:
         """API_2. Returns OK or CANCELLED."""
         answer = await self.journal.decide(
-            "choose_files", self.uptime.now(), client, process, list(files), reason, delay
+            "choose_files", NOW, client, process, list(files), reason, delay
         )
         verdict = judge(answer, process)
         if moves := _moves(answer):
@@ -171,7 +168,11 @@ class Processes:
             return dict(CANCELLED)
         database, _ = found
         named = sorted((one.name, one.recipient, one.reply_to, one.sha256) for one in replies)
-        contents = {temporary_name(): reply for reply in replies if reply.content is not None}
+        contents = {
+            self.mover.storage.temporary_name(): reply
+            for reply in replies
+            if reply.content is not None
+        }
         temporaries = {reply.name: temporary for temporary, reply in contents.items()}
         items = [
             reply.as_item(place, temporaries.get(reply.name)) for place, reply in enumerate(replies)
@@ -190,7 +191,7 @@ class Processes:
         except BaseException:
             await self.mover.drop(database, "Prepared", list(contents))
             raise
-        parameters = self.uptime.now(), client, process, *given
+        parameters = NOW, client, process, *given
         return await self._store(database, process, list(contents), "prepare", *parameters)
 
     async def upload(
@@ -251,7 +252,7 @@ class Processes:
     ) -> dict[str, Any]:
         """API_4, API_5, API_6, resolve, release: record the outcome, then move the files."""
         answer = await self.journal.decide(
-            "end_process", self.uptime.now(), call, client, process, outcome, error
+            "end_process", NOW, call, client, process, outcome, error
         )
         verdict = judge(answer, process)
         if call in LOGGED:
@@ -267,7 +268,7 @@ class Processes:
 
     async def renew(self, client: str, process: str) -> dict[str, Any]:
         """Extend the lease of the owner."""
-        parameters = self.journal.epoch, self.uptime.now(), client, process
+        parameters = self.journal.epoch, NOW, client, process
         return judge(await self.journal.call("renew_process", *parameters), process)
 
     async def shown(self, process: str) -> dict[str, Any] | None:

@@ -37,8 +37,9 @@ async def verified(
         try:
             return await mover.in_thread(_read, mover.storage, move, is_small)
         except FileMissing:
-            # Its rename may not be done yet; the redo finishes it.
-            await mover.follow_pending(numbers=[move.number], is_new=is_new)
+            # Its rename may not be done yet, or a server that was suspended meanwhile has followed
+            # an older plan: the redo finishes it, or finds the file where it is.
+            await mover.follow_again(move, is_new=is_new)
             return await mover.in_thread(_read, mover.storage, move, is_small)
     except FileMissing as missing:
         reason = "the file is missing"
@@ -99,7 +100,7 @@ async def stream(mover: Mover, move: Move) -> AsyncIterator[bytes]:
 
 def _read_many(mover: Mover, files: Sequence[Wanted]) -> list[bytes | Exception | None]:
     found: list[bytes | Exception | None] = []
-    with Session(mover.storage.root) as session:
+    with Session(mover.storage) as session:
         for file in files:
             try:
                 found.append(_read(session, file.move, file.move.size <= file.limit_bytes))

@@ -1,7 +1,7 @@
-"""The root folder: one server at a time, and always the same journal.
+"""The root folder: always the same journal, whose servers share it.
 
-`.lock` is held while the server runs, so a second one on this machine refuses. `.root.json` names
-the root; the journal has the same name, so neither is used with another.
+`.lock` is held shared while a server runs. `.root.json` names the root; the journal has the same
+name, so neither is used with another.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def is_root_locked(path: Path) -> bool:
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     finally:
@@ -50,7 +50,7 @@ def is_root_locked(path: Path) -> bool:
 
 
 class Root:
-    """The root folder, locked while open."""
+    """The root folder, locked while open: shared by the servers of one journal."""
 
     def __init__(self, path: Path, *, allows_network: bool = False) -> None:
         self.path = path.absolute()
@@ -69,14 +69,18 @@ class Root:
                 0o640,
             )
             try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # The first server names the folder, alone.
+                with contextlib.suppress(BlockingIOError):
+                    fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    self._name()
+                fcntl.flock(self._lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError as held:
                 self.close()
                 raise RootLocked(
-                    f"another server uses the root folder {self.path}",
-                    hint="stop it first, or give this one another --root and another database",
+                    f"a server that shares it with no other uses the root folder {self.path}",
+                    hint="stop it first; it has an older version, or starts just now",
                 ) from held
-            return self._name()
+            return self._found_name()
         except OSError as failure:
             self.close()
             raise storage_failure(
@@ -89,10 +93,16 @@ class Root:
             os.close(self._lock)
             self._lock = None
 
-    def _name(self) -> uuid.UUID:
-        found = root_name(self.path)
-        if found is not None:
-            return found
+    def _found_name(self) -> uuid.UUID:
+        name = root_name(self.path)
+        if name is None:
+            self.close()
+            raise RootLocked(f"another server is just creating {self.path}")
+        return name
+
+    def _name(self) -> None:
+        if root_name(self.path) is not None:
+            return
         name = uuid.uuid4()
         temporary = self.path / ".root.json.new"
         with temporary.open("w", encoding="utf-8") as file:
@@ -105,7 +115,6 @@ class Root:
             os.fsync(folder)
         finally:
             os.close(folder)
-        return name
 
     def _refuse_network(self) -> None:
         best, kind = "", ""

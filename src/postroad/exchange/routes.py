@@ -26,7 +26,6 @@ from postroad.errors import PostroadError
 from postroad.exchange.content import inline, parse, stored_json
 from postroad.exchange.databases import Databases
 from postroad.exchange.errors import ContentInvalid, ExchangeError, FileCorrupt, TakenOver
-from postroad.exchange.files import temporary_name
 from postroad.exchange.intake import Arrival, item_of
 from postroad.exchange.journal import ExchangeJournal
 from postroad.exchange.mover import Mover
@@ -37,6 +36,8 @@ from postroad.service import Service
 logger = logging.getLogger(__name__)
 
 ROUTES = "select * from exchange.route order by id"
+# By one server at a time, so that the messages of a queue keep their order.
+LOCK = "select pg_advisory_xact_lock(exchange._lock_class() + 3, hashtext(%s))"
 CONSUME = (
     "select (c).iid, (c).data::text as data, mbus.follow_trace((c).headers) as traceparent"
     " from mbus.{}() c"
@@ -57,11 +58,13 @@ class Routes(Service):
         self._databases = databases
 
     async def run(self) -> None:
-        """Serve each route in a loop; pause while nothing is due."""
+        """Serve each route in a loop, on the server that sweeps; pause while nothing is due."""
         self.announce_ready()
         has_moved = False
         while not await self.pause(0 if has_moved else POLL_SECONDS):
             has_moved = False
+            if not self._journal.is_sweeper:
+                continue
             try:
                 for route in await self._journal.rows(ROUTES):
                     has_moved |= await self._carry(route)
@@ -95,12 +98,13 @@ class Routes(Service):
                 consume = sql.SQL(CONSUME).format(
                     sql.Identifier(f"consume_{route['queue']}_by_default")
                 )
+                await cursor.execute(LOCK, (route["id"],))
                 await cursor.execute(consume)
                 found = await cursor.fetchone()
                 if found is None or found["iid"] is None:
                     return False
                 arrival = _arrival(route, found)
-                temporary = temporary_name()
+                temporary = storage.temporary_name()
                 stored = arrival.content.stored
                 await mover.in_thread(storage.write, database, "Messages", temporary, stored)
                 is_named = True

@@ -1,8 +1,11 @@
-"""The server: one root, one journal, one generation.
+"""A server: one root, one journal, one generation; any number of servers share root and journal.
 
-Order of the start: lock the root, lock the journal, take over (a new generation, after all calls of
-the old one have ended), recover, serve. Order of the end: stop listening, finish the running moves,
-record them, release the locks.
+Order of the start: lock the root, lock the journal (both shared), join (a new generation, after
+those that died were removed), recover, serve. Order of the end: stop listening, finish the running
+moves, record them, leave, release the locks.
+
+A server runs as long as a session of it holds its lock in the journal. One that died is removed, by
+the next that starts or by the one that sweeps, and from then on the journal refuses its calls.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from postroad.exchange.databases import Databases
-from postroad.exchange.errors import RootLocked, TakenOver
+from postroad.exchange.errors import ExchangeError, RootLocked, TakenOver
 from postroad.exchange.files import Storage
 from postroad.exchange.intake import Intake
 from postroad.exchange.journal import ExchangeJournal
@@ -30,8 +33,8 @@ from postroad.exchange.maintenance import Maintenance
 from postroad.exchange.mover import Mover
 from postroad.exchange.root import Root
 from postroad.exchange.routes import Routes
-from postroad.exchange.uptime import Uptime
 from postroad.postgres.connections import network_parameters
+from postroad.postgres.errors import raised_by
 from postroad.service import Service
 from postroad.settings import HttpSettings
 from postroad.settings.exchange import ExchangeSettings
@@ -42,14 +45,23 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-LOCK = "select pg_try_advisory_lock(exchange._lock_class(), 1)"
+# A server of an older version takes it exclusively.
+LOCK = "select pg_try_advisory_lock_shared(exchange._lock_class(), 1)"
+REMOVE_DEAD = "select m.holder from exchange.remove_dead('0') m"
+TAKE_OVER = (
+    "select s.epoch, exists (select from exchange.member m where m.epoch < s.epoch)"
+    " from exchange.take_over(%s, %s, %s, %s, %s, %s, %s, %s, %s) s"
+)
+HOLD = "select exchange.hold(%s)"
+# The network of a machine that died closes no connection: the database finds out.
+KEEPALIVES = "-c tcp_keepalives_idle=5 -c tcp_keepalives_interval=2 -c tcp_keepalives_count=3"
 LOCK_PATIENCE_SECONDS = 10.0
 ROOT_PATIENCE_SECONDS = 3.0
 WATCH_SECONDS = 1.0
 
 
 class ExchangeServer(Service):
-    """Serves the exchange until it is stopped: on a port of its own, or through `publish`."""
+    """Serves the exchange until it is stopped: on a port or a `listener`, or through `publish`."""
 
     def __init__(
         self,
@@ -62,10 +74,12 @@ class ExchangeServer(Service):
         is_pooled: bool = False,
         http: HttpSettings | None = None,
         publish: Callable[[ASGIApp], AbstractAsyncContextManager[None]] | None = None,
+        listener: socket.socket | None = None,
     ) -> None:
         super().__init__("exchange")
         self._http = http
         self._publish = publish
+        self._listener = listener
         self.settings = settings or ExchangeSettings()
         self.web: WebServer | None = None
         self.mover: Mover | None = None
@@ -114,23 +128,25 @@ class ExchangeServer(Service):
         self.journal = journal = ExchangeJournal(self._dsn, is_pooled=self._is_pooled)
         lock = await self._lock()
         try:
-            uptime = Uptime(await self._take_over(journal, root_id))
-            mover = Mover(journal, Storage(self._root.path), threads)
+            is_first = await self._join(lock, journal, root_id)
+            mover = Mover(journal, Storage(self._root.path, str(journal.epoch)), threads)
             databases = Databases(journal, mover, creates=settings.creates_databases)
             intake = Intake(journal, mover, databases)
             self.mover, self.intake = mover, intake
-            maintenance = Maintenance(settings, journal, uptime, mover, databases)
+            maintenance = Maintenance(settings, journal, mover, databases)
             maintenance.signals = self.signals
-            await maintenance.recover()
+            await maintenance.recover(is_first=is_first)
             await self.supervise(maintenance, Routes(journal, mover, databases))
-            app = create_app(settings, journal, uptime, mover, databases, intake)
+            app = create_app(settings, journal, mover, databases, intake)
             async with self._serving(app):
                 self.announce_ready()
                 logger.info("exchange_serves", extra={"epoch": journal.epoch})
-                lock = await self._watch(lock)
+                lock = await self._watch(lock, journal.epoch)
             journal.stop_repeating()
             await self.stop_supervised()
             await mover.close()
+            with contextlib.suppress(psycopg.Error):
+                await journal.call("leave", journal.epoch)
         finally:
             await self.stop_supervised()
             with contextlib.suppress(psycopg.Error):
@@ -141,7 +157,9 @@ class ExchangeServer(Service):
     def _serving(self, app: ASGIApp) -> AbstractAsyncContextManager[Any]:
         if self._publish is not None:
             return self._publish(app)
-        self.web = WebServer(app, host=self._host, port=self._port, http=self._http)
+        self.web = WebServer(
+            app, host=self._host, port=self._port, http=self._http, listener=self._listener
+        )
         return self.web
 
     async def _lock(self) -> psycopg.AsyncConnection[Any]:
@@ -149,7 +167,8 @@ class ExchangeServer(Service):
         connection = await psycopg.AsyncConnection.connect(
             self._dsn,
             **network_parameters(self._dsn)
-            | {"autocommit": True, "application_name": "postroad exchange lock"},
+            | {"autocommit": True, "application_name": "postroad exchange lock"}
+            | ({} if self._is_pooled else {"options": KEEPALIVES}),
         )
         deadline = asyncio.get_running_loop().time() + LOCK_PATIENCE_SECONDS
         while True:
@@ -157,31 +176,46 @@ class ExchangeServer(Service):
             row = await cursor.fetchone()
             if row and row[0]:
                 return connection
-            # The session of a server that was killed may take a moment to end.
             if asyncio.get_running_loop().time() > deadline:
                 await connection.close()
                 raise RootLocked(
-                    "another server serves this database's exchange",
-                    hint="stop it first, or use another database",
+                    "a server of an older version serves this database's exchange",
+                    hint="stop it first: it serves alone",
                 )
             await asyncio.sleep(0.1)
 
-    async def _take_over(self, journal: ExchangeJournal, root_id: uuid.UUID) -> float:
-        """Begin a new generation; return the uptime of those before."""
+    async def _join(
+        self, lock: psycopg.AsyncConnection[Any], journal: ExchangeJournal, root_id: uuid.UUID
+    ) -> bool:
+        """Begin to serve with a new generation; return whether no other server runs."""
+        host = socket.gethostname()
+        deadline = asyncio.get_running_loop().time() + LOCK_PATIENCE_SECONDS
+        while True:
+            holders = [row[0] for row in await (await lock.execute(REMOVE_DEAD)).fetchall()]
+            # The sessions of a server that was killed may take a moment to end.
+            if not any(_is_killed(holder, host) for holder in holders):
+                break
+            if asyncio.get_running_loop().time() > deadline:
+                break
+            await asyncio.sleep(0.02)
         settings = self.settings
         timeouts = settings.started_timeout, settings.ready_timeout, settings.defer_delay
-        (row,) = await journal.select(
-            "take_over",
-            root_id,
-            f"{socket.gethostname()}:{os.getpid()}",
+        parameters = (
+            *(root_id, f"{host}:{os.getpid()}"),
             *(timeout.total_seconds() for timeout in timeouts),
             *(settings.suspect_after, settings.failed_policy, settings.events_kept),
             str(self._root.path),
         )
-        journal.epoch = row["epoch"]
-        return float(row["served_seconds"])
+        try:
+            row = await (await lock.execute(TAKE_OVER, parameters)).fetchone()
+        except psycopg.Error as failure:
+            raise (raised_by(ExchangeError, failure) or failure) from failure
+        journal.epoch, has_others = row or (0, False)
+        return not has_others
 
-    async def _watch(self, lock: psycopg.AsyncConnection[Any]) -> psycopg.AsyncConnection[Any]:
+    async def _watch(
+        self, lock: psycopg.AsyncConnection[Any], epoch: int
+    ) -> psycopg.AsyncConnection[Any]:
         """Wait for the end; take the lock again when PostgreSQL was restarted."""
         while not await self.pause(WATCH_SECONDS):
             if not lock.closed:
@@ -191,8 +225,17 @@ class ExchangeServer(Service):
                     continue
             try:
                 lock = await self._lock()
+                await lock.execute(HOLD, (epoch,))
             except psycopg.Error as failure:
+                if (raised := raised_by(ExchangeError, failure)) is not None:
+                    raise raised from failure
                 logger.info("lock_not_back_yet", extra={"reason": str(failure).strip()})
             except RootLocked as taken:
                 raise TakenOver("another server has taken over this exchange") from taken
         return lock
+
+
+def _is_killed(holder: str, host: str) -> bool:
+    """Return whether a server ran on this machine and its process is gone."""
+    name, _, pid = holder.rpartition(":")
+    return name == host and not Path(f"/proc/{pid}").exists()

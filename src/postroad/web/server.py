@@ -40,6 +40,7 @@ class WebServer(Service):
 
     Every request passes the checks of `HeadLimit`, `OriginCheck` and `BodyPace` first. `http`
     names the hosts and proxies that are trusted; X-Forwarded headers of other clients are ignored.
+    A `listener` that is given is used instead of the port, and closed at the end.
     """
 
     def __init__(
@@ -51,8 +52,10 @@ class WebServer(Service):
         name: str = "http",
         http: HttpSettings | None = None,
         form_paths: tuple[str, ...] = (),
+        listener: socket.socket | None = None,
     ) -> None:
         super().__init__(name)
+        self._listener = listener
         self.app = OriginCheck(
             BodyPace(app),
             host=host,
@@ -75,7 +78,7 @@ class WebServer(Service):
     async def run(self) -> None:
         """Listen, serve, and let requests in flight end when asked to stop."""
         self._check_tls()
-        with contextlib.closing(listen(self.host, self.port)) as listener:
+        with contextlib.closing(self._listener or listen(self.host, self.port)) as listener:
             self.port = listener.getsockname()[1]
             config = uvicorn.Config(
                 self.app,
@@ -120,12 +123,22 @@ class WebServer(Service):
             ) from failure
 
 
-def listen(host: str, port: int) -> socket.socket:
+def listen_shared(host: str, port: int, count: int) -> list[socket.socket]:
+    """Return listening sockets among which the kernel spreads connections. Raises AddressInUse."""
+    # Without sharing first: another program must not get a part of the connections.
+    with listen(host, port) as alone:
+        port = alone.getsockname()[1]
+    return [listen(host, port, is_shared=True) for _ in range(count)]
+
+
+def listen(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
     """Return a listening socket; the caller closes it. Raises AddressInUse."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if is_shared:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listener.bind((host, port))
         listener.listen(BACKLOG)
     except OSError as failure:

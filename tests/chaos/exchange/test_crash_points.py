@@ -29,11 +29,18 @@ def nursery() -> Iterator[Nursery]:
     nursery.close()
 
 
-@pytest.mark.parametrize(("name", "point"), POINTS, ids=lambda each: str(each))
+KILLS = [
+    *((name, point, False) for name, point in POINTS),
+    # The other one of two servers goes on.
+    *((name, point, True) for name, point in POINTS if not name.startswith("recovery")),
+]
+
+
+@pytest.mark.parametrize(("name", "point", "has_companion"), KILLS, ids=lambda each: str(each))
 def test_nothing_breaks_when_the_server_is_killed_at(
-    server: TestServer, nursery: Nursery, name: str, point: Point
+    server: TestServer, nursery: Nursery, name: str, point: Point, has_companion: bool
 ) -> None:
     scenario = next(each for each in SCENARIOS if each.name == name)
-    outcome = kill(server, nursery, scenario, point)
+    outcome = kill(server, nursery, scenario, point, has_companion=has_companion)
     assert outcome.was_killed
     assert outcome.violations == []

@@ -23,6 +23,7 @@ import pytest
 
 from postroad.cli.components import SCHEMAS
 from postroad.testing import TestServer, wait_until
+from tests.chaos.exchange.pair import Pair
 from tests.chaos.exchange.soak_erp import INSTALL
 from tools.crash_table.world import Nursery, World
 
@@ -98,17 +99,23 @@ class Erps:
         self._forks.communicate()
 
 
-def _send_all(world: World, sender: int, count: int, failures: list[BaseException]) -> None:
+def _send_all(
+    world: World, sender: int, count: int, failures: list[BaseException], gaps: list[float]
+) -> None:
+    longest = 0.0
     try:
         for number in range(count):
+            begun = time.monotonic()
             id_ = f"s{sender}-{number}"
             database = DATABASES[number % len(DATABASES)]
             body = {"id": id_, "database": database, "body": {"n": number}}
             status, answer = world.call("phone", "POST", "/messages", body)
             assert status in (200, 201), answer
+            longest = max(longest, time.monotonic() - begun)
     except BaseException as failure:  # noqa: BLE001 - told by the test
         failures.append(failure)
     finally:
+        gaps.append(longest)
         world.hang_up()
 
 
@@ -129,11 +136,11 @@ def _kill(
 
 
 @contextlib.contextmanager
-def _stage(server: TestServer) -> Iterator[tuple[World, Erps]]:
+def _stage(server: TestServer, kind: type[World]) -> Iterator[tuple[World, Erps]]:
     nursery = Nursery()
     with server.clone(*SCHEMAS) as journal, server.clone() as own, contextlib.ExitStack() as ends:
         ends.callback(nursery.close)
-        world = World(journal, nursery, **SETTINGS)
+        world = kind(journal, nursery, **SETTINGS)
         ends.callback(world.close)
         world.start()
         erps = Erps(world, own)
@@ -142,14 +149,17 @@ def _stage(server: TestServer) -> Iterator[tuple[World, Erps]]:
 
 
 @pytest.mark.timeout(7200 if IS_FULL else 240)
+@pytest.mark.parametrize("kind", [World, Pair])
 def test_nothing_is_lost_and_nothing_doubled_under_random_kills(
-    server: TestServer, capsys: pytest.CaptureFixture[str]
+    server: TestServer, capsys: pytest.CaptureFixture[str], kind: type[World]
 ) -> None:
     begun = time.monotonic()
-    with _stage(server) as (world, erps):
+    with _stage(server, kind) as (world, erps):
         failures: list[BaseException] = []
+        gaps: list[float] = []
+        given = MESSAGES // SENDERS, failures, gaps
         senders = [
-            threading.Thread(target=_send_all, args=(world, number, MESSAGES // SENDERS, failures))
+            threading.Thread(target=_send_all, args=(world, number, *given))
             for number in range(SENDERS)
         ]
         stopping = threading.Event()
@@ -177,7 +187,7 @@ def test_nothing_is_lost_and_nothing_doubled_under_random_kills(
             print(  # noqa: T201 - the figure is asked for
                 f"\n{MESSAGES} messages, {world.kills} kills of the server,"
                 f" {erps.kills} of instances of the ERP, {time.monotonic() - begun:.0f} s:"
-                f" {lost} lost, {doubled} doubled"
+                f" {lost} lost, {doubled} doubled, longest call {max(gaps):.1f} s"
             )
         done = world.rows("select count(*) from exchange.message where state = 'done'")[0][0]
         assert (lost, doubled, done) == (0, 0, MESSAGES)
@@ -186,7 +196,9 @@ def test_nothing_is_lost_and_nothing_doubled_under_random_kills(
         replies = world.rows("select id from exchange.message where state = 'waiting'")
         committed = erps.rows("select process from marker where outcome = 'COMMITTED'")
         assert sorted(replies) == sorted(committed)
-        assert world.violations_of_folders() == []
+        found = world.violations_of_folders()
+        # Those of the last server that was killed are removed when its silence has lasted.
+        assert [one for one in found if not (kind is Pair and "temporary" in one)] == []
 
 
 def _is_settled(world: World) -> bool:

@@ -10,10 +10,8 @@ import pytest
 from psycopg.rows import dict_row
 
 from postroad.exchange import operations, status
-from postroad.exchange.errors import NotRestored, RootLocked
-from postroad.exchange.server import ExchangeServer
+from postroad.exchange.errors import NotRestored
 from postroad.postgres import run_blocking
-from postroad.settings.exchange import ExchangeSettings
 from postroad.testing import wait_until_async
 from tests.fixtures.exchange import Caller, Room
 
@@ -145,13 +143,6 @@ async def test_time_passes_only_while_the_server_serves(exchange: Room) -> None:
     assert again["process"]["files"] == process["files"]
     await erp.prepare(process["id"])
     assert await erp.end(process["id"], "commit") == (200, {"status": "OK"})
-
-
-async def test_two_servers_on_one_root_the_second_refuses(exchange: Room) -> None:
-    second = ExchangeServer(exchange.dsn, exchange.root, ExchangeSettings(), port=0)
-    await second.start()
-    with pytest.raises(RootLocked):
-        await second.ready()
 
 
 async def test_commit_and_abort_at_once_have_one_outcome(exchange: Room) -> None:

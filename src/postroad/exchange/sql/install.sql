@@ -1,5 +1,6 @@
 -- The order of the files.  tables/ run once; the rest is replaced whenever a file has changed.
 tables/server.sql
+tables/member.sql
 tables/client.sql
 tables/database.sql
 tables/lane.sql

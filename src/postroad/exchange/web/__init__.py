@@ -12,7 +12,6 @@ from postroad.exchange.journal import ExchangeJournal
 from postroad.exchange.mover import Mover
 from postroad.exchange.processes import Processes
 from postroad.exchange.replies import Replies
-from postroad.exchange.uptime import Uptime
 from postroad.exchange.web.admin import add_administration, list_routes
 from postroad.exchange.web.answers import Health
 from postroad.exchange.web.identity import Identity
@@ -30,12 +29,11 @@ BASE_PATH = "/exchange/v1"
 def create_app(
     settings: ExchangeSettings,
     journal: ExchangeJournal,
-    uptime: Uptime,
     mover: Mover,
     databases: Databases,
     intake: Intake,
 ) -> FastAPI:
-    """Return the application of one generation of the server."""
+    """Return the application of one server."""
     app = FastAPI(
         title="Postroad exchange",
         version=__version__,
@@ -46,7 +44,7 @@ def create_app(
     )
     app.state.identity = Identity(journal)
     app.router.route_class = DirectRoute
-    processes = Processes(settings, journal, uptime, mover, databases, BASE_PATH)
+    processes = Processes(settings, journal, mover, databases, BASE_PATH)
     replies = Replies(journal, mover, BASE_PATH, settings.inline_bytes)
     # The calls of every process first: routes are searched in this order.
     add_messages(Endpoints(app, BASE_PATH, "messages"), intake, replies, mover)

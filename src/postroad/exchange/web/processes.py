@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from postroad.exchange.content import Content, content_of
 from postroad.exchange.errors import ContentInvalid, FileNotInProcess, NotAllowed, ProcessNotFound
-from postroad.exchange.files import temporary_name, write_all
+from postroad.exchange.files import write_all
 from postroad.exchange.mover import Mover
 from postroad.exchange.moves import Move
 from postroad.exchange.names import Id
@@ -174,7 +174,7 @@ def _reply(given: Any) -> Reply:
 
 async def _receive(request: Request, mover: Mover, database: str, limit: int) -> Uploaded:
     """Write a raw body to a temporary file in Prepared, chunk by chunk."""
-    temporary = temporary_name()
+    temporary = mover.storage.temporary_name()
     digest = hashlib.sha256()
     size = 0
     writer = mover.storage.writer(database, "Prepared", temporary)

@@ -28,7 +28,7 @@ begin
     from exchange.message m
     where f.process_id = p_process and not f.is_refused and m.number = f.number and m.file_name <> all (p_files);
     update exchange.message m
-    set state = 'deferred', available_at = p_now + coalesce(p_delay, v_server.defer_delay),
+    set state = 'deferred', available_at = coalesce(p_now, v_server.served_seconds) + coalesce(p_delay, v_server.defer_delay),
         error = coalesce(p_reason, 'refused by ' || p_client), process_id = null, expiries = m.expiries + 1
     from exchange.process_file f
     where f.process_id = p_process and f.is_refused and m.number = f.number and m.process_id = p_process;

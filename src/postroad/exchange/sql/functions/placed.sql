@@ -49,3 +49,12 @@ language sql stable set search_path from current as $$
     and (p_numbers is null or v.number = any (p_numbers))
   order by v.number limit p_limit
 $$;
+
+-- The file of a message is not in its folder: it is to be found, unless that is planned already.
+create or replace function exchange.plan_again(p_epoch bigint, p_number bigint, p_folder text) returns void
+language sql volatile set search_path from current as $$
+  select exchange._enter(p_epoch);
+  insert into exchange.move (number, source)
+  select m.number, m.folder from exchange.message m where m.number = p_number and m.folder = p_folder
+  on conflict do nothing
+$$;

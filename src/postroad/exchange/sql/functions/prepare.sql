@@ -57,7 +57,7 @@ begin
   where m.process_id = p_process and m.state = 'uploaded';
   update exchange.process p
   set state = 'READY_TO_COMMIT', ready_at = exchange.now(), manifest = p_manifest,
-      deadline = p_now + v_server.ready_timeout, expires_at = exchange.now() + make_interval(secs => v_server.ready_timeout)
+      deadline = coalesce(p_now, v_server.served_seconds) + v_server.ready_timeout, expires_at = exchange.now() + make_interval(secs => v_server.ready_timeout)
   where p.id = p_process returning p.* into v_process;
   perform exchange._note(v_process, p_client, null);
   return jsonb_build_object('status', 'OK', 'is_new', true, 'state', v_process.state, 'moves', exchange._moves(p_process));

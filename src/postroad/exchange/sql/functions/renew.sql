@@ -15,7 +15,7 @@ begin
   end if;
   v_seconds := case v_process.state when 'STARTED' then v_server.started_timeout else v_server.ready_timeout end;
   update exchange.process p
-  set deadline = p_now + v_seconds, expires_at = exchange.now() + make_interval(secs => v_seconds)
+  set deadline = coalesce(p_now, v_server.served_seconds) + v_seconds, expires_at = exchange.now() + make_interval(secs => v_seconds)
   where p.id = p_process returning p.* into v_process;
   return jsonb_build_object('status', 'OK', 'state', v_process.state, 'expires_at', v_process.expires_at);
 end $$;
@@ -24,11 +24,11 @@ end $$;
 create or replace function exchange.end_empty(p_epoch bigint, p_now double precision, p_process text) returns void
 language plpgsql volatile set search_path from current as $$
 declare
+  v_server  constant exchange.server := exchange._enter(p_epoch);
   v_process exchange.process;
 begin
-  perform exchange._enter(p_epoch);
   select p.* into v_process from exchange.process p where p.id = p_process and p.state = 'STARTED' for update;
   if v_process.id is null then return; end if;
-  perform exchange._abort(v_process, p_now, 'CANCELLED', null, 'its files were corrupt', null);
+  perform exchange._abort(v_process, coalesce(p_now, v_server.served_seconds), 'CANCELLED', null, 'its files were corrupt', null);
   update exchange.process p set attempt = p.attempt || ' (empty ' || p.id || ')' where p.id = p_process;
 end $$;

@@ -1,4 +1,4 @@
--- A server takes over: a new generation, after all calls of the old one have ended.
+-- A server begins to serve, beside those that run already: a new generation, held by the calling session.
 -- A journal belongs to one root.  It is bound to another only while it holds no message.
 -- Errors: MX002 the root is another journal's.
 create or replace function exchange.take_over(
@@ -10,7 +10,6 @@ language plpgsql volatile set search_path from current as $$
 declare
   v_server exchange.server;
 begin
-  perform pg_advisory_xact_lock(exchange._lock_class(), 0);
   select s.* into v_server from exchange.server s for update;
   if v_server.root_id is distinct from p_root_id and exists (select from exchange.message) then
     raise exception 'the messages of this database lie in another root folder'
@@ -21,17 +20,57 @@ begin
     perform mbus.create_queue('exchange_events', payload => 'jsonb');
   end if;
   update exchange.server s
-  set root_id = p_root_id, root_path = p_root_path, epoch = s.epoch + 1, holder = p_holder, started_at = exchange.now(), seen_at = exchange.now(),
-      started_timeout = p_started_timeout, ready_timeout = p_ready_timeout, defer_delay = p_defer_delay,
+  set root_id = p_root_id, root_path = p_root_path, epoch = s.epoch + 1, holder = p_holder, started_at = exchange.now(),
+      -- Without a server no time passed.
+      served_seconds = case when exists (select from exchange.member) then exchange._served(s) else s.served_seconds end,
+      seen_at = exchange.now(), started_timeout = p_started_timeout, ready_timeout = p_ready_timeout, defer_delay = p_defer_delay,
       suspect_after = p_suspect_after, failed_policy = p_failed_policy, events_kept = p_events_kept
   returning s.* into v_server;
+  insert into exchange.member (epoch, holder) values (v_server.epoch, p_holder);
+  perform exchange.hold(v_server.epoch);
   return v_server;
 end $$;
 
--- Stores the uptime of the server, in which timeouts are counted.  It never goes back.
-create or replace function exchange.tick(p_epoch bigint, p_now double precision) returns void
+-- Holds the lock of a server until the session ends: while it is held, the server runs.  Errors: MX001.
+create or replace function exchange.hold(p_epoch bigint) returns void
 language sql volatile set search_path from current as $$
   select exchange._enter(p_epoch);
-  update exchange.server s set served_seconds = greatest(s.served_seconds, p_now), seen_at = exchange.now();
-  select exchange._alert_restored()
+  select pg_advisory_lock_shared(exchange._lock_class() + 2, p_epoch::integer)
 $$;
+
+-- A server has ended in order.
+create or replace function exchange.leave(p_epoch bigint) returns void
+language sql volatile set search_path from current as $$ delete from exchange.member m where m.epoch = p_epoch $$;
+
+-- Removes the servers that have died, and returns those that are left.  p_silent: only those that did not report for so long,
+-- because a server that lost its session has it again after a moment.
+create or replace function exchange.remove_dead(p_silent interval) returns setof exchange.member
+language sql volatile set search_path from current as $$
+  delete from exchange.member m
+  where m.seen_at <= exchange.now() - p_silent and pg_try_advisory_xact_lock(exchange._lock_class() + 2, m.epoch::integer);
+  select m.* from exchange.member m order by m.epoch
+$$;
+
+-- A server reports, and time passes.  Returns whether it is the one that sweeps; another takes over when that one's lock is
+-- free or it has not reported for a few seconds.  For a moment two may sweep, which is harmless.
+--   p_now  the clock of a server of an older version
+create or replace function exchange.tick(p_epoch bigint, p_now double precision) returns boolean
+language plpgsql volatile set search_path from current as $$
+declare
+  v_is_sweeper boolean;
+begin
+  perform exchange._enter(p_epoch);
+  update exchange.member m set seen_at = exchange.now() where m.epoch = p_epoch;
+  update exchange.server s
+  set served_seconds = greatest(exchange._served(s), p_now), seen_at = exchange.now(),
+      sweeper = case when exists (select from exchange.member m
+                                  where m.epoch = s.sweeper and m.seen_at > exchange.now() - interval '5 s')
+                      and (s.sweeper = p_epoch or not pg_try_advisory_xact_lock(exchange._lock_class() + 2, s.sweeper::integer))
+                     then s.sweeper else p_epoch end
+  returning s.sweeper = p_epoch into v_is_sweeper;
+  if v_is_sweeper then
+    perform exchange.remove_dead('5 s');
+    perform exchange._alert_restored();
+  end if;
+  return v_is_sweeper;
+end $$;

@@ -14,6 +14,7 @@ returns jsonb
 language plpgsql volatile set search_path from current set plan_cache_mode to force_generic_plan as $$
 declare
   v_server   constant exchange.server := exchange._enter(p_epoch);
+  v_now      constant double precision := coalesce(p_now, v_server.served_seconds);
   v_database exchange.database;
   v_process  exchange.process;
   v_settled  text[] := '{}';
@@ -32,7 +33,7 @@ begin
   if v_database.id is null then
     return jsonb_build_object('status', 'IDLE', 'settled', '[]'::jsonb);
   end if;
-  v_settled := exchange._take_answers(p_database, p_resolved, p_now, p_client);
+  v_settled := exchange._take_answers(p_database, p_resolved, v_now, p_client);
   if p_marker_seq is not null and p_marker_seq < v_database.committed_seq then
     perform exchange._suspect_restored(v_database, p_marker_seq);
     return jsonb_build_object('status', 'RESTORED', 'last', v_database.committed_seq, 'got', p_marker_seq, 'settled', v_settled);
@@ -65,13 +66,13 @@ begin
     end if;
     return jsonb_build_object(
       'status', 'BUSY', 'holder', v_process.recipient, 'since', v_process.started_at,
-      'retry_after', least(greatest(1, ceil(v_process.deadline - p_now)), 30), 'settled', v_settled);
+      'retry_after', least(greatest(1, ceil(v_process.deadline - v_now)), 30), 'settled', v_settled);
   end if;
   update exchange.message m set state = 'queued', available_at = null
-  where m.database_id = p_database and m.state = 'deferred' and m.available_at <= p_now;
+  where m.database_id = p_database and m.state = 'deferred' and m.available_at <= v_now;
   v_picked := exchange._pick(v_database, p_recipient, p_senders, p_max_files, p_max_bytes, v_server);
   if v_picked = '{}' then
-    select min(m.available_at) - p_now into v_wait from exchange.message m
+    select min(m.available_at) - v_now into v_wait from exchange.message m
     where m.database_id = p_database and m.state = 'deferred';
     return jsonb_build_object('status', 'IDLE', 'retry_after', ceil(v_wait), 'settled', v_settled);
   end if;
@@ -79,7 +80,7 @@ begin
     database_id, recipient, client_id, attempt, started_at, expires_at, deadline, marker_seq, has_marker)
   values (
     p_database, p_recipient, p_client, p_attempt, exchange.now(),
-    exchange.now() + make_interval(secs => v_server.started_timeout), p_now + v_server.started_timeout,
+    exchange.now() + make_interval(secs => v_server.started_timeout), v_now + v_server.started_timeout,
     greatest(p_marker_seq, v_database.committed_seq, 0) + 1, p_marker_seq is not null)
   -- By a parallel call for another database: this one's is locked.
   on conflict (client_id, attempt) do nothing

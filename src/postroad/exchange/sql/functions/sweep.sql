@@ -1,19 +1,20 @@
 -- Ends a process whose time is up: STARTED is cancelled, READY_TO_COMMIT is in doubt.  One process per call, so that a lock is
 -- held for one only; returns its id, or null when nothing is due.
---   p_is_restart  at the start of a server: every READY_TO_COMMIT is in doubt, whatever its time
+--   p_is_restart  at the start of the first server: every READY_TO_COMMIT is in doubt, whatever its time
 create or replace function exchange.sweep(p_epoch bigint, p_now double precision, p_is_restart boolean) returns text
 language plpgsql volatile set search_path from current as $$
 declare
   v_server  constant exchange.server := exchange._enter(p_epoch);
+  v_now     constant double precision := coalesce(p_now, v_server.served_seconds);
   v_process exchange.process;
 begin
   select p.* into v_process from exchange.process p
   where p.state in ('STARTED', 'READY_TO_COMMIT')
-    and (p.deadline <= p_now or p_is_restart and p.state = 'READY_TO_COMMIT')
+    and (p.deadline <= v_now or p_is_restart and p.state = 'READY_TO_COMMIT')
   order by p.number limit 1 for update skip locked;
   if v_process.id is null then return null; end if;
   if v_process.state = 'STARTED' then
-    perform exchange._abort(v_process, p_now, 'CANCELLED', null, 'timed out', 'expiry');
+    perform exchange._abort(v_process, v_now, 'CANCELLED', null, 'timed out', 'expiry');
   else
     perform exchange._doubt(v_process, case when p_is_restart then 'the server was restarted' else 'timed out' end);
   end if;

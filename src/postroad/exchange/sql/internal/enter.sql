@@ -1,19 +1,27 @@
--- Every call begins here.  A server whose generation has passed is refused, and a new one waits until running calls
--- have ended: they hold the lock shared.  p_epoch null: an administrator's command, which belongs to no generation.
+-- Every call begins here.  A server that was removed is refused, and it is removed only when no call of it runs: they hold its
+-- lock shared.  p_epoch null: an administrator's command, which belongs to no server.  served_seconds is that of this moment.
 -- Errors: MX001.
 create or replace function exchange._enter(p_epoch bigint) returns exchange.server
 language plpgsql volatile set search_path from current as $$
 declare
   v_server exchange.server;
 begin
-  perform pg_advisory_xact_lock_shared(exchange._lock_class(), 0);
+  perform pg_advisory_xact_lock_shared(exchange._lock_class() + 2, p_epoch::integer);
   select s.* into v_server from exchange.server s;
-  if p_epoch is not null and p_epoch <> v_server.epoch then
-    raise exception 'another server has taken over this exchange (generation %, this one is %)', v_server.epoch, p_epoch
-      using errcode = 'MX001', hint = 'Stop this server; the other one serves.';
+  if p_epoch is not null and not exists (select from exchange.member m where m.epoch = p_epoch) then
+    raise exception 'this server (generation %) was removed: it did not respond', p_epoch
+      using errcode = 'MX001', hint = 'Start it again; other servers of this exchange go on.';
   end if;
+  v_server.served_seconds := exchange._served(v_server);
   return v_server;
 end $$;
+
+-- The time served until now: the seconds during which a server ran.  Timeouts are counted in them.  Each step is short, so that
+-- neither a clock that is set nor a pause of all servers lets timeouts expire.
+create or replace function exchange._served(p_server exchange.server) returns double precision
+language sql volatile parallel safe as $$
+  select p_server.served_seconds + least(greatest(extract(epoch from exchange.now() - p_server.seen_at), 0), 5)::double precision
+$$;
 
 -- The first key of the component's advisory locks.
 create or replace function exchange._lock_class() returns integer

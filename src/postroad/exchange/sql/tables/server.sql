@@ -1,4 +1,4 @@
--- The one server of this journal: its root, its generation, its uptime and its settings.
+-- What the servers of this journal share: the root, the last generation, the time served, the settings, and which of them sweeps.
 create table exchange.server (
   id              integer primary key default 1 constraint there_is_one_server check (id = 1),
   root_id         uuid,
@@ -13,6 +13,7 @@ create table exchange.server (
   suspect_after   integer not null default 5,
   failed_policy   text not null default 'go_on' constraint policy_is_known check (failed_policy in ('go_on', 'wait')),
   events_kept     interval not null default '7 days',
-  root_path       text
+  root_path       text,
+  sweeper         bigint
 );
 insert into exchange.server default values;

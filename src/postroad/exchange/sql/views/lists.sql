@@ -19,6 +19,11 @@ left join exchange.process a on a.database_id = d.id and a.state in ('STARTED', 
 create or replace view exchange.client_list as
 select c.id, c.is_admin, c.databases, c.recipients, c.created_at, c.may_send, c.may_take from exchange.client c;
 
+-- The servers that run.
+create or replace view exchange.server_list as
+select m.epoch, m.holder, m.started_at, m.seen_at, m.epoch is not distinct from s.sweeper as is_sweeper
+from exchange.member m cross join exchange.server s;
+
 create or replace view exchange.process_list as
 select p.number, p.id, p.database_id as database, p.recipient, p.client_id as owner, p.state, p.outcome, p.started_at, p.ready_at,
        p.ended_at, p.expires_at, p.error, p.tries,
