@@ -18,7 +18,6 @@ from typing import Literal
 
 import asyncssh
 
-from postroad.alerts import clear_alert_async, raise_alert_async
 from postroad.alerts.reporting import Severity
 from postroad.intake.credentials import Credentials
 from postroad.intake.errors import (
@@ -133,9 +132,8 @@ class Engine:
         key, name = alert_key("server", server["id"]), f"SFTP server {server['name']}"
         if isinstance(failure, HostKeyChanged) and failures:
             text = f"{failure.message}. Shown: {shown}. {failure.hint}"
-            await self.alert(
-                key, "critical", f"{name} shows another host key and was stopped", text
-            )
+            title = f"{name} shows another host key and was stopped"
+            await self.alert(key, "critical", title, text)
         elif failures == FAILURES_UNTIL_ALERT:
             text = f"{failure.message}. {failure.hint or ''}"
             await self.alert(key, "error", f"{name} cannot be used", text)
@@ -143,7 +141,7 @@ class Engine:
     async def server_works(self, server_id: int) -> None:
         """Record that a server can be used."""
         if await self.journal.change("server_works", server_id):
-            await self._clear_alert(alert_key("server", server_id))
+            await self.journal.call("alerts.clear", alert_key("server", server_id))
 
     async def store_failed(self, failure: StoreError) -> None:
         """Record that the store cannot be used; alert at the first failure in a row."""
@@ -159,7 +157,7 @@ class Engine:
     async def store_works(self) -> None:
         """Record that the store can be used."""
         if await self.journal.change("store_works", self.store.name):
-            await self._clear_alert(alert_key("store", self.store.name))
+            await self.journal.call("alerts.clear", alert_key("store", self.store.name))
 
     async def temporary_folder_full(self, failure: TemporaryFolderFull) -> None:
         """Alert that the temporary folder of this machine is full; other machines go on."""
@@ -174,18 +172,11 @@ class Engine:
         """Clear the alert, if one may have been raised."""
         if self.may_have_alerted_full:
             self.may_have_alerted_full = False
-            await self._clear_alert(alert_key("temporary", socket.gethostname()))
+            await self.journal.call("alerts.clear", alert_key("temporary", socket.gethostname()))
 
     async def alert(self, key: str, severity: Severity, title: str, text: str) -> None:
         """Raise an alert."""
-        async with self.journal.connection() as connection:
-            await raise_alert_async(
-                connection, key, room="intake", severity=severity, title=title, text=text
-            )
-
-    async def _clear_alert(self, key: str) -> None:
-        async with self.journal.connection() as connection:
-            await clear_alert_async(connection, key)
+        await self.journal.call("alerts.raise", key, "intake", severity, title, text)
 
     async def close(self) -> None:
         """Close connections."""

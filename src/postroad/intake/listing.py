@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from typing import cast
 
 import asyncssh
 
@@ -17,7 +18,7 @@ from postroad.intake.cleanup import folder_below
 from postroad.intake.errors import FileVanished, RemoteFileError, SourceForbidden
 from postroad.intake.keys import shown_name
 from postroad.intake.rules import Rules
-from postroad.intake.source import Source, answering, size_and_mtime
+from postroad.intake.source import Source, answering, encoded, size_and_mtime
 from postroad.postgres.calls import Row
 
 PAGE_FILES = 1000
@@ -50,7 +51,7 @@ class Listing:
     async def pages(self) -> AsyncIterator[list[Entry]]:
         """Yield the wanted files in pages. Raises SourceForbidden, MoveFolderInvalid."""
         rules = Rules(self.server)
-        root = self.server["directory"].encode("utf-8", "surrogateescape")
+        root = encoded(self.server["directory"])
         moved = await folder_below(self.source, self.server)
         waiting: list[tuple[bytes, int]] = [(b"", 0)]
         entered: set[bytes] = set()
@@ -77,15 +78,20 @@ class Listing:
                         yield page
                         page = []
             except RemoteFileError as failure:
-                if not below:
-                    raise _watched_folder(self.server, failure) from failure
-                self._problem(failure.message)
+                if below:
+                    self._problem(failure.message)
+                    continue
+                why = "does not exist" if isinstance(failure, FileVanished) else "may not be read"
+                raise SourceForbidden(
+                    f"the folder {self.server['directory']} of {self.server['name']} {why}",
+                    hint="list it: postroad intake servers browse NAME",
+                ) from failure
         if page:
             yield page
 
     async def _enter(self, where: bytes, entered: set[bytes]) -> bool:
         async with answering(shown_name(where), self.source):
-            real = _bytes(await self.source.sftp.realpath(where))
+            real = await self.source.sftp.realpath(where)
         if real in entered:
             return False
         entered.add(real)
@@ -129,18 +135,7 @@ async def entries_of(
             else:
                 is_more = False
         for found in piece:
-            name = _bytes(found.filename)
+            # Asked for in bytes, the library answers in bytes.
+            name = cast("bytes", found.filename)
             if name not in (b".", b".."):
                 yield name, found.attrs
-
-
-def _bytes(name: bytes | str) -> bytes:
-    return name if isinstance(name, bytes) else name.encode("utf-8", "surrogateescape")
-
-
-def _watched_folder(server: Row, failure: RemoteFileError) -> SourceForbidden:
-    why = "does not exist" if isinstance(failure, FileVanished) else "may not be read"
-    return SourceForbidden(
-        f"the folder {server['directory']} of {server['name']} {why}",
-        hint="list it: postroad intake servers browse NAME",
-    )

@@ -26,7 +26,7 @@ from postroad.intake.errors import (
     ServerExists,
 )
 from postroad.intake.source import exported
-from postroad.postgres.calls import call, change
+from postroad.postgres.calls import Row, call, change
 from postroad.vault import Vault
 
 # The settings that decide to whom the credentials are sent.
@@ -38,7 +38,7 @@ async def create_server(
     vault: Vault,
     credentials: Credentials,
     values: Mapping[str, Any],
-) -> dict[str, Any]:
+) -> Row:
     """Add a server and return it; its name is its host unless given. Raises ServerExists."""
     given = _checked(values, values) | {"credentials": credentials.seal(vault)}
     server_id = await _call(connection, "create_server", _json(given))
@@ -51,7 +51,7 @@ async def change_server(
     server: str,
     values: Mapping[str, Any],
     credentials: Credentials | None = None,
-) -> dict[str, Any]:
+) -> Row:
     """Change settings of a server and return it; it is scanned again immediately.
 
     A changed host, port, user name or host key needs the credentials again: stored ones must not be
@@ -79,7 +79,7 @@ async def delete_server(connection: AsyncConnection[Any], server: str) -> None:
     await _call(connection, "delete_server", found["id"])
 
 
-async def pause_server(connection: AsyncConnection[Any], server: str) -> dict[str, Any]:
+async def pause_server(connection: AsyncConnection[Any], server: str) -> Row:
     """Stop scans, new transfers and clean-ups of a server; running ones end.
 
     Example: postroad intake servers pause acme
@@ -88,7 +88,7 @@ async def pause_server(connection: AsyncConnection[Any], server: str) -> dict[st
     return await _change(connection, found["id"], {"is_active": False})
 
 
-async def resume_server(connection: AsyncConnection[Any], server: str) -> dict[str, Any]:
+async def resume_server(connection: AsyncConnection[Any], server: str) -> Row:
     """Resume a paused server; it is scanned immediately.
 
     Example: postroad intake servers resume acme
@@ -102,7 +102,7 @@ async def trust_host_key(
     server: str,
     *,
     host_key: Annotated[str | None, "The key to trust; default: the one that it showed."] = None,
-) -> dict[str, Any]:
+) -> Row:
     """Trust a changed host key and resume the server.
 
     Example: postroad intake servers trust acme
@@ -113,7 +113,7 @@ async def trust_host_key(
     return await status.server(connection, found["id"])
 
 
-async def retry(connection: AsyncConnection[Any], ids: Sequence[int]) -> dict[str, Any]:
+async def retry(connection: AsyncConnection[Any], ids: Sequence[int]) -> Row:
     """Retry files now that failed, vanished, were superseded or skipped, or wait.
 
     With --all: the failed ones.
@@ -123,7 +123,7 @@ async def retry(connection: AsyncConnection[Any], ids: Sequence[int]) -> dict[st
     return await _files(connection, "retry", ids)
 
 
-async def skip(connection: AsyncConnection[Any], ids: Sequence[int]) -> dict[str, Any]:
+async def skip(connection: AsyncConnection[Any], ids: Sequence[int]) -> Row:
     """Do not import files; running transfers of them stop.
 
     Example: postroad intake files skip 42 43
@@ -131,7 +131,7 @@ async def skip(connection: AsyncConnection[Any], ids: Sequence[int]) -> dict[str
     return await _files(connection, "skip", ids)
 
 
-async def reimport(connection: AsyncConnection[Any], ids: Sequence[int]) -> dict[str, Any]:
+async def reimport(connection: AsyncConnection[Any], ids: Sequence[int]) -> Row:
     """Fetch completed files again and announce them again.
 
     Example: postroad intake files reimport 42
@@ -150,9 +150,7 @@ async def rotate_credentials(connection: AsyncConnection[Any], vault: Vault) -> 
     return len(rows)
 
 
-async def _files(
-    connection: AsyncConnection[Any], function: str, ids: Sequence[int]
-) -> dict[str, Any]:
+async def _files(connection: AsyncConnection[Any], function: str, ids: Sequence[int]) -> Row:
     """Call a function for files, in the current trace; returns the ids that it changed."""
     done = await change(connection, f"intake.{function}", list(ids))
     return {"ids": done, "count": len(done)}
