@@ -20,6 +20,7 @@ from kombu.utils.uuid import uuid
 from postroad.broker import codec
 from postroad.broker.quality import Quality
 from postroad.broker.routes import Route
+from postroad.postgres.calls import invocation
 
 if TYPE_CHECKING:
     from postroad.broker.transport import Transport
@@ -52,41 +53,29 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
         self,
         exchange: str | None = None,
         type: str = "direct",
-        durable: bool = False,  # noqa: ARG002
-        auto_delete: bool = False,  # noqa: ARG002
-        arguments: Any = None,  # noqa: ARG002
-        nowait: bool = False,  # noqa: ARG002
+        *_: Any,
         passive: bool = False,
+        **__: Any,
     ) -> None:
         """Create an exchange unless it exists."""
         kind = type or "direct"
         name = exchange or f"amq.{kind}"
         if passive:
-            [[found]] = self.connection.link.run("select broker.find_exchange(%s)", (name,))
-            if found is None:
-                raise _not_found("exchange", name, "Channel.exchange_declare")
+            if self._call("find_exchange", name) is None:
+                raise not_found("exchange", name, "exchange_declare")
             return
         if kind not in KINDS:
-            raise ChannelError(
-                f"PRECONDITION_FAILED - exchange type {kind!r} is not supported",
-                (40, 10),
-                "Channel.exchange_declare",
-                "503",
-            )
-        [[found]] = self.connection.link.run("select broker.declare_exchange(%s, %s)", (name, kind))
+            problem = f"PRECONDITION_FAILED - exchange type {kind!r} is not supported"
+            raise ChannelError(problem, (40, 10), "Channel.exchange_declare", "503")
+        found = self._call("declare_exchange", name, kind)
         if found != kind:
-            raise ChannelError(
-                f"PRECONDITION_FAILED - exchange {name!r} is of type {found!r}, not {kind!r}",
-                (40, 10),
-                "Channel.exchange_declare",
-                "406",
-            )
+            problem = f"PRECONDITION_FAILED - exchange {name!r} is of type {found!r}, not {kind!r}"
+            raise ChannelError(problem, (40, 10), "Channel.exchange_declare", "406")
 
-    def exchange_delete(self, exchange: str, if_unused: bool = False, nowait: bool = False) -> None:  # noqa: ARG002
+    def exchange_delete(self, exchange: str, if_unused: bool = False, **_: Any) -> None:
         """Delete an exchange and its bindings."""
-        if if_unused and self.get_table(exchange):
-            return
-        self.connection.link.run("select broker.delete_exchange(%s)", (exchange,))
+        if not (if_unused and self.get_table(exchange)):
+            self._call("delete_exchange", exchange)
 
     def queue_declare(
         self,
@@ -101,7 +90,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
         name = queue or f"amq.gen-{uuid()}"
         if passive:
             if self.connection.routes.find(name) is None:
-                raise _not_found("queue", name, "Channel.queue_declare")
+                raise not_found("queue", name, "queue_declare")
             return queue_declare_ok_t(name, self._size(name), 0)
         options = arguments or {}
         expires_after = _milliseconds(options.get("x-expires"))
@@ -114,33 +103,19 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
         return queue_declare_ok_t(name, 0, 0)
 
     def queue_bind(
-        self,
-        queue: str,
-        exchange: str | None = None,
-        routing_key: str = "",
-        arguments: Any = None,  # noqa: ARG002
-        **_: Any,
+        self, queue: str, exchange: str | None = None, routing_key: str = "", *_: Any, **__: Any
     ) -> None:
         """Bind a queue to an exchange."""
         source = exchange or "amq.direct"
         if source.startswith("amq."):
             self.exchange_declare(source, source.removeprefix("amq."))
-        self.connection.link.run(
-            "select broker.bind(%s, %s, %s)", (queue, source, routing_key or "")
-        )
+        self._call("bind", queue, source, routing_key or "")
 
     def queue_unbind(
-        self,
-        queue: str,
-        exchange: str | None = None,
-        routing_key: str = "",
-        arguments: Any = None,  # noqa: ARG002
-        **_: Any,
+        self, queue: str, exchange: str | None = None, routing_key: str = "", *_: Any, **__: Any
     ) -> None:
         """Remove a binding."""
-        self.connection.link.run(
-            "select broker.unbind(%s, %s, %s)", (queue, exchange or "amq.direct", routing_key or "")
-        )
+        self._call("unbind", queue, exchange or "amq.direct", routing_key or "")
 
     def queue_delete(
         self, queue: str, if_unused: bool = False, if_empty: bool = False, **_: Any
@@ -151,30 +126,30 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
         if if_unused and self.connection.consumption.is_watched(queue):
             return
         self.connection.routes.forget(queue)
-        self.connection.link.run("select broker.delete_queue(%s)", (queue,))
+        self._call("delete_queue", queue)
 
     def get_table(self, exchange: str) -> list[tuple[str, None, str]]:
         """Return the bindings of an exchange."""
-        rows = self.connection.link.run(
-            "select routing_key, queue from broker.bindings(%s)", (exchange,)
-        )
-        return [(routing_key, None, queue) for routing_key, queue in rows]
+        text = "select routing_key, null, queue from broker.bindings(%s)"
+        return self.connection.link.run(text, (exchange,))
 
     def list_bindings(self) -> list[tuple[str, str, str]]:
         """Return all bindings as queue, exchange, routing key."""
-        rows = self.connection.link.run("select queue, source, routing_key from broker.bindings()")
-        return [(queue, source, routing_key) for queue, source, routing_key in rows]
+        return self.connection.link.run("select queue, source, routing_key from broker.bindings()")
 
     def _has_queue(self, queue: str, **_: Any) -> bool:
         return self.connection.routes.find(queue) is not None
 
     def _size(self, queue: str) -> int:
-        [[size]] = self.connection.link.run("select broker.size(%s)", (queue,))
-        return int(size)
+        return int(self._call("size", queue))
 
     def _purge(self, queue: str) -> int:
-        [[count]] = self.connection.link.run("select broker.purge(%s)", (queue,))
-        return int(count)
+        return int(self._call("purge", queue))
+
+    def _call(self, function: str, *parameters: object) -> Any:
+        text = f"select broker.{invocation(function, len(parameters))}"
+        [[value]] = self.connection.link.run(text, parameters)
+        return value
 
     # Publishing.
 
@@ -316,5 +291,6 @@ def _milliseconds(value: Any) -> timedelta | None:
     return timedelta(milliseconds=int(value)) if value is not None else None
 
 
-def _not_found(kind: str, name: str, method: str) -> ChannelError:
-    return ChannelError(f"NOT_FOUND - no {kind} {name!r}", (50, 10), method, "404")
+def not_found(kind: str, name: str, method: str) -> ChannelError:
+    """Return the error of a queue or exchange that does not exist."""
+    return ChannelError(f"NOT_FOUND - no {kind} {name!r}", (50, 10), f"Channel.{method}", "404")

@@ -17,20 +17,17 @@ import time
 import traceback
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
-from kombu.exceptions import ChannelError
 
 from postroad.broker import codec
+from postroad.broker.channel import Channel, not_found
 from postroad.broker.leases import NACK, PARK, Leases, arrays
 from postroad.broker.link import CHANNEL, Link
 from postroad.broker.routes import Routes
 from postroad.broker.upkeep import Upkeep
 from postroad.broker.watch import Taken, Watch
-
-if TYPE_CHECKING:
-    from postroad.broker.channel import Channel
 
 logger = logging.getLogger(__name__)
 
@@ -74,9 +71,7 @@ class Consumption:
         self._routes.forget(queue)
         route = self._routes.find(queue)
         if route is None:
-            raise ChannelError(
-                f"NOT_FOUND - no queue {queue!r}", (50, 10), "Channel.basic_consume", "404"
-            )
+            raise not_found("queue", queue, "basic_consume")
         if not self._is_listening:
             self._link.listen(CHANNEL, self._on_notice)
             self._is_listening = True
@@ -222,7 +217,11 @@ class Consumption:
         since = self._leases.now()
         finished = self._leases.take_finished()
         must_await = watch.is_short and not watch.is_awaited
-        text, parameters = self._taking(watch, name, amount)
+        text = f"select iid, data, token, attempt from mbus.lease_{name}_by_default($1, $2)"
+        parameters = [str(amount), self._ttl_text]
+        if watch.route.is_temporary:
+            text = "select iid, data, 0, 1 from mbus.consume_temporary_text($2, $1)"
+            parameters = [str(amount), name]
         first = "set_config('synchronous_commit', 'off', true)"
         if finished:
             count = len(parameters)
@@ -262,24 +261,15 @@ class Consumption:
             self._leases.hold(((iid, token) for iid, _, token, _ in taken), since)
         return taken
 
-    def _taking(self, watch: Watch, name: str, amount: int) -> tuple[str, list[str]]:
-        if watch.route.is_temporary:
-            text = "select iid, data, 0, 1 from mbus.consume_temporary_text($1, $2)"
-            return text, [name, str(amount)]
-        return _leasing(name), [str(amount), self._ttl_text]
-
     def take_one(self, channel: Channel, queue: str) -> Any:
         """Take one message without becoming a consumer; None if there is none."""
         route = self._routes.find(queue)
         if route is None or route.is_temporary:
             return None
+        watch = Watch(channel, queue, route, lambda _: None)
         for name in route.bus_names:
-            since = self._leases.now()
-            while rows := self._link.run_prepared(_leasing(name), "1", self._ttl_text):
-                [(iid, data, token, attempt)] = rows
-                taken = (str(iid), data or "", int(token or 0), attempt != "1")
-                self._leases.hold([(taken[0], taken[2])], since)
-                message = self._read(channel, queue, taken)
+            while taken := self._take(watch, name, 1):
+                message = self._read(channel, queue, taken[0])
                 if message is not None:
                     return message
                 self._refuse_all()
@@ -334,10 +324,10 @@ class Consumption:
             self._refused.append((token, reason))
 
     def give_back(self, tokens: Iterable[int]) -> None:
-        """Return messages to their queue now."""
-        if not self._link.is_closed:
-            self.flush()
-            self._leases.give_back(self._link, tokens)
+        """Return messages to their queue now; tokens that are not held are ignored."""
+        with self._guard:
+            self._refused += [(token, None) for token in tokens]
+        self.flush()
 
     def flush(self) -> None:
         """Send pending acks and rejections."""
@@ -357,14 +347,10 @@ class Consumption:
                     self._link.run(NACK, lease)
                 else:
                     self._link.run(PARK, (*lease, reason))
-            except psycopg.DatabaseError as failure:
+            except psycopg.Error as failure:
                 if self._link.is_closed:
                     raise
                 logger.warning("refusal_failed", extra={"reason": str(failure).strip()})
-
-
-def _leasing(name: str) -> str:
-    return f"select iid, data, token, attempt from mbus.lease_{name}_by_default($1, $2)"
 
 
 def _reached_pool(failure: Exception) -> bool:

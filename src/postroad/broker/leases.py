@@ -48,6 +48,7 @@ class Leases:
         self.now = self._holder.now
         self.finish = self._holder.finish
         self.release = self._holder.release
+        self.ack_failed = self._keeper.ack_failed
 
     # Calls of the worker's event loop.
 
@@ -71,10 +72,6 @@ class Leases:
         if late not in (None, "{}"):
             logger.warning("acknowledged_too_late", extra={"iids": late})
 
-    def ack_failed(self, finished: Held) -> None:
-        """Ack these again: the call has failed."""
-        self._keeper.ack_failed(finished)
-
     def flush(self, link: Link) -> None:
         """Ack the finished leases."""
         finished = self.take_finished()
@@ -86,16 +83,6 @@ class Leases:
             self.ack_failed(finished)
             raise
         self.acked(finished, late)
-
-    def give_back(self, link: Link, tokens: Iterable[int]) -> None:
-        """Return messages to their queue without delay; tokens that are not held are ignored."""
-        for lease in [each for token in tokens if (each := self.release(token)) is not None]:
-            try:
-                link.run(NACK, lease)
-            except SURVIVABLE as failure:
-                if link.is_closed:
-                    raise
-                logger.warning("give_back_failed", extra={"reason": str(failure).strip()})
 
     def close(self) -> None:
         """Extend no more; leases that are still held expire."""

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 import psycopg
-from psycopg import Connection, Notify
+from psycopg import Connection
 from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGresult
 from psycopg.rows import TupleRow
@@ -98,13 +98,9 @@ class Link:
 
     def listen(self, channel: str, callback: Callable[[str], None]) -> None:
         """Call back for each notice, during any call and by `receive`."""
-
-        def on_notice(notice: Notify) -> None:
-            callback(notice.payload)
-
         with self._guard:
             connection = self._mine()
-            connection.add_notify_handler(on_notice)
+            connection.add_notify_handler(lambda notice: callback(notice.payload))
             self._callbacks.append(callback)
             connection.execute(f"listen {channel}")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
+from functools import partial
 
 TRANSPORT = "postroad.broker.transport:Transport"
 BACKEND = "postroad.broker.results:ResultBackend"
@@ -33,15 +33,8 @@ def _is_being_imported(name: str) -> bool:
     return bool(getattr(specification, "_initializing", False))
 
 
-def _encode(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"))
-
-
-def _decode(text: str) -> Any:
-    return json.loads(text)
-
-
 # Plain JSON without extensions.
-SERIALIZER = (_encode, _decode, "application/x-postroad+json", "utf-8")
+_encode = partial(json.dumps, separators=(",", ":"))
+SERIALIZER = (_encode, json.loads, "application/x-postroad+json", "utf-8")
 
 register()

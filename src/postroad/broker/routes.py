@@ -20,7 +20,7 @@ class Route:
     name: str
     bus_name: str
     is_temporary: bool
-    levels: tuple[int, ...]
+    levels: list[int]
     message_ttl: timedelta | None
     expires_after: timedelta | None
 
@@ -77,10 +77,7 @@ class Routes:
         rows: list[TupleRow] = self._link.run(text, parameters)
         if not rows or rows[0][0] is None:
             return None
-        number, name, bus_name, is_temporary, levels, message_ttl, expires_after = rows[0]
-        route = Route(
-            number, name, bus_name, is_temporary, tuple(levels), message_ttl, expires_after
-        )
-        if not is_temporary:
-            self._known[name] = route
+        route = Route(*rows[0])
+        if not route.is_temporary:
+            self._known[route.name] = route
         return route

@@ -148,7 +148,8 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # Kombu has no types
 
     def nudge(self) -> None:
         """Wake the loop: another thread has acked a message, which frees a slot."""
-        if not self._is_polling and threading.get_ident() != self._loop_thread:
+        loop_thread = getattr(self._loop, "_loop_thread", None)
+        if not self._is_polling and threading.get_ident() != loop_thread:
             self._wake()
 
     def _wake(self) -> None:
@@ -171,7 +172,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # Kombu has no types
         self._loop = loop
         loop.on_tick.add(self.tick)
         for descriptor in (self.link.fileno(), self._waker):
-            loop.add_reader(descriptor, self._on_readable, descriptor)
+            loop.add_reader(descriptor, self._receive, [descriptor])
 
     def unregister_from_event_loop(self, connection: Transport, loop: Any) -> None:  # noqa: ARG002
         """Leave it."""
@@ -186,9 +187,6 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # Kombu has no types
             loop.remove(self._waker)
             loop.remove(self.link.fileno())
 
-    def _on_readable(self, descriptor: int) -> None:
-        self._receive([descriptor])
-
     def _remind_loop(self, has_come: bool, wait: float) -> None:
         """Wake the loop in time for the next poll.
 
@@ -201,7 +199,3 @@ class Transport(virtual.Transport):  # type: ignore[misc]  # Kombu has no types
             self._reminder = now + wait
             self._loop.call_later(wait, self._wake)
             self._wake()
-
-    @property
-    def _loop_thread(self) -> int | None:
-        return getattr(self._loop, "_loop_thread", None)
