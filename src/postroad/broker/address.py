@@ -74,15 +74,7 @@ def _default_database() -> str:
     global _embedded, _embedded_by
     with _guard:
         if _embedded is None:
-            embedded = settings.embedded
-            server = EmbeddedServer(
-                settings.data_folder,
-                bin_folder=embedded.bin_folder,
-                port=embedded.port,
-                keep_running=embedded.keep_running,
-                start_timeout=embedded.start_timeout,
-                configuration={"shared_buffers": embedded.shared_buffers},
-            )
+            server = EmbeddedServer.of(settings)
             server.start()
             _embedded, _embedded_by = server, os.getpid()
             atexit.register(_stop_embedded)

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MAX_CONNECTIONS = 400
-
 
 @dataclass
 class Application:
@@ -60,19 +58,7 @@ class Application:
 
     def embedded_server(self) -> EmbeddedServer:
         """Return the embedded server as configured, not started."""
-        embedded = self.settings.embedded
-        return EmbeddedServer(
-            self.settings.data_folder,
-            bin_folder=embedded.bin_folder,
-            port=embedded.port,
-            keep_running=embedded.keep_running,
-            start_timeout=embedded.start_timeout,
-            configuration={
-                "shared_buffers": embedded.shared_buffers,
-                # Each service of `up` has its own pool, and there are three more databases.
-                "max_connections": str(MAX_CONNECTIONS),
-            },
-        )
+        return EmbeddedServer.of(self.settings)
 
     @property
     def data_folder(self) -> Path:

@@ -22,8 +22,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cached_property
 from pathlib import Path
-from typing import Self
+from subprocess import CompletedProcess
+from typing import TYPE_CHECKING, Self
 
 import psycopg
 from psycopg import sql
@@ -47,6 +49,9 @@ from postroad.postgres.server_user import (
 )
 from postroad.service import Service
 
+if TYPE_CHECKING:
+    from postroad.settings import Settings
+
 logger = logging.getLogger(__name__)
 
 START_TIMEOUT_DEFAULT = timedelta(minutes=2)
@@ -54,6 +59,8 @@ WATCH_INTERVAL_DEFAULT = timedelta(seconds=1)
 DATABASE = "postroad"
 # Names the socket too; with no TCP it cannot collide, since the folder is the server's own.
 SOCKET_PORT = 5432
+# Each service of `postroad up` has its own pool, and there are three more databases.
+MAX_CONNECTIONS = 400
 
 
 @dataclass
@@ -71,9 +78,24 @@ class EmbeddedServer:
     start_timeout: timedelta = START_TIMEOUT_DEFAULT
     configuration: Mapping[str, str] = field(default_factory=dict)
 
-    _cluster: Cluster | None = field(default=None, init=False, repr=False)
     _lock: UserLock | None = field(default=None, init=False, repr=False)
     _running: Postmaster | None = field(default=None, init=False, repr=False)
+
+    @classmethod
+    def of(cls, settings: Settings) -> EmbeddedServer:
+        """Return the server that the settings describe, not started."""
+        embedded = settings.embedded
+        return cls(
+            settings.data_folder,
+            bin_folder=embedded.bin_folder,
+            port=embedded.port,
+            keep_running=embedded.keep_running,
+            start_timeout=embedded.start_timeout,
+            configuration={
+                "shared_buffers": embedded.shared_buffers,
+                "max_connections": str(MAX_CONNECTIONS),
+            },
+        )
 
     def start(self) -> str:
         """Become a user of the server, creating and starting it as needed; return its DSN.
@@ -81,10 +103,9 @@ class EmbeddedServer:
         Raises BinariesNotFound, ServerUserMissing, DataFolderRefused or ServerNotStarted.
         """
         if self._lock is None:
-            cluster = self._prepared()
             with self._control():
-                self._ensure_running(cluster)
-                lock = UserLock(cluster.home / "users.lock")
+                self._ensure_running()
+                lock = UserLock(self.cluster.home / "users.lock")
                 lock.hold()
                 self._lock = lock
         return self.dsn()
@@ -95,39 +116,39 @@ class EmbeddedServer:
             return
         with self._control():
             if self._lock.is_last() and not self.keep_running:
-                self._stop_server(self._prepared())
+                self._stop_server()
             self._lock.close()
             self._lock = None
             self._running = None
 
     def revive(self) -> bool:
         """Start the server again if it has died; return whether it had."""
-        cluster = self._prepared()
-        if read_postmaster(cluster.data) is not None:
+        if self.is_running:
             return False
         with self._control():
-            if read_postmaster(cluster.data) is not None:
+            # Another process may have started it before this one got the lock.
+            if read_postmaster(self.cluster.data) is not None:
                 return False
-            logger.warning("embedded_server_died", extra={"folder": str(cluster.home)})
-            self._ensure_running(cluster)
+            logger.warning("embedded_server_died", extra={"folder": str(self.cluster.home)})
+            self._ensure_running()
         return True
 
     def halt(self) -> bool:
         """Stop an unused server; return whether it ran. Raises ServerInUse."""
-        cluster = self._prepared()
-        if not cluster.home.exists():
+        home = self.cluster.home
+        if not home.exists():
             return False
         with self._control():
-            if read_postmaster(cluster.data) is None:
+            if not self.is_running:
                 return False
-            lock = UserLock(cluster.home / "users.lock")
+            lock = UserLock(home / "users.lock")
             try:
                 if not lock.is_last():
                     raise ServerInUse(
-                        f"the server in {cluster.home} is in use",
+                        f"the server in {home} is in use",
                         hint="stop the processes that use it first",
                     )
-                self._stop_server(cluster)
+                self._stop_server()
             finally:
                 lock.close()
         return True
@@ -147,55 +168,50 @@ class EmbeddedServer:
     @property
     def is_running(self) -> bool:
         """Whether a postmaster runs on the data directory."""
-        return read_postmaster(self._prepared().data) is not None
+        return read_postmaster(self.cluster.data) is not None
 
-    @property
+    @cached_property
     def cluster(self) -> Cluster:
         """The data directory and its surroundings."""
-        return self._prepared()
-
-    def _prepared(self) -> Cluster:
-        if self._cluster is None:
-            user = server_user()
-            folder = (self.folder or data_folder_default()).absolute()
-            binaries = find_binaries(self.bin_folder)
-            home = user.reachable(folder / "postgres")
-            if home != folder / "postgres":
-                logger.warning(
-                    "data_folder_unreachable", extra={"folder": str(folder), "instead": str(home)}
-                )
-            if not user.can_reach(binaries.folder):
-                make_data_folder(SYSTEM_FOLDER)
-                with control_lock(SYSTEM_FOLDER / "binaries.lock", 120):
-                    binaries = binaries.copy_to(SYSTEM_FOLDER / "binaries")
-            self._cluster = Cluster(home, binaries, user)
-        return self._cluster
+        user = server_user()
+        folder = (self.folder or data_folder_default()).absolute()
+        binaries = find_binaries(self.bin_folder)
+        home = user.reachable(folder / "postgres")
+        if home != folder / "postgres":
+            logger.warning(
+                "data_folder_unreachable", extra={"folder": str(folder), "instead": str(home)}
+            )
+        if not user.can_reach(binaries.folder):
+            make_data_folder(SYSTEM_FOLDER)
+            with control_lock(SYSTEM_FOLDER / "binaries.lock", 120):
+                binaries = binaries.copy_to(SYSTEM_FOLDER / "binaries")
+        return Cluster(home, binaries, user)
 
     def _control(self) -> AbstractContextManager[None]:
-        cluster = self._prepared()
-        cluster.make_folders()
-        return control_lock(cluster.home / "control.lock", self.start_timeout.total_seconds())
+        self.cluster.make_folders()
+        return control_lock(self.cluster.home / "control.lock", self.start_timeout.total_seconds())
 
-    def _ensure_running(self, cluster: Cluster) -> None:
+    def _ensure_running(self) -> None:
+        cluster = self.cluster
         running = read_postmaster(cluster.data)
         if running is None or not running.is_ready:
             cluster.create(must_sync=self.configuration.get("fsync") != "off")
             if running is None:
-                cluster.configure(self._options(cluster))
-                self._start_server(cluster)
-            running = self._wait_until_ready(cluster)
+                cluster.configure(self._options())
+                self._start_server()
+            running = self._wait_until_ready()
         self._running = running
         self._ensure_database()
 
-    def _options(self, cluster: Cluster) -> dict[str, str]:
+    def _options(self) -> dict[str, str]:
         return {
-            "unix_socket_directories": str(cluster.socket_folder),
+            "unix_socket_directories": str(self.cluster.socket_folder),
             "unix_socket_permissions": "0700",
             "listen_addresses": "127.0.0.1" if self.port is not None else "",
             "port": str(self.port or SOCKET_PORT),
             "password_encryption": "scram-sha-256",
             "logging_collector": "on",
-            "log_directory": str(cluster.logs),
+            "log_directory": str(self.cluster.logs),
             # A week of logs at most, by overwriting the file of the same weekday.
             "log_filename": "postgresql-%a.log",
             "log_rotation_age": "1d",
@@ -206,41 +222,39 @@ class EmbeddedServer:
             **self.configuration,
         }
 
-    def _start_server(self, cluster: Cluster) -> None:
-        release_stale_pid(cluster.data, cluster.socket_folder)
-        self._wait_for_orphans(cluster)
-        log = cluster.logs / "start.log"
+    def _pg_ctl(self, action: str, seconds: int, option: str) -> CompletedProcess[str]:
+        cluster = self.cluster
+        command = [
+            cluster.binaries.program("pg_ctl"), action, f"--pgdata={cluster.data}", "--wait",
+            f"--timeout={seconds}", "--silent", option,
+        ]  # fmt: skip
+        return cluster.user.run(command, cwd=cluster.home, timeout=seconds + 30)
+
+    def _start_server(self) -> None:
+        data, logs = self.cluster.data, self.cluster.logs
+        release_stale_pid(data, self.cluster.socket_folder)
+        # Backends of a killed postmaster hold its shared memory until they end.
+        deadline = time.monotonic() + self.start_timeout.total_seconds()
+        while processes_in(data) and time.monotonic() < deadline:
+            time.sleep(0.05)
         seconds = round(self.start_timeout.total_seconds())
-        started = cluster.user.run(
-            [
-                cluster.binaries.program("pg_ctl"), "start", f"--pgdata={cluster.data}", "--wait",
-                f"--timeout={seconds}", "--silent", f"--log={log}",
-            ],
-            cwd=cluster.home,
-            timeout=seconds + 30,
-        )  # fmt: skip
-        if started.returncode != 0 and read_postmaster(cluster.data) is None:
+        started = self._pg_ctl("start", seconds, f"--log={logs / 'start.log'}")
+        if started.returncode != 0 and not self.is_running:
             raise ServerNotStarted(
-                f"PostgreSQL did not start: {cluster.last_words() or started.stderr.strip()}",
-                hint=f"the logs are in {cluster.logs}",
+                f"PostgreSQL did not start: {self.cluster.last_words() or started.stderr.strip()}",
+                hint=f"the logs are in {logs}",
             )
 
-    def _wait_for_orphans(self, cluster: Cluster) -> None:
-        """Wait for backends of a killed postmaster: they hold its shared memory until they go."""
-        deadline = time.monotonic() + self.start_timeout.total_seconds()
-        while processes_in(cluster.data) and time.monotonic() < deadline:
-            time.sleep(0.05)
-
-    def _wait_until_ready(self, cluster: Cluster) -> Postmaster:
+    def _wait_until_ready(self) -> Postmaster:
         deadline = time.monotonic() + self.start_timeout.total_seconds()
         while True:
-            running = read_postmaster(cluster.data)
+            running = read_postmaster(self.cluster.data)
             if running is not None and running.is_ready:
                 return running
             if running is None or time.monotonic() > deadline:
                 raise ServerNotStarted(
                     "PostgreSQL did not become ready in time",
-                    hint=f"the logs are in {cluster.logs}; "
+                    hint=f"the logs are in {self.cluster.logs}; "
                     "a long recovery may need a longer embedded.start_timeout",
                 )
             time.sleep(0.05)
@@ -251,19 +265,12 @@ class EmbeddedServer:
             if found.rowcount == 0:
                 connection.execute(sql.SQL("create database {}").format(sql.Identifier(DATABASE)))
 
-    def _stop_server(self, cluster: Cluster) -> None:
+    def _stop_server(self) -> None:
         for mode in ("fast", "immediate"):
-            if read_postmaster(cluster.data) is None:
+            if not self.is_running:
                 return
-            stopped = cluster.user.run(
-                [
-                    cluster.binaries.program("pg_ctl"), "stop", f"--pgdata={cluster.data}",
-                    "--wait", "--timeout=60", "--silent", f"--mode={mode}",
-                ],
-                cwd=cluster.home,
-            )  # fmt: skip
-            if stopped.returncode == 0:
-                cluster.remove_socket_folder()
+            if self._pg_ctl("stop", 60, f"--mode={mode}").returncode == 0:
+                self.cluster.remove_socket_folder()
                 return
             # Immediate mode loses nothing that was committed; the next start recovers.
             logger.warning("embedded_server_stop_slow", extra={"mode": mode})

@@ -8,6 +8,7 @@ of existing folders are never widened.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -127,11 +128,10 @@ def _created_system_user() -> pwd.struct_passwd:
     folder = os.open(SYSTEM_FOLDER.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
-        try:
+        with contextlib.suppress(KeyError):
             return pwd.getpwnam(SYSTEM_USER)
-        except KeyError:
-            _create_system_user()
-            return pwd.getpwnam(SYSTEM_USER)
+        _create_system_user()
+        return pwd.getpwnam(SYSTEM_USER)
     finally:
         os.close(folder)
 
