@@ -73,6 +73,11 @@ class PostroadError(Exception):
         return _restore, (type(self), self.args, self.__dict__.copy())
 
 
+def first_line(failure: BaseException) -> str:
+    """Return the first line of an error, or its kind if it has no text."""
+    return (str(failure).strip() or type(failure).__name__).splitlines()[0]
+
+
 def _restore(
     cls: type[PostroadError], args: tuple[Any, ...], state: dict[str, Any]
 ) -> PostroadError:

@@ -16,7 +16,7 @@ from psycopg import AsyncConnection, AsyncCursor
 from psycopg.rows import tuple_row
 
 from postroad.bridge.errors import translate
-from postroad.postgres.calls import invocation
+from postroad.postgres.calls import invocation, run
 from postroad.postgres.connections import connect_async
 
 _TAKE = (
@@ -63,16 +63,10 @@ class Delivery:
     errors: tuple[str, ...] = ()
 
 
-async def _row(connection: AsyncConnection[Any], text: str, parameters: tuple[Any, ...]) -> Any:
-    cursor = AsyncCursor(connection, row_factory=tuple_row)
-    await cursor.execute(text.encode(), parameters)
-    return await cursor.fetchone()
-
-
 async def call(connection: AsyncConnection[Any], function: str, *parameters: Any) -> Any:
     """Call a function of schema bridge; return its value, or a tuple of its columns."""
     text = f"select * from {invocation(f'bridge.{function}', len(parameters))}"  # noqa: S608 - own names
-    row = await _row(connection, text, parameters)
+    (row,) = await run(AsyncCursor(connection, row_factory=tuple_row), text, *parameters)
     return row[0] if len(row) == 1 else row
 
 
@@ -84,39 +78,18 @@ async def transact(dsn: str) -> AsyncIterator[AsyncConnection[Any]]:
         async with connection:
             yield connection
     except psycopg.Error as error:
-        translated = translate(error)
-        if translated is None:
-            raise
-        raise translated from error
+        raise (translate(error) or error) from error
 
 
-async def guard(connection: AsyncConnection[Any]) -> None:
-    """Make the server end this session soon after the host of its client is gone.
+async def take(connection: AsyncConnection[Any], outlet: str, amount: int, *target: str) -> Batch:
+    """Take a batch in the connection's transaction.
 
-    Otherwise the locks of a host that lost its power would be held for two hours.
+    `target` is the database and node that it goes to; without one the arrays are lists.
     """
-    await _row(
-        connection,
-        "select set_config('tcp_keepalives_idle', '20', false),"
-        " set_config('tcp_keepalives_interval', '5', false),"
-        " set_config('tcp_keepalives_count', '3', false),"
-        " set_config('idle_in_transaction_session_timeout', '5min', false)",
-        (),
-    )
-    if not connection.autocommit:
-        await connection.commit()
-
-
-async def take(
-    connection: AsyncConnection[Any], outlet: str, amount: int, database: str, node: str
-) -> Batch:
-    """Take a batch in the connection's transaction."""
-    return Batch(*await _row(connection, _TAKE, (outlet, amount, database, node)))
-
-
-async def take_parsed(connection: AsyncConnection[Any], outlet: str, amount: int) -> Batch:
-    """Take a batch in the connection's transaction, with its arrays as lists."""
-    return Batch(*await _row(connection, _TAKE_PARSED, (outlet, amount)))
+    text = _TAKE if target else _TAKE_PARSED
+    cursor = AsyncCursor(connection, row_factory=tuple_row)
+    (row,) = await run(cursor, text, outlet, amount, *target)
+    return Batch(*row)
 
 
 async def receive(

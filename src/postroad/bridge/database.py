@@ -13,7 +13,7 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
-from postroad.bridge.calls import Batch, Delivery, call, receive, take, transact
+from postroad.bridge.calls import Batch, Delivery, call, receive, transact
 from postroad.bridge.pump import Pump
 from postroad.bridge.service import PumpSettings, notifier_on
 
@@ -58,7 +58,7 @@ class DatabaseBridge(Pump):
             await stack.enter_async_context(self.connect(part, self._target_dsn, autocommit=True))
             for part in ("post", "bell")
         ]
-        self._there: tuple[str, str] = await call(self._target, "hello")
+        self._there = await call(self._target, "hello")
         self._notifier = notifier_on(notices)
         stack.push_async_callback(self._notifier.close)
         # The locks of all connections are ours: no transaction of an earlier process is open.
@@ -68,10 +68,6 @@ class DatabaseBridge(Pump):
             await self.settle(done, lost)
             extra = {"bridge": self.bridge, "committed": len(done), "coming_again": lost}
             logger.info("bridge_settled", extra=extra)
-
-    async def take(self, connection: AsyncConnection[Any], amount: int) -> Batch:
-        """Take a batch as text, without messages that have been at the target before."""
-        return await take(connection, self.bridge, amount, *self._there)
 
     async def deliver(self, batch: Batch) -> Delivery:
         """Post the batch at the target in one transaction with its ledger."""

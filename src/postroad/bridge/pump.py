@@ -20,7 +20,7 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
-from postroad.bridge.calls import Batch, Delivery, call, transact
+from postroad.bridge.calls import Batch, Delivery, call, take, transact
 from postroad.bridge.service import STATE_SECONDS, BridgeService, PumpSettings
 from postroad.bus import calls as bus_calls
 from postroad.bus.async_wakeup import AsyncWakeup
@@ -53,16 +53,14 @@ class Pump(BridgeService):
         self._state_changed = asyncio.Event()
         self._committed: list[int] = []
         self._wakeup: AsyncWakeup | None = None
+        # Database and node of the target, if it is a database.
+        self._there: tuple[str, ...] = ()
 
     # Written by the subclass.
 
     @abstractmethod
     async def reach(self, stack: AsyncExitStack, source: AsyncConnection[Any]) -> None:
         """Connect to the other end; the stack closes what was opened."""
-
-    @abstractmethod
-    async def take(self, connection: AsyncConnection[Any], amount: int) -> Batch:
-        """Take a batch in the connection's transaction."""
 
     @abstractmethod
     async def deliver(self, batch: Batch) -> Delivery:
@@ -168,7 +166,7 @@ class Pump(BridgeService):
         if self.stopping.is_set():
             return None
         epoch = wakeup.epoch(self.queue)
-        batch = await self.take(connection, self._amount)
+        batch = await take(connection, self.bridge, self._amount, *self._there)
         if batch.messages + batch.looped:
             self._adjust_amount(batch)
             return batch

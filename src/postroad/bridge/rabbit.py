@@ -15,6 +15,7 @@ from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMe
 from aio_pika.exceptions import AMQPError
 
 from postroad.bridge.errors import BrokerRefused, BrokerUnavailable
+from postroad.errors import first_line
 
 CONNECT_TIMEOUT_SECONDS = 10.0
 # A stream that has messages delivers its last ones immediately.
@@ -84,7 +85,7 @@ def broker_failures() -> Iterator[None]:
         aiormq.exceptions.ProbableAuthenticationError,
     ) as failure:
         raise BrokerRefused(
-            f"RabbitMQ refuses: {reason_of(failure)}",
+            f"RabbitMQ refuses: {first_line(failure)}",
             hint="check the user's rights, and that queues and exchanges are of the kind asked for",
         ) from failure
     except (AMQPError, OSError, TimeoutError, RuntimeError, asyncio.CancelledError) as failure:
@@ -94,14 +95,9 @@ def broker_failures() -> Iterator[None]:
         if isinstance(failure, asyncio.CancelledError) and (task is None or task.cancelling()):
             raise
         raise BrokerUnavailable(
-            f"RabbitMQ cannot be reached: {reason_of(failure)}",
+            f"RabbitMQ cannot be reached: {first_line(failure)}",
             hint="check that it runs and that the URL names it",
         ) from failure
-
-
-def reason_of(failure: BaseException) -> str:
-    """Return the first line of an error."""
-    return (str(failure).strip() or type(failure).__name__).splitlines()[0]
 
 
 async def declare(channel: AbstractChannel, route: RabbitRoute) -> None:

@@ -19,7 +19,7 @@ from typing import Any, cast
 
 from psycopg import AsyncConnection
 
-from postroad.bridge.calls import Batch, Delivery, take_parsed
+from postroad.bridge.calls import Batch, Delivery
 from postroad.bridge.errors import BrokerRefused
 from postroad.bridge.pump import Pump
 from postroad.bridge.rabbit import RabbitRoute, connect_broker, declare
@@ -77,10 +77,6 @@ class RabbitOut(Pump):
             await connection.close()
         publisher = RabbitPublisher(self._url, window=self.settings.batch_messages, name=self.name)
         self._publisher = await stack.enter_async_context(publisher)
-
-    async def take(self, connection: AsyncConnection[Any], amount: int) -> Batch:
-        """Take a batch with its arrays as lists."""
-        return await take_parsed(connection, self.bridge, amount)
 
     async def deliver(self, batch: Batch) -> Delivery:
         """Publish the batch and wait for the confirms."""

@@ -26,9 +26,10 @@ from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractExchange
 from aio_pika.exceptions import DeliveryError
 
 from postroad.bridge.errors import BridgeError, BrokerRefused, BrokerUnavailable, Unfit, Unroutable
-from postroad.bridge.rabbit import broker_failures, close_broker, connect_broker, reason_of
+from postroad.bridge.rabbit import broker_failures, close_broker, connect_broker
 from postroad.bridge.rabbit_mapping import unfit
 from postroad.bus.reconnect import Backoff
+from postroad.errors import first_line
 
 CONFIRM_TIMEOUT_DEFAULT = timedelta(seconds=30)
 CHANNELS_DEFAULT = 1
@@ -181,5 +182,5 @@ async def _publish(exchange: AbstractExchange, outgoing: Outgoing) -> BridgeErro
         )
     except (TypeError, ValueError, struct.error) as wrong:
         # The driver could not encode it; nothing was sent.
-        return Unfit(f"AMQP cannot carry the message: {reason_of(wrong)}")
+        return Unfit(f"AMQP cannot carry the message: {first_line(wrong)}")
     return None

@@ -26,7 +26,6 @@ from typing import Any
 import psycopg
 from psycopg import AsyncConnection, IsolationLevel
 
-from postroad.bridge import calls
 from postroad.bridge.calls import call
 from postroad.bridge.errors import BridgeError, translate
 from postroad.bus import calls as bus_calls
@@ -34,6 +33,7 @@ from postroad.bus.errors import BusError
 from postroad.bus.notifier import AsyncNotifier
 from postroad.bus.reconnect import SURVIVABLE, Backoff
 from postroad.bus.session import run_async
+from postroad.errors import first_line
 from postroad.postgres.connections import connect_async
 from postroad.service import Service
 
@@ -160,7 +160,15 @@ class BridgeService(Service):
         try:
             # Taking refuses higher levels, and the ledger is read after waiting for a lock.
             await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
-            await calls.guard(connection)
+            # Soon after the host of this client is gone the server ends the session. Otherwise the
+            # locks of a host that lost its power would be held for two hours.
+            await connection.execute(
+                "select set_config('tcp_keepalives_idle', '20', false),"
+                " set_config('tcp_keepalives_interval', '5', false),"
+                " set_config('tcp_keepalives_count', '3', false),"
+                " set_config('idle_in_transaction_session_timeout', '5min', false)"
+            )
+            await connection.commit()
             yield connection
         finally:
             # Not `async with`: that would commit, and a batch that failed must roll back.
@@ -184,4 +192,4 @@ def describe_failure(failure: BaseException) -> str:
         failure = translate(failure) or failure
     if isinstance(failure, BusError | BridgeError) and failure.hint:
         return f"{failure} ({failure.hint})"
-    return (str(failure).strip() or type(failure).__name__).splitlines()[0]
+    return first_line(failure)

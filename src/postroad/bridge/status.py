@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,20 +13,15 @@ from postroad.bridge.addresses import Addresses
 from postroad.bridge.calls import transact
 from postroad.bridge.errors import BridgeError
 from postroad.bridge.registry import Bridge, find, load
+from postroad.errors import first_line
 from postroad.postgres.errors import DatabaseError
 
 
 @dataclass(frozen=True, slots=True)
-class BridgeStatus:
-    """The state of one bridge (view bridge.status).
+class BridgeStatus(Bridge):
+    """A registered bridge and its state (view bridge.status).
 
     Attributes:
-        name: its name in this installation.
-        kind: database, rabbitmq_out or rabbitmq_in.
-        source: where messages come from.
-        target: where they go to.
-        queue: the queue at the source.
-        queue_at_target: the queue at the target.
         state: running, paused, draining, drained, or unknown when its database is away.
         lag: messages that wait to cross; None before the first check.
         lag_age: age of the oldest of them, where the source reports it.
@@ -40,12 +35,6 @@ class BridgeStatus:
         is_run: whether some process runs it at present.
     """
 
-    name: str
-    kind: str
-    source: str
-    target: str
-    queue: str
-    queue_at_target: str
     state: str = "unknown"
     lag: int | None = None
     lag_age: timedelta | None = None
@@ -57,12 +46,6 @@ class BridgeStatus:
     problem: str | None = None
     problem_at: datetime | None = None
     is_run: bool = False
-
-
-_FIELDS = (
-    "state", "lag", "lag_age", "per_second", "carried", "dropped", "refused", "last_at",
-    "problem", "problem_at", "is_run",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +70,7 @@ async def status(addresses: Addresses, name: str | None = None) -> list[BridgeSt
         try:
             by_place[place] = await _rows(addresses.database(place))
         except (psycopg.Error, DatabaseError, BridgeError) as away:
-            problems[place] = str(away).strip().splitlines()[0]
+            problems[place] = first_line(away)
     return [
         _status(bridge, by_place.get(bridge.place, {}), problems.get(bridge.place))
         for bridge in wanted
@@ -102,18 +85,11 @@ async def _rows(dsn: str) -> dict[str, dict[str, Any]]:
 
 
 def _status(bridge: Bridge, rows: dict[str, dict[str, Any]], problem: str | None) -> BridgeStatus:
-    known = BridgeStatus(
-        bridge.name,
-        bridge.kind,
-        bridge.source,
-        bridge.target,
-        bridge.queue,
-        bridge.queue_at_target,
-    )
+    known = BridgeStatus(**asdict(bridge))
     row = rows.get(bridge.name)
     if row is None:
         return replace(known, problem=problem or "its end is not open; add it again")
-    seen = replace(known, **{name: row[name] for name in _FIELDS})
+    seen = replace(known, **{name: row[name] for name in BridgeStatus.__annotations__})
     if not seen.is_run and seen.problem is None and seen.state in ("running", "draining"):
         return replace(seen, problem="no process runs it; start it with: postroad bridge run")
     return seen
@@ -139,7 +115,7 @@ async def _shard_status(addresses: Addresses, shard: ShardStatus) -> ShardStatus
             )
             ((depth, posted, consumed),) = await cursor.fetchall()
     except (psycopg.Error, DatabaseError, BridgeError) as away:
-        return replace(shard, problem=str(away).strip().splitlines()[0])
+        return replace(shard, problem=first_line(away))
     problem = "the queue does not exist there" if depth is None else None
     return replace(
         shard, depth=depth, posted_per_second=posted, consumed_per_second=consumed, problem=problem

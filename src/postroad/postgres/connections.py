@@ -17,6 +17,7 @@ import psycopg
 from psycopg import AsyncConnection, Connection
 from psycopg_pool import AsyncConnectionPool
 
+from postroad.errors import first_line
 from postroad.postgres.errors import DatabaseUnavailable
 
 P = ParamSpec("P")
@@ -65,9 +66,8 @@ def _parameters(
 
 def _unavailable(dsn: str, failure: Exception) -> DatabaseUnavailable:
     host = psycopg.conninfo.conninfo_to_dict(dsn).get("host", "the local socket")
-    reason = (str(failure).strip() or repr(failure)).splitlines()[0]
     return DatabaseUnavailable(
-        f"the database at {host} cannot be reached: {reason}",
+        f"the database at {host} cannot be reached: {first_line(failure)}",
         hint="check that it runs and that POSTROAD_DATABASE_URL names it",
     )
 

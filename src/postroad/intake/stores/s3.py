@@ -18,6 +18,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from postroad.errors import first_line
 from postroad.intake.errors import (
     KeyRefused,
     ObjectDiffers,
@@ -195,8 +196,8 @@ class S3Store:
         except ClientError as failure:
             raise self._named(failure) from None
         except (BotoCoreError, OSError) as failure:
-            text = str(failure).splitlines()[0]
-            raise StoreUnavailable(f"the store {self.name} does not answer: {text}") from None
+            reason = first_line(failure)
+            raise StoreUnavailable(f"the store {self.name} does not answer: {reason}") from None
 
     def _named(self, failure: ClientError) -> Exception:
         code = failure.response.get("Error", {}).get("Code", "")

@@ -66,30 +66,25 @@ begin
   return v_id;
 end $$;
 
--- The same for other ids.  Both tables are read, the younger one is written.
+-- The same for other ids.  Both tables are read, the younger one is written; of equal ids the first is new.
 create or replace function bridge._accept_foreign(p_queue text, p_ids text[], p_own text[], p_new boolean[]) returns boolean[]
 language plpgsql set search_path from current as $$
 declare
-  v_young constant integer := pg_sequence_last_value('bridge.turns') % 2;
-  v_id    record;
-  v_rows  bigint;
+  v_young constant bigint := pg_sequence_last_value('bridge.turns') % 2;
 begin
-  for v_id in
-    select i.id, i.place from unnest(p_ids, p_own) with ordinality i(id, own, place)
-    where i.id is not null and i.own is null order by i.id, i.place
-  loop
-    if v_young = 0 then
-      insert into bridge.foreign_0 (queue, id) select p_queue, v_id.id
-      where not exists (select from bridge.foreign_1 f where f.queue = p_queue and f.id = v_id.id)
-      on conflict do nothing;
-    else
-      insert into bridge.foreign_1 (queue, id) select p_queue, v_id.id
-      where not exists (select from bridge.foreign_0 f where f.queue = p_queue and f.id = v_id.id)
-      on conflict do nothing;
-    end if;
-    get diagnostics v_rows = row_count;
-    p_new[v_id.place] := v_rows > 0;
-  end loop;
+  execute format($query$
+    with given as (
+      select i.id, min(i.place) as place from unnest($2, $3) with ordinality i(id, own, place)
+      where i.id is not null and i.own is null group by i.id)
+    , added as (
+      insert into bridge.%I (queue, id) select $1, g.id from given g
+      where not exists (select from bridge.%I f where f.queue = $1 and f.id = g.id)
+      order by g.id on conflict do nothing returning id)
+    select array_agg(case when u.id is null or u.own is not null then u.is_new else a.id is not null end order by u.place)
+    from unnest($2, $3, $4) with ordinality u(id, own, is_new, place)
+    left join given g on g.place = u.place left join added a on a.id = g.id$query$,
+    'foreign_' || v_young, 'foreign_' || (1 - v_young))
+  into p_new using p_queue, p_ids, p_own, p_new;
   return p_new;
 end $$;
 
