@@ -71,7 +71,7 @@ language sql stable set search_path from current as $$
   from mbus._tables(p_queue) t where t.consumer_id = p_consumer.id
 $$;
 
--- The query over leased messages on the ring, as far as no more than 10,000 that can be taken are before them.
+-- The query over leased messages on the ring, as far as fewer than 10,000 that can be taken are before them.
 create or replace function mbus._browse_claimed(p_queue mbus.queue, p_consumer mbus.consumer, p_past text, p_order text) returns text
 language sql stable set search_path from current as $$
   select string_agg(format($query$
@@ -80,7 +80,7 @@ language sql stable set search_path from current as $$
     from (select r.id, coalesce(r.origin, r.id) as number, r.leased_until from mbus.%1$I r
           where %2$s and ($4 is null or coalesce(r.origin, r.id) %4$s $4) order by number %5$s limit $7) c
     cross join lateral (select e.* from mbus.%3$I e where e.id = c.id offset 0) l$query$,
-    t.ready_table, mbus._claimed_condition(t.ready_table, 10000), t.payload_table, p_past, p_order), ' union all ')
+    t.ready_table, mbus._claimed_condition(t.ready_table, 9999), t.payload_table, p_past, p_order), ' union all ')
   from mbus._claim_tables(p_queue, p_consumer.id) t
 $$;
 

@@ -6,7 +6,7 @@ language sql stable security definer set search_path from current set enable_seq
   where l.token >= (select case when mbus._is_home() then pg_sequence_last_value('mbus.lease_floor') else 0 end) group by l.consumer_id
 $$;
 
--- Leased messages of a consumer on the ring, counted up to 10,000 in each table, as far as no more than 10,000 others are before them: if
+-- Leased messages of a consumer on the ring, counted up to 10,000 in each table, as far as fewer than 10,000 others are before them: if
 -- there are more, mbus._ready reports an estimate.
 create or replace function mbus._claimed(p_queue mbus.queue, p_consumer mbus.consumer) returns bigint
 language plpgsql volatile security definer set search_path from current set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
@@ -16,7 +16,7 @@ declare
   v_count bigint := 0;
 begin
   for v_table in select t.ready_table from mbus._claim_tables(p_queue, p_consumer.id) t loop
-    execute format('select count(*) from (select from mbus.%I r where %s limit 10000) w', v_table, mbus._claimed_condition(v_table, 10000))
+    execute format('select count(*) from (select from mbus.%I r where %s limit 10000) w', v_table, mbus._claimed_condition(v_table, 9999))
     into v_rows;
     v_count := v_count + v_rows;
   end loop;

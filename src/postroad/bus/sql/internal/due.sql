@@ -75,9 +75,8 @@ end $$;
 
 -- Gives back messages whose lease has ended, of all consumers or one; after the last attempt they die.
 -- Leases on the ring have no index by time: they are among the first messages of each table, because leasing goes in order.
--- Where more than 1,000 messages that could be taken are before them, they wait for a run that searches everything: the messages may
--- have been taken by a transaction that is still open.
---   p_since  '-infinity': everything, but for one consumer only now and then, because its takes call this each second
+-- Where more than 1,000 messages that could be taken are before them (5,000 with p_since '-infinity'), they wait for a run that searches
+-- everything, each 64th one of maintenance: the messages may have been taken by a transaction that is still open.
 create or replace function mbus._end_leases(p_queue mbus.queue, p_consumer_id integer, p_since timestamptz, p_limit integer) returns bigint
 language plpgsql set search_path from current set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
@@ -85,9 +84,11 @@ declare
   v_table record;
   v_ended record;
   v_count bigint := 0;
-  v_since constant timestamptz := mbus._leases_since(p_since);
-  v_most  constant integer := case when p_since = '-infinity' and (p_consumer_id is null or random() < 0.02)
-                                   then 1000000000 else greatest(p_limit, 1000) end;
+  v_since constant timestamptz := case when p_consumer_id is null then mbus._leases_since(p_since) else p_since end;
+  v_most  constant integer := case
+    when p_since > '-infinity' then 1000
+    when p_consumer_id is null then case when pg_sequence_last_value('mbus.tick') % 64 = 0 then 1000000000 else 5000 end
+    else case when random() < 0.02 then 1000000000 else 1000 end end;
 begin
   for v_table in
     select t.* from mbus._tables(p_queue) t
