@@ -70,7 +70,6 @@ BACK = {
           language sql as 'select null::mbus.parcel';
         create function mbus._take_waiting(integer, integer, bigint) returns setof mbus.parcel
           language sql as 'select null::mbus.parcel';
-        drop function mbus._check_holders(text[], bigint[]);
         create function mbus._check_holders(text[], bigint[]) returns void language sql as '';
         alter table mbus.sample add column ready bigint not null;
         drop table mbus.tally;

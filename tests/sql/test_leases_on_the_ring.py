@@ -130,6 +130,31 @@ def test_tokens_are_checked_against_their_iids(bus: Connection) -> None:
     assert one(bus, "select mbus.ackn(%s, %s)", iids, [one_token, other_token]) == []
 
 
+ACK = "select mbus.ackn_q_by_default(%s::text[], %s::bigint[])"
+
+
+@pytest.mark.parametrize("headers", [None, "group=>a"])
+def test_a_consumer_acks_its_own_leases(bus: Connection, headers: str | None) -> None:
+    bus.execute("select mbus.create_consumer('q', 'second')")
+    for number in range(3):
+        post(bus, number, headers)
+    amount = 3 if headers is None else 1
+    leased = lease(bus, amount)
+    iids, tokens = [iid for _, iid, _, _ in leased], [token for _, _, token, _ in leased]
+    ((_, other_iid, other_token, _),) = lease(bus, whose="q_by_second")
+    foreign = [other_iid, iids[0], "q.0@x", "r.1@x", "", None]
+    assert one(bus, ACK, foreign, [other_token, 1023, 7, tokens[0], 8, None]) == [
+        other_token, 1023, 7, tokens[0], 8, None,
+    ]  # fmt: skip
+    assert one(bus, ACK, iids, tokens) == []
+    assert one(bus, ACK, iids, tokens) == tokens
+    assert one(bus, ACK, [], []) == []
+    with refused(bus, "MB012"):
+        one(bus, ACK, iids, [])
+    assert status(bus, "depth") == 3 - amount
+    assert status(bus, "leased", consumer="second") == 1
+
+
 def test_a_retry_is_acked_under_its_number(bus: Connection) -> None:
     iid = post(bus, 1)
     ((_, _, token, _),) = lease(bus)

@@ -32,7 +32,10 @@ TOPICS: dict[str, tuple[str, ...]] = {
         "consume", "consume_<q>_by_<c>", "consumen_<q>_by_<c>", "take", "take_<q>",
         "take_from_<q>_by_<c>", "peek_<q>",
     ),
-    "Leases": ("lease_<q>_by_<c>", "ack", "ackn", "nack", "extend", "extendn", "releasen"),
+    "Leases": (
+        "lease_<q>_by_<c>", "ack", "ackn", "ackn_<q>_by_<c>", "nack", "extend", "extendn",
+        "releasen",
+    ),
     "Sagas": (
         "create_saga", "cancel_saga", "abort_saga", "retry_saga", "settle_saga_step", "sagas",
     ),

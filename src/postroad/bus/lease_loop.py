@@ -291,7 +291,7 @@ class LeaseLoop(Service):
         return lost_tokens(((each.iid, each.token) for each in held.values()), lost)
 
     async def _ack(self, held: Held) -> None:
-        for iid in await self._bus.ack_many(list(held.values())):
+        for iid in await self._bus.ack_many(list(held.values()), self._handler.consumer):
             logger.warning("lease_lost", extra={**self._facts, "iid": iid})
 
     def _lose(self, *messages: HeldMessage) -> None:

@@ -1,60 +1,3 @@
-CREATE OR REPLACE FUNCTION mbus._ack_sample_by_default(p_numbers bigint[], p_tokens bigint[])
- RETURNS bigint[]
- LANGUAGE plpgsql
- SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
- SET enable_seqscan TO 'off'
- SET enable_indexscan TO 'off'
- SET jit TO 'off'
- SET plan_cache_mode TO 'force_generic_plan'
-AS $function$
-declare
-  v_now   constant timestamptz := mbus.now();
-  v_cell  integer;
-  v_found bigint[];
-  v_acked bigint[] := '{}';
-begin
-  for v_cell in select distinct t & 1023 from unnest(p_tokens) t loop
-    v_found := null;
-    case v_cell
-    when 2 then
-      with gone as (
-        delete from mbus."qt$sample$h0" s
-        where (s.id = any (p_numbers) and s.origin is null or s.origin = any (p_numbers)) and s.leased_until > v_now
-          and (coalesce(s.origin, s.id), s.token) in (select * from unnest(p_numbers, p_tokens))
-        returning s.token)
-      select array_agg(g.token) into v_found from gone g;
-
-    when 3 then
-      with gone as (
-        delete from mbus."qt$sample$h1" s
-        where (s.id = any (p_numbers) and s.origin is null or s.origin = any (p_numbers)) and s.leased_until > v_now
-          and (coalesce(s.origin, s.id), s.token) in (select * from unnest(p_numbers, p_tokens))
-        returning s.token)
-      select array_agg(g.token) into v_found from gone g;
-
-    when 0 then
-      with gone as (
-        delete from mbus."qt$sample$0" s
-        where (s.id = any (p_numbers) and s.origin is null or s.origin = any (p_numbers)) and s.leased_until > v_now
-          and (coalesce(s.origin, s.id), s.token) in (select * from unnest(p_numbers, p_tokens))
-        returning s.token)
-      select array_agg(g.token) into v_found from gone g;
-
-    when 1 then
-      with gone as (
-        delete from mbus."qt$sample$1" s
-        where (s.id = any (p_numbers) and s.origin is null or s.origin = any (p_numbers)) and s.leased_until > v_now
-          and (coalesce(s.origin, s.id), s.token) in (select * from unnest(p_numbers, p_tokens))
-        returning s.token)
-      select array_agg(g.token) into v_found from gone g;
-
-    else null;
-    end case;
-    v_acked := v_acked || v_found;
-  end loop;
-  return v_acked;
-end $function$
-
 CREATE OR REPLACE FUNCTION mbus._match_sample(p_parcel mbus.parcel, p_number bigint)
  RETURNS integer[]
  LANGUAGE plpgsql
@@ -334,6 +277,95 @@ begin
       end loop;
     end loop;
   end loop;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.ackn_sample_by_default(iids text[], tokens bigint[])
+ RETURNS bigint[]
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+ SET enable_seqscan TO 'off'
+ SET enable_indexscan TO 'off'
+ SET jit TO 'off'
+ SET plan_cache_mode TO 'force_generic_plan'
+AS $function$
+declare
+  v_now     constant timestamptz := mbus.now();
+  v_numbers constant bigint[] := array(
+    select case when ltrim(m.digits, '0123456789') = '' and left(m.digits, 1) <> '0' and length(m.digits) between 1 and 18
+                  and i = 'sample.' || m.digits || '@node' then m.digits::bigint end
+    from unnest(iids) i cross join lateral (select split_part(substr(i, length('sample.') + 1), '@', 1) as digits offset 0) m);
+  v_left    bigint[] := tokens;
+  v_cell    integer;
+  v_found   bigint[];
+  v_acked   bigint[] := '{}';
+  v_count   bigint;
+  v_tally   bigint;
+  v_setting text;
+begin
+  if cardinality(iids) is distinct from cardinality(tokens) then
+    perform mbus._check_tokens(iids, tokens);
+  end if;
+  while cardinality(v_left) > 0 loop
+    v_cell := v_left[1] & 1023;
+    v_found := null;
+    -- A token that nobody issued may name a slot that does not exist yet.
+    if v_cell % 2 <= pg_sequence_last_value('mbus."qs$sample$tail"') then
+    case v_cell
+    when 2 then
+      with gone as (
+        delete from mbus."qt$sample$h0" s
+        where (s.id = any (v_numbers) and s.origin is null or s.origin = any (v_numbers)) and s.leased_until > v_now
+          and (coalesce(s.origin, s.id), s.token) in (select * from unnest(v_numbers, tokens))
+        returning s.token)
+      select array_agg(g.token) into v_found from gone g;
+
+    when 3 then
+      with gone as (
+        delete from mbus."qt$sample$h1" s
+        where (s.id = any (v_numbers) and s.origin is null or s.origin = any (v_numbers)) and s.leased_until > v_now
+          and (coalesce(s.origin, s.id), s.token) in (select * from unnest(v_numbers, tokens))
+        returning s.token)
+      select array_agg(g.token) into v_found from gone g;
+
+    when 0 then
+      with gone as (
+        delete from mbus."qt$sample$0" s
+        where (s.id = any (v_numbers) and s.origin is null or s.origin = any (v_numbers)) and s.leased_until > v_now
+          and (coalesce(s.origin, s.id), s.token) in (select * from unnest(v_numbers, tokens))
+        returning s.token)
+      select array_agg(g.token) into v_found from gone g;
+
+    when 1 then
+      with gone as (
+        delete from mbus."qt$sample$1" s
+        where (s.id = any (v_numbers) and s.origin is null or s.origin = any (v_numbers)) and s.leased_until > v_now
+          and (coalesce(s.origin, s.id), s.token) in (select * from unnest(v_numbers, tokens))
+        returning s.token)
+      select array_agg(g.token) into v_found from gone g;
+
+    else null;
+    end case;
+    end if;
+    v_acked := v_acked || v_found;
+    exit when cardinality(v_acked) = cardinality(tokens);
+    v_left := array(select t from unnest(v_left) t where t & 1023 is distinct from v_cell);
+  end loop;
+  v_count := cardinality(v_acked);
+  -- See mbus._tally.
+  v_setting := current_setting('mbus.consumed_8000', true);
+  v_tally := case when v_setting ~ '^[0-9]{1,18}$' then v_setting::bigint else 0 end + v_count;
+  if v_tally % 16777216 > 0 then
+    if extract(epoch from v_now)::bigint - v_tally / 16777216 between 0 and 2 then
+      v_setting := set_config('mbus.consumed_8000', v_tally::text, false);
+    else
+      perform mbus._tally(8000, 'consumed', v_count);
+    end if;
+  end if;
+  if v_count < cardinality(tokens) then
+    return mbus._ack_moved(7000, 8000, v_numbers, tokens, v_acked);
+  end if;
+  return '{}';
 end $function$
 
 CREATE OR REPLACE FUNCTION mbus.clear_queue_sample()
@@ -673,8 +705,8 @@ CREATE OR REPLACE FUNCTION mbus.postn_sample(data hstore[], headers hstore[] DEF
 AS $function$
 declare
   v_count      constant integer := coalesce(cardinality($1), 0);
-  v_headers    hstore[] := mbus._spread('headers', $2, v_count);
-  v_properties constant hstore[] := mbus._spread('properties', $3, v_count);
+  v_headers    hstore[] := case when $2 is not null then mbus._spread('headers', $2, v_count) end;
+  v_properties constant hstore[] := case when $3 is not null then mbus._spread('properties', $3, v_count) end;
   v_dimensions constant text := '[1:' || v_count || ']';
   v_now        constant timestamptz := mbus.now();
   v_one_by_one boolean;
@@ -682,20 +714,22 @@ declare
   v_ids        bigint[];
 
 begin
-  perform mbus._check_expiry($4, $5);
+  if $4 is not null or $5 is not null then
+    perform mbus._check_expiry($4, $5);
+  end if;
   -- What needs a decision per message is posted message by message.
-  v_one_by_one := $4 is not null or exists (
+  v_one_by_one := $4 is not null or $2 is not null and exists (
     select from unnest($2) h where h ?| '{priority,dedup_key,consume_after}'
       or h ? 'group' and (not true or octet_length(h -> 'group') > 500));
   if not v_one_by_one then
     v_ids := array(select nextval('mbus."qs$sample$position"') from generate_series(1, v_count));
-    if exists (select from unnest($2) h where h ? 'reply_to') then
+    if $2 is not null and exists (select from unnest($2) h where h ? 'reply_to') then
       v_headers := array(
         select case when m.headers ? 'reply_to'
                     then mbus._correlate(m.headers, 'sample.' || m.id || '@node', $5) else m.headers end
         from unnest(v_ids, v_headers) with ordinality m(id, headers, place) order by m.place);
     end if;
-    if exists (select from unnest($2) h where h ? 'seenby') then
+    if $2 is not null and exists (select from unnest($2) h where h ? 'seenby') then
       v_headers := mbus._seen_all(v_headers);
     end if;
 

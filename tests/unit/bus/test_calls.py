@@ -58,6 +58,9 @@ def test_leases_are_answered_together() -> None:
     call = calls.ack_many([Lease("a.1@x", 7), Lease("a.2@x", 8)])
     assert call.parameters == (["a.1@x", "a.2@x"], [7, 8])
     assert call.read([(None,)]) == []
+    call = calls.ack_many([Lease("a.1@x", 7), Lease("a.2@x", 8)], "default")
+    assert call.text.startswith('select mbus."ackn_a_by_default"(')
+    assert call.read([([8],)]) == ["a.2@x"]
     assert calls.extend_lease(Lease("a.1@x", 7), timedelta(seconds=1)).parameters[2] == timedelta(
         seconds=1
     )

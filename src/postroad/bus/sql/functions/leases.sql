@@ -25,46 +25,49 @@ begin
     using errcode = 'MB015', hint = 'Another worker may have the message. Discard the work; extend leases earlier.';
 end $$;
 
--- Leases on the ring, by consumer.  Their tokens are a number drawn from mbus.lease_token * 2^18 + the last 8 bits of the consumer's
--- id * 2^10 + the cell that the message was leased in.  1023 is no cell, but the mark of a lease in mbus.leased; in earlier versions
--- their tokens were the numbers themselves.  Raises MB013.
-create or replace function mbus._claims(p_iids text[], p_tokens bigint[])
-returns table (queue mbus.queue, consumer mbus.consumer, numbers bigint[], tokens bigint[])
-language plpgsql stable rows 1 set search_path from current as $$
-declare
-  v_node   constant text := (select '@' || n.name from mbus.node n where n.is_only);
-  v_claims record;
+-- True for a consumer whose leases the user may answer: who may lease may answer.  Raises MB013.
+create or replace function mbus._check_holder(p_queue mbus.queue, p_consumer mbus.consumer) returns boolean
+language plpgsql stable set search_path from current as $$
 begin
-  for v_claims in
-    select q as queue, c as consumer, h.numbers, h.tokens
-    from (
-      select u.queue, u.token >> 10 & 255 as holder, array_agg(u.digits::bigint) as numbers, array_agg(u.token) as tokens
-      from (select i.iid, i.token, split_part(i.iid, '.', 1) as queue, split_part(split_part(i.iid, '.', 2), '@', 1) as digits
-            from unnest(p_iids, p_tokens) i(iid, token) where i.token & 1023 <> 1023) u
-      where length(u.digits) between 1 and 18 and left(u.digits, 1) <> '0' and ltrim(u.digits, '0123456789') = ''
-        and u.iid = u.queue || '.' || u.digits || v_node
-      group by 1, 2) h
-    join mbus.queue q on q.name = h.queue
-    join mbus.consumer c on c.queue_id = q.id and c.id & 255 = h.holder
-  loop
-    queue := v_claims.queue;
-    consumer := v_claims.consumer;
-    numbers := v_claims.numbers;
-    tokens := v_claims.tokens;
-    -- Who may lease may answer.  This is quicker than the check, which names the role that is missing.
-    if not has_function_privilege(session_user, format('mbus.%I(integer, interval)', 'lease_' || queue.name || '_by_' || consumer.name), 'execute')
-       and not mbus._may_consume(queue, consumer.name) then
-      -- The ids of several consumers may end with the same bits; the lease is then one of those that the user may consume as.
-      continue when exists (select from mbus.consumer c where c.queue_id = consumer.queue_id and c.id & 255 = consumer.id & 255
-                              and mbus._may_consume(queue, c.name));
-      perform mbus._check_consume(queue, consumer.name);
-    end if;
-    return next;
-  end loop;
+  -- The first is quicker than the check, which names the role that is missing.
+  if has_function_privilege(session_user, format('mbus.%I(integer, interval)', 'lease_' || p_queue.name || '_by_' || p_consumer.name), 'execute')
+     or mbus._may_consume(p_queue, p_consumer.name) then
+    return true;
+  end if;
+  -- The ids of several consumers may end with the same bits; the lease is then one of those that the user may consume as.
+  if not exists (select from mbus.consumer c where c.queue_id = p_consumer.queue_id and c.id & 255 = p_consumer.id & 255
+                   and mbus._may_consume(p_queue, c.name)) then
+    perform mbus._check_consume(p_queue, p_consumer.name);
+  end if;
+  return false;
 end $$;
 
--- Ends leases on the ring (p_until null), or extends them, in whatever cell the messages are now.  Returns the tokens of those
--- that were held.
+-- Leases by consumer.  Tokens are a number drawn from mbus.lease_token * 2^18 + the last 8 bits of the consumer's
+-- id * 2^10 + the cell of the ring that the message was leased in; in earlier versions they were the numbers themselves.
+-- 1023 is no cell, but the mark of a lease in mbus.leased.  Raises MB013.
+create or replace function mbus._claims(p_iids text[], p_tokens bigint[])
+returns table (queue mbus.queue, consumer mbus.consumer, iids text[], numbers bigint[], tokens bigint[])
+language sql stable rows 1 set search_path from current set enable_seqscan = off set jit = off as $$
+  select k.*
+  from (
+    select q, c, h.iids, h.numbers, h.tokens
+    from (
+      select u.queue, l.consumer_id, u.token >> 10 & 255 as holder,
+             array_agg(u.iid) as iids, array_agg(u.digits::bigint) as numbers, array_agg(u.token) as tokens
+      from (select i.iid, i.token, split_part(i.iid, '.', 1) as queue, split_part(split_part(i.iid, '.', 2), '@', 1) as digits
+            from unnest(p_iids, p_tokens) i(iid, token)) u
+      left join lateral (select h.token, h.consumer_id from mbus.leased h where h.token = u.token offset 0) l on true
+      where length(u.digits) between 1 and 18 and left(u.digits, 1) <> '0' and ltrim(u.digits, '0123456789') = ''
+        and u.iid = u.queue || '.' || u.digits || (select '@' || n.name from mbus.node n where n.is_only)
+        and (l.token is not null or u.token & 1023 <> 1023)
+      group by 1, 2, 3) h
+    join mbus.queue q on q.name = h.queue
+    join mbus.consumer c on c.queue_id = q.id and (c.id = h.consumer_id or h.consumer_id is null and c.id & 255 = h.holder)
+    offset 0) k    -- only the consumers of these leases are checked
+  where mbus._check_holder(k.q, k.c)
+$$;
+
+-- Ends leases (p_until null), or extends them, wherever the messages are now.  Returns the tokens of those that were held.
 create or replace function mbus._answer(
   p_queue mbus.queue, p_consumer_id integer, p_numbers bigint[], p_tokens bigint[], p_until timestamptz) returns bigint[]
 language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
@@ -86,9 +89,17 @@ begin
       format(case when p_until is null then 'delete from mbus.%I s' else 'update mbus.%I s set leased_until = $4' end, v_table))
     into v_found using p_numbers, p_tokens, mbus.now(), p_until;
     v_held := v_held || v_found;
-    exit when cardinality(v_held) = cardinality(p_tokens);
+    if cardinality(v_held) = cardinality(p_tokens) then return v_held; end if;
   end loop;
-  return v_held;
+  execute format($query$
+    with held as (
+      %s
+      where l.token = any ($2) and l.consumer_id = $5 and (l.number, l.token) in (select * from unnest($1, $2)) and l.leased_until > $3
+      returning l.token)
+    select array_agg(h.token) from held h$query$,
+    case when p_until is null then 'delete from mbus.leased l' else 'update mbus.leased l set leased_until = $4' end)
+  into v_found using p_numbers, p_tokens, mbus.now(), p_until, p_consumer_id;
+  return v_held || v_found;
 end $$;
 
 -- Consumes a leased message.
@@ -99,41 +110,36 @@ begin
 end $$;
 
 -- Consumes many leased messages.  Returns the iids whose lease had ended; the others are consumed.
+-- Where all are of one consumer, ackn_<q>_by_<c> is quicker.
 create or replace function mbus.ackn(iids text[], tokens bigint[]) returns text[]
 language plpgsql security definer set search_path from current as $$
 declare
   v_claims record;
-  v_found  bigint[];
+  v_lost   bigint[];
   v_acked  bigint[] := '{}';
-  v_notes  bigint;
 begin
   perform mbus._check_tokens(iids, tokens);
   for v_claims in select * from mbus._claims(iids, tokens) loop
-    execute format('select mbus.%I($1, $2)', '_ack_' || (v_claims.queue).name || '_by_' || (v_claims.consumer).name)
-    into v_found using v_claims.numbers, v_claims.tokens;
-    if cardinality(v_found) < cardinality(v_claims.tokens) then
-      v_found := v_found || mbus._answer(v_claims.queue, (v_claims.consumer).id, v_claims.numbers, v_claims.tokens, null);
-    end if;
-    if (v_claims.queue).has_waiters then
-      perform mbus._done((v_claims.queue).id, (v_claims.consumer).id, array(
-        select u.number from unnest(v_claims.numbers, v_claims.tokens) u(number, token) where u.token = any (v_found)));
-    end if;
-    perform mbus._tally((v_claims.consumer).id, 'consumed', cardinality(v_found));
-    v_acked := v_acked || v_found;
+    execute format('select mbus.%I($1, $2)', 'ackn_' || (v_claims.queue).name || '_by_' || (v_claims.consumer).name)
+    into v_lost using v_claims.iids, v_claims.tokens;
+    v_acked := v_acked || array(select unnest(v_claims.tokens) except select unnest(v_lost));
   end loop;
-  if cardinality(v_acked) < cardinality(tokens) then
-    with done as (
-      delete from mbus.leased l where l.token = any (mbus._check_holders(iids, tokens)) and l.leased_until > mbus.now()
-      returning l.token, l.queue_id, l.consumer_id, l.number)
-    , noted as (
-      select mbus._done(w.queue_id, w.consumer_id, w.numbers)
-      from (select d.queue_id, d.consumer_id, array_agg(d.number) as numbers
-            from done d join mbus.queue q on q.id = d.queue_id and q.has_waiters group by 1, 2) w)
-    , counted as (
-      select mbus._tally(d.consumer_id, 'consumed', count(*)) from done d group by d.consumer_id)
-    select v_acked || array_agg(d.token), (select count(*) from noted) + (select count(*) from counted) into v_acked, v_notes from done d;
-  end if;
-  return case when cardinality(v_acked) = cardinality(tokens) then '{}' else mbus._unheld(iids, tokens, v_acked) end;
+  return mbus._unheld(iids, tokens, v_acked);
+end $$;
+
+-- The rest of ackn_<q>_by_<c>: consumes the messages that are not where they were leased.  Returns the tokens of leases that had ended.
+create or replace function mbus._ack_moved(
+  p_queue_id integer, p_consumer_id integer, p_numbers bigint[], p_tokens bigint[], p_acked bigint[]) returns bigint[]
+language plpgsql set search_path from current as $$
+declare
+  v_found bigint[];
+begin
+  select mbus._answer(q, p_consumer_id, p_numbers, p_tokens, null) into v_found from mbus.queue q where q.id = p_queue_id;
+  perform mbus._tally(p_consumer_id, 'consumed', cardinality(v_found));
+  perform mbus._done(q.id, p_consumer_id, array(
+    select u.number from unnest(p_numbers, p_tokens) u(number, token) where u.token = any (v_found)))
+  from mbus.queue q where q.id = p_queue_id and q.has_waiters;
+  return array(select u.token from unnest(p_tokens) u(token) where u.token is null or u.token <> all (p_acked || v_found));
 end $$;
 
 create or replace function mbus._check_tokens(p_iids text[], p_tokens bigint[]) returns void
@@ -143,19 +149,6 @@ begin
     raise exception '% iids and % tokens', coalesce(cardinality(p_iids), 0), coalesce(cardinality(p_tokens), 0)
       using errcode = 'MB012', hint = 'Pass one token per iid.';
   end if;
-end $$;
-
--- Of leases beside the ring the tokens whose message is the one of the iid.  Raises MB013.
-create or replace function mbus._check_holders(p_iids text[], p_tokens bigint[]) returns bigint[]
-language plpgsql stable set search_path from current as $$
-begin
-  perform mbus._check_consume(q, c.name)
-  from (select distinct l.queue_id, l.consumer_id from mbus.leased l where l.token = any (p_tokens)) h
-  join mbus.queue q on q.id = h.queue_id join mbus.consumer c on c.id = h.consumer_id;
-  return array(
-    select l.token from mbus.leased l join mbus.queue q on q.id = l.queue_id cross join mbus.node n
-    join unnest(p_iids, p_tokens) u(iid, token) on u.token = l.token and u.iid = q.name || '.' || l.number || '@' || n.name
-    where l.token = any (p_tokens));
 end $$;
 
 -- The iids whose token is not among the held ones.
@@ -183,13 +176,16 @@ begin
       continue when v_taken.parcel is null;
       return mbus._tried(v_taken.parcel);
     end loop;
+    delete from mbus.leased l
+    where l.token = p_token and l.consumer_id = (v_claim.consumer).id and l.number = v_claim.numbers[1] and l.leased_until > mbus.now()
+    returning l.* into v_lease;
+    if found then
+      v_parcel := mbus._parcel(v_lease);
+      v_parcel.recipients := array[v_lease.consumer_id];
+      return v_parcel;
+    end if;
   end loop;
-  delete from mbus.leased l
-  where l.token = any (mbus._check_holders(array[p_iid], array[p_token])) and l.leased_until > mbus.now() returning l.* into v_lease;
-  if not found then perform mbus._refuse_answer(p_iid, p_token); end if;
-  v_parcel := mbus._parcel(v_lease);
-  v_parcel.recipients := array[v_lease.consumer_id];
-  return v_parcel;
+  perform mbus._refuse_answer(p_iid, p_token);
 end $$;
 
 -- Not done: ready again, delayed, or dead.  Answers 'ready', 'delayed' or 'dmq'.
@@ -239,12 +235,6 @@ begin
     perform setval((v_claims.queue).swept, 0) from pg_sequence_last_value((v_claims.queue).swept) s
     where s >= mbus._drained() and s & 4294967295 > extract(epoch from v_until);
   end loop;
-  if cardinality(v_held) < cardinality(tokens) then
-    with kept as (
-      update mbus.leased l set leased_until = v_until
-      where l.token = any (mbus._check_holders(iids, tokens)) and l.leased_until > mbus.now() returning l.token)
-    select v_held || array_agg(k.token) into v_held from kept k;
-  end if;
   return mbus._unheld(iids, tokens, v_held);
 end $$;
 

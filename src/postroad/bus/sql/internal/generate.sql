@@ -98,7 +98,7 @@ $$;
 create or replace function mbus._consumer_functions(p_queue text, p_consumer text) returns text[]
 language sql immutable set search_path from current as $$
   select array_agg(prefix || p_queue || '_by_' || p_consumer)
-  from unnest('{consume_,consumen_,take_from_,lease_,_take_,_ack_}'::text[]) prefix
+  from unnest('{consume_,consumen_,take_from_,lease_,_take_,ackn_}'::text[]) prefix
 $$;
 
 -- The names of all functions of a queue.  Looked up one by one: with many queues there are many functions.
@@ -177,7 +177,9 @@ begin
   else
     perform mbus._generate_take(p_queue, p_consumer, v_values, 'lease_' || v_suffix, v_values ->> 'lease_model', 'output_message', true);
   end if;
-  execute mbus._fill('ack', v_values || jsonb_build_object('branches', mbus._branches('ack_cell', p_queue, p_consumer, v_values)));
+  execute mbus._fill('ack', v_values || jsonb_build_object('branches', mbus._branches('ack_cell', p_queue, p_consumer, v_values),
+    'tally', mbus._fill('tally', v_values || '{"count": "v_count"}'),
+    'done', case when p_queue.has_waiters then mbus._fill('ack_done', v_values) end));
   execute mbus._fill('take_from', v_values);
 end $$;
 
@@ -196,10 +198,10 @@ declare
     'paused', case when p_returns <> 'parcel' then p_values ->> 'paused' end,
     'promise', case when p_is_lease then 'Leases' else 'Removes' end,
     'arguments', 'amt integer' || case when p_is_lease then ' default 1, ttl interval default ''30 seconds''' else '' end,
-    'until', case when p_is_lease then e'  v_until      constant timestamptz := v_now + mbus._check_ttl(ttl);\n' end,
+    'until', case when p_is_lease then e'  v_until      constant timestamptz := v_now\n    + case when ttl > interval ''0'' and ttl < interval ''1 year'' then ttl else mbus._check_ttl(ttl) end;\n' end,
     -- What is taken as parcels is counted by the function that takes it, what is leased when it is acked.
     'tally', case when p_returns = 'parcel' or p_is_lease then ''
-                  else mbus._fill('tally', p_values) end);
+                  else mbus._fill('tally', p_values || '{"count": "amt - v_missing"}') end);
 begin
   execute mbus._fill(v_kind, v_values || jsonb_build_object(
     'hint', quote_ident(mbus._ready_name(p_queue, p_consumer.name, 'normal', 0) || '$hint'),

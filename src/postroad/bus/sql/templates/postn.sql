@@ -7,8 +7,8 @@ returns text[]
 language plpgsql security definer set search_path from current as $function$
 declare
   v_count      constant integer := coalesce(cardinality($1), 0);
-  v_headers    hstore[] := mbus._spread('headers', $2, v_count);
-  v_properties constant hstore[] := mbus._spread('properties', $3, v_count);
+  v_headers    hstore[] := case when $2 is not null then mbus._spread('headers', $2, v_count) end;
+  v_properties constant hstore[] := case when $3 is not null then mbus._spread('properties', $3, v_count) end;
   v_dimensions constant text := '[1:' || v_count || ']';
   v_now        constant timestamptz := mbus.now();
   v_one_by_one boolean;
@@ -16,20 +16,22 @@ declare
   v_ids        bigint[];
 {hit_declarations}
 begin
-  perform mbus._check_expiry($4, $5);
+  if $4 is not null or $5 is not null then
+    perform mbus._check_expiry($4, $5);
+  end if;
   -- What needs a decision per message is posted message by message.
-  v_one_by_one := {followed}$4 is not null or exists (
+  v_one_by_one := {followed}$4 is not null or $2 is not null and exists (
     select from unnest($2) h where h ?| '{priority,dedup_key,consume_after}'
       or h ? 'group' and (not {has_groups} or octet_length(h -> 'group') > 500));
   if not v_one_by_one then
     v_ids := array(select nextval('mbus.{position}') from generate_series(1, v_count));
-    if exists (select from unnest($2) h where h ? 'reply_to') then
+    if $2 is not null and exists (select from unnest($2) h where h ? 'reply_to') then
       v_headers := array(
         select case when m.headers ? 'reply_to'
                     then mbus._correlate(m.headers, '{queue}.' || m.id || '@{node}', $5) else m.headers end
         from unnest(v_ids, v_headers) with ordinality m(id, headers, place) order by m.place);
     end if;
-    if exists (select from unnest($2) h where h ? 'seenby') then
+    if $2 is not null and exists (select from unnest($2) h where h ? 'seenby') then
       v_headers := mbus._seen_all(v_headers);
     end if;
 {hits}
