@@ -74,8 +74,9 @@ def _broker() -> Iterator[RabbitServer]:
 
 async def _finish(service: RabbitOut | RabbitIn, signal: str, count: int) -> float:
     service.signals.listen(signal)
-    began = time.perf_counter()
     async with service:
+        # Connected, as the bare publisher is when its clock starts.
+        began = time.perf_counter()
         while service.delivered < count:
             await service.signals.wait(signal)
         return count / (time.perf_counter() - began)

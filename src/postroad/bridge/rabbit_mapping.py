@@ -27,10 +27,10 @@ import json
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
-import aio_pika
 from aio_pika.abc import AbstractIncomingMessage, DeliveryMode
+from pamqp.commands import Basic
 
 from postroad.bridge.calls import Batch
 from postroad.bus.hstore import Hstore, dump, parse
@@ -62,7 +62,14 @@ def routing_key(template: str, queue: str, headers: Hstore, properties: Hstore) 
     return re.sub(r"\{([A-Za-z0-9_.-]+)\}", lambda found: values.get(found[1]) or "", template)
 
 
-def depart(batch: Batch, place: int, payload: Payload, now: datetime) -> aio_pika.Message:
+class Departing(NamedTuple):
+    """An AMQP message as the driver sends it: an `aio_pika.Message` would be converted to this."""
+
+    body: bytes
+    properties: Basic.Properties
+
+
+def depart(batch: Batch, place: int, payload: Payload, now: datetime) -> Departing:
     """Make the AMQP message of one message of a batch: persistent, with its iid as its id."""
     headers = parse(batch.headers[place])
     table: dict[str, Any] = dict(headers)
@@ -74,21 +81,24 @@ def depart(batch: Batch, place: int, payload: Payload, now: datetime) -> aio_pik
     if delayed is not None:
         table["delayed_until"] = delayed.isoformat()
     left = None if expires is None else max(timedelta(0), expires - now)
+    expiration = None
+    if left is not None and left <= MAX_EXPIRATION:
+        expiration = str(left // timedelta(milliseconds=1))
     sent = _moment(headers.get("enqueue_time"))
     body, content_type = _body(payload, batch.data[place])
-    return aio_pika.Message(
-        body,
+    properties = Basic.Properties(
         headers=table,
         message_id=batch.iids[place],
         app_id=APPLICATION,
         content_type=headers.get("content_type") or content_type,
         correlation_id=headers.get("correlation"),
-        priority=_PRIORITIES.get(headers.get("priority") or ""),
+        priority=_PRIORITIES.get(headers.get("priority") or "", 0),
         # AMQP counts seconds since 1970.
         timestamp=sent if sent is not None and sent >= _FIRST_TIMESTAMP else None,
-        expiration=left if left is not None and left <= MAX_EXPIRATION else None,
+        expiration=expiration,
         delivery_mode=DeliveryMode.PERSISTENT,
     )
+    return Departing(body, properties)
 
 
 def _body(payload: Payload, data: str) -> tuple[bytes, str]:
@@ -103,18 +113,19 @@ def _body(payload: Payload, data: str) -> tuple[bytes, str]:
             return json.dumps(parse(data), ensure_ascii=False).encode(), "application/json"
 
 
-def unfit(message: aio_pika.Message, routing_key: str) -> str | None:
+def unfit(properties: Basic.Properties, routing_key: str) -> str | None:
     """Return why AMQP cannot carry a message; None when it can."""
     for what, text in (
         ("routing key", routing_key),
-        ("correlation", message.correlation_id),
-        ("content_type", message.content_type),
-        ("message_id", message.message_id),
+        ("correlation", properties.correlation_id),
+        ("content_type", properties.content_type),
+        ("message_id", properties.message_id),
     ):
         if text and _is_longer(text, MAX_SHORT_TEXT_BYTES):
             return f"its {what} is longer than the {MAX_SHORT_TEXT_BYTES} bytes that AMQP takes"
     characters = 0
-    for name, value in message.headers.items():
+    headers = properties.headers or {}
+    for name, value in headers.items():
         if _is_longer(name, MAX_HEADER_NAME_BYTES):
             return f"a header's name is longer than {MAX_HEADER_NAME_BYTES} bytes: {name[:40]}…"
         characters += len(name) + len(value) if isinstance(value, str) else 8
@@ -123,7 +134,7 @@ def unfit(message: aio_pika.Message, routing_key: str) -> str | None:
         # A name has its length before it, a value its type and its length.
         size = sum(
             6 + len(name.encode()) + (len(value.encode()) if isinstance(value, str) else 8)
-            for name, value in message.headers.items()
+            for name, value in headers.items()
         )
         if size > MAX_HEADERS_BYTES:
             return f"its headers and properties are longer than {MAX_HEADERS_BYTES} bytes together"

@@ -18,16 +18,16 @@ import struct
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Self
+from typing import Self, cast
 
 import aio_pika
 import aiormq
-from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractExchange
+from aio_pika.abc import AbstractChannel, AbstractConnection
 from aio_pika.exceptions import DeliveryError
 
 from postroad.bridge.errors import BridgeError, BrokerRefused, BrokerUnavailable, Unfit, Unroutable
 from postroad.bridge.rabbit import broker_failures, close_broker, connect_broker
-from postroad.bridge.rabbit_mapping import unfit
+from postroad.bridge.rabbit_mapping import Departing, unfit
 from postroad.bus.reconnect import Backoff
 from postroad.errors import first_line
 
@@ -41,7 +41,7 @@ WINDOW_DEFAULT = 1_000
 class Outgoing:
     """A message with its routing key and exchange."""
 
-    message: aio_pika.Message
+    message: aio_pika.Message | Departing
     routing_key: str
     exchange: str = ""
 
@@ -122,15 +122,9 @@ class RabbitPublisher:
         try:
             async with self._channel() as channel:
                 with broker_failures():
-                    # Not checked at the broker: publishing fails if one does not exist.
-                    exchanges = {
-                        name: await channel.get_exchange(name, ensure=False)
-                        for name in {each.exchange for each in part}
-                    }
+                    driver = cast("aiormq.Channel", await channel.get_underlay_channel())
                     async with asyncio.timeout(self._confirm_seconds):
-                        return await asyncio.gather(
-                            *(_publish(exchanges[each.exchange], each) for each in part)
-                        )
+                        return await asyncio.gather(*(_publish(driver, each) for each in part))
         except BrokerRefused as refusal:
             if not isinstance(refusal.__cause__, aiormq.exceptions.ChannelPreconditionFailed):
                 raise
@@ -168,11 +162,21 @@ class RabbitPublisher:
             return self._connection
 
 
-async def _publish(exchange: AbstractExchange, outgoing: Outgoing) -> BridgeError | None:
-    if (problem := unfit(outgoing.message, outgoing.routing_key)) is not None:
-        return Unfit(problem, hint="shorten it; then send it again with: postroad bus redrive")
+async def _publish(channel: aiormq.Channel, outgoing: Outgoing) -> BridgeError | None:
     try:
-        await exchange.publish(outgoing.message, routing_key=outgoing.routing_key, mandatory=True)
+        properties = outgoing.message.properties
+        if (problem := unfit(properties, outgoing.routing_key)) is not None:
+            return Unfit(problem, hint="shorten it; then send it again with: postroad bus redrive")
+        # Without waiting until it is written: messages of a batch are written together, and the
+        # confirm is awaited.
+        await channel.basic_publish(
+            outgoing.message.body,
+            exchange=outgoing.exchange,
+            routing_key=outgoing.routing_key,
+            properties=properties,
+            mandatory=True,
+            wait=False,
+        )
     except DeliveryError as failure:
         if isinstance(failure.frame, aiormq.spec.Basic.Nack):
             return BrokerRefused("RabbitMQ did not take the message (nack)")

@@ -50,13 +50,16 @@ def storable(text: str) -> str:
     return text
 
 
+def _unescape(text: str) -> str:
+    return _ESCAPED.sub(r"\1", text) if "\\" in text else text
+
+
 def parse(text: str) -> dict[str, str | None]:
     """Parse the text that the server writes for an hstore."""
     pairs = _PAIR.findall(text)
     if "\\" in text:
         return {
-            _ESCAPED.sub(r"\1", key): None if item == "NULL" else _ESCAPED.sub(r"\1", item[1:-1])
-            for key, item in pairs
+            _unescape(key): None if item == "NULL" else _unescape(item[1:-1]) for key, item in pairs
         }
     return {key: None if item == "NULL" else item[1:-1] for key, item in pairs}
 
