@@ -1,7 +1,7 @@
 -- Handles a message of the Coordinator at the Writer: decisions about single events, and up to where everything is finished.
 -- Repeating it is harmless; states only go forward.  Returns how many events changed.  Raises PC010.
 create or replace function coordination.finish(p_message jsonb) returns integer
-language plpgsql security definer set plan_cache_mode = force_generic_plan set search_path from current as $$
+language plpgsql security definer set plan_cache_mode = force_generic_plan set enable_seqscan = off set search_path from current as $$
 declare
   v_now    timestamptz := coordination.now();
   v_count  integer := 0;
@@ -11,19 +11,21 @@ declare
 begin
   perform coordination._require('writer');
   perform coordination._lock(2);
+  -- By arrays, and not by "FinishedAt" is null: the index of unfinished events has entries of finished ones until the next vacuum.
   with done as (
     update coordination."AppEvent" e set "AppEventStatusId" = coordination._status('Committed'), "FinishedAt" = v_now
-    from (
-      select d.id, true as is_decided from jsonb_to_recordset(p_message -> 'decisions') d (id bigint, outcome text) where d.outcome = 'commit'
-      union all
-      select f.id::bigint, false from jsonb_array_elements_text(p_message -> 'finished') f (id)) d
-    where e."Id" = d.id and e."FinishedAt" is null and e."AppEventStatusId" <> coordination._status('Canceling')
-      and (d.is_decided or e."Mode" = 'replicate')
-    returning e."Id", d.is_decided),
-  noted as (
-    insert into coordination.history (event_id, states, at, by)
-    select d."Id", '{Committing,Committed}', v_now, 'writer' from done d where d.is_decided)
-  select count(*) into v_count from done;
+    where e."Id" = any (array(
+        select d.id from jsonb_to_recordset(p_message -> 'decisions') d (id bigint, outcome text) where d.outcome = 'commit'))
+      and e."AppEventStatusId" = coordination._status('Saving')
+    returning e."Id")
+  insert into coordination.history (event_id, states, at, by)
+  select d."Id", '{Committing,Committed}', v_now, 'writer' from done d;
+  get diagnostics v_count = row_count;
+  update coordination."AppEvent" e set "AppEventStatusId" = coordination._status('Committed'), "FinishedAt" = v_now
+  where e."Id" = any (array(select f.id::bigint from jsonb_array_elements_text(p_message -> 'finished') f (id)))
+    and e."AppEventStatusId" = coordination._status('Saving') and e."Mode" = 'replicate';
+  get diagnostics v_other = row_count;
+  v_count := v_count + v_other;
   update coordination.acknowledged a set finished_to = (p_message ->> 'finished_to')::bigint
   where a.finished_to < (p_message ->> 'finished_to')::bigint;
   if p_message ->> 'kind' = 'retry' then

@@ -67,9 +67,12 @@ end $$;
 -- Raises PC008 for an unknown reader, PC010.
 create or replace function coordination.remove_reader(p_reader text) returns void
 language plpgsql security definer set search_path from current as $$
+declare
+  v_low bigint;
 begin
   perform coordination._require('coordinator');
   perform coordination._lock(3);
+  v_low := coordination._low();
   insert into coordination.removed_reader as x (name, generation)
   select r.name, r.generation from coordination.reader r where r.name = p_reader
   on conflict (name) do update set generation = excluded.generation, at = excluded.at;
@@ -78,5 +81,5 @@ begin
   perform coordination._clear_alert('coordination.reader.' || p_reader);
   perform coordination._decide(array(
     select e."Id" from coordination."WriterEvent" e where e."FinishedAt" is null and e."Mode" = 'two-phase'));
-  perform coordination._conclude();
+  perform coordination._conclude(v_low);
 end $$;

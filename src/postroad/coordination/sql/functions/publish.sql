@@ -6,28 +6,31 @@
 -- number drawn when their commit began: a transaction that waited for another's row drew later.  A long transaction blocks no other.
 -- Locks: the publisher's advisory lock, tried.  Raises PC010.
 create or replace function coordination.publish(p_resend interval default '30 seconds') returns integer
-language plpgsql security definer set plan_cache_mode = force_generic_plan set search_path from current as $$
+language plpgsql security definer set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set search_path from current as $$
 declare
   v_now   timestamptz := coordination.now();
   v_count integer := 0;
-  v_again integer := 0;
+  v_after bigint;
+  v_last  bigint;
 begin
   perform coordination._require('writer');
   if not coordination._try_lock(1) then return 0; end if;
+  v_after := coordination._published_to();
+  v_last := case when pg_current_xact_id_if_assigned() is null then pg_sequence_last_value('coordination."AppEvent_Id_seq"') end;
   if pg_sequence_last_value('coordination.publisher_waits') is distinct from 2
-    and not exists (select from coordination."AppEvent" e where not e."IsPublished")
+    and not exists (select from coordination."AppEvent" e where not e."IsPublished" and e."Id" > v_after)
   then
     -- From now on a transaction that captures an event sends a notice; those that were committed before are seen below.
     perform setval('coordination.publisher_waits', 2);
   end if;
-  if exists (select from coordination."AppEvent" e where not e."IsPublished") then
+  if exists (select from coordination."AppEvent" e where not e."IsPublished" and e."Id" > v_after) then
     with due as materialized (
       select e."Id", f.last_sequence, f.last_id, f.type_ids
       from coordination."AppEvent" e
       cross join lateral (
         select max(p.sequence + coalesce(p.count, 1) - 1) as last_sequence, greatest(e."CommitNumber", max(p.id)) as last_id, array_agg(distinct p.type_id) as type_ids
         from coordination.payload p where p.event_id = e."Id") f
-      where not e."IsPublished"),
+      where not e."IsPublished" and e."Id" > v_after),
     placed as materialized (
       select d.*, nextval('coordination.position') as position
       from (select * from due order by last_id) d),
@@ -41,9 +44,45 @@ begin
     posted as (
       select coordination._post_events(array_agg(p.described order by p."Position")) as count from published p)
     select coalesce(t.count, 0) into v_count from posted t;
+    if v_last is not null and coalesce(current_setting('coordination.last', true), '') = '' then
+      perform set_config('coordination.last', v_last || ' ' || pg_current_xact_id(), false);
+    end if;
   end if;
-  v_again := coordination._resend_events(p_resend, v_now);
-  return v_count + v_again;
+  return v_count + coordination._resend_events(p_resend, v_now);
+end $$;
+
+-- Every event up to this number is published, or was rolled back.  An index of unpublished events also has entries of published ones until
+-- the next vacuum, and each search would pass them all; so the publisher's session remembers where it may begin.  Settings of the
+-- session, because a rollback restores them.
+--
+-- coordination.last: the last number that was given when an earlier call published, and a transaction that began after that.  Whoever drew an
+-- earlier number had changed a row before, and so had an older transaction number.  When all of these have ended, the call that finds
+-- that out publishes what they left.
+create or replace function coordination._published_to() returns bigint
+language plpgsql set search_path from current as $$
+declare
+  v_last text := nullif(current_setting('coordination.last', true), '');
+  v_to   text := coalesce(nullif(current_setting('coordination.published_to', true), ''), '0');
+begin
+  if pg_snapshot_xmin(pg_current_snapshot()) > split_part(v_last, ' ', 2)::xid8 then
+    perform set_config('coordination.published_to', split_part(v_last, ' ', 1), false), set_config('coordination.last', '', false);
+  end if;
+  return v_to::bigint;
+end $$;
+
+-- The first position without an outcome, or the next one that will be given.  Found from where the session found it last: an outcome is
+-- never taken back.
+create or replace function coordination._unfinished_from() returns bigint
+language plpgsql set search_path from current as $$
+declare
+  v_from bigint := coalesce(nullif(current_setting('coordination.unfinished_from', true), ''), '0')::bigint;
+begin
+  v_from := coalesce(
+    (select e."Position" from coordination."AppEvent" e
+     where e."FinishedAt" is null and e."Position" >= v_from order by e."Position" limit 1),
+    (select max(e."Position") + 1 from coordination."AppEvent" e));
+  perform set_config('coordination.unfinished_from', v_from::text, false);
+  return v_from;
 end $$;
 
 -- Posts events, five hundred to a message.  A message all of whose events are of one trace carries it; each event names its own.
@@ -54,9 +93,7 @@ declare
   v_line    text;
   v_waits   boolean := false;
   -- Everything before is finished here: the Coordinator need not keep its outcome.
-  v_to      bigint := least((p_events[1] ->> 'position')::bigint, (
-    select e."Position" from coordination."AppEvent" e
-    where e."FinishedAt" is null and e."Position" is not null order by e."Position" limit 1)) - 1;
+  v_to      bigint := least((p_events[1] ->> 'position')::bigint, coordination._unfinished_from()) - 1;
 begin
   for v_message, v_line in
     select jsonb_build_object('version', 1, 'kind', 'events', 'writer', (select n.name from coordination.node n where n.role = 'writer'),
@@ -89,24 +126,17 @@ create or replace function coordination._resend_events(p_after interval, p_now t
 language plpgsql set search_path from current as $$
 declare
   v_events jsonb[];
+  v_oldest bigint := coordination._unfinished_from();
 begin
-  -- The oldest one is found by index, and no other is older.
-  if not exists (
-    select from (
-      select e."PublishedAt" from coordination."AppEvent" e
-      where e."FinishedAt" is null and e."Position" is not null order by e."Position" limit 1) oldest
-    where oldest."PublishedAt" < p_now - p_after)
-  then
+  -- No other is older.
+  if not exists (select from coordination."AppEvent" e where e."Position" = v_oldest and e."PublishedAt" < p_now - p_after) then
     return 0;
   end if;
   with late as (
     -- Always with the oldest one, whose age is checked above.
-    (select e."Id" from coordination."AppEvent" e
-     where e."FinishedAt" is null and e."Position" is not null order by e."Position" limit 1)
-    union
-    (select e."Id" from coordination."AppEvent" e
-     where e."FinishedAt" is null and e."Position" is not null and e."PublishedAt" < p_now - p_after
-     order by e."Mode" = 'replicate', e."PublishedAt", e."Position" limit 499)),
+    select e."Id" from coordination."AppEvent" e
+    where e."FinishedAt" is null and e."Position" >= v_oldest and e."PublishedAt" < p_now - p_after
+    order by e."Position" <> v_oldest, e."Mode" = 'replicate', e."PublishedAt", e."Position" limit 500),
   noted as (
     -- When it was published first.
     insert into coordination.history (event_id, states, at, by)

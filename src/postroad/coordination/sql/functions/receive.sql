@@ -3,6 +3,8 @@
 -- Raises PC010, PC014 for a message of another version or kind.
 create or replace function coordination.receive(p_message jsonb, p_deadline interval default '30 seconds') returns void
 language plpgsql security definer set plan_cache_mode = force_generic_plan set search_path from current as $$
+declare
+  v_restored bigint[];
 begin
   perform coordination._require('coordinator');
   perform coordination._refuse_if(
@@ -16,26 +18,29 @@ begin
     update coordination.acknowledged a set writer_to = (p_message ->> 'finished_to')::bigint
     where a.writer_to < (p_message ->> 'finished_to')::bigint;
     -- The Writer has finished these: the message that reported it was lost.
-    update coordination."WriterEvent" e set "RollbackReason" = null
-    where e."FinishedAt" is null and e."RollbackReason" is not null and e."Position" <= (select a.writer_to from coordination.acknowledged a);
-    if found then perform coordination._conclude(); end if;
+    with restored as (
+      update coordination."WriterEvent" e set "RollbackReason" = null
+      where e."RollbackReason" is not null and e."FinishedAt" is null and e."Position" <= (select a.writer_to from coordination.acknowledged a)
+      returning e."Id")
+    select array_agg(r."Id") into v_restored from restored r;
+    if v_restored is not null then perform coordination._conclude(null, v_restored); end if;
   else
     perform coordination._receive_progress(p_message);
   end if;
 end $$;
 
 create or replace function coordination._receive_events(p_events jsonb, p_deadline interval) returns void
-language plpgsql set search_path from current as $$
+language plpgsql set enable_seqscan = off set search_path from current as $$
 declare
   v_now      timestamptz := coordination.now();
+  v_ids      bigint[] := array(select e.id from jsonb_to_recordset(p_events) e (id bigint));
   v_known    bigint[];
   v_decided  bigint[];
   v_finished bigint[];
   v_two      bigint[];
 begin
   perform coordination._type(t.type) from (select distinct e.type from jsonb_to_recordset(p_events) e (type text)) t;
-  select array_agg(w."Id") into v_known from jsonb_to_recordset(p_events) e (id bigint)
-  join coordination."WriterEvent" w on w."Id" = e.id;
+  select array_agg(w."Id") into v_known from coordination."WriterEvent" w where w."Id" = any (v_ids);
   with come as (
     insert into coordination."WriterEvent" ("Id", "Date", "CorrelationId", "AppEventTypeId", "AppEventStatusId", "Mode", "Position",
       "PayloadCount", "Entities", "Cancels", "Deadline", "ReceivedAt", "PublishedAt")
@@ -47,15 +52,17 @@ begin
     on conflict ("Id") do nothing
     returning "Id", "Mode")
   select array_agg(c."Id") filter (where c."Mode" = 'two-phase') into v_two from come c;
-  with reported as (
-    update coordination."WriterEvent" w set "RollbackReason" = e.rollback, "AppEventStatusId" = coordination._status('Canceling'), "FinishedAt" = null
-    from jsonb_to_recordset(p_events) e (id bigint, rollback text)
-    where w."Id" = e.id and w."RollbackReason" is distinct from e.rollback
-    returning w."Id", e.rollback)
-  insert into coordination.history (event_id, states, at, by, note)
-  select r."Id", '{Canceling}', v_now, 'writer', r.rollback from reported r where r.rollback is not null;
+  if v_known is not null or p_events @? '$[*] ? (@.rollback != null)' then
+    with reported as (
+      update coordination."WriterEvent" w set "RollbackReason" = e.rollback, "AppEventStatusId" = coordination._status('Canceling'), "FinishedAt" = null
+      from jsonb_to_recordset(p_events) e (id bigint, rollback text)
+      where w."Id" = e.id and w."RollbackReason" is distinct from e.rollback
+      returning w."Id", e.rollback)
+    insert into coordination.history (event_id, states, at, by, note)
+    select r."Id", '{Canceling}', v_now, 'writer', r.rollback from reported r where r.rollback is not null;
+  end if;
   perform coordination._decide(v_two);
-  perform coordination._conclude();
+  perform coordination._conclude(null, v_ids);
   -- Resent by the Writer: it has not received the outcome.
   if v_known is not null then
     select array_agg(d.event_id) into v_decided from coordination.decision d where d.event_id = any (v_known);
@@ -74,6 +81,7 @@ declare
   v_generation integer := coalesce((p_message ->> 'generation')::integer, 0);
   v_newest  integer;
   v_from    bigint;
+  v_low     bigint := coordination._low();
   v_copied  boolean;
   v_asked   boolean;
   v_again   bigint[];
@@ -92,6 +100,7 @@ begin
   delete from coordination.removed_reader x where x.name = v_reader;
   select r.finished_to, r.generation < v_generation, r.asked_at is not null into v_from, v_copied, v_asked
   from coordination.reader r where r.name = v_reader;
+  v_from := coalesce(v_from, 0);
   if v_asked then perform coordination._clear_alert('coordination.reader.' || v_reader); end if;
   insert into coordination.reader as r (name, finished_to, generation) values (v_reader, v_to, v_generation)
   on conflict (name) do update set finished_to = greatest(r.finished_to, excluded.finished_to), generation = excluded.generation, heard_at = coordination.now(),
@@ -118,7 +127,7 @@ begin
   cross join lateral jsonb_to_recordset(s.history) h (states text[], at timestamptz, note text)
   where h.at > coalesce((
     select max(o.at) from coordination.history o where o.event_id = k.event_id and o.reader = v_reader), '-infinity');
-  if v_from is not null and v_to > v_from then
+  if v_to > v_from then
     insert into coordination.reader_progress (reader, finished_to, after, at) values (v_reader, v_to, v_from, v_at) on conflict do nothing;
     -- Finished by a snapshot, without a report of its own.
     update coordination.reader_event r set is_parked = false from coordination."WriterEvent" e
@@ -134,8 +143,8 @@ begin
     -- A snapshot may contain events that it never voted on: all up to now if it is new or has a new snapshot, otherwise those since.
     select e."Id" from coordination."WriterEvent" e
     where e."FinishedAt" is null and e."Mode" = 'two-phase' and e."Position" <= v_to
-      and (v_from is null or v_copied or e."Position" > v_from)));
-  perform coordination._conclude();
+      and (v_copied or e."Position" > v_from)));
+  perform coordination._conclude(v_low);
   -- Decided but not finished there: the decision was lost.
   perform coordination._post_decisions(v_again, '{}');
 end $$;

@@ -38,6 +38,7 @@ begin
     from written w)
   select array_agg(event_id) into v_new from written;
   perform coordination._post_decisions(v_new, '{}');
+  perform coordination._conclude(null, v_new);
 end $$;
 
 -- Posts decisions, for the first time or again, and which replicated events are finished.  By their numbers and not by a
@@ -72,23 +73,28 @@ language sql stable set search_path from current as $$
     (select max(e."Position") from coordination."WriterEvent" e), 0)
 $$;
 
--- Finishes events that every reader has finished, and notifies the Writer of those without a decision.
-create or replace function coordination._conclude() returns void
-language plpgsql set search_path from current as $$
+-- Finishes events that every reader has finished, and notifies the Writer of those without a decision: those after p_after, up to where
+-- every reader was before this call, and of the earlier ones p_events, which were not finished with the others.
+create or replace function coordination._conclude(p_after bigint, p_events bigint[] default '{}') returns void
+language plpgsql set enable_seqscan = off set search_path from current as $$
 declare
-  v_low      bigint := coordination._low();
-  v_finished bigint[];
+  v_low       bigint := coordination._low();
+  v_committed bigint[];
+  v_canceled  bigint[];
+  v_finished  bigint[];
 begin
-  with done as (
-    update coordination."WriterEvent" e set
-      "AppEventStatusId" = case when d.outcome = 'cancel' then coordination._status('Canceled') else coordination._status('Committed') end, "FinishedAt" = coordination.now(),
-      "IsPublished" = true
-    from (
-      select u."Id", d.outcome from coordination."WriterEvent" u
-      left join coordination.decision d on d.event_id = u."Id"
-      where u."FinishedAt" is null and u."RollbackReason" is null and u."Position" <= v_low and (u."Mode" = 'replicate' or d.outcome is not null)) d
-    where d."Id" = e."Id"
-    returning e."Id", d.outcome)
-  select array_agg(d."Id") filter (where d.outcome is null) into v_finished from done d;
+  select array_agg(u."Id") filter (where d.outcome is distinct from 'cancel'), array_agg(u."Id") filter (where d.outcome = 'cancel'),
+    array_agg(u."Id") filter (where d.outcome is null)
+  into v_committed, v_canceled, v_finished from (
+    select w.* from coordination."WriterEvent" w where w."FinishedAt" is null and w."Position" > p_after and w."Position" <= v_low
+    union all
+    select w.* from unnest(p_events) p (id)
+    cross join lateral (select * from coordination."WriterEvent" w where w."Id" = p.id offset 0) w
+    where w."FinishedAt" is null and w."Position" <= v_low) u
+  left join coordination.decision d on d.event_id = u."Id"
+  where u."RollbackReason" is null and (u."Mode" = 'replicate' or d.outcome is not null);
+  update coordination."WriterEvent" e set "AppEventStatusId" = coordination._status(u.state), "FinishedAt" = coordination.now(), "IsPublished" = true
+  from (values ('Committed', v_committed), ('Canceled', v_canceled)) u (state, ids)
+  where e."Id" = any (u.ids);
   perform coordination._post_decisions('{}', v_finished);
 end $$;

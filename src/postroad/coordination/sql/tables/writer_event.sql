@@ -22,6 +22,7 @@ create index "WriterEvent_unfinished_idx" on coordination."WriterEvent" ("Positi
 create index "WriterEvent_finished_idx" on coordination."WriterEvent" ("FinishedAt") where "FinishedAt" is not null;
 create index "WriterEvent_deadline_idx" on coordination."WriterEvent" ("Deadline")
   where "FinishedAt" is null and "Deadline" is not null;
+create index "WriterEvent_rollback_idx" on coordination."WriterEvent" ("Position") where "RollbackReason" is not null;
 
 create table coordination.reader (
   name        text primary key,
