@@ -38,7 +38,6 @@ PULL_VERSION_1 = (
     "select page::text, events, payloads, more, next_position, next_sequence, null, null"
     " from coordination.pull(%s, %s, %s)"
 )
-READER_NAME = "select name from coordination.node where role = 'reader'"
 CURSOR = "select position, sequence, has_snapshot, needs_snapshot from coordination.progress"
 STAGE = "select coordination.stage(%s::jsonb, %s, %s)"
 ATTEND = "select coordination.attend(%s)"
@@ -59,9 +58,12 @@ VOTE = "select coordination.vote(%s, %s)"
 WATCH = "select coordination.watch(%s, %s)"
 PURGE = "select coordination.purge(%s, %s)"
 
-# An earlier version sent the events of the Writer to every Reader.
-CLOSE_OUTLET = (
-    "select bridge.close_outlet(o.name) from bridge.outlet o where o.name = %s and o.queue = %s"
+# An earlier version sent the events of the Writer to every Reader. Only a Reader of that version
+# empties such an outlet.
+CLOSE_OUTLETS = (
+    "select bridge.close_outlet(o.name) from bridge.outlet o"
+    " where o.queue = 'co_events' and o.name ~ '^c_' and o.name <> 'c_main'"
+    " and not exists (select from bridge.status s where s.name = o.name and s.is_run)"
 )
 
 

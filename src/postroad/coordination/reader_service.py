@@ -14,7 +14,6 @@ duplicated or late only changes when that happens. While a page is staged the ne
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -123,7 +122,6 @@ class Reader(PollingService):
     async def prepare(self, connection: AsyncConnection[Any]) -> None:
         """Take the first snapshot if this Reader is new, and announce it to the Coordinator."""
         calls.pass_arrays(connection)
-        self._outlet = f"c_{await calls.fetch_value(connection, calls.READER_NAME)}"
         await connection.execute(calls.CONFIGURE_READER, (*self._settings, *self._settings))
         cursor = await connection.execute(calls.CURSOR)
         row = await cursor.fetchone()
@@ -240,8 +238,6 @@ class Reader(PollingService):
             )
             calls.pass_arrays(self._writer)
             self._pull_call = calls.PULL
-            with contextlib.suppress(psycopg.errors.InsufficientPrivilege):
-                await self._writer.execute(calls.CLOSE_OUTLET, (self._outlet, calls.EVENTS))
         return self._writer
 
     async def _leave_writer(self) -> None:

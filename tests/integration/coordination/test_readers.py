@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
+from importlib.resources import files
 
 import psycopg
 import pytest
@@ -391,3 +392,61 @@ def test_the_states_of_the_readers_are_visible_in_the_tables(open_a_lab: OpenLab
     assert deliver() == "Committed"
     published = 'select "IsPublished" from coordination."WriterEvent"'
     assert lab.run("coordinator", published) == [(True,)]
+
+
+def test_an_event_that_begins_with_an_ignored_entity_is_kept_as_finished(lab: Lab) -> None:
+    lab.run("writer", "create table other (id int primary key)")
+    lab.run("writer", "select coordination.track('other')")
+    lab.run("r1", "select coordination.ignore('other')")
+    event = lab.write("insert into other values (1)", _add(1))
+    lab.quiet()
+    lab.assert_same()
+    finished = 'select "Id" from coordination."AppEvent"'
+    assert lab.run("r1", finished) == [(event,)]
+
+
+def test_the_first_report_of_a_reader_shows_what_it_has_finished(lab: Lab) -> None:
+    # Its announcement was lost.
+    lab.run("coordinator", "delete from coordination.reader")
+    event = lab.write(_add(1))
+    lab.quiet()
+    states = lab.run(
+        "coordinator",
+        "select state from coordination.event_history where event_id = %s and reader = 'r1'"
+        " order by place",
+        event,
+    )
+    assert [state for (state,) in states] == [
+        *("Preparing", "Prepared", "Processing", "Processed", "Committing", "Committed")
+    ]
+
+
+@pytest.mark.parametrize("name", ["main", "writer"])
+def test_a_reader_cannot_have_the_name_of_a_bridge(lab: Lab, name: str) -> None:
+    lab.run("coordinator", "delete from coordination.node")
+    with pytest.raises(psycopg.Error, match=f"cannot be called {name}") as refused:
+        lab.run("coordinator", "select coordination.become('reader', %s)", name)
+    assert refused.value.sqlstate == "PC006"
+
+
+def test_a_coordinator_beside_its_writer_shows_each_state_once(lab: Lab) -> None:
+    lab.run("writer", "select coordination.become('coordinator', 'main')")
+    event = lab.write(_add(1))
+    lab.run("writer", "select coordination.publish()")
+    lab.run(
+        "writer",
+        "select coordination.receive(m.data) from mbus.consumen_co_events_by_coordinator(10) m",
+    )
+    states = lab.run(
+        "writer",
+        "select state from coordination.event_history where event_id = %s order by at, place",
+        event,
+    )
+    assert [state for (state,) in states][:4] == ["Created", "Saving", "Saved", "Activated"]
+
+
+def test_an_upgrade_makes_the_views_of_a_reader_again(lab: Lab) -> None:
+    view = 'coordination."AppEventCommitForDummyItem"'
+    lab.run("r1", f"drop view {view}")
+    lab.run("r1", (files("postroad.coordination") / "sql/after.sql").read_text(encoding="utf-8"))
+    assert lab.run("r1", f"select * from {view}") == []

@@ -20,7 +20,8 @@ from postroad.cli.parts_coordination import Coordination
 from postroad.coordination import Change, Reader, RoleMissing, Writer
 from postroad.coordination.messages import SCHEMAS as MESSAGE_SCHEMAS
 from postroad.coordination.sample import SampleWriter
-from postroad.postgres import connect_async
+from postroad.coordination.writer_service import WriterUpkeep
+from postroad.postgres import connect, connect_async
 from postroad.testing import TestServer, wait_until_async
 from tests.integration.coordination.house import House, open_house
 
@@ -258,12 +259,11 @@ language sql as $$ select page, events, payloads, more, next_position, next_sequ
 """
 
 
-async def test_a_reader_pulls_from_a_writer_of_an_earlier_version_and_closes_its_outlet(
+async def test_a_reader_pulls_from_a_writer_of_an_earlier_version(
     newest_server: TestServer,
 ) -> None:
     async with open_house(newest_server) as house:
         await house.run("writer", EARLIER_PULL)
-        await house.run("writer", "select bridge.open_outlet('c_lists', 'co_events', 'lists')")
         # The Reader connects again, as one that was just started.
         await house.run(
             "writer",
@@ -274,7 +274,46 @@ async def test_a_reader_pulls_from_a_writer_of_an_earlier_version_and_closes_its
         await house.until_finished(await _write(house, _add(25)))
         await house.until_same("lists")
 
-        async def is_closed() -> bool:
-            return await house.run("writer", "select name from bridge.outlet") == [("c_main",)]
 
-        await wait_until_async(is_closed, what="the end of the Reader's outlet")
+async def test_the_writer_closes_outlets_that_only_an_earlier_version_empties(
+    newest_server: TestServer,
+) -> None:
+    async with open_house(newest_server) as house:
+        with connect(house.dsns["writer"]) as running:
+            # As the bridge of a Reader of an earlier version that still runs.
+            running.execute("select bridge.hold('c_old', 0)")
+            for name in ("c_old", "c_gone", "report"):
+                await house.run(
+                    "writer", f"select bridge.open_outlet('{name}', 'co_events', 'elsewhere')"
+                )
+
+            async def has(*names: str) -> bool:
+                found = await house.run("writer", "select name from bridge.outlet order by name")
+                return found == [(name,) for name in names]
+
+            await wait_until_async(
+                lambda: has("c_main", "c_old", "report"), what="an outlet less that nobody empties"
+            )
+        await wait_until_async(
+            lambda: has("c_main", "report"), what="the end of the outlet whose Reader has stopped"
+        )
+
+
+async def test_a_writer_that_may_not_close_outlets_says_so(
+    newest_server: TestServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    with newest_server.clone(*SCHEMAS) as dsn:
+        async with await connect_async(dsn, autocommit=True) as connection:
+            await connection.execute(
+                "select bridge.open_outlet('c_old', 'q', 'x') from mbus.create_queue('q')"
+            )
+            await connection.execute("create role limited_writer")
+            try:
+                await connection.execute("set role limited_writer")
+                upkeep = WriterUpkeep(dsn, timedelta(days=1))
+                with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                    await upkeep.work(connection)
+                assert "outlets_not_checked" in caplog.text
+            finally:
+                await connection.execute("reset role")
+                await connection.execute("drop role limited_writer")

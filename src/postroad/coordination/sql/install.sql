@@ -37,6 +37,7 @@ functions/receive.sql
 functions/watch.sql
 functions/operate.sql
 functions/purge.sql
+templates/pack.sql
 templates/capture.sql
 templates/erase.sql
 templates/write.sql

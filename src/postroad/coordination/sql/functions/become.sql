@@ -1,7 +1,7 @@
 -- Makes this database a Writer, a Coordinator or a Reader under a name, with the queues that the role needs.  Idempotent.
 -- Without a name the present one stays; a new Writer is called writer, a new Coordinator main.
 -- Raises PC002 for an unknown role, PC009 where a Writer and a Reader would share a database or the name differs, PC006 for a name
--- that is no consumer's.
+-- that is no consumer's, or that of a bridge.
 create or replace function coordination.become(p_role text, p_name text) returns void
 language plpgsql security definer set search_path from current as $$
 declare
@@ -14,6 +14,8 @@ begin
   p_name := coalesce(p_name, v_name, case p_role when 'writer' then 'writer' when 'coordinator' then 'main' else '' end);
   perform coordination._refuse_if(p_name !~ '^[a-z][a-z0-9_]{0,11}$', 'PC006', format('invalid name %s of a %s', left(p_name, 80), p_role),
     'lower-case letters, digits and underscores, 12 at most');
+  perform coordination._refuse_if(p_role = 'reader' and p_name in ('main', 'writer') and v_name is null,
+    'PC006', format('a Reader cannot be called %s', p_name), 'the bridges of the Coordinator and the Writer have this name; choose another one');
   perform coordination._lock(0);
   select n.name into v_name from coordination.node n where n.role = p_role;
   perform coordination._refuse_if(v_name is not null and v_name <> p_name,

@@ -66,6 +66,8 @@ begin
   end if;
   begin
     perform coordination._apply(p_payloads, null, p_page -> 'columns');
+    -- Of an entity that is ignored here nothing was applied, and perhaps nothing is known.
+    perform coordination._type(e.type) from (select distinct e.type from jsonb_to_recordset(p_page -> 'events') e (type text)) e;
     with done as (
       insert into coordination."AppEvent" ("Id", "IsPublished", "Date", "CorrelationId", "AppEventTypeId", "AppEventStatusId",
         "Mode", "Position", "PayloadCount", "Entities", "FinishedAt", "Cancels", "Number")

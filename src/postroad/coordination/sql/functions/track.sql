@@ -18,6 +18,13 @@ declare
   v_found    boolean;
   v_function text;
   v_operation text;
+  v_packs    jsonb;
+  -- A changed key leaves a row without its pair on either side: one row gone, another come.
+  v_update constant text := 'select * from (select case when n.{first_key} is null then {delete} when o.{first_key} is null then {insert} else {update} end as type_id, '
+    'case when n.{first_key} is null then {old_key} else {new_image} end as after, {old_image} as before from %s full join %s on {same_key} offset 0) c '
+    'where c.type_id <> {update} or c.after::text <> c.before::text';
+  -- The row that has another key now may have kept a unique value of the row that is gone.
+  v_deletes_first constant text := 'order by case c.type_id when {delete} then 1 when {update} then 2 else 3 end';
 begin
   perform coordination._require('writer');
   perform coordination._refuse_if(p_mode not in ('replicate', 'two-phase') or p_on_conflict not in ('refuse', 'compensate'),
@@ -29,7 +36,22 @@ begin
   update coordination.entity e set mode = coalesce(p_mode, e.mode), on_conflict = coalesce(p_on_conflict, e.on_conflict)
   where e.name = v_name returning * into v_entity;
   v_function := quote_ident('capture_' || v_name);
-  execute coordination._fill('capture', jsonb_build_object(
+  -- What each operation writes: a query of type_id, after and before.
+  select jsonb_object_agg(s.name, coordination._fill('pack', jsonb_build_object('source', s.source, 'order', s.places))) into v_packs
+  from (values
+    ('inserted', 'select {insert} as type_id, {new_image} as after, null::json as before from new_rows n', ''),
+    ('inserted_again', 'select {insert} as type_id, {new_image} as after, null::json as before '
+      'from {table} n where exists (select from new_rows o where {same_key})', ''),
+    ('deleted', 'select {delete} as type_id, {old_key} as after, {old_image} as before from old_rows o', ''),
+    ('truncated', 'select {delete} as type_id, {old_key} as after, {old_image} as before from {table} o', ''),
+    ('updated', format(v_update, 'old_rows o', 'new_rows n'), v_deletes_first),
+    ('updated_again', format(v_update,
+      '(select distinct on ({keys}) * from (select *, row_number() over () as "coordination place" from old_rows) r '
+      'order by {keys}, "coordination place") o',
+      '(select n.* from {table} n where exists ('
+      'select from (select {keys} from old_rows union all select {keys} from new_rows) o where {same_key})) n'), v_deletes_first)
+    ) s (name, source, places);
+  execute coordination._fill_text(coordination._fill('capture', v_packs), jsonb_build_object(
     'table', v_table,
     'function', v_function,
     'insert', coordination._type(v_name, 'Insert'),

@@ -34,3 +34,13 @@ begin
   end if;
   perform set_config('coordination.event', p_event || ' ' || p_sequence, true);
 end $$;
+
+-- Whether rows that a statement inserts or updates in this table may be changed again before they are captured: by the action of a foreign
+-- key, or by a trigger, whose own changes are captured first.
+create or replace function coordination._changes_again(p_table oid) returns boolean
+language sql stable set search_path from current as $$
+  select exists (
+      select from pg_constraint f where f.conrelid = p_table and f.contype = 'f' and (f.confdeltype in ('c', 'n', 'd') or f.confupdtype in ('c', 'n', 'd')))
+    -- Of its type, 2 is before and 64 instead of.
+    or exists (select from pg_trigger t where t.tgrelid = p_table and not t.tgisinternal and t.tgtype & 66 = 0 and t.tgname !~ '^coordination_')
+$$;

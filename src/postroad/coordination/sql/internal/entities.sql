@@ -1,3 +1,13 @@
+-- The type itself, or the one that a domain is over in the end.
+create or replace function coordination._base(p_type oid) returns oid
+language sql stable set search_path from current as $$
+  with recursive base as (
+    select t.oid, t.typbasetype from pg_type t where t.oid = p_type
+    union all
+    select t.oid, t.typbasetype from base b join pg_type t on t.oid = b.typbasetype)
+  select b.oid from base b where b.typbasetype = 0
+$$;
+
 -- The columns of a table that are replicated: in order, without generated ones.
 -- `type` has no length, so that a value that is too long is refused on assignment and never truncated.
 -- `is_text`: replicated as text, because its JSON would not give the same value back.
@@ -5,10 +15,10 @@ create or replace function coordination._columns(p_table regclass)
 returns table (name text, type text, is_text boolean)
 language sql stable set search_path from current as $$
   select a.attname::text, format_type(a.atttypid, -1),
-    a.atttypid in ('json'::regtype, 'jsonb'::regtype)
-      or exists (select from pg_cast c where c.castsource = a.atttypid and c.castmethod = 'f'
+    b.type in ('json'::regtype, 'jsonb'::regtype)
+      or exists (select from pg_cast c where c.castsource = b.type and c.castmethod = 'f'
                  and c.casttarget in ('json'::regtype, 'jsonb'::regtype))
-  from pg_attribute a
+  from pg_attribute a cross join lateral coordination._base(a.atttypid) b (type)
   where a.attrelid = p_table and a.attnum > 0 and not a.attisdropped and a.attgenerated = ''
   order by a.attnum
 $$;
@@ -39,10 +49,6 @@ $$;
 -- p_for_clients: numerics are written as text as well, because most clients read JSON numbers as floating point.
 create or replace function coordination._exact(p_value text, p_type regtype, p_for_clients boolean default false) returns text
 language sql stable set search_path from current as $$
-  with recursive base as (
-    select t.* from pg_type t where t.oid = p_type
-    union all
-    select t.* from base b join pg_type t on t.oid = b.typbasetype where b.typtype = 'd')
   select case
     when p_for_clients and b.oid = 'numeric'::regtype or b.typtype = 'c'
       or b.typcategory = 'A' and (e.typtype <> 'b' or e.oid in ('json'::regtype, 'jsonb'::regtype))
@@ -51,8 +57,8 @@ language sql stable set search_path from current as $$
     then format($case$case when %1$s::text ~ '^\[|(^|[{,])-0($|[,}])' then to_json(%1$s::text) else to_json(%1$s%2$s) end$case$,
       p_value, case when p_for_clients and e.oid = 'numeric'::regtype then '::text[]' else '' end)
     else p_value end
-  from base b left join pg_type e on e.oid = b.typelem
-  where b.typtype <> 'd'
+  from pg_type b left join pg_type e on e.oid = b.typelem
+  where b.oid = coordination._base(p_type)
 $$;
 
 -- An expression: the row of an alias as JSON, with these columns only.

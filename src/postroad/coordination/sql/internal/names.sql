@@ -1,16 +1,22 @@
--- Fills a template: each {name} is replaced by the value of that name.
+-- Fills a template: each {name} is replaced by the value of that name; others stay.
 create or replace function coordination._fill(p_template text, p_values jsonb) returns text
 language plpgsql stable set search_path from current as $$
 declare
   v_text text;
-  v_name text;
-  v_value text;
 begin
   select t.body into strict v_text from coordination.template t where t.name = p_template;
-  for v_name, v_value in select * from jsonb_each_text(p_values) loop
-    v_text := replace(v_text, '{' || v_name || '}', v_value);
+  return coordination._fill_text(v_text, p_values);
+end $$;
+
+create or replace function coordination._fill_text(p_text text, p_values jsonb) returns text
+language plpgsql immutable set search_path from current as $$
+declare
+  v_value record;
+begin
+  for v_value in select * from jsonb_each_text(p_values) loop
+    p_text := replace(p_text, '{' || v_value.key || '}', v_value.value);
   end loop;
-  return v_text;
+  return p_text;
 end $$;
 
 -- The number of a type, made when it is new.

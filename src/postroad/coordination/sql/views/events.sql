@@ -21,6 +21,8 @@ from (
   cross join lateral (values ('{Created}'::text[], e."Date", 'writer'), ('{Saving}', e."PublishedAt", 'writer'),
     ('{Saved,Activated}', e."ReceivedAt", 'coordinator'),
     (array[coordination._status_name(e."AppEventStatusId")], e."FinishedAt", 'coordinator')) v (states, at, by)
+  -- A Writer or a Reader in the same database has the times itself.
+  where v.by = 'coordinator' or not exists (select from coordination."AppEvent" a where a."Id" = e."Id" and a."Number" is null)
   union all
   select e."Id", r.name, '{Preparing,Prepared,Processing,Processed,Committing,Committed}', p.at, 'reader'
   from coordination."WriterEvent" e
@@ -28,7 +30,9 @@ from (
   cross join lateral (
     select * from coordination.reader_progress p where p.reader = r.name and p.finished_to >= e."Position" order by p.finished_to limit 1) p
   where e."Mode" = 'replicate' and p.after < e."Position"
-    and not exists (select from coordination.reader_event x where x.event_id = e."Id" and x.reader = r.name)) d
+    and not exists (select from coordination.reader_event x where x.event_id = e."Id" and x.reader = r.name)
+    and not exists (
+      select from coordination."AppEvent" a join coordination.node n on n.role = 'reader' and n.name = r.name where a."Id" = e."Id")) d
 cross join lateral unnest(d.states) with ordinality s (state, place)
 where d.at is not null and not exists (
   select from coordination.history h
