@@ -55,8 +55,8 @@ end $$;
 -- the next vacuum, and each search would pass them all; so the publisher's session remembers where it may begin.  Settings of the
 -- session, because a rollback restores them.
 --
--- coordination.last: the last number that was given when an earlier call published, and a transaction that began after that.  Whoever drew an
--- earlier number had changed a row before, and so had an older transaction number.  When all of these have ended, the call that finds
+-- coordination.last: the last number that was given when an earlier call published, and a transaction that began after that.  A transaction that drew an
+-- earlier number had changed a row before, so its own number is older.  When all of these have ended, the call that finds
 -- that out publishes what they left.
 create or replace function coordination._published_to() returns bigint
 language plpgsql set search_path from current as $$
