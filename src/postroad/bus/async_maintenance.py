@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from datetime import timedelta
 
 from postroad.bus import calls
@@ -44,12 +45,16 @@ class AsyncMaintenance(Service):
                     is_pooled=self._is_pooled,
                 ) as connection:
                     while not self.stopping.is_set():
+                        began = time.monotonic()
                         done = await run_async(connection, calls.maintain())
+                        call_seconds = time.monotonic() - began
                         backoff.reset()
                         self.announce_ready()
                         logger.debug("maintained", extra={"queues": [each.queue for each in done]})
                         await self.pause(
-                            maintenance_pause_seconds(self._interval_seconds, len(done))
+                            maintenance_pause_seconds(
+                                self._interval_seconds, len(done), call_seconds
+                            )
                         )
             except SURVIVABLE as failure:
                 logger.warning("maintenance_failed", extra={"reason": str(failure).strip()})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import math
 from collections.abc import Iterable
@@ -17,7 +18,7 @@ from postroad.bus.batch import FIRST_BATCH_SIZE, BatchSize
 from postroad.bus.errors import InvalidArgument, LeaseLost
 from postroad.bus.reconnect import SURVIVABLE, Backoff
 from postroad.bus.request import asks
-from postroad.bus.runners import Runners, awaitable
+from postroad.bus.runners import Runners
 from postroad.bus.worker import (
     MAX_CONFLICTS,
     Handler,
@@ -68,7 +69,7 @@ class LeaseLoop(Service):
         self._holder = AsyncHolder(
             keeper, self._extend, self._lose, transient=SURVIVABLE, ack=self._ack
         )
-        self._function = awaitable(handler.function, blocks=runners.blocks)
+        self._awaits = not runners.blocks
         self._in_flight = handler.concurrency * (handler.batch or 1)
         self._runners: Runners[MessageBatch[HeldMessage]] = runners(
             self.name, handler.concurrency, self._handle, self._ended
@@ -211,14 +212,15 @@ class LeaseLoop(Service):
         if self._handler.batch is None:
             argument = messages[0]
             trace.follow(messages[0])
-        for _ in range(MAX_CONFLICTS):
+        for conflicts in itertools.count():
             try:
-                return await self._function(argument)
+                answer = self._handler.function(argument)
+                return await answer if self._awaits else answer
             except Exception as error:
-                if not is_conflict(error):
+                if conflicts == MAX_CONFLICTS or not is_conflict(error):
                     raise
                 logger.info("handler_repeated", extra={**self._facts, "iid": messages[0].iid})
-        return await self._function(argument)
+        raise AssertionError
 
     def _conclude(
         self, message: HeldMessage, answer: object, failure: BaseException | None

@@ -18,12 +18,19 @@ WARM_SECONDS = 1.0
 RECHECK_SECONDS = 1.0
 
 
-def maintenance_pause_seconds(interval_seconds: float, queues_moved: int) -> float:
-    """Return the pause between two maintenance calls: a tenth of the interval while queues move.
+# A maintenance call takes some milliseconds of the server's processor time, whatever it finds.
+MAINTENANCE_PAUSE_PER_DURATION = 25
+
+
+def maintenance_pause_seconds(
+    interval_seconds: float, queues_moved: int, call_seconds: float
+) -> float:
+    """Return the pause between two maintenance calls: down to a tenth of the interval.
 
     A take scans the rows that were consumed since the last run, so a busy queue needs more runs.
     """
-    return interval_seconds / 10 if queues_moved else interval_seconds
+    shortest = interval_seconds / 10 if queues_moved else interval_seconds
+    return min(interval_seconds, max(shortest, MAINTENANCE_PAUSE_PER_DURATION * call_seconds))
 
 
 class PollSchedule:

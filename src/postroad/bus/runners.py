@@ -119,14 +119,3 @@ class ThreadRunners(Runners[I]):
                 # Without the loop the owner has ended.
                 with contextlib.suppress(RuntimeError):
                     loop.call_soon_threadsafe(self._ended, item, error)
-
-
-def awaitable(function: Callable[..., Any], *, blocks: bool) -> Callable[..., Any]:
-    """Return a handler as a coroutine function."""
-    if not blocks:
-        return function
-
-    async def call(*arguments: Any) -> Any:
-        return function(*arguments)
-
-    return call

@@ -105,8 +105,7 @@ class Use:
 
         Raises TransactionFailed after a database error, TransactionOwned if the handler ended it.
         """
-        if self.is_owner:
-            check_open(self._status, was_ended=self._was_ended)
+        check_open(self._status, was_ended=self._was_ended)
 
     def __enter__(self) -> None:
         self._statement.acquire()

@@ -42,14 +42,9 @@ from postroad.bus.message import Message
 from postroad.bus.outcome import Park, Retry
 from postroad.bus.payload import Payload
 from postroad.bus.reconnect import SURVIVABLE, Backoff
-from postroad.bus.runners import Runners, awaitable
+from postroad.bus.runners import Runners
 from postroad.bus.session import fetch_async, parameters, run_async
-from postroad.bus.shared_connection import (
-    AsyncTransactionConnection,
-    Session,
-    Use,
-    cut,
-)
+from postroad.bus.shared_connection import AsyncTransactionConnection, Session, cut
 from postroad.bus.worker import Handler, MessageBatch, WorkerSettings, judge, log_verdict
 from postroad.service import AutoResetEvent, Service
 
@@ -71,7 +66,6 @@ class TransactionLoops(Service):
         super().__init__(f"{handler.queue} by {handler.consumer}")
         self.dsn = dsn
         self.handler = handler
-        self.function = awaitable(handler.function, blocks=runners.blocks)
         self.payload = payload
         self.wakeup = wakeup
         self.parameters = parameters(
@@ -152,7 +146,8 @@ class BatchRun:
         # Messages that a batch handler has failed; the others are consumed.
         self.rejected: list[Failure] = []
         self._takes_batches = owner.handler.batch is not None
-        self._function = owner.function
+        self._function = owner.handler.function
+        self._awaits = not owner.runners.blocks
         self._loop = loop
         self._session = session
         self._runners = owner.runners
@@ -200,42 +195,44 @@ class BatchRun:
             return False
         return await self._loop.go_on(self, self._session)
 
+    def _has_more(self) -> bool:
+        batch = self.batch
+        return bool(batch.waiting) and not batch.failures and not self.is_abandoned
+
     async def _handle_some(self) -> None:
-        batch, session = self.batch, self._session
-        share = partial(session.share, batch.has_failed)
+        batch, share = self.batch, partial(self._session.share, self.batch.has_failed)
         connection, use = share()
-        while batch.waiting and not batch.failures and not self.is_abandoned:
+        while self._has_more():
+            if self.width > 1 and use.is_owner:
+                # Others may use the transaction between two messages.
+                await use.end()
+                connection, use = share()
             try:
                 message = batch.waiting.popleft()
             except IndexError:
                 # Another thread took the last message.
                 break
-            await self._handle(message, connection, use)
-            if self.width > 1:
-                # Others may use the transaction between two messages.
-                await use.end()
-                connection, use = share()
-        await use.end()
-
-    async def _handle(self, message: Message, connection: Any, use: Use) -> None:
-        batch = self.batch
-        try:
-            trace.follow(message)
-            answer = await self._function(message, connection)
-            use.check_open()
-            self.answers.add(message, answer)
-        except BaseException as error:
-            if self.is_abandoned:
-                if isinstance(error, asyncio.CancelledError):
+            try:
+                trace.follow(message)
+                answer = self._function(message, connection)
+                if self._awaits:
+                    answer = await answer
+                if use.is_owner:
+                    use.check_open()
+                if answer is not None:
+                    self.answers.add(message, answer)
+            except BaseException as error:
+                if not self.is_abandoned:
+                    # Also `sys.exit()` and awaiting a cancelled task are failed attempts.
+                    batch.failures.append(Failure(message, use.refusal or error))
+                elif isinstance(error, asyncio.CancelledError):
                     raise
-                return
-            # Also `sys.exit()` and a handler that awaits a cancelled task are failed attempts.
-            batch.failures.append(Failure(message, use.refusal or error))
-        else:
-            if use.refusal is not None:
-                batch.failures.append(Failure(message, use.refusal))
             else:
-                batch.done.append(message)
+                if use.refusal is not None:
+                    batch.failures.append(Failure(message, use.refusal))
+                else:
+                    batch.done.append(message)
+        await use.end()
 
     async def _handle_all(self) -> None:
         if self.is_abandoned:
@@ -244,8 +241,11 @@ class BatchRun:
         messages = MessageBatch(batch.taken)
         connection, use = self._session.share(batch.has_failed)
         try:
-            await self._function(messages, connection)
-            use.check_open()
+            answer = self._function(messages, connection)
+            if self._awaits:
+                await answer
+            if use.is_owner:
+                use.check_open()
         except (Retry, Park, TransactionOwned) as error:
             batch.failures += [Failure(message, error) for message in batch.taken]
         except BaseException as error:

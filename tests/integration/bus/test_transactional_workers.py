@@ -643,11 +643,12 @@ async def test_a_finished_batch_does_not_wait_for_the_handlers_of_another(
     colour, database, orders, sight, monkeypatch
 ):
     # Both batches have a runner before one of them asks for more.
-    monkeypatch.setattr("postroad.bus.transaction_loop.QUICK_SECONDS", 0.3)
-    both, gate, slow = threading.Event(), threading.Event(), []
+    monkeypatch.setattr("postroad.bus.transaction_loop.QUICK_SECONDS", 1.0)
+    started, both, gate, slow = threading.Event(), threading.Event(), threading.Event(), []
 
     def script(message):
         if message.data.startswith("slow"):
+            started.set()
             slow.append(message.data)
             if len(slow) == 2:
                 both.set()
@@ -655,14 +656,16 @@ async def test_a_finished_batch_does_not_wait_for_the_handlers_of_another(
         else:
             yield both
             # Long enough that the batch asks for further runners, which find nothing to do.
-            yield "select pg_sleep(0.5)"
+            yield "select pg_sleep(1.2)"
         yield from _insert(message)
 
-    await orders.post_many("orders", ["slow 1", "slow 2", "slow 3", "quick 1", "quick 2"])
     crew = Crew(colour, database)
     crew.on("orders", script, concurrency=3, connections=2, prefetch=3)
     try:
         async with crew:
+            await orders.post_many("orders", ["slow 1", "slow 2", "slow 3"])
+            await asyncio.to_thread(started.wait, 20)
+            await orders.post_many("orders", ["quick 1", "quick 2"])
 
             async def are_done():
                 return _done(sight) == ["quick 1", "quick 2"]

@@ -21,7 +21,7 @@ from postroad.bus import (
 )
 from postroad.bus.batch import Batch, BatchSize, Failure, Sharing
 from postroad.bus.message import unread
-from postroad.bus.polling import PollSchedule
+from postroad.bus.polling import PollSchedule, maintenance_pause_seconds
 from postroad.bus.reconnect import Backoff
 from postroad.bus.shared_connection import check_open
 from postroad.bus.worker import MAX_CONFLICTS, Handler, hold, is_conflict, judge
@@ -35,6 +35,13 @@ def _message(number: int) -> Message:
 
 def _batch(prefetch: int = 10) -> Batch:
     return Batch(Handler("q", "c", print, "transaction", 1, prefetch, timedelta(seconds=30)))
+
+
+def test_maintenance_runs_often_while_queues_move_and_it_is_cheap() -> None:
+    assert maintenance_pause_seconds(0.5, queues_moved=0, call_seconds=0.001) == 0.5
+    assert maintenance_pause_seconds(0.5, queues_moved=1, call_seconds=0.001) == 0.05
+    assert maintenance_pause_seconds(0.5, queues_moved=1, call_seconds=0.01) == 0.25
+    assert maintenance_pause_seconds(0.5, queues_moved=1, call_seconds=1.0) == 0.5
 
 
 def test_a_queue_that_moved_is_looked_into_at_every_tick_for_a_while() -> None:
