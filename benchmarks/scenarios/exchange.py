@@ -30,6 +30,7 @@ MESSAGES = 3_200
 CYCLES = 1_600
 WAITING_FEW, WAITING_MANY = 1_000, 1_000_000
 STARTS = 60
+WORKERS = 4
 LARGE = 1_024
 CONTENT = os.urandom(10 * 1024)
 
@@ -42,7 +43,10 @@ def run(lab: Lab) -> Findings:
     root = Path(tempfile.mkdtemp(prefix="exchange-bench-"))
     try:
         with _serving(lab, root) as server:
-            return _measure(lab, root, *server)
+            found = _measure(lab, root, *server)
+        with _serving(lab, root, WORKERS) as (port, _):
+            found.figures += _measure_workers(lab, root, port, found.raw["rates"]["intake"])
+        return found
     finally:
         shutil.rmtree(root, ignore_errors=True)
 
@@ -106,12 +110,45 @@ def _measure(lab: Lab, root: Path, port: int, pid: int) -> Findings:
     )
 
 
+def _measure_workers(lab: Lab, root: Path, port: int, alone: list[float]) -> list[Figure]:
+    """Measure intake and cycles with several server processes."""
+    tokens = [
+        run_blocking(lab.dsn, operations.add_client, f"w{n}", databases=None).token
+        for n in range(CLIENTS)
+    ]
+    count, cycles = lab.scaled(MESSAGES / CLIENTS, 10), lab.scaled(CYCLES / CLIENTS, 5)
+    _load(lab, port, "intake", 10, tokens)
+    bare = _bare(root / "bare", count)
+    rate = statistics.median(
+        CLIENTS * count / _load(lab, port, "intake", count, tokens) for _ in range(3)
+    )
+    _load(lab, port, "fill", cycles, tokens)
+    cycle_rate = CLIENTS * cycles / _load(lab, port, "cycle", cycles, tokens)
+    lab.report("workers")
+    times = rate / statistics.median(alone)
+    return [
+        Figure(
+            f"intake with {WORKERS} server processes, times that with one",
+            f"{times:.2f} ({thousands(rate)}, {rate / bare:.2f} of the bare disk)",
+            judged=times,
+            bar=at_least(2),
+        ),
+        Figure(
+            f"full cycles over 16 databases with {WORKERS} server processes",
+            f"{thousands(cycle_rate)} ({cycle_rate / bare:.2f} of the bare disk)",
+            judged=cycle_rate,
+            unit="/s",
+            bar=at_least(600),
+        ),
+    ]
+
+
 @contextmanager
-def _serving(lab: Lab, root: Path) -> Iterator[tuple[int, int]]:
+def _serving(lab: Lab, root: Path, workers: int = 1) -> Iterator[tuple[int, int]]:
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "postroad", "--database-url", lab.dsn, "exchange", "serve"),
-            *("--root", str(root / "root"), "--port", "0", "--json"),
+            *("--root", str(root / "root"), "--port", "0", "--workers", str(workers), "--json"),
         ],
         env=_environment(lab),
         cwd=lab.root,
@@ -223,11 +260,12 @@ def _memory(lab: Lab, port: int, pid: int, tokens: list[str], count: int) -> flo
 SCENARIO = Scenario(
     "exchange",
     "The exchange",
-    "One server process. Intake: 16 connections send messages of 10 KiB, three rounds, each beside "
+    "One server process; in the last two figures, four on one port. "
+    "Intake: 16 connections send messages of 10 KiB, three rounds, each beside "
     "a round of 16 threads that do no more than temp, fsync, rename and fsync of the folder. "
     "Cycles: API_1, API_3 with one reply, API_4, on 16 databases at once. API_1: one message "
     "handed out with 1,000 and with 1,000,000 waiting, median of 40. Memory: the server's resident "
     "set while 1 GiB passes in messages of 1 MiB.",
-    4,
+    5,
     run,
 )

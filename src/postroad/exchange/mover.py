@@ -1,9 +1,8 @@
 """Moves files to the folders that the journal names, and records that they are there.
 
 Moves of one database that are requested at the same time are one batch, so that its folders are
-synchronised once for all of them. Records are batched, too. A process that is to become DONE waits
-for its record; a message that was just stored does not, because the redo accepts a file that is
-already in place.
+synchronised once for all of them. Records are batched, too, and calls do not wait for them, because
+the redo accepts a file that is already in place.
 """
 
 from __future__ import annotations
@@ -69,9 +68,16 @@ class Mover:
                 await self.in_thread(self.storage.unlink, database, folder, name)
 
     async def follow(
-        self, moves: Sequence[Move], processes: Sequence[str] = (), *, is_new: bool = False
+        self,
+        moves: Sequence[Move],
+        processes: Sequence[str] = (),
+        *,
+        is_new: bool = False,
+        is_awaited: bool = True,
     ) -> None:
-        """Do moves and record them. `is_new`: see `quarantine`.
+        """Do moves and record them; wait for the record if it `is_awaited`.
+
+        `is_new`: see `quarantine`.
 
         Raises StorageFailed or StorageFull; then the decided processes are FAILED and retried.
         """
@@ -81,7 +87,10 @@ class Mover:
             for process in processes:
                 await self._journal.decide("not_placed", process, str(failure))
             raise
-        await self.record(moves, processes)
+        if is_awaited:
+            await self.record(moves, processes)
+        else:
+            self.record_later(moves, processes)
 
     async def follow_pending(
         self,

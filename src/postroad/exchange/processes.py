@@ -260,10 +260,11 @@ class Processes:
             logger.warning(LOGGED[call], extra=facts)
         moves = _moves(answer)
         if moves or answer.get("state") in ("CLEANUP", "FAILED"):
-            # The outcome is recorded, which is all that the caller needs: a later sweep moves the
-            # files that cannot be moved now, and an alert reports them.
+            # The outcome is recorded, which is all that the caller needs: the process is DONE a
+            # moment later, together with others. A later sweep moves the files that cannot be moved
+            # now, and an alert reports them.
             with contextlib.suppress(PostroadError, psycopg.Error):
-                await self.mover.follow(moves, [process])
+                await self.mover.follow(moves, [process], is_awaited=False)
         return verdict
 
     async def renew(self, client: str, process: str) -> dict[str, Any]:

@@ -19,6 +19,7 @@ import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 # A server of an older version takes it exclusively.
 LOCK = "select pg_try_advisory_lock_shared(exchange._lock_class(), 1)"
-REMOVE_DEAD = "select m.holder from exchange.remove_dead('0') m"
+REMOVE_DEAD = "select m.holder from exchange.remove_dead(%s) m"
 TAKE_OVER = (
     "select s.epoch, exists (select from exchange.member m where m.epoch < s.epoch)"
     " from exchange.take_over(%s, %s, %s, %s, %s, %s, %s, %s, %s) s"
@@ -189,9 +190,12 @@ class ExchangeServer(Service):
     ) -> bool:
         """Begin to serve with a new generation; return whether no other server runs."""
         host = socket.gethostname()
+        # A pooler may lend this connection the session that holds the lock of another server.
+        silent = timedelta(seconds=5 if self._is_pooled else 0)
         deadline = asyncio.get_running_loop().time() + LOCK_PATIENCE_SECONDS
         while True:
-            holders = [row[0] for row in await (await lock.execute(REMOVE_DEAD)).fetchall()]
+            found = await lock.execute(REMOVE_DEAD, (silent,))
+            holders = [row[0] for row in await found.fetchall()]
             # The sessions of a server that was killed may take a moment to end.
             if not any(_is_killed(holder, host) for holder in holders):
                 break

@@ -406,5 +406,5 @@ async def test_a_clock_that_jumps_and_a_server_that_is_stopped_disturb_nothing(
             server.kill()
             await server.wait()
     with psycopg.connect(database) as connection:
-        states = connection.execute("select distinct state from exchange.process").fetchall()
-    assert states == [("DONE",)]
+        outcomes = connection.execute("select distinct outcome from exchange.process").fetchall()
+    assert outcomes == [("COMMITTED",)]

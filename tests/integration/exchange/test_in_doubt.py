@@ -44,7 +44,7 @@ async def test_the_answer_rides_on_api_1(exchange: Room) -> None:
     assert waiting == {"status": "RESOLVE", "processes": [process]}
     settled = await other.start(resolved={process: "COMMITTED"})
     assert settled["status"] == "IDLE"
-    assert exchange.state(process) == "DONE"
+    await exchange.until_state(process, "DONE")
     assert exchange.files() == {"Log": [MESSAGE], "Messages": [ANSWER]}
     assert len(await phone.replies()) == 1
     assert exchange.alerts() == []

@@ -43,6 +43,7 @@ async def test_a_full_cycle_moves_files_as_the_seed_says(exchange: Room) -> None
         assert await phone.call("DELETE", "/messages/r1") == (200, {"status": "OK"})
     assert "Messages" not in exchange.files()
     assert "1_r1_from_erp_to_phone.json" in exchange.files()["Log"]
+    await exchange.until_state(process["id"], "DONE")
     history = exchange.rows("select state from exchange.history order by number")
     assert [row["state"] for row in history] == ["STARTED", "READY_TO_COMMIT", "CLEANUP", "DONE"]
 
@@ -370,6 +371,7 @@ async def test_replies_may_be_named_as_others_would_be(exchange: Room) -> None:
 async def test_events_of_a_process_are_on_the_bus(exchange: Room) -> None:
     _, erp, process = await _ready(exchange, "m1")
     await erp.end(process["id"], "commit")
+    await exchange.until_state(process["id"], "DONE")
     events = exchange.rows(
         "select (c).data from generate_series(1, 10) n,"
         " lateral (select mbus.consume_exchange_events_by_default() c where n > 0) s"

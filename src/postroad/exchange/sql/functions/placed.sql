@@ -3,24 +3,22 @@
 create or replace function exchange.placed(p_epoch bigint, p_numbers bigint[], p_versions bigint[], p_processes text[]) returns void
 language plpgsql volatile set search_path from current set plan_cache_mode to force_generic_plan as $$
 declare
-  v_process exchange.process;
+  v_done exchange.process[];
 begin
   perform exchange._enter(p_epoch);
   delete from exchange.move v
   using unnest(p_numbers, p_versions) u (number, version)
   where v.number = u.number and v.version = u.version;
-  for v_process in
-    select p.* from exchange.process p
-    where p.id = any (p_processes) and p.state in ('CLEANUP', 'FAILED')
-    order by p.id for update
-  loop
-    continue when exists (
-      select from exchange.message m join exchange.move v on v.number = m.number where m.process_id = v_process.id);
-    perform alerts.clear('exchange/failed/' || v_process.id) where v_process.tries > 0;
+  -- Locked by a statement of its own: the next one sees the moves that another server has recorded meanwhile.
+  perform from exchange.process p where p.id = any (p_processes) and p.state in ('CLEANUP', 'FAILED') order by p.id for update;
+  with done as (
     update exchange.process p set state = 'DONE', ended_at = exchange.now(), error = null
-    where p.id = v_process.id returning p.* into v_process;
-    perform exchange._note(v_process, null, null);
-  end loop;
+    where p.id = any (p_processes) and p.state in ('CLEANUP', 'FAILED') and not exists (
+      select from exchange.message m join exchange.move v on v.number = m.number where m.process_id = p.id)
+    returning p)
+  select array_agg(d.p) into v_done from done d;
+  perform alerts.clear('exchange/failed/' || p.id) from unnest(v_done) p where p.tries > 0;
+  perform exchange._note_all(v_done, null, null);
 end $$;
 
 -- The files of a decided process could not be moved: FAILED, retried, an alert.
