@@ -183,8 +183,10 @@ def _is_listed_now(connection: Connection[Any], database: str, name: str) -> boo
         " and (m.file_name = %s or m.file_name = %s)"
         # A file that an administrator has put back and not requeued yet has a row, too.
         " and (m.folder is not null or m.state = 'parked'))"
-        " or exists (select from exchange.move v where v.temporary = %s)",
-        (database, name, name.removesuffix(".json") + ".bin", name),
+        " or exists (select from exchange.move v where v.temporary = %s)"
+        # A server that runs is just writing it.
+        " or exists (select from exchange.member m where starts_with(%s, %s || m.epoch || '.'))",
+        (database, name, name.removesuffix(".json") + ".bin", name, name, TEMPORARY_PREFIX),
     ).fetchone()
     return bool(row and row[0])
 

@@ -231,6 +231,8 @@ class ExchangeServer(Service):
                 lock = await self._lock()
                 await lock.execute(HOLD, (epoch,))
             except psycopg.Error as failure:
+                # One without the lock of this server would pass for one that has it.
+                await lock.close()
                 if (raised := raised_by(ExchangeError, failure)) is not None:
                     raise raised from failure
                 logger.info("lock_not_back_yet", extra={"reason": str(failure).strip()})

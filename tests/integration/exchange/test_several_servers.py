@@ -9,8 +9,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
+from postroad.exchange.check import check
 from postroad.exchange.errors import RootLocked, TakenOver
 from postroad.exchange.files import Storage
 from postroad.exchange.server import ExchangeServer
@@ -127,6 +129,8 @@ async def test_temporary_files_of_a_running_server_stay(
         return not mine.exists("sales", "Messages", dropped)
 
     await wait_until_async(is_dropped, what="the file of an ended server removed")
+    with psycopg.connect(exchange.dsn) as connection:
+        assert check(connection, Storage(exchange.root), is_fixing=True) == []
     assert mine.exists("sales", "Messages", kept)
 
 
