@@ -40,6 +40,13 @@ RUNNING = (
 OPERATED = "select v.number from exchange.move v where v.planned_at < exchange.now() - %s limit 500"
 STALE = timedelta(seconds=0.5)
 
+# Decided, and all files are in place: what is missing is the record that it is DONE.
+FINISHED = (
+    "select p.id from exchange.process p where p.state in ('CLEANUP', 'FAILED') and not exists"
+    " (select from exchange.message m join exchange.move v on v.number = m.number"
+    " where m.process_id = p.id) limit 500"
+)
+
 RETENTION_PAGE = 500
 UNSERVED_AFTER = timedelta(minutes=5)
 MAX_UNSERVED_NAMED = 10
@@ -125,6 +132,8 @@ class Maintenance(Service):
         if self._journal.is_sweeper:
             await self._end_timed_out()
             await self._mover.follow_pending()
+            if finished := await self._journal.rows(FINISHED):
+                await self._mover.record((), [row["id"] for row in finished])
             await self._drop_temporaries()
             await self._watch_clock()
             await self._watch_mailboxes()

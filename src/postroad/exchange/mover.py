@@ -228,7 +228,8 @@ class Mover:
         """Record that files are in place, without waiting."""
         for move in moves:
             self._placed[move.number] = max(move.version, self._placed.get(move.number, 0))
-        self._processes.update(processes)
+        # A later move of the same file, such as that of an acknowledged reply, may be their last.
+        self._processes.update(processes, (move.process for move in moves if move.process))
         if len(self._placed) >= MAX_UNRECORDED:
             self._is_urgent.set()
         if self._recording is None:

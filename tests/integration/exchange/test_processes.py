@@ -418,3 +418,25 @@ async def test_uploads_of_one_name_to_one_recipient_at_once_are_two_replies(exch
     replies = await phone.replies()
     assert [reply["name"] for reply in replies] == ["same"] * 6
     assert len({reply["id"] for reply in replies}) == 6
+
+
+async def test_a_reply_acknowledged_at_once_leaves_no_process_open(exchange: Room) -> None:
+    """The acknowledgement moves a file of the process before it was recorded as DONE."""
+    await exchange.restart(sweep_interval="1h")
+    phone, erp = exchange.caller("phone"), exchange.caller("erp")
+    for number in range(5):
+        await phone.send(f"m{number}")
+        process = await erp.begin()
+        await erp.prepare(process["id"], [{"name": f"r{number}", "recipient": "phone", "body": 1}])
+        await erp.end(process["id"], "commit")
+        assert (await phone.call("DELETE", f"/messages/r{number}"))[0] == 200
+        await exchange.until_state(process["id"], "DONE")
+
+
+async def test_a_decided_process_without_files_to_move_is_ended_by_a_sweep(exchange: Room) -> None:
+    """Its server died between the decision and the record."""
+    _, erp, process = await _ready(exchange, "m1")
+    await erp.end(process["id"], "commit")
+    await exchange.until_state(process["id"], "DONE")
+    exchange.rows("update exchange.process set state = 'CLEANUP', ended_at = null returning 1")
+    await exchange.until_state(process["id"], "DONE")
