@@ -87,6 +87,19 @@ class Root:
                 failure, f"the root folder {self.path} cannot be used"
             ) from failure
 
+    def is_alone(self) -> bool:
+        """Return whether no other server uses the folder."""
+        if self._lock is None:
+            return False
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        finally:
+            # Also after a failure, which gives up the lock that was held.
+            fcntl.flock(self._lock, fcntl.LOCK_SH)
+        return True
+
     def close(self) -> None:
         """Release the lock."""
         if self._lock is not None:

@@ -54,6 +54,7 @@ TAKE_OVER = (
     " from exchange.take_over(%s, %s, %s, %s, %s, %s, %s, %s, %s) s"
 )
 HOLD = "select exchange.hold(%s)"
+OTHERS = "select m.epoch from exchange.member m where m.epoch <> %s"
 # The network of a machine that died closes no connection: the database finds out.
 KEEPALIVES = "-c tcp_keepalives_idle=5 -c tcp_keepalives_interval=2 -c tcp_keepalives_count=3"
 LOCK_PATIENCE_SECONDS = 10.0
@@ -130,6 +131,8 @@ class ExchangeServer(Service):
         lock = await self._lock()
         try:
             is_first = await self._join(lock, journal, root_id)
+            if is_first:
+                await self._refuse_copy(lock, journal.epoch)
             mover = Mover(journal, Storage(self._root.path, str(journal.epoch)), threads)
             databases = Databases(journal, mover, creates=settings.creates_databases)
             intake = Intake(journal, mover, databases)
@@ -216,6 +219,22 @@ class ExchangeServer(Service):
             raise (raised_by(ExchangeError, failure) or failure) from failure
         journal.epoch, has_others = row or (0, False)
         return not has_others
+
+    async def _refuse_copy(self, lock: psycopg.AsyncConnection[Any], epoch: int) -> None:
+        """Raise RootLocked if servers of another journal, such as a copy of it, use the root.
+
+        They are not among the servers of this journal. Those that start now are in a moment.
+        """
+        deadline = asyncio.get_running_loop().time() + ROOT_PATIENCE_SECONDS
+        while not self._root.is_alone():
+            if await (await lock.execute(OTHERS, (epoch,))).fetchone():
+                return
+            if asyncio.get_running_loop().time() > deadline:
+                raise RootLocked(
+                    f"servers of another database use the root folder {self._root.path}",
+                    hint="a copy of a database needs a copy of the root: give --root that folder",
+                )
+            await asyncio.sleep(0.1)
 
     async def _watch(
         self, lock: psycopg.AsyncConnection[Any], epoch: int

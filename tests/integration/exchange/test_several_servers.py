@@ -12,12 +12,13 @@ from typing import Any
 import psycopg
 import pytest
 
+from postroad.cli.components import SCHEMAS
 from postroad.exchange.check import check
 from postroad.exchange.errors import RootLocked, TakenOver
 from postroad.exchange.files import Storage
 from postroad.exchange.server import ExchangeServer
 from postroad.settings.exchange import ExchangeSettings
-from postroad.testing import wait_until_async
+from postroad.testing import TestServer, wait_until_async
 from tests.fixtures.exchange import BASE, Caller, Room
 
 
@@ -233,3 +234,13 @@ async def test_a_server_of_an_older_version_serves_alone(database: str, tmp_path
         await server.start()
         with pytest.raises(RootLocked):
             await server.ready()
+
+
+async def test_a_copy_of_the_database_does_not_use_the_same_root(
+    exchange: Room, server: TestServer
+) -> None:
+    with server.clone(*SCHEMAS) as copy:
+        second = ExchangeServer(copy, exchange.root, port=0)
+        await second.start()
+        with pytest.raises(RootLocked):
+            await second.ready()
