@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -42,10 +41,3 @@ class BridgeCollector(Collector):
                 if (value := read(each)) is not None:
                     family.add_metric((each.name, each.source, each.target), float(value))
             yield family
-
-
-def register_metrics(
-    registry: CollectorRegistry, seen: Callable[[], Sequence[BridgeStatus]]
-) -> None:
-    """Add the bridges to a registry."""
-    registry.register(BridgeCollector(seen))

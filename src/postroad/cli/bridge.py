@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from postroad.bridge import operations
 from postroad.bridge import status as facts
 from postroad.bridge.addresses import Addresses
-from postroad.bridge.metrics import register_metrics
+from postroad.bridge.metrics import BridgeCollector
 from postroad.bridge.resources import BRIDGES, DRAIN, PAUSE, RESUME, SHARDS, STATUS
 from postroad.bridge.supervisor import BridgeSupervisor
 from postroad.cli.context import Application, pass_application, run_service
@@ -215,7 +215,7 @@ def run(
         supervisor = BridgeSupervisor(addresses, application.settings.bridge, only=names)
         if metrics_port is not None:
             registry = CollectorRegistry()
-            register_metrics(registry, lambda: supervisor.statuses)
+            registry.register(BridgeCollector(lambda: supervisor.statuses))
             start_http_server(metrics_port, addr="127.0.0.1", registry=registry)
 
         def announce() -> None:

@@ -120,7 +120,7 @@ class Cluster:
         ]
         self._write(self.data / "postroad.conf", "\n".join(("# Written by Postroad.", *lines, "")))
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         """Return the end of the newest log, which contains the reason of a failure."""
         newest = max(self.logs.glob("*.log"), key=lambda log: log.stat().st_mtime, default=None)
         if newest is None:

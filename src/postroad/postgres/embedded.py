@@ -241,7 +241,7 @@ class EmbeddedServer:
         started = self._pg_ctl("start", seconds, f"--log={logs / 'start.log'}")
         if started.returncode != 0 and not self.is_running:
             raise ServerNotStarted(
-                f"PostgreSQL did not start: {self.cluster.last_words() or started.stderr.strip()}",
+                f"PostgreSQL did not start: {self.cluster.log_tail() or started.stderr.strip()}",
                 hint=f"the logs are in {logs}",
             )
 

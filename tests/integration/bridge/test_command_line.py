@@ -15,7 +15,7 @@ import click
 import pytest
 
 from postroad.bridge import Addresses, BridgeSupervisor, DatabaseBridge
-from postroad.bridge.metrics import register_metrics
+from postroad.bridge.metrics import BridgeCollector
 from postroad.cli.bridge import bridge as group
 from postroad.cli.main import main
 from postroad.settings import BridgeSettings
@@ -213,7 +213,7 @@ def test_metrics_say_that_a_bridge_with_a_problem_is_not_up() -> None:
         BridgeStatus("one", "database", "a", "b", "q", "q", state="running", lag=5),
         BridgeStatus("two", "database", "a", "b", "q", "q", state="running", problem="away"),
     ]
-    register_metrics(registry, lambda: seen)
+    registry.register(BridgeCollector(lambda: seen))
     labels = {"source": "a", "target": "b"}
     assert registry.get_sample_value("postroad_bridge_up", {"bridge": "one", **labels}) == 1.0
     assert registry.get_sample_value("postroad_bridge_up", {"bridge": "two", **labels}) == 0.0

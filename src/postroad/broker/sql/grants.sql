@@ -1,4 +1,4 @@
--- For the owner, and for mbus_<db>_admin: who declares queues makes queues of the bus.
+-- The functions are for the owner and for mbus_<db>_admin: declaring a queue creates a queue of the bus.
 do $grants$
 declare
   v_admin    constant text := mbus._role('admin');

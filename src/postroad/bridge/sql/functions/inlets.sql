@@ -1,4 +1,4 @@
--- Opens an inlet into a queue.  A queue that does not exist is created if its payload is given.  Repeatable.
+-- Opens an inlet into a queue.  A queue that does not exist is created if its payload is given.  Idempotent.
 -- Errors: MB001, MR002 another one, MR004 the queue carries another payload.
 create or replace function bridge.open_inlet(p_name text, p_source text, p_queue text, p_payload text default null)
 returns void
@@ -10,8 +10,8 @@ begin
     perform mbus.create_queue(p_queue, payload => p_payload::regtype);
   end if;
   if bridge._payload(p_queue) <> coalesce(p_payload, bridge._payload(p_queue)) then
-    raise exception 'queue "%" carries %, what arrives is %', p_queue, bridge._payload(p_queue), p_payload
-      using errcode = 'MR004', hint = 'Both queues of a bridge carry the same; choose another with --queue-at-target.';
+    raise exception 'queue "%" has payload %, the messages of the bridge have %', p_queue, bridge._payload(p_queue), p_payload
+      using errcode = 'MR004', hint = 'Both queues of a bridge need the same payload; choose another with --queue-at-target.';
   end if;
   insert into bridge.inlet (name, source, queue) values (p_name, p_source, p_queue)
   on conflict on constraint inlet_is_unique do nothing;

@@ -1,5 +1,5 @@
--- Opens an outlet: the queue gets a consumer that takes what passes the selector from now on.  With p_consumer that consumer,
--- which must exist, is emptied instead.  Repeatable.  Errors: MB001, MB002, MB008 selector, MR002.
+-- Opens an outlet: creates a consumer of the queue, which receives the messages that match the selector from now on.  With
+-- p_consumer an existing consumer is used instead.  Idempotent.  Errors: MB001, MB002, MB008 selector, MR002.
 create or replace function bridge.open_outlet(
   p_name text, p_queue text, p_target text, p_selector text default null, p_consumer text default null)
 returns text
@@ -44,8 +44,8 @@ begin
   return true;
 end $$;
 
--- pause, resume and drain.  A bridge that is paused takes nothing; one that drains takes until nothing is left, and then
--- is drained.  Returns the state it had.  Errors: MR001, MR003.
+-- Pauses, resumes or drains a bridge.  A paused one takes nothing; a draining one takes messages until none is left, and is
+-- then drained.  Returns the former state.  Errors: MR001, MR003.
 create or replace function bridge.set_state(p_name text, p_state text) returns text
 language plpgsql security definer set search_path from current as $$
 declare

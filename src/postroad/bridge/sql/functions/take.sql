@@ -13,7 +13,6 @@ declare
   v_here   constant text := bridge._here();
   v_own    constant text := array[current_database()::text]::text;
   v_grouped boolean;
-  v_found   integer;
   v_part    record;
   -- The rows come in order, and arrays are filled in the order of rows: no sort is asked for.
   v_query   constant text := format($query$
@@ -39,15 +38,9 @@ begin
   loop
     execute v_query into v_part using p_amount - messages - looped, v_here, p_database, p_node, v_own;
     looped := looped + v_part.looped;
-    v_found := v_part.found - v_part.looped;
-    if messages = 0 then
-      iids := v_part.iids; ids := v_part.ids; data := v_part.data; headers := v_part.headers; properties := v_part.properties;
-      expires := v_part.expires; delayed := v_part.delayed;
-    elsif v_found > 0 then
-      iids := iids || v_part.iids; ids := ids || v_part.ids; data := data || v_part.data; headers := headers || v_part.headers;
-      properties := properties || v_part.properties; expires := expires || v_part.expires; delayed := delayed || v_part.delayed;
-    end if;
-    messages := messages + v_found;
+    iids := iids || v_part.iids; ids := ids || v_part.ids; data := data || v_part.data; headers := headers || v_part.headers;
+    properties := properties || v_part.properties; expires := expires || v_part.expires; delayed := delayed || v_part.delayed;
+    messages := messages + v_part.found - v_part.looped;
     -- A take gives one message of each group; in the same transaction the next take gives their successors.
     exit when v_part.found = 0 or not v_grouped or messages + looped >= p_amount;
   end loop;

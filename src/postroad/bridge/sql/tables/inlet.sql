@@ -2,10 +2,10 @@
 create table bridge.inlet (
   id         integer generated always as identity primary key,
   name       text not null,
-  -- The node of the source, or the address of a broker without secrets: a bridge of the same name elsewhere is another.
+  -- The node of the source, or the address of a broker without secrets: bridges of different sources may have one name.
   source     text not null,
   queue      text not null,
-  -- Of an inlet from a broker; one from a database is ruled by the outlet at the other end.
+  -- Of an inlet from a broker; the state of one from a database is that of the outlet at the other end.
   state      text not null default 'running'
     constraint inlet_state_is_known check (state in ('running', 'paused', 'draining', 'drained')),
   problem    text,
@@ -29,7 +29,7 @@ create table bridge.arrived (
 );
 create index arrived_by_inlet_idx on bridge.arrived (inlet_id, id);
 
--- What came from a broker and cannot be posted: the queue would not take it.  Kept until somebody deals with it.
+-- Messages of a broker that the queue refuses.  They are kept until an operator deletes them.
 create table bridge.refused (
   id         bigint generated always as identity primary key,
   inlet_id   integer not null references bridge.inlet (id) on delete cascade,

@@ -26,11 +26,11 @@ create index ledger_by_number_idx on bridge.ledger (origin_id, last);
 create index ledger_open_idx on bridge.ledger (inlet_id, batch) where batch is not null;
 create index ledger_by_age_idx on bridge.ledger (seen_at) where batch is null;
 
--- Message ids that are no iids, from senders outside: each is a row, in the younger of two tables that are
--- emptied in turn.
+-- Message ids of other senders, which are not iids.  Each is a row in the younger of two tables, which are emptied
+-- alternately.
 create table bridge.foreign_0 (queue text not null, id text not null, primary key (queue, id));
 create table bridge.foreign_1 (queue text not null, id text not null, primary key (queue, id));
--- How often they were turned: the last digit names the younger one.  turned_at: seconds since 1970.
+-- How often a table was emptied, where an even number means that foreign_0 is the younger one; and when, in seconds since 1970.
 create sequence bridge.turns minvalue 0 start 0;
 select setval('bridge.turns', 0);
 create sequence bridge.turned_at minvalue 0 start 0;

@@ -1,13 +1,13 @@
 -- Exchanges and bindings.
 
--- Makes an exchange and returns its kind: the one it was first declared with.
+-- Creates an exchange unless it exists, and returns its kind: that of its first declaration.
 create or replace function broker.declare_exchange(exchange text, kind text) returns text
 language sql security definer set search_path from current as $$
   insert into broker.exchange (name, kind) values ($1, $2) on conflict do nothing;
   select e.kind from broker.exchange e where e.name = $1
 $$;
 
--- The kind of an exchange, null when there is none.
+-- Returns the kind of an exchange, null if it does not exist.
 create or replace function broker.find_exchange(exchange text) returns text
 language sql stable security definer set search_path from current as $$
   select e.kind from broker.exchange e where e.name = $1
@@ -19,7 +19,7 @@ language sql security definer set search_path from current as $$
   delete from broker.exchange e where e.name = $1
 $$;
 
--- Lets messages of an exchange come to a queue.  A word of a topic key is matched by *, any number of them by #.
+-- Binds a queue to an exchange.  In a topic key * matches one word and # any number of words.
 create or replace function broker.bind(qname text, exchange text, routing_key text) returns void
 language sql security definer set search_path from current as $$
   insert into broker.binding (exchange_id, queue_id, routing_key, pattern)
@@ -36,7 +36,7 @@ language sql security definer set search_path from current as $$
     and b.queue_id = (broker._queue(qname)).id and b.routing_key = $3
 $$;
 
--- All bindings of an exchange, of all of them without a name.
+-- Returns the bindings of an exchange; without a name, those of all exchanges.
 create or replace function broker.bindings(exchange text default null)
 returns table (queue text, source text, routing_key text)
 language sql stable security definer set search_path from current as $$

@@ -24,7 +24,7 @@ begin
   return v_moved;
 end $$;
 
--- Removes queues that were not used for their x-expires, and temporary ones whose session is gone.
+-- Deletes queues that were not used for the time of their x-expires, and temporary ones whose session has ended.
 create or replace function broker.clear_queues() returns bigint
 language plpgsql security definer set search_path from current as $$
 declare

@@ -1,5 +1,5 @@
--- Posts a message to every queue that an exchange and a routing key lead to, wakes those who wait for it, and
--- returns to how many queues it went.  Queues of sessions that are gone are passed over.
+-- Posts a message to every queue that an exchange and a routing key select, notifies the consumers that wait, and
+-- returns the number of queues.  Temporary queues whose session has ended are ignored.
 create or replace function broker.publish(
   exchange text, routing_key text, data text, level integer default 0, delayed_until timestamptz default null,
   expires timestamptz default null)

@@ -1,6 +1,6 @@
 -- Queues as Celery declares, measures, empties and deletes them.
 
--- Creates a queue unless it exists.  A temporary one belongs to the session that makes it, until broker.adopt_queue.
+-- Creates a queue unless it exists.  A temporary one belongs to the session that creates it, until broker.adopt_queue.
 -- Locks: an advisory lock on the name, to the end of the transaction.
 create or replace function broker.declare_queue(
   qname text, is_temporary boolean default false, message_ttl interval default null, expires_after interval default null)
@@ -26,7 +26,7 @@ begin
       perform broker._create_bus_queue(v_queue.bus_name);
     end if;
   elsif v_queue.is_temporary and (mbus._temporary_queue(v_queue.bus_name)).name is null then
-    -- Its session is gone; the bindings stay.
+    -- Its session has ended; the bindings stay.
     update broker.queue q set bus_name = mbus.create_temporary_queue('text'), used_at = mbus.now()
     where q.id = v_queue.id returning * into v_queue;
   elsif v_queue.expires_after is not null then
@@ -35,7 +35,7 @@ begin
   return v_queue;
 end $$;
 
--- The queue, null when there is none.
+-- Returns a queue, null if it does not exist.
 create or replace function broker.find_queue(qname text) returns broker.queue
 language sql stable security definer set search_path from current as $$ select broker._queue(qname) $$;
 
@@ -46,7 +46,7 @@ language sql security definer set search_path from current as $$
   where q.id = any (ids) and q.expires_after is not null and q.used_at < mbus.now() - q.expires_after / 4
 $$;
 
--- Makes this session the one that takes from a temporary queue.
+-- Makes this session the consumer of a temporary queue.
 create or replace function broker.adopt_queue(qname text) returns void
 language plpgsql security definer set search_path from current as $$
 declare
@@ -58,7 +58,7 @@ begin
   end if;
 end $$;
 
--- Gives a priority its bus queue.
+-- Creates the bus queue of a priority.
 create or replace function broker.add_level(qname text, level integer) returns broker.queue
 language plpgsql security definer set search_path from current as $$
 declare
@@ -76,7 +76,7 @@ begin
   return v_queue;
 end $$;
 
--- How many messages are ready.
+-- Returns how many messages are ready.
 create or replace function broker.size(qname text) returns bigint
 language plpgsql security definer set search_path from current as $$
 declare
@@ -92,7 +92,7 @@ begin
   return (select coalesce(sum(s.ready), 0) from mbus.status s where s.queue = any (broker._bus_names(v_queue)));
 end $$;
 
--- The messages of these queues that wait for their time, the earliest first.
+-- Returns the delayed messages of these queues, the earliest first.
 create or replace function broker.delayed(qnames text[], amount integer) returns table (queue text, data text)
 language sql stable security definer set search_path from current as $$
   select k.name, d.data_text

@@ -1,6 +1,6 @@
 -- Results of tasks.
 
--- Keeps a value.  A success stays: a task that was lost and comes back late does not overwrite it.
+-- Stores a value.  A success is never overwritten by a task that was taken for lost and ends late.
 create or replace function broker.store(key text, status text, value bytea, ttl interval default null) returns boolean
 language sql security definer set search_path from current as $$
   insert into broker.result as r (key, status, value, expires_at) values ($1, $2, $3, mbus.now() + $4)
@@ -21,30 +21,30 @@ begin
   end if;
 end $$;
 
--- From now on this session is notified of results in these buckets.
+-- Notifies this session of results in these buckets from now on.
 create or replace function broker.await_results(buckets integer[]) returns void
 language sql volatile security definer set search_path from current as $$
   select pg_advisory_lock_shared(hashtext('broker.result'), b) from unnest($1) b
 $$;
 
--- The values that are there and have not expired.
+-- Returns the stored values that have not expired.
 create or replace function broker.fetch(keys text[]) returns table (key text, value bytea)
 language sql stable security definer set search_path from current as $$
   select r.key, r.value from broker.result r
   where r.key = any ($1) and (r.expires_at is null or r.expires_at > mbus.now())
 $$;
 
--- Forgets values; unknown ones are no error.
+-- Deletes values; unknown keys are ignored.
 create or replace function broker.forget(keys text[]) returns void
 language sql security definer set search_path from current as $$ delete from broker.result r where r.key = any ($1) $$;
 
--- Sets how long values are kept from now on; null means for ever.
+-- Sets how long values are kept from now on; null: without limit.
 create or replace function broker.expire(keys text[], ttl interval) returns void
 language sql security definer set search_path from current as $$
   update broker.result r set expires_at = mbus.now() + $2 where r.key = any ($1)
 $$;
 
--- Removes up to so many expired values, and returns how many it removed.
+-- Deletes up to amt expired values and as many expired parts of chords; returns the number of values.
 create or replace function broker.clear_results(amt integer default 10000) returns bigint
 language plpgsql security definer set search_path from current as $$
 declare

@@ -9,7 +9,7 @@ begin
   end if;
 end $$;
 
--- From now on this session is notified of messages of the queue.  Poll after it, and again a moment later.
+-- Notifies this session of messages of the queue from now on.  Poll after it, and again a moment later.
 create or replace function broker.await(id integer) returns void
 language sql volatile security definer set search_path from current as $$
   select pg_advisory_lock_shared(broker._waiting_class(), $1)

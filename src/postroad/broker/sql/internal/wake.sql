@@ -1,5 +1,5 @@
--- Who waits for messages of a queue holds a shared advisory lock on its number.  Such a flag costs no write,
--- and the server takes it back however the session ends.
+-- A session that waits for messages of a queue holds a shared advisory lock on its number.  Such a flag needs no write,
+-- and the server releases it however the session ends.
 create or replace function broker._waiting_class() returns integer
 language sql immutable parallel safe set search_path from current as $$ select hashtext('broker.waiting') $$;
 

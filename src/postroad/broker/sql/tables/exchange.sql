@@ -6,7 +6,7 @@ create table broker.exchange (
   constraint exchange_name_is_unique exclude using hash (name with =)
 );
 
--- What goes from an exchange to a queue.
+-- A binding of a queue to an exchange.
 --   pattern  of a topic binding: a regular expression over routing keys
 create table broker.binding (
   exchange_id integer not null references broker.exchange (id) on delete cascade,

@@ -1,9 +1,9 @@
 -- A queue of Celery and its queue on the bus.
 --   name           of any length and characters
 --   bus_name       the bus queue of messages without priority; the temporary queue, if it is one
---   levels         the priorities that have got a bus queue of their own, <bus_name>_<level>
---   message_ttl    x-message-ttl: how long a message is worth delivering
---   expires_after  x-expires: unused for so long, the queue goes
+--   levels         the priorities that have a bus queue of their own, <bus_name>_<level>
+--   message_ttl    x-message-ttl: a message expires after this time
+--   expires_after  x-expires: the queue is deleted when it was not used for this time
 --   used_at        when it was last declared or consumed from; kept for queues with expires_after
 create table broker.queue (
   id            integer generated always as identity primary key,
@@ -15,7 +15,7 @@ create table broker.queue (
   expires_after interval,
   used_at       timestamptz not null default clock_timestamp(),
   created_at    timestamptz not null default clock_timestamp(),
-  -- By hash, because an entry of another index has its limit and a name has none.
+  -- By hash, because the entries of other indexes have a maximum size and a name has none.
   constraint queue_name_is_unique exclude using hash (name with =)
 );
 create unique index queue_bus_name_idx on broker.queue (bus_name);

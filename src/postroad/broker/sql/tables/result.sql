@@ -1,4 +1,4 @@
--- What a task gave, or a group consists of, as Celery encodes it.
+-- The result of a task or the parts of a group, as Celery encodes them.
 --   key     the task's or group's key
 --   status  Celery's state of a task; a success is never overwritten
 create table broker.result (
