@@ -70,7 +70,8 @@ class Addresses:
         if name == HOME or name in self.databases or name in self.brokers:
             return
         if self.is_broker(name):
-            has_secret = urlsplit(name).password not in (None, "guest")
+            passwords = {urlsplit(address).password for address in name.split(";")}
+            has_secret = not passwords <= {None, "guest"}
         else:
             has_secret = "password" in conninfo_to_dict(self.database(name))
         if has_secret:

@@ -54,12 +54,20 @@ class RabbitRoute:
 
 def broker_label(url: str, queue: str) -> str:
     """Name a queue of a broker for people and for the ledger: without user and password."""
-    parts = urlsplit(url)
+    parts = urlsplit(url.split(";")[0])
     return f"rabbitmq:{parts.hostname}:{parts.port or 5672}{parts.path or '/'} {queue}"
 
 
 async def connect_broker(url: str, name: str = "postroad") -> AbstractConnection:
-    """Connect to a broker; `amqps://…?cafile=…` for TLS. Raises BrokerUnavailable."""
+    """Connect to a broker; `amqps://…?cafile=…` for TLS. Raises BrokerUnavailable.
+
+    Addresses of a cluster are separated by `;`, and are tried in this order.
+    """
+    url, _, others = url.partition(";")
+    if others:
+        with contextlib.suppress(BrokerUnavailable):
+            return await connect_broker(url, name)
+        return await connect_broker(others, name)
     with broker_failures():
         return await aio_pika.connect(
             url, timeout=CONNECT_TIMEOUT_SECONDS, client_properties={"connection_name": name}

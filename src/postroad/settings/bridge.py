@@ -11,8 +11,9 @@ from postroad.settings.values import DatabaseUrl, Duration, Secret, Section
 
 
 def _broker_url(value: SecretStr) -> SecretStr:
-    if not value.get_secret_value().startswith(("amqp://", "amqps://")):
-        raise ValueError("a broker's URL begins with amqp:// or amqps://")
+    for url in value.get_secret_value().split(";"):
+        if not url.startswith(("amqp://", "amqps://")):
+            raise ValueError("a broker's URL begins with amqp:// or amqps://")
     return value
 
 
@@ -47,7 +48,8 @@ class BridgeSettings(Section):
     databases: dict[str, DatabaseUrl] = Field(default_factory=dict)
     """Databases by name, as URL or libpq string, or `file:/path` of one. `home` is this one."""
     brokers: dict[str, Annotated[Secret, AfterValidator(_broker_url)]] = Field(default_factory=dict)
-    """RabbitMQ brokers by name, as `amqp://` or `amqps://` URL, or `file:/path` of one."""
+    """RabbitMQ brokers by name, as `amqp://` or `amqps://` URL, or `file:/path` of one. The URLs of
+    a cluster are separated by `;` and tried in this order; the first one names the broker."""
     bridges: dict[str, BridgeDefinition] = Field(default_factory=dict)
     """Bridges by name that are opened wherever this file is used. Others: `postroad bridge add`."""
     shards: dict[str, dict[str, Annotated[int, Field(ge=0, le=1000)]]] = Field(default_factory=dict)

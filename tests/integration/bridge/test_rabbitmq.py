@@ -292,6 +292,25 @@ async def test_a_publisher_says_what_is_unroutable(rabbitmq: RabbitServer) -> No
 
 @pytest.mark.slow
 @pytest.mark.chaos
+async def test_a_bridge_uses_the_first_address_of_a_cluster_that_answers(
+    rabbitmq: RabbitServer, one_version: Databases
+) -> None:
+    (a,) = one_version(1)
+    queue(a)
+    url = f"amqp://guest:hidden@127.0.0.1:1/;{rabbitmq.url}"
+    route = RabbitRoute(queue=rabbitmq.unique("orders"))
+    out = RabbitOut("out", source=a, url=url, queue="orders", route=route)
+    back = RabbitIn("back", url=url, target=a, queue="orders", route=route)
+    await out.install()
+    await back.install()
+    run(a, "select mbus.post_orders('n=>1')")
+    async with out:
+        await until(out, 1)
+    (source,) = run(a, "select source from bridge.inlets")[0]
+    assert "hidden" not in source
+    assert "guest" not in source
+
+
 async def test_bridges_and_publishers_come_back_after_the_broker(
     rabbitmq: RabbitServer, one_version: Databases
 ) -> None:

@@ -71,6 +71,8 @@ def test_an_address_with_a_password_is_not_stored() -> None:
         addresses.refuse_secret("postgresql://u:p@host/a")
     with pytest.raises(SecretInAddress):
         addresses.refuse_secret("amqp://u:p@host/")
+    with pytest.raises(SecretInAddress):
+        addresses.refuse_secret("amqp://guest:guest@one/;amqp://u:p@two/")
 
 
 def test_a_routing_key_is_filled_from_headers_and_properties() -> None:
