@@ -32,6 +32,13 @@ BACK = {
         drop function mbus.after_restore(boolean);
         create function mbus.after_restore() returns void language sql as '';
         drop sequence mbus.tick;
+        drop table mbus.dedup;
+        drop sequence mbus.dedup_tail;
+        create table mbus.dedup (
+          queue_id integer not null, key text not null, number bigint not null,
+          until timestamptz not null,
+          constraint key_is_unique_in_its_queue primary key (queue_id, key));
+        create index dedup_ends_idx on mbus.dedup (until);
         drop table mbus.pause cascade;
         drop index mbus.saga_by_state_idx;
         drop table mbus.delayed;

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
 from psycopg import Connection
 
-from postroad.testing import wait_until_blocked
+from postroad.testing import DatabaseClock, wait_until_blocked
 from tests.fixtures.postgres import Connect, InThread
 from tests.sql.calls import maintain, one, post, refused, shift_clock, take
 
@@ -59,13 +60,95 @@ def test_the_window_begins_with_the_first_post(bus: Connection) -> None:
     assert post(bus, 3, "dedup_key=>k") != first
 
 
-def test_maintenance_forgets_ended_windows(bus: Connection) -> None:
-    post(bus, 1, "dedup_key=>k")
-    maintain(bus)
-    assert one(bus, "select count(*) from mbus.dedup") == 1
-    shift_clock(bus, timedelta(hours=2))
-    maintain(bus)
-    assert one(bus, "select count(*) from mbus.dedup") == 0
+@pytest.fixture
+def full(live: str, connect: Connect) -> Connection:
+    """Give a session on a bus whose tables of keys are full with the first key."""
+    owner = connect(live, autocommit=True)
+    owner.execute(
+        "create or replace function mbus._slot_bytes() returns bigint"
+        " language sql immutable parallel safe return 16384"
+    )
+    return owner
+
+
+def test_maintenance_forgets_ended_windows(full: Connection, clock: DatabaseClock) -> None:
+    post(full, 1, "dedup_key=>k")
+    for _ in range(3):
+        maintain(full, None)
+    assert one(full, "select count(*) from mbus.dedup") == 1
+    post(full, 1, "dedup_key=>l")
+    clock.advance(timedelta(hours=2))
+    for _ in range(5):
+        maintain(full, None)
+    assert one(full, "select count(*) from mbus.dedup") == 0
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_posts_of_one_key_meet_while_another_table_is_opened(
+    full: Connection, live: str, connect: Connect, in_thread: InThread, is_committed: bool
+) -> None:
+    post(full, 0, "dedup_key=>other")
+    first, second = connect(live), connect(live)
+    iid = post(first, 1, "dedup_key=>k")
+    for _ in range(3):  # which waits for the first session
+        maintain(full, None)
+    assert one(full, "select last_value from mbus.dedup_tail") == 1
+    posted = in_thread(post, second, 2, "dedup_key=>k")
+    wait_until_blocked(connect(live), second.info.backend_pid)
+    first.commit() if is_committed else first.rollback()
+    iid_again = posted.result()
+    assert (iid_again == iid) == is_committed
+    second.commit()
+    maintain(full, None)
+    assert one(full, "select last_value from mbus.dedup_tail") == 4
+    assert post(full, 3, "dedup_key=>k") == iid_again
+    assert len(take(full)) == 2
+
+
+def test_sessions_at_once_post_each_key_once_while_tables_are_opened(
+    full: Connection, live: str, connect: Connect
+) -> None:
+    sessions = [connect(live) for _ in range(4)]
+    tables = set()
+
+    def post_all(session: Connection) -> None:
+        for key in range(150):
+            post(session, key, f"dedup_key=>{key}")
+            session.commit()
+
+    with ThreadPoolExecutor(len(sessions)) as pool:
+        posting = [pool.submit(post_all, session) for session in sessions]
+        while not all(each.done() for each in posting):
+            maintain(full, None)
+            tables.add(one(full, "select last_value from mbus.dedup_tail"))
+        for each in posting:
+            each.result()
+    assert len(tables) > 2
+    assert sorted(map(int, take(full, 1000))) == list(range(150))
+
+
+def test_a_long_window_outlives_its_table(full: Connection, clock: DatabaseClock) -> None:
+    iid = post(full, 1, 'dedup_key=>k, dedup_window=>"1 year"')
+    for number in range(30):
+        clock.advance(timedelta(minutes=1))
+        post(full, number, f'dedup_key=>"{number}", dedup_window=>"1 second"')
+        maintain(full, None)
+    assert one(full, "select count(*) from mbus.dedup") < 10
+    assert post(full, 2, "dedup_key=>k") == iid
+
+
+def test_an_older_snapshot_does_not_hide_a_key(
+    full: Connection, live: str, connect: Connect
+) -> None:
+    old = connect(live)
+    old.execute("set transaction isolation level repeatable read")
+    old.execute("select 1 from mbus.queue")
+    post(full, 1, "dedup_key=>k")
+    for _ in range(3):
+        maintain(full, None)
+    assert one(full, "select last_value from mbus.dedup_tail") == 4
+    with refused(old, "40001"):
+        post(old, 2, "dedup_key=>k")
 
 
 def test_a_window_that_is_no_interval_is_refused(bus: Connection) -> None:

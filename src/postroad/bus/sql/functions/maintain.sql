@@ -25,7 +25,6 @@ declare
   v_since   constant timestamptz := case when qname is not null then '-infinity' else v_recent end;
   v_from    timestamptz;
   v_left    timestamptz;
-  v_keys    constant timestamptz := least(v_recent, (v_markers -> 'keys' ->> 'since')::timestamptz);
   v_fresh   jsonb;
   v_mark    jsonb;
   v_queue   mbus.queue;
@@ -40,11 +39,6 @@ begin
   perform setval('mbus.attended', extract(epoch from v_now)::bigint);
   if v_is_first then
     v_markers := v_markers || jsonb_build_object('leases', mbus._raise_lease_floor(v_markers -> 'leases'));
-  end if;
-  if mbus._forget_keys(v_keys, v_now, 1000) = 1000 then
-    v_markers := v_markers || jsonb_build_object('keys', jsonb_build_object('since', v_keys));
-  else
-    v_markers := v_markers - 'keys';
   end if;
   delete from mbus.tally t
   where t.at > v_since - interval '2 minutes' and t.at <= v_now - interval '1 minute';
@@ -92,6 +86,7 @@ begin
     if v_tick % 8 = 0 or pg_table_size(format('mbus.delayed_%s', pg_sequence_last_value('mbus.delayed_tail'))::regclass) >= mbus._slot_bytes() then
       perform mbus._rotate_delayed();
     end if;
+    v_markers := v_markers || jsonb_build_object('keys', mbus._rotate_dedup(v_markers -> 'keys'));
   end if;
   perform mbus._keep_markers(v_markers || jsonb_build_object('aside', mbus._mark_aside(v_markers -> 'aside', v_now)));
 end $$;

@@ -63,17 +63,14 @@ begin
   end if;
   if v_key is not null then
     number := coalesce(number, nextval(v_queue.position));
-    insert into mbus.dedup as d (queue_id, key, number, until)
-    values (v_queue.id, v_key, number,
-            p_parcel.added + mbus._interval('dedup_window', coalesce(p_parcel.headers -> 'dedup_window', '1 hour')))
-    on conflict on constraint key_is_unique_in_its_queue
-      do update set number = excluded.number, until = excluded.until where d.until <= p_parcel.added;
-    if not found then
+    if not mbus._keep_key(v_queue.id, v_key, number, p_parcel.added,
+      p_parcel.added + mbus._interval('dedup_window', coalesce(p_parcel.headers -> 'dedup_window', '1 hour'))) then
       -- Nothing will come under the iid that was reserved for it.
       if p_iid is not null and v_queue.has_waiters then
         perform mbus._lost(v_queue.id, null, array[number]);
       end if;
-      select d.number into number from mbus.dedup d where d.queue_id = v_queue.id and d.key = v_key;
+      select d.number into number from mbus.dedup d
+      where d.queue_id = v_queue.id and d.key = v_key and d.until > p_parcel.added;
       parcel := null;
       return;
     end if;
@@ -104,6 +101,29 @@ begin
     select v_queue.id, p_delayed_until, (parcel).*;
     parcel := null;
   end if;
+end $$;
+
+-- Stores a key.  False if it is stored already and its window has not ended.
+create or replace function mbus._keep_key(
+  p_queue_id integer, p_key text, p_number bigint, p_now timestamptz, p_until timestamptz) returns boolean
+language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
+declare
+  v_pair     constant bigint := pg_sequence_last_value('mbus.dedup_tail');
+  -- An older snapshot does not show the keys of the other tables.
+  v_segments constant bigint[] := case when current_setting('transaction_isolation') <> 'read committed' then '{0,1,2}'
+                                       when v_pair / 3 = v_pair % 3 then array[v_pair % 3] else array[v_pair / 3, v_pair % 3] end;
+  v_count    bigint;
+begin
+  if exists (select from mbus.dedup d where d.queue_id = p_queue_id and d.key = p_key and d.until > p_now) then return false; end if;
+  insert into mbus.dedup as d (queue_id, key, number, until, segment)
+  select p_queue_id, p_key, p_number, p_until, s from unnest(v_segments) s order by s
+  on conflict on constraint key_is_unique_in_its_queue
+    do update set number = excluded.number, until = excluded.until where d.until <= p_now;
+  get diagnostics v_count = row_count;
+  if v_count = cardinality(v_segments) then return true; end if;
+  -- In one of the tables another transaction was first.
+  delete from mbus.dedup d where d.queue_id = p_queue_id and d.key = p_key and d.number = p_number;
+  return false;
 end $$;
 
 create or replace function mbus._accept_headers(p_queue mbus.queue, p_headers hstore) returns hstore

@@ -33,44 +33,77 @@ begin
   return coalesce(cardinality(v_parcels), 0);
 end $$;
 
--- Truncates tables of delayed messages that are empty, and opens another one when the current one is full.  When none is free, the
--- messages of the smaller one are moved to the current one, 5,000 per call, once that has grown to the same size: so each message is moved
+-- Truncates those of three tables that are empty, and returns the one to open next when the current one is full.  When none is free, the
+-- rows of the smaller one are moved to the current one, 5,000 per call, once that has grown to the same size: so each row is moved
 -- seldom, and dead rows need no more space than live ones.
--- Locks: access exclusive on what is truncated, never waited for.
-create or replace function mbus._rotate_delayed() returns void
-language plpgsql set search_path from current as $$
+--   p_live  the condition for rows that are still needed
+-- Locks: access exclusive on what is truncated; others wait for it, or it for them, for 20 milliseconds at most.
+create or replace function mbus._free_segment(p_table text, p_current bigint, p_live text) returns bigint
+language plpgsql set search_path from current set lock_timeout = '20ms' set enable_seqscan = off set jit = off as $$
 declare
-  v_tail  constant bigint := pg_sequence_last_value('mbus.delayed_tail');
   -- With the long values, which are stored aside.
-  v_size  constant bigint := pg_table_size(format('mbus.delayed_%s', v_tail)::regclass);
+  v_size  constant bigint := pg_table_size(format('mbus.%I', p_table || '_' || p_current)::regclass);
   v_other record;
   v_is_live boolean;
 begin
   for v_other in
-    select s.slot, format('mbus.delayed_%s', s.slot)::regclass as name, pg_relation_size(format('mbus.delayed_%s', s.slot)::regclass) as size
-    from unnest(array[0, 1, 2]) s(slot) where s.slot <> v_tail order by size
+    select s.slot, n.name, pg_relation_size(n.name) as size
+    from unnest(array[0, 1, 2]) s(slot) cross join lateral (select format('mbus.%I', p_table || '_' || s.slot)::regclass as name) n
+    where s.slot <> p_current order by size
   loop
-    execute format('select exists (select from %s)', v_other.name) into v_is_live;
+    execute format('select exists (select from %s where %s)', v_other.name, p_live) into v_is_live;
     if not v_is_live and v_other.size > 0 then
       begin
-        execute format('lock table %s in access exclusive mode nowait', v_other.name);
-        execute format('select exists (select from %s)', v_other.name) into v_is_live;
+        execute format('lock table %s in access exclusive mode', v_other.name);
+        execute format('select exists (select from %s where %s)', v_other.name, p_live) into v_is_live;
         if not v_is_live then execute format('truncate %s', v_other.name); end if;
-      exception when lock_not_available then
+      exception when lock_not_available or deadlock_detected then
         v_is_live := true;
       end;
     end if;
     continue when v_size < mbus._slot_bytes();
     if v_other.size = 0 then    -- not one that this transaction has locked
-      perform setval('mbus.delayed_tail', v_other.slot);
+      return v_other.slot;
     elsif v_is_live and pg_table_size(v_other.name) <= v_size then
       execute format($query$
         with gone as (
-          delete from %1$s d where d.ctid = any (array(select w.ctid from %1$s w limit 5000 for update skip locked)) returning d as message)
-        insert into mbus.delayed select (g.message #= hstore('segment', $1)).* from gone g$query$, v_other.name) using v_tail::text;
+          delete from %1$s d where d.ctid = any (array(select w.ctid from %1$s w where %3$s limit 5000 for update skip locked)) returning d as message)
+        insert into mbus.%2$I select (g.message #= hstore('segment', $1)).* from gone g on conflict do nothing$query$,
+        v_other.name, p_table, p_live) using p_current::text;
     end if;
-    return;    -- the other one is left to the next call
+    return null;    -- the other one is left to the next call
   end loop;
+  return null;
+end $$;
+
+create or replace function mbus._rotate_delayed() returns void
+language sql set search_path from current as $$
+  select setval('mbus.delayed_tail', s.slot) from mbus._free_segment('delayed', pg_sequence_last_value('mbus.delayed_tail'), 'true') s(slot)
+  where s.slot is not null
+$$;
+
+-- The same for keys.  Two posts of one key must meet in a unique index.  So posts first write to both tables, and to the new one only when all
+-- transactions have ended that may have written only to the old one: reading the sequence locks it until the end of the transaction.
+-- Returns the mark for the next run of the session: the transactions that are waited for.
+create or replace function mbus._rotate_dedup(p_mark jsonb) returns jsonb
+language plpgsql set search_path from current as $$
+declare
+  v_pair constant bigint := (select t.last_value from mbus.dedup_tail t);    -- without locking it
+  v_next bigint;
+begin
+  if v_pair / 3 = v_pair % 3 then
+    v_next := mbus._free_segment('dedup', v_pair / 3, 'until > (select mbus.now())');
+    if v_next is null then return null; end if;
+    perform setval('mbus.dedup_tail', v_pair / 3 * 3 + v_next);
+    return jsonb_build_object('pair', v_pair / 3 * 3 + v_next, 'open', mbus._holders('mbus.dedup_tail'));
+  end if;
+  if (p_mark ->> 'pair')::bigint is distinct from v_pair then
+    return jsonb_build_object('pair', v_pair, 'open', mbus._holders('mbus.dedup_tail'));
+  elsif (p_mark -> 'open') ?| mbus._holders('mbus.dedup_tail') then
+    return p_mark;
+  end if;
+  perform setval('mbus.dedup_tail', v_pair % 3 * 4);
+  return null;
 end $$;
 
 -- Gives back messages whose lease has ended, of all consumers or one; after the last attempt they die.
@@ -236,18 +269,4 @@ begin
   end if;
   perform mbus._release(v_queue, p_consumer_id, '-infinity', p_amount);
   perform mbus._resolve(p_amount);
-end $$;
-
--- Deletes keys whose window ended after p_since, and returns how many.  A key that is deleted late does no harm: a post
--- replaces it.
-create or replace function mbus._forget_keys(p_since timestamptz, p_now timestamptz, p_limit integer) returns bigint
-language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
-declare
-  v_count bigint;
-begin
-  delete from mbus.dedup d where (d.queue_id, d.key) in (
-    select k.queue_id, k.key from mbus.dedup k
-    where k.until > p_since and k.until <= p_now limit p_limit for update skip locked);
-  get diagnostics v_count = row_count;
-  return v_count;
 end $$;

@@ -45,7 +45,7 @@ declare
     select distinct l.virtualtransaction from pg_locks l
     where l.locktype = 'relation' and l.mode = 'RowExclusiveLock' and l.granted
       and l.database = (select oid from pg_database where datname = current_database())
-      and l.relation in ('mbus.delayed'::regclass, 'mbus.leased'::regclass, 'mbus.dedup'::regclass) and l.pid is distinct from pg_backend_pid());
+      and l.relation in ('mbus.delayed'::regclass, 'mbus.leased'::regclass) and l.pid is distinct from pg_backend_pid());
 begin
   if (p_mark -> 'open') ?| v_open then return p_mark; end if;
   return jsonb_build_object('since', coalesce((p_mark ->> 'made')::timestamptz, '-infinity'), 'made', p_now, 'open', v_open);
