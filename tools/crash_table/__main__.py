@@ -22,7 +22,9 @@ PAGE = Path(__file__).parents[2] / "docs/operate/exchange-crash-table.md"
 POINTS_MOST = 200
 
 
-def run(names: Sequence[str], points_most: int, store: Path | None) -> list[Row]:
+def run(
+    names: Sequence[str], points_most: int, store: Path | None, *, has_companion: bool = False
+) -> list[Row]:
     """Run the scenarios that the store does not hold yet, and return the rows of all."""
     rows = _stored(store)
     folder = Path(tempfile.mkdtemp(prefix="crash-table-"))
@@ -34,9 +36,11 @@ def run(names: Sequence[str], points_most: int, store: Path | None) -> list[Row]
     try:
         for scenario in SCENARIOS:
             is_wanted = not names or any(wanted in scenario.name for wanted in names)
+            # A companion would do what the start of a server alone has to do.
+            is_wanted &= not (has_companion and scenario.is_recovery)
             if not is_wanted or any(row.scenario == scenario.name for row in rows):
                 continue
-            row = _run_scenario(server, nursery, scenario, points_most)
+            row = _run_scenario(server, nursery, scenario, points_most, has_companion)
             rows.append(row)
             if store is not None:
                 line = json.dumps([row.scenario, row.points, row.violations])
@@ -51,14 +55,18 @@ def run(names: Sequence[str], points_most: int, store: Path | None) -> list[Row]
 
 
 def _run_scenario(
-    server: TestServer, nursery: Nursery, scenario: Scenario, points_most: int
+    server: TestServer,
+    nursery: Nursery,
+    scenario: Scenario,
+    points_most: int,
+    has_companion: bool,
 ) -> Row:
     row = Row(scenario.name)
     expected = record(server, nursery, scenario)
     for thread, call in _kinds(scenario, expected):
         for nth in range(1, points_most + 1):
             point = Point(thread, call, nth)
-            outcome = kill(server, nursery, scenario, point, expected)
+            outcome = kill(server, nursery, scenario, point, expected, has_companion=has_companion)
             row.violations += [f"{point}: {text}" for text in outcome.violations]
             if not outcome.was_killed:
                 break
@@ -92,9 +100,15 @@ def main() -> int:
     parser.add_argument("--store", type=Path, help="go on from the rows in this file")
     parser.add_argument("--page-only", action="store_true", help="write the page from the store")
     parser.add_argument("--no-page", action="store_true")
+    parser.add_argument(
+        "--companion", action="store_true", help="a second server goes on; writes no page"
+    )
     given = parser.parse_args()
-    rows = _stored(given.store) if given.page_only else run(given.only, given.points, given.store)
-    if not given.no_page:
+    rows = _stored(given.store)
+    if not given.page_only:
+        limits = given.only, given.points, given.store
+        rows = run(*limits, has_companion=given.companion)
+    if not (given.no_page or given.companion):
         PAGE.write_text(page(rows), encoding="utf-8")
     return 1 if any(row.violations for row in rows) else 0
 
