@@ -30,7 +30,7 @@ QUICK_HANDLER_SECONDS = 0.0001
 QUICK_SECONDS = 0.01
 # While a batch takes longer than this, further connections are opened, and kept for a while.
 SLOW_SECONDS = 0.25
-KEEP_SECONDS = 10.0
+KEEP_SECONDS = 1.0
 # Enough to keep a few cores of a server busy.
 SHARED_CONNECTIONS = 4
 
@@ -119,13 +119,13 @@ class Sharing:
 
     def grow(self, connections: int, now: float) -> bool:
         """Add connections after a slow batch that had these; return whether there are more."""
-        self._grown_at = now
         if connections == self.connections:
             self.connections = min(self._most, 2 * connections)
+            self._grown_at = now
         return self.connections > connections
 
     def shrink(self, connections: int, round_seconds: float, now: float) -> bool:
-        """Remove connections after a fast batch, unless one was slow recently.
+        """Remove connections after a fast batch, unless they were added recently.
 
         Returns whether there are fewer.
         """

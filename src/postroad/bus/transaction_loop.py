@@ -316,7 +316,8 @@ class TransactionLoop(Service):
             # The messages are back in the queue. Whether a handler had committed them cannot be
             # checked here: after a server crash, another transaction may have the same id.
             lost = psycopg.OperationalError("the connection was lost while the message was handled")
-            await self._reject_all(connection, batch.failed([Failure(None, lost)], is_lost=True))
+            for attempt in batch.failed([Failure(None, lost)], is_lost=True):
+                await self._reject(connection, attempt, is_rolled_back=True)
         session = Session(connection, blocks=self._owner.runners.blocks)
         self._exchanged.clear()
         while batch.taken or not self.stopping.is_set():
@@ -458,11 +459,6 @@ class TransactionLoop(Service):
         attempts = batch.failed(failures)
         if not attempts:
             logger.info("transaction_repeated", extra={**self._facts, "reason": str(error).strip()})
-        await self._reject_all(connection, attempts)
-
-    async def _reject_all(
-        self, connection: AsyncTransactionConnection, attempts: list[Failure]
-    ) -> None:
         for attempt in attempts:
             await self._reject(connection, attempt, is_rolled_back=True)
 
