@@ -67,6 +67,22 @@ class _Watcher(ConnectedService):
         self.announce_ready()
         self.signals.emit("checked")
 
+    async def _report(
+        self,
+        connection: AsyncConnection[Any],
+        key: str,
+        severity: Severity | None,
+        title: str = "",
+        text: str = "",
+    ) -> None:
+        """Raise an alert of this severity, or clear it without one."""
+        if severity is None:
+            await clear_alert_async(connection, key)
+            return
+        await raise_alert_async(
+            connection, key, room="alerts", severity=severity, title=title, text=text
+        )
+
 
 class DiskWatcher(_Watcher):
     """Reports folders whose disk has less free space than it should: `disk/<host>/<folder>`."""
@@ -107,12 +123,7 @@ class DiskWatcher(_Watcher):
                 )
             if folder in self._reported and self._reported[folder] == state:
                 continue
-            if state is None:
-                await clear_alert_async(connection, key)
-            else:
-                await raise_alert_async(
-                    connection, key, room="alerts", severity=state, title=title, text=text
-                )
+            await self._report(connection, key, state, title, text)
             self._reported[folder] = state
 
     def _state(self, folder: Path, percent: float) -> Severity | None:
@@ -168,17 +179,11 @@ class ClockWatcher(_Watcher):
         key = f"clock/jump/{self._host}"
         if before is not None and abs(difference - before) > self._jump_seconds:
             self._jumped_at = steady
-            by = difference - before
-            await raise_alert_async(
-                connection,
-                key,
-                room="alerts",
-                severity="warning",
-                title=f"the clock of {self._host} jumped by {by:+,.0f} s",
-                text="Timeouts do not depend on it, displayed times do: check the time source.",
-            )
+            title = f"the clock of {self._host} jumped by {difference - before:+,.0f} s"
+            text = "Timeouts do not depend on it, displayed times do: check the time source."
+            await self._report(connection, key, "warning", title, text)
         elif self._jumped_at is not None and steady - self._jumped_at >= self._calm_seconds:
-            await clear_alert_async(connection, key)
+            await self._report(connection, key, None)
             self._jumped_at = None
 
     async def _check_skew(self, connection: AsyncConnection[Any]) -> None:
@@ -194,17 +199,9 @@ class ClockWatcher(_Watcher):
         is_skewed = abs(skew) > self._jump_seconds + (answered - asked)
         if is_skewed is self._is_skewed:
             return
-        if is_skewed:
-            await raise_alert_async(
-                connection,
-                key,
-                room="alerts",
-                severity="warning",
-                title=f"the clocks of {self._host} and the database differ by {skew:+,.0f} s",
-                text="Synchronise both with the same time server.",
-            )
-        else:
-            await clear_alert_async(connection, key)
+        title = f"the clocks of {self._host} and the database differ by {skew:+,.0f} s"
+        text = "Synchronise both with the same time server."
+        await self._report(connection, key, "warning" if is_skewed else None, title, text)
         self._is_skewed = is_skewed
 
 

@@ -19,8 +19,8 @@ from postroad.cli.context import Application, pass_application
 from postroad.cli.derived import MAX_LIMIT, action_command, list_command
 from postroad.cli.output import (
     dry_run_option,
+    duration_option,
     json_option,
-    parse_duration,
     print_records,
     print_result,
 )
@@ -151,12 +151,7 @@ def drop(
 
 @bus.command()
 @click.argument("queue", required=False)
-@click.option(
-    "--every",
-    type=parse_duration,
-    metavar="DURATION",
-    help="Repeat until Ctrl-C, with this pause between calls.",
-)
+@duration_option("--every", help="Repeat until Ctrl-C, with this pause between calls.")
 @json_option
 @pass_application
 def maintain(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TextIO
 
@@ -13,7 +14,13 @@ from postroad.bus import payload as payloads
 from postroad.cli.bus_output import print_messages
 from postroad.cli.context import Application, pass_application
 from postroad.cli.exit_codes import EXIT_CODES
-from postroad.cli.output import dry_run_option, json_option, parse_duration, print_result
+from postroad.cli.output import (
+    Command,
+    dry_run_option,
+    duration_option,
+    json_option,
+    print_result,
+)
 
 
 def _pair(value: str) -> tuple[str, str]:
@@ -24,27 +31,20 @@ def _pair(value: str) -> tuple[str, str]:
     return name, rest
 
 
+def _pairs_option(*names: str) -> Callable[[Command], Command]:
+    return click.option(
+        *names, type=_pair, metavar="NAME=VALUE", multiple=True, help="May be repeated."
+    )
+
+
 @click.command()
 @click.argument("queue")
 @click.argument("data", required=False)
 @click.option("--lines", type=click.File(), help="Post each line of this file; - is stdin.")
-@click.option(
-    "--header", "headers", type=_pair, metavar="NAME=VALUE", multiple=True, help="May be repeated."
-)
-@click.option(
-    "--property",
-    "properties",
-    type=_pair,
-    metavar="NAME=VALUE",
-    multiple=True,
-    help="May be repeated.",
-)
-@click.option(
-    "--delay", type=parse_duration, metavar="DURATION", help="Deliver after this time, such as 5m."
-)
-@click.option(
-    "--expires", type=parse_duration, metavar="DURATION", help="Do not deliver after this time."
-)
+@_pairs_option("--header", "headers")
+@_pairs_option("--property", "properties")
+@duration_option("--delay", help="Deliver after this time, such as 5m.")
+@duration_option("--expires", help="Do not deliver after this time.")
 @click.option("--iid", help="A reserved iid; only for one message.")
 @dry_run_option
 @json_option

@@ -21,13 +21,9 @@ import click
 from psycopg import AsyncConnection
 
 from postroad.cli.context import Application, pass_application
-from postroad.cli.output import parse_duration, print_json, print_table
+from postroad.cli.output import DRY_RUN, JSON, parse_duration, print_json, print_table
 from postroad.operate import Action, Column, Filter, Page, Parameter, Resource, Row
 
-JSON = click.Option(["--json", "as_json"], is_flag=True, help="Print JSON for machines.")
-DRY_RUN = click.Option(
-    ["--dry-run", "is_dry_run"], is_flag=True, help="Report what would be done; change nothing."
-)
 # Maximum rows of one page, which is also the default for lists that are usually short.
 MAX_LIMIT = 100_000
 

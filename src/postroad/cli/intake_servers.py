@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import getpass
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,16 @@ import click
 from postroad.cli.context import Application, pass_application
 from postroad.cli.derived import MAX_LIMIT, resource_group
 from postroad.cli.intake_context import intake_context
-from postroad.cli.output import json_option, parse_duration, print_json, print_result, print_table
+from postroad.cli.output import (
+    Command,
+    duration_option,
+    json_option,
+    print_json,
+    print_result,
+    print_table,
+)
 from postroad.intake import Credentials, operations, probe
 from postroad.intake.resources import ACTIONS, SERVERS
-
-Command = Callable[..., Any]
-
 
 servers = resource_group(SERVERS, ACTIONS, Application.run, limit=MAX_LIMIT)
 
@@ -35,13 +38,7 @@ def _facts_of_a_server(command: Command) -> Command:
             default=None,
             help="Send a password even before the host key is pinned.",
         ),
-        click.option(
-            "--interval",
-            "scan_interval",
-            type=parse_duration,
-            metavar="DURATION",
-            help="The scan interval.",
-        ),
+        duration_option("--interval", "scan_interval", help="The scan interval."),
         click.option("--include", multiple=True, help="Pattern of files to import; repeatable."),
         click.option("--exclude", multiple=True, help="Pattern of files to exclude; repeatable."),
         click.option(
@@ -61,11 +58,8 @@ def _facts_of_a_server(command: Command) -> Command:
             type=click.IntRange(1, 10),
             help="Identical listings required before a file is imported. --looks is deprecated.",
         ),
-        click.option(
-            "--minimum-age",
-            type=parse_duration,
-            metavar="DURATION",
-            help="How long a file must be unchanged before it is imported.",
+        duration_option(
+            "--minimum-age", help="How long a file must be unchanged before it is imported."
         ),
         click.option("--done-suffix", help="Suffix of the done-file, such as .done."),
         click.option("--after-import", type=click.Choice(["leave", "delete", "move"])),
@@ -82,9 +76,10 @@ def _facts_of_a_server(command: Command) -> Command:
         ),
         click.option("--connections", "max_connections", type=click.IntRange(1, 64)),
         click.option("--key-file", type=click.Path(path_type=Path, exists=True, dir_okay=False)),
-        click.option("--certificate-file", type=click.Path(path_type=Path, exists=True)),
-        click.option("--passphrase-file", type=click.Path(path_type=Path, exists=True)),
-        click.option("--password-file", type=click.Path(path_type=Path, exists=True)),
+        *(
+            click.option(f"--{name}-file", type=click.Path(path_type=Path, exists=True))
+            for name in ("certificate", "passphrase", "password")
+        ),
         json_option,
         pass_application,
     ]

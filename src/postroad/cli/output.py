@@ -31,16 +31,26 @@ def parse_duration(value: str) -> timedelta:
     return timedelta(**{_UNITS[found[2]]: float(found[1])})
 
 
+# Shared by written and derived commands; passed as `as_json` and `is_dry_run`.
+JSON = click.Option(["--json", "as_json"], is_flag=True, help="Print JSON for machines.")
+DRY_RUN = click.Option(
+    ["--dry-run", "is_dry_run"], is_flag=True, help="Report what would be done; change nothing."
+)
+
+
 def json_option(command: Command) -> Command:
-    """Add `--json`, passed as `as_json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")(command)
+    """Add `--json`."""
+    return click.option("--json", "as_json", is_flag=True, help=JSON.help)(command)
 
 
 def dry_run_option(command: Command) -> Command:
-    """Add `--dry-run`, passed as `is_dry_run`."""
-    return click.option(
-        "--dry-run", "is_dry_run", is_flag=True, help="Report what would be done; change nothing."
-    )(command)
+    """Add `--dry-run`."""
+    return click.option("--dry-run", "is_dry_run", is_flag=True, help=DRY_RUN.help)(command)
+
+
+def duration_option(*names: str, help: str) -> Callable[[Command], Command]:
+    """Add an option that is a number with its unit."""
+    return click.option(*names, type=parse_duration, metavar="DURATION", help=help)
 
 
 def print_json(value: Any, *, is_line: bool = False) -> None:
