@@ -39,25 +39,19 @@ def open_channels(settings: AlertsSettings) -> list[Channel]:
 
     for name in settings.channel_severity:
         if name not in settings.channels:
-            raise ChannelRefused(
-                f"alerts.channel_severity names {name}, which is not a channel",
-                hint="name a channel of alerts.channels",
-                channel=name,
-            )
+            reason = f"alerts.channel_severity names {name}, which is not a channel"
+            hint = "name a channel of alerts.channels"
+            raise ChannelRefused(reason, hint=hint, channel=name)
     channels: list[Channel] = []
     for name, secret in sorted(settings.channels.items()):
         if not _NAME.fullmatch(name):
-            raise ChannelRefused(
-                f"a channel cannot be named {name!r}",
-                hint="use a-z, 0-9, dot, dash and underscore",
-                channel=name,
-            )
+            hint = "use a-z, 0-9, dot, dash and underscore"
+            raise ChannelRefused(f"a channel cannot be named {name!r}", hint=hint, channel=name)
         url = secret.get_secret_value()
         severity = settings.channel_severity.get(name, settings.least_severity)
-        if urlsplit(url).scheme in ("smtp", "smtps"):
-            channels.append(EmailChannel(name, url, severity))
-        else:
-            channels.append(AppriseChannel(name, url, severity))
+        is_email = urlsplit(url).scheme in ("smtp", "smtps")
+        kind = EmailChannel if is_email else AppriseChannel
+        channels.append(kind(name, url, severity))
     return channels
 
 
@@ -66,9 +60,6 @@ def select_channels(channels: list[Channel], names: tuple[str, ...]) -> list[Cha
     known = {channel.name: channel for channel in channels}
     for name in names:
         if name not in known:
-            raise ChannelNotFound(
-                f"there is no channel {name}",
-                hint=f"the settings name {', '.join(known) or 'none'}",
-                channel=name,
-            )
+            hint = f"the settings name {', '.join(known) or 'none'}"
+            raise ChannelNotFound(f"there is no channel {name}", hint=hint, channel=name)
     return [known[name] for name in names] if names else channels

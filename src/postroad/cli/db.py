@@ -6,13 +6,11 @@ import dataclasses
 from collections.abc import Callable
 
 import click
-from psycopg import Connection
 
 from postroad.cli.components import SCHEMAS
 from postroad.cli.context import Application, pass_application
-from postroad.cli.output import dry_run_option, json_option, print_json, print_table
+from postroad.cli.output import dry_run_option, json_option, print_json, print_records
 from postroad.postgres import migrator
-from postroad.postgres.manifest import Schema
 from postroad.postgres.migrator import Outcome
 
 
@@ -62,31 +60,20 @@ def status(application: Application, as_json: bool) -> None:
     if as_json:
         print_json([{**dataclasses.asdict(one), "is_current": one.is_current} for one in found])
         return
-    print_table(
-        (
-            "schema",
-            "installed by",
-            "server",
-            "migrations",
-            "pending",
-            "unknown",
-            "changed",
-            "state",
-        ),
-        [
-            (
-                one.schema,
-                one.version,
-                f"{one.server_version // 10000}.{one.server_version % 10000}",
-                len(one.applied),
-                one.pending,
-                one.unknown,
-                len(one.changed),
-                _state(one),
-            )
-            for one in found
-        ],
-    )
+    rows = [
+        {
+            "schema": one.schema,
+            "installed by": one.version,
+            "server": f"{one.server_version // 10000}.{one.server_version % 10000}",
+            "migrations": len(one.applied),
+            "pending": one.pending,
+            "unknown": one.unknown,
+            "changed": len(one.changed),
+            "state": _state(one),
+        }
+        for one in found
+    ]
+    print_records(rows, as_json=False)
 
 
 @db.command()
@@ -123,17 +110,10 @@ def _state(found: migrator.SchemaStatus) -> str:
 
 
 def _migrate(
-    application: Application,
-    run: Callable[..., Outcome],
-    *,
-    is_dry_run: bool,
-    as_json: bool,
+    application: Application, run: Callable[..., Outcome], *, is_dry_run: bool, as_json: bool
 ) -> None:
-    def one(connection: Connection, schema: Schema) -> Outcome:
-        return run(connection, schema, is_dry_run=is_dry_run)
-
     with application.connection() as connection:
-        outcomes = [one(connection, schema) for schema in SCHEMAS]
+        outcomes = [run(connection, schema, is_dry_run=is_dry_run) for schema in SCHEMAS]
     if as_json:
         print_json([{**dataclasses.asdict(done), "is_dry_run": is_dry_run} for done in outcomes])
         return

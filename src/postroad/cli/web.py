@@ -46,7 +46,7 @@ class WebService(Service):
     async def run(self) -> None:
         """Serve until stopped."""
         http = self._http()
-        async with self._pages_context(http) as context:
+        async with self._pages_context(http) as context, context.history:
             mounts = self._context.mounts or Mounts()
             mounts.app = _application(context)
             server = WebServer(

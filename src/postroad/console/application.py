@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from importlib.resources import files
 from pathlib import Path
 
@@ -43,7 +41,6 @@ def add_console(app: FastAPI, context: Context) -> None:
     for add in all_pages():
         add(context)
     app.add_api_route("/", _to_console, include_in_schema=False)
-    _run_history(app, context)
     ui.run_with(
         app,
         mount_path=PREFIX,
@@ -98,14 +95,3 @@ def _check_metrics_right(request: Request, token: SecretStr | None) -> None:
 
 async def _to_console() -> Response:
     return RedirectResponse(f"{PREFIX}/", status_code=303)
-
-
-def _run_history(app: FastAPI, context: Context) -> None:
-    outer = app.router.lifespan_context
-
-    @asynccontextmanager
-    async def lifespan(application: FastAPI) -> AsyncIterator[None]:
-        async with outer(application), context.history:
-            yield
-
-    app.router.lifespan_context = lifespan

@@ -9,28 +9,10 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from markupsafe import Markup, escape
+from markupsafe import Markup as Markup
+from markupsafe import escape
 
 from postroad.bus.status import COUNT_LIMIT
-
-__all__ = [
-    "NOTHING",
-    "Column",
-    "Markup",
-    "address",
-    "badge",
-    "card",
-    "count_of",
-    "element",
-    "facts",
-    "joined",
-    "link",
-    "moment",
-    "number",
-    "pretty",
-    "rate",
-    "table",
-]
 
 # Shown in place of an empty value.
 NOTHING = "–"  # noqa: RUF001 - a dash, not a minus

@@ -135,7 +135,7 @@ class View:
                 last = content
                 replace_content(shown, content)
 
-        self._refreshers.append(again)
+        self.on_refresh(again)
 
     def on_refresh(self, refresh: Callable[[], Awaitable[None]]) -> None:
         """Call a function with every refresh."""
@@ -169,14 +169,11 @@ class View:
                 replace_content(as_of, text)
             self._as_of = None
 
-        self._refreshers.append(show_age)
-        ui.timer(self.context.settings.refresh.total_seconds(), self._refresh, immediate=False)
+        self.on_refresh(show_age)
+        ui.timer(self.context.settings.refresh.total_seconds(), self.refresh, immediate=False)
 
     async def refresh(self) -> None:
-        """Refresh immediately, because something was changed."""
-        await self._refresh()
-
-    async def _refresh(self) -> None:
+        """Refresh what the page shows; a page whose session has ended is left."""
         try:
             if await self._current() is None:
                 if self.open_dialogs:

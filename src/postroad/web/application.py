@@ -7,7 +7,6 @@ import json
 import logging
 from http import HTTPStatus
 from importlib import resources
-from typing import Any
 
 import psycopg
 from fastapi import FastAPI, Request
@@ -104,29 +103,15 @@ async def _refused_body(_: Request, failure: Exception) -> JSONResponse:
         for fault in failure.errors()
     ]
     first = faults[0] if faults else {"where": "body", "why": "cannot be read"}
-    return problem_response(
-        Problem(
-            type="urn:postroad:error:web_request_invalid",
-            title=HTTPStatus.UNPROCESSABLE_ENTITY.phrase,
-            status=HTTPStatus.UNPROCESSABLE_ENTITY,
-            detail=f"{first['where']}: {first['why']}",
-            code="web_request_invalid",
-        ),
-        errors=faults,
-    )
+    invalid = RequestInvalid(f"{first['where']}: {first['why']}")
+    return problem_response(problem_of(invalid), errors=faults)
 
 
 async def _http(_: Request, failure: Exception) -> JSONResponse:
     assert isinstance(failure, HTTPException)  # noqa: S101 - registered for this class
-    phrase = HTTPStatus(failure.status_code).phrase
-    answer = problem_response(
-        Problem(
-            title=phrase,
-            status=failure.status_code,
-            detail=str(failure.detail),
-            code=f"http_{failure.status_code}",
-        )
-    )
+    status, detail = HTTPStatus(failure.status_code), str(failure.detail)
+    problem = Problem(title=status.phrase, status=status, detail=detail, code=f"http_{status}")
+    answer = problem_response(problem)
     answer.headers.update(failure.headers or {})
     return answer
 
@@ -161,14 +146,11 @@ async def _unforeseen(request: Request, failure: Exception) -> JSONResponse:
         exc_info=failure,
         extra={"method": request.method, "path": request.url.path},
     )
-    unexpected: dict[str, Any] = {"error": type(failure).__name__}
-    return problem_response(
-        Problem(
-            title=HTTPStatus.INTERNAL_SERVER_ERROR.phrase,
-            status=HTTPStatus.INTERNAL_SERVER_ERROR,
-            detail="an unexpected error occurred",
-            code="unforeseen",
-            hint="see the log of the server",
-        ),
-        **unexpected,
+    problem = Problem(
+        title=HTTPStatus.INTERNAL_SERVER_ERROR.phrase,
+        status=HTTPStatus.INTERNAL_SERVER_ERROR,
+        detail="an unexpected error occurred",
+        code="unforeseen",
+        hint="see the log of the server",
     )
+    return problem_response(problem, error=type(failure).__name__)
