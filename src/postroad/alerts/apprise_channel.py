@@ -63,9 +63,7 @@ class AppriseChannel:
         try:
             # The plug-in itself: Apprise's own `notify` may use the running event loop.
             is_sent = self._plugin.notify(
-                title=rendered.subject,
-                body=rendered.text,
-                notify_type=apprise.NotifyType.WARNING,
+                title=rendered.subject, body=rendered.text, notify_type=apprise.NotifyType.WARNING
             )
         except Exception as failure:  # noqa: BLE001 - a plug-in may raise anything
             raise DeliveryFailed(

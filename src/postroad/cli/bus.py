@@ -176,13 +176,7 @@ def maintain(
 
 
 def _report(
-    queue: str,
-    consumer: str | None,
-    verb: str,
-    *,
-    is_dry_run: bool,
-    as_json: bool,
-    **facts: object,
+    queue: str, consumer: str | None, verb: str, *, is_dry_run: bool, as_json: bool, **facts: object
 ) -> None:
     result = {"queue": queue, "consumer": consumer, "is_dry_run": is_dry_run, **facts}
     what = f"queue {queue}" if consumer is None else f"consumer {consumer} of queue {queue}"

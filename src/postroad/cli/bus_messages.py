@@ -14,13 +14,7 @@ from postroad.bus import payload as payloads
 from postroad.cli.bus_output import print_messages
 from postroad.cli.context import Application, pass_application
 from postroad.cli.exit_codes import EXIT_CODES
-from postroad.cli.output import (
-    Command,
-    dry_run_option,
-    duration_option,
-    json_option,
-    print_result,
-)
+from postroad.cli.output import Command, dry_run_option, duration_option, json_option, print_result
 
 
 def _pair(value: str) -> tuple[str, str]:

@@ -58,11 +58,7 @@ class CommandService(Service):
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
-            env={
-                **os.environ,
-                "POSTROAD_DATABASE_URL": self._context.dsn,
-                **self._environment,
-            },
+            env={**os.environ, "POSTROAD_DATABASE_URL": self._context.dsn, **self._environment},
             start_new_session=True,
         )
         self.pid = process.pid

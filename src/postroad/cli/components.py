@@ -15,16 +15,7 @@ EXCHANGE = Schema("exchange", "postroad.exchange")
 COORDINATION = Schema("coordination", "postroad.coordination", acts_on_tables_of_users=True)
 INTAKE = Schema("intake", "postroad.intake")
 CONSOLE = Schema("console", "postroad.console")
-SCHEMAS: tuple[Schema, ...] = (
-    BUS,
-    ALERTS,
-    BROKER,
-    BRIDGE,
-    EXCHANGE,
-    COORDINATION,
-    INTAKE,
-    CONSOLE,
-)
+SCHEMAS: tuple[Schema, ...] = (BUS, ALERTS, BROKER, BRIDGE, EXCHANGE, COORDINATION, INTAKE, CONSOLE)
 
 
 def install_all(connection: Connection) -> None:

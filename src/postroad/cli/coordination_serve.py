@@ -12,11 +12,7 @@ import click
 from postroad.alerts.sender import AlertSender
 from postroad.bridge import DatabaseBridge
 from postroad.cli.context import Application, pass_application, run_service
-from postroad.cli.coordination_databases import (
-    Databases,
-    coordination_databases,
-    prepare_database,
-)
+from postroad.cli.coordination_databases import Databases, coordination_databases, prepare_database
 from postroad.cli.output import print_table
 from postroad.cli.parts_coordination import make_gateway, make_service
 from postroad.cli.together import Together

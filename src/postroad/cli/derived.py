@@ -225,11 +225,7 @@ def print_row(resource: Resource, row: Row, *, as_json: bool) -> None:
 
 
 def resource_group(
-    resource: Resource,
-    actions: Iterable[Action],
-    run: Runner,
-    *,
-    limit: int = 50,
+    resource: Resource, actions: Iterable[Action], run: Runner, *, limit: int = 50
 ) -> click.Group:
     """Return the group of a resource: its list, alone or as `list`, `show`, and its actions."""
     listing = list_command(resource, run, "list", limit=limit)

@@ -79,11 +79,7 @@ for command in (
 )
 @pass_application
 def worker(
-    application: Application,
-    concurrency: int | None,
-    pool: str,
-    has_beat: bool,
-    only: str | None,
+    application: Application, concurrency: int | None, pool: str, has_beat: bool, only: str | None
 ) -> None:
     """Run a Celery worker that scans servers and imports files.
 

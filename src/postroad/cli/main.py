@@ -91,11 +91,7 @@ def cli(
     Example: postroad up
     """
     application = Application(
-        flags={
-            "database_url": database_url,
-            "data_folder": data_folder,
-            "logs.level": log_level,
-        },
+        flags={"database_url": database_url, "data_folder": data_folder, "logs.level": log_level},
         config_file=config_file,
         is_debug=is_debug,
     )

@@ -92,11 +92,7 @@ PARTS: tuple[Part, ...] = (
     Part("bridges", "parts_bridge:bridges", "run the bridges", "postroad.bridge.supervisor"),
     Part("exchange", "parts_exchange:exchange", "files", "postroad.exchange", "/exchange"),
     Part(
-        "intake",
-        "parts_intake:intake",
-        "web interface of the intake",
-        "postroad.intake",
-        "/intake",
+        "intake", "parts_intake:intake", "web interface of the intake", "postroad.intake", "/intake"
     ),
     Part("celery-worker", "parts_intake:worker", "tasks", "postroad.intake"),
     Part("celery-beat", "parts_intake:beat", "schedule", "postroad.intake"),

@@ -38,10 +38,7 @@ def make_service(
         return writer, writer_bridges(databases.writer, databases.coordinator)
     if part == "coordinator":
         coordinator = Coordinator(
-            databases.coordinator,
-            deadline=settings.deadline,
-            ask=settings.ask,
-            keep=settings.keep,
+            databases.coordinator, deadline=settings.deadline, ask=settings.ask, keep=settings.keep
         )
         return coordinator, []
     service = Reader(

@@ -12,10 +12,4 @@ from postroad.testing.clock import DatabaseClock
 from postroad.testing.server import TestServer
 from postroad.testing.waiting import wait_until, wait_until_async, wait_until_blocked
 
-__all__ = [
-    "DatabaseClock",
-    "TestServer",
-    "wait_until",
-    "wait_until_async",
-    "wait_until_blocked",
-]
+__all__ = ["DatabaseClock", "TestServer", "wait_until", "wait_until_async", "wait_until_blocked"]

@@ -12,13 +12,7 @@ from postroad.console.connections import Place
 from postroad.console.context import Context
 from postroad.console.errors import NameTaken
 from postroad.console.frame import add_page
-from postroad.console.markup import (
-    NOTHING,
-    Markup,
-    badge,
-    element,
-    joined,
-)
+from postroad.console.markup import NOTHING, Markup, badge, element, joined
 from postroad.console.parts.dialogs import ask, confirm, press_button, row_button
 from postroad.console.parts.resources import Cells, show_resource
 from postroad.console.passwords import check_password, new_password

@@ -14,15 +14,7 @@ from postroad.console.connections import Place
 from postroad.console.context import Context
 from postroad.console.frame import add_page
 from postroad.console.incidents import INCIDENTS, Incident, from_alert
-from postroad.console.markup import (
-    NOTHING,
-    Markup,
-    address,
-    card,
-    element,
-    joined,
-    link,
-)
+from postroad.console.markup import NOTHING, Markup, address, card, element, joined, link
 from postroad.console.parts.dialogs import row_button
 from postroad.console.parts.lists import empty, page_tabs, severity_badge
 from postroad.console.parts.resources import bulk_buttons, resource_table, show_resource

@@ -39,10 +39,7 @@ async def _bridges(view: View) -> None:
     addresses = view.context.components.bridge_addresses
     if addresses is None:
         return
-    lists = (
-        (STATUS, COLUMNS, "bridge.none", BRIDGE_ADVICE),
-        (SHARDS, (), "bridge.no_shard", ""),
-    )
+    lists = ((STATUS, COLUMNS, "bridge.none", BRIDGE_ADVICE), (SHARDS, (), "bridge.no_shard", ""))
     for resource, names, none, advice in lists:
         if resource is SHARDS and not addresses.shards:
             continue

@@ -18,12 +18,7 @@ from postroad.console.context import Context
 from postroad.console.markup import Markup, address, card, element, pretty
 from postroad.console.pages.exchange_parts import exchange_tabs, process_link
 from postroad.console.parts.lists import download_note
-from postroad.console.parts.resources import (
-    action_buttons,
-    detail_facts,
-    open_row,
-    show_resource,
-)
+from postroad.console.parts.resources import action_buttons, detail_facts, open_row, show_resource
 from postroad.console.view import View
 from postroad.exchange.errors import FileUnsafe, MessageNotFound
 from postroad.exchange.files import CHUNK_BYTES, Storage

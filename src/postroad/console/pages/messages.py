@@ -132,10 +132,7 @@ async def _messages(view: View) -> None:
                 t("bus.consumer"),
                 {one.consumer: one.consumer for one in await bus.consumers(queue)},
             ),
-            "order": (
-                t("bus.order"),
-                {"": t("bus.oldest_first"), "latest": t("bus.latest_first")},
-            ),
+            "order": (t("bus.order"), {"": t("bus.oldest_first"), "latest": t("bus.latest_first")}),
         },
         chosen={"consumer": consumer, "order": order},
         hint=t("bus.message_search_hint"),

@@ -56,8 +56,7 @@ async def _overview(view: View) -> None:
     async def health() -> Markup:
         none = t("worker.none")
         return card(
-            t("overview.health"),
-            part_table(view, SERVICES.listed[:4], await services(view), none),
+            t("overview.health"), part_table(view, SERVICES.listed[:4], await services(view), none)
         )
 
     await view.live(totals)

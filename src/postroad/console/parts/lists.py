@@ -86,10 +86,7 @@ def tabs(t: Texts, entries: Iterable[tuple[str, str, bool, str | None]]) -> Mark
         [
             link(
                 joined(
-                    (
-                        word,
-                        element("span", count, class_="count") if count is not None else None,
-                    )
+                    (word, element("span", count, class_="count") if count is not None else None)
                 ),
                 href,
                 aria_current="page" if is_shown else None,

@@ -31,14 +31,7 @@ from postroad.console.markup import (
 )
 from postroad.console.markup import Column as Head
 from postroad.console.parts.dialogs import action_button, confirm, row_button
-from postroad.console.parts.lists import (
-    crumbs,
-    empty,
-    filter_form,
-    gone,
-    nothing_found,
-    pager,
-)
+from postroad.console.parts.lists import crumbs, empty, filter_form, gone, nothing_found, pager
 from postroad.console.view import View
 from postroad.operate import Action, Column, Filter, Resource, Row
 from postroad.operate.resource import MAX_SEARCHED, NUMBERS
@@ -303,10 +296,7 @@ async def _act(
 
 
 async def _filter_form(
-    view: View,
-    connections: Connections,
-    resource: Resource,
-    given: Mapping[str, str],
+    view: View, connections: Connections, resource: Resource, given: Mapping[str, str]
 ) -> Markup | None:
     choices: dict[str, tuple[str, Mapping[str, str]]] = {}
     texts: dict[str, str] = {}
