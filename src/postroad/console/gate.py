@@ -7,13 +7,12 @@ cookie must be valid, except for the login page and its resources.
 
 from __future__ import annotations
 
-from http.cookies import CookieError, SimpleCookie
-from typing import Any
 from urllib.parse import quote
 
 import psycopg
 from psycopg_pool import PoolTimeout
-from starlette.requests import Request
+from starlette.datastructures import MutableHeaders
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -38,9 +37,9 @@ _POLICY = (
     "form-action 'self'; frame-ancestors 'none'"
 )
 _HEADERS = {
-    b"x-content-type-options": b"nosniff",
-    b"x-frame-options": b"DENY",
-    b"referrer-policy": b"same-origin",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "same-origin",
 }
 
 
@@ -49,18 +48,6 @@ def session_of(scope: Scope) -> Session:
     session = scope["state"]["session"]
     assert isinstance(session, Session)  # noqa: S101 - the gate has put it there
     return session
-
-
-def cookies_of(scope: Scope) -> dict[str, str]:
-    """Read the cookies of a request or websocket."""
-    jar: SimpleCookie = SimpleCookie()
-    for name, value in scope["headers"]:
-        if name == b"cookie":
-            try:
-                jar.load(value.decode("latin-1"))
-            except CookieError:
-                continue
-    return {name: morsel.value for name, morsel in jar.items()}
 
 
 class Gate:
@@ -94,7 +81,7 @@ class Gate:
         await self.app(scope, receive, _guarded(scope, send))
 
     async def _session(self, scope: Scope) -> Session | None:
-        token = cookies_of(scope).get(COOKIE)
+        token = HTTPConnection(scope).cookies.get(COOKIE)
         if not token:
             return None
         address = (scope.get("client") or ("", 0))[0]
@@ -117,11 +104,8 @@ class Gate:
 
 def wants_page(scope: Scope) -> bool:
     """Check whether a browser requests a page, and not a script data."""
-    return (
-        scope["type"] == "http"
-        and scope["method"] == "GET"
-        and any(name == b"accept" and b"text/html" in value for name, value in scope["headers"])
-    )
+    is_get = scope["type"] == "http" and scope["method"] == "GET"
+    return is_get and "text/html" in HTTPConnection(scope).headers.get("accept", "")
 
 
 def plain_page(
@@ -178,15 +162,13 @@ async def _refuse(scope: Scope, receive: Receive, send: Send, status: int, reaso
 def _guarded(scope: Scope, send: Send) -> Send:
     async def with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
-            given: list[Any] = list(message.get("headers", []))
-            present = {name.lower() for name, _ in given}
-            given += [(name, value) for name, value in _HEADERS.items() if name not in present]
-            if b"content-security-policy" not in present:
-                policy = _POLICY if scope["path"] == _LOGIN else _PAGE_SCRIPTS + _POLICY
-                given.append((b"content-security-policy", policy.encode()))
+            policy = _POLICY if scope["path"] == _LOGIN else _PAGE_SCRIPTS + _POLICY
+            headers = MutableHeaders(raw=list(message.get("headers", [])))
+            for name, value in {**_HEADERS, "content-security-policy": policy}.items():
+                headers.setdefault(name, value)
             if not scope["path"].startswith((f"{PREFIX}/_nicegui/", f"{PREFIX}/static/")):
-                given.append((b"cache-control", b"no-store"))
-            message = {**message, "headers": given}
+                headers.append("cache-control", "no-store")
+            message = {**message, "headers": headers.raw}
         await send(message)
 
     return with_headers

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from postroad import trace
-
-
-def given_trace(scope: Scope) -> str | None:
-    """Return the header `traceparent` of a request as it was sent."""
-    for name, value in scope["headers"]:
-        if name == b"traceparent":
-            return bytes(value).decode("latin-1")
-    return None
 
 
 class TraceContext:
@@ -26,5 +19,6 @@ class TraceContext:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        with trace.following(given_trace(scope) or trace.new()):
+        given = Headers(scope=scope).get("traceparent")
+        with trace.following(given or trace.new()):
             await self.app(scope, receive, send)

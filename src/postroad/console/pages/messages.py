@@ -32,6 +32,7 @@ from postroad.console.markup import (
 from postroad.console.pages.bus import COUNTED, bus_tabs
 from postroad.console.pages.bus_actions import bulk_button, message_buttons
 from postroad.console.parts.lists import (
+    choice_field,
     crumbs,
     download_note,
     empty,
@@ -39,6 +40,7 @@ from postroad.console.parts.lists import (
     gone,
     nothing_found,
     pager,
+    search_field,
     tabs,
 )
 from postroad.console.parts.resources import PAGE_ROWS, show_resource
@@ -122,21 +124,14 @@ async def _messages(view: View) -> None:
 
     ui.html(_crumbs(view, queue, (t("bus.messages"), None)), sanitize=False)
     await view.live(parts)
-    form = filter_form(
-        t,
-        address("bus", "queues", queue, "messages"),
-        search=search,
-        hidden={"state": state},
-        choices={
-            "consumer": (
-                t("bus.consumer"),
-                {one.consumer: one.consumer for one in await bus.consumers(queue)},
-            ),
-            "order": (t("bus.order"), {"": t("bus.oldest_first"), "latest": t("bus.latest_first")}),
-        },
-        chosen={"consumer": consumer, "order": order},
-        hint=t("bus.message_search_hint"),
+    consumers = {one.consumer: one.consumer for one in await bus.consumers(queue)}
+    orders = {"": t("bus.oldest_first"), "latest": t("bus.latest_first")}
+    fields = (
+        search_field(t, search, t("bus.message_search_hint")),
+        choice_field("consumer", t("bus.consumer"), consumers, consumer),
+        choice_field("order", t("bus.order"), orders, order),
     )
+    form = filter_form(t, view.request.url.path, fields, {"state": state})
     with ui.element("div").classes("row"):
         ui.html(form, sanitize=False)
         ui.space()

@@ -15,53 +15,33 @@ if TYPE_CHECKING:
 SEVERITY_TONES = {"info": "plain", "warning": "wait", "error": "bad", "critical": "bad"}
 
 
-def filter_form(
-    t: Texts,
-    action: str,
-    *,
-    search: str | None = None,
-    texts: Mapping[str, str] | None = None,
-    hidden: Mapping[str, object] | None = None,
-    choices: Mapping[str, tuple[str, Mapping[str, str]]] | None = None,
-    chosen: Mapping[str, str] | None = None,
-    hint: str = "",
-) -> Markup:
-    """Build the form above a list: a search, text fields and choices; it works without scripts.
+def search_field(t: Texts, value: str, hint: str) -> Markup:
+    """Build the search of a filter form."""
+    field = element("input", type="search", name="search", value=value, placeholder=hint)
+    return element("label", t("common.search"), field)
 
-    `texts` are the titles of text fields; `chosen` has the values of text fields and choices.
-    """
-    fields: list[Markup] = []
-    if search is not None:
-        field = element("input", type="search", name="search", value=search, placeholder=hint)
-        fields.append(element("label", t("common.search"), field))
-    for name, title in (texts or {}).items():
-        field = element("input", type="text", name=name, value=(chosen or {}).get(name, ""))
-        fields.append(element("label", title, field))
-    for name, (title, options) in (choices or {}).items():
-        listed = [
-            element(
-                "option",
-                text,
-                value=value,
-                selected="selected" if value == (chosen or {}).get(name, "") else None,
-            )
-            for value, text in options.items()
-        ]
-        fields.append(element("label", title, element("select", listed, name=name)))
+
+def choice_field(name: str, title: str, options: Mapping[str, str], chosen: str) -> Markup:
+    """Build a choice of a filter form: texts by value."""
+    listed = [
+        element("option", text, value=value, selected="selected" if value == chosen else None)
+        for value, text in options.items()
+    ]
+    return element("label", title, element("select", listed, name=name))
+
+
+def filter_form(
+    t: Texts, action: str, fields: Iterable[Markup], hidden: Mapping[str, object]
+) -> Markup:
+    """Build the form above a list; it works without scripts."""
     kept = [
         element("input", type="hidden", name=name, value=value)
-        for name, value in (hidden or {}).items()
+        for name, value in hidden.items()
         if value not in (None, "")
     ]
+    send = element("button", t("common.show"), type="submit", class_="button plain")
     return element(
-        "form",
-        fields,
-        kept,
-        element("button", t("common.show"), type="submit", class_="button plain"),
-        method="get",
-        action=action,
-        class_="filter",
-        role="search",
+        "form", *fields, kept, send, method="get", action=action, class_="filter", role="search"
     )
 
 

@@ -31,7 +31,16 @@ from postroad.console.markup import (
 )
 from postroad.console.markup import Column as Head
 from postroad.console.parts.dialogs import action_button, confirm, row_button
-from postroad.console.parts.lists import crumbs, empty, filter_form, gone, nothing_found, pager
+from postroad.console.parts.lists import (
+    choice_field,
+    crumbs,
+    empty,
+    filter_form,
+    gone,
+    nothing_found,
+    pager,
+    search_field,
+)
 from postroad.console.view import View
 from postroad.operate import Action, Column, Filter, Resource, Row
 from postroad.operate.resource import MAX_SEARCHED, NUMBERS
@@ -298,46 +307,29 @@ async def _act(
 async def _filter_form(
     view: View, connections: Connections, resource: Resource, given: Mapping[str, str]
 ) -> Markup | None:
-    choices: dict[str, tuple[str, Mapping[str, str]]] = {}
-    texts: dict[str, str] = {}
-    search: str | None = None
-    hint, t = "", view.t
+    t, fields = view.t, dict[str, Markup]()
+    has_search = any(one.is_search for one in resource.filters)
     for one in resource.filters:
+        name, title, value = one.name, title_of(view, one), given[one.name]
         if one.is_search:
-            search, hint = given[one.name], (t.language == "en" and one.help) or title_of(view, one)
-            continue
-        if one.is_flag:
+            hint = (t.language == "en" and one.help) or title
+            fields = {name: search_field(t, value, hint), **fields}
+        elif one.is_flag:
             words = {"": t("common.all"), "yes": t("common.yes")}
-            choices[one.name] = (title_of(view, one), words)
-            continue
-        if not (one.choices or one.offered or one.of):
-            # A filter in addition to the search: set by links from other pages, and kept.
-            if not any(other.is_search for other in resource.filters):
-                texts[one.name] = title_of(view, one)
-            continue
-        values = await view.cached(
-            (resource.name, one.name), partial(connections.run, resource.offered, one), 10
-        )
-        words = {
-            value: t.state(value.lower(), one.name) if one.choices else value for value in values
-        }
-        every = {} if one.default else {"": t("common.all")}
-        choices[one.name] = (title_of(view, one), {**every, **words})
+            fields[name] = choice_field(name, title, words, value)
+        elif one.choices or one.offered or one.of:
+            read = partial(connections.run, resource.offered, one)
+            values = await view.cached((resource.name, name), read, 10)
+            words = {} if one.default else {"": t("common.all")}
+            words |= {each: t.state(each.lower(), name) if one.choices else each for each in values}
+            fields[name] = choice_field(name, title, words, value)
+        elif not has_search:
+            # In addition to a search, such a filter is set by links from other pages, and kept.
+            field = element("input", type="text", name=name, value=value)
+            fields[name] = element("label", title, field)
     kept = {**given, "sort": view.query("sort"), "order": view.query("order")}
-    shown = {*choices, *texts, "search"}
-    hidden = {name: value for name, value in kept.items() if name not in shown}
-    if search is None and not choices and not texts:
-        return None
-    return filter_form(
-        t,
-        view.request.url.path,
-        search=search,
-        texts=texts,
-        hint=hint,
-        choices=choices,
-        chosen=given,
-        hidden=hidden,
-    )
+    hidden = {name: value for name, value in kept.items() if name not in fields}
+    return filter_form(t, view.request.url.path, fields.values(), hidden) if fields else None
 
 
 def bulk_buttons(
