@@ -40,7 +40,8 @@ def test_invalid_input_leaves_the_dialog_open_with_the_text(
     page.locator('[data-test="post-data"]').fill('{"number": 4711')
     press(page, "post-send")
     notice = page.locator(".q-notification").first
-    expect(notice).to_contain_text(texts(language)("problem.kind_usage", text=""))
+    described = texts(language).entries["problem.MB011"].partition("{text}")[0]
+    expect(notice).to_contain_text(described)
     # The error and its hint are told apart, and the button can be read on the colored background.
     expect(notice).to_contain_text("; for example")
     expect(notice.locator(".q-btn__content")).to_have_css("color", "rgb(255, 255, 255)")

@@ -252,18 +252,16 @@ class View:
         return True
 
     def explain(self, failure: Exception) -> str:
-        """Describe an error in the user's language, or in its original text."""
+        """Describe an error in the user's language; details are in its original text."""
         if isinstance(failure, AWAY):
             return self.t("error.away")
-        code = getattr(failure, "code", "")
-        if (known := f"problem.{code}") in self.t.entries:
-            return self.t(known)
         if isinstance(failure, psycopg.Error):
             text, kind = str(failure.diag.message_primary or failure), "error"
         else:
             text = "; ".join(filter(None, (str(failure), getattr(failure, "hint", None))))
             kind = getattr(failure, "kind", "usage")
-        return self.t(f"problem.kind_{kind}", text=text)
+        known = f"problem.{getattr(failure, 'code', '')}"
+        return self.t(known if known in self.t.entries else f"problem.kind_{kind}", text=text)
 
     async def offer(
         self, button: ui.button | None, is_offered: Callable[[], Awaitable[bool]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from importlib.resources import files
 from pathlib import Path
@@ -10,6 +11,9 @@ import pytest
 
 import postroad.console
 from postroad.console.catalogue import LANGUAGES, choose_language, texts
+from postroad.console.view import View
+from postroad.errors import PostroadError
+from postroad.intake.errors import ServerExists
 
 FIELD = re.compile(r"\{(\w+)\}")
 SOURCES = sorted(Path(postroad.console.__file__).parent.rglob("*.py"))
@@ -87,3 +91,28 @@ def test_every_state_that_a_table_allows_has_a_word(language: str) -> None:
     assert len(allowed) > 20
     named = texts(language).entries
     assert [state for state in sorted(allowed) if f"state.{state.lower()}" not in named] == []
+
+
+def test_every_translated_problem_is_an_error_that_there_is() -> None:
+    for component in ("alerts", "bus", "console", "coordination", "exchange", "intake"):
+        importlib.import_module(f"postroad.{component}.resources")
+    leaves, codes = [PostroadError], set[str]()
+    while leaves:
+        leaf = leaves.pop()
+        codes.add(leaf.code)
+        leaves += leaf.__subclasses__()
+    named = {
+        key.removeprefix("problem.")
+        for key in texts("ru").entries
+        if key.startswith("problem.") and not key.startswith("problem.kind_")
+    }
+    assert len(named) > 20
+    assert named - codes == set()
+
+
+def test_a_problem_is_described_in_russian_with_its_details() -> None:
+    view = View.__new__(View)
+    view.t = texts("ru")
+    described = view.explain(ServerExists('the name "acme" is taken', hint="choose another"))
+    assert described.startswith("Имя занято")
+    assert "acme" in described

@@ -99,5 +99,5 @@ def _stage(view: View, name: str, count: int, files: Sequence[Row]) -> Markup:
         "section",
         element("h3", t.state(name, "status"), element("span", number(count))),
         items,
-        class_="lane",
+        class_="stage",
     )
