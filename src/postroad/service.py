@@ -209,10 +209,7 @@ class Service(_Supervised):
         while self._supervises:
             service = self._supervises.pop()
             service.request_stop()
-            if service._task is not None:
-                await asyncio.wait({service._task})
-                # Retrieved, or the event loop would report it once more.
-                _ = service._task.cancelled() or service._task.exception()
+            await service.has_ended()
 
     async def ready(self) -> None:
         """Wait until the service does its work; raise its error if it never will."""
@@ -261,7 +258,7 @@ class Service(_Supervised):
             self._task.result()
         return self._task.done()
 
-    async def has_ended(self, timeout_seconds: float) -> bool:
+    async def has_ended(self, timeout_seconds: float | None = None) -> bool:
         """Wait that long for the end of the service; return whether it came. Raises nothing."""
         if self._task is None:
             return True
@@ -305,8 +302,7 @@ class Service(_Supervised):
         except BaseException:
             # The block is not entered, so no other code would end the task.
             self.cancel()
-            if self._task is not None:
-                await asyncio.wait({self._task})
+            await self.has_ended()
             raise
         return self
 

@@ -14,7 +14,7 @@ from rich.progress import Progress
 from postroad.cli.context import Application, pass_application
 from postroad.cli.derived import MAX_LIMIT, action_command, list_command, resource_group
 from postroad.cli.exchange_context import exchange_connection, exchange_root, exchange_run
-from postroad.cli.output import dry_run_option, json_option, print_json, print_result, print_table
+from postroad.cli.output import dry_run_option, json_option, print_records, print_result
 from postroad.exchange import operations, status
 from postroad.exchange.check import check as compare
 from postroad.exchange.files import Storage
@@ -115,12 +115,10 @@ def check(application: Application, is_fixing: bool, root: Path | None, as_json:
             is_fixing=is_fixing,
             progress=lambda count: bar.advance(task, count),
         )
-    rows = [(f.kind, f.database, f.folder, f.name, f.detail, f.is_fixed) for f in findings]
-    columns = ("kind", "database", "folder", "name", "detail", "is_fixed")
-    if as_json:
-        print_json([dict(zip(columns, row, strict=True)) for row in rows])
-    elif rows:
-        print_table(columns, rows)
+    if findings or as_json:
+        columns = ("kind", "database", "folder", "name", "detail", "is_fixed")
+        rows = [{name: getattr(one, name) for name in columns} for one in findings]
+        print_records(rows, as_json=as_json)
     else:
         click.echo("rows and folders agree")
     if any(not one.is_fixed or one.kind in ("missing", "changed") for one in findings):

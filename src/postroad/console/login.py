@@ -142,31 +142,19 @@ def login_page(
         if context.settings.oidc.issuer
         else None
     )
+
+    def field(name: str, **more: str) -> tuple[Markup, Markup]:
+        given = element("input", id=name, name=name, required="required", **more)
+        return element("label", t(f"login.{name}"), for_=name), given
+
     return plain_page(
         t,
         element("div", icon("brand"), element("h1", "Postroad"), class_="login-brand"),
         element("p", error, class_="login-error", role="alert") if error else None,
         element(
             "form",
-            element("label", t("login.name"), for_="name"),
-            element(
-                "input",
-                id="name",
-                name="name",
-                autocomplete="username",
-                required="required",
-                autofocus="autofocus",
-                autocapitalize="none",
-            ),
-            element("label", t("login.password"), for_="password"),
-            element(
-                "input",
-                id="password",
-                name="password",
-                type="password",
-                required="required",
-                autocomplete="current-password",
-            ),
+            field("name", autocomplete="username", autofocus="autofocus", autocapitalize="none"),
+            field("password", type="password", autocomplete="current-password"),
             element("input", type="hidden", name="next", value=wanted),
             element("button", t("login.sign_in"), type="submit", class_="button"),
             method="post",

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
+from fastapi.encoders import jsonable_encoder
 from pydantic import BaseModel, Field, TypeAdapter, create_model
 from starlette.responses import JSONResponse, Response
 
@@ -76,7 +77,7 @@ def add_list(
             limit=limit,
         )
         if not is_array:
-            return _json({"items": page.rows, "cursor": page.cursor})
+            return JSONResponse(jsonable_encoder({"items": page.rows, "cursor": page.cursor}))
         # As FastAPI writes a row alone: durations in ISO 8601.
         rows = adapter.dump_json(adapter.validate_python(page.rows))
         response = Response(rows, media_type="application/json")
@@ -121,9 +122,3 @@ def _parameters(resource: Resource, size: int) -> list[inspect.Parameter]:
         kind: Any = Literal[tuple(one.choices)] if one.choices else bool if one.is_flag else str
         found.append(parameter(one.name, kind | None, None, one.help or one.title))
     return found
-
-
-def _json(content: Any) -> JSONResponse:
-    from fastapi.encoders import jsonable_encoder
-
-    return JSONResponse(jsonable_encoder(content))

@@ -28,10 +28,6 @@ class TokenMissing(WebError, kind="refused", status=401):
     """The request carries no token, or an unknown one."""
 
 
-class Forbidden(WebError, kind="refused", status=403):
-    """The caller is not permitted to do this."""
-
-
 class OriginNotAllowed(WebError, kind="refused", status=403):
     """A page of another site sent the request."""
 

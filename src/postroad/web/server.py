@@ -7,18 +7,16 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from postroad.errors import PostroadError
 from postroad.service import Service, first_of
+from postroad.settings import HttpSettings
 from postroad.web.limits import BodyPace
 from postroad.web.origins import OriginCheck
-
-if TYPE_CHECKING:
-    from postroad.settings import HttpSettings
 
 BACKLOG = 512
 GRACE_SECONDS = 10
@@ -56,24 +54,22 @@ class WebServer(Service):
     ) -> None:
         super().__init__(name)
         self._listener = listener
+        self._http = http = http or HttpSettings()
         self.app = OriginCheck(
             BodyPace(app),
             host=host,
-            public_url=http.public_url if http else None,
-            allowed_hosts=http.allowed_hosts if http else (),
+            public_url=http.public_url,
+            allowed_hosts=http.allowed_hosts,
             form_paths=form_paths,
         )
         self.host = host
         self.port = port
-        self._trusted_proxies = list(http.trusted_proxies) if http else []
-        self._tls_cert = http.tls_cert if http else None
-        self._tls_key = http.tls_key if http else None
 
     @property
     def url(self) -> str:
         """The URL of the server."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'https' if self._tls_cert else 'http'}://{host}:{self.port}"
+        return f"{'https' if self._http.tls_cert else 'http'}://{host}:{self.port}"
 
     async def run(self) -> None:
         """Listen, serve, and let requests in flight end when asked to stop."""
@@ -87,11 +83,11 @@ class WebServer(Service):
                 lifespan="on",
                 timeout_graceful_shutdown=GRACE_SECONDS,
                 server_header=False,
-                ssl_certfile=self._tls_cert,
-                ssl_keyfile=self._tls_key,
-                proxy_headers=bool(self._trusted_proxies),
+                ssl_certfile=self._http.tls_cert,
+                ssl_keyfile=self._http.tls_key,
+                proxy_headers=bool(self._http.trusted_proxies),
                 # Named even when empty: otherwise an environment variable is read.
-                forwarded_allow_ips=self._trusted_proxies,
+                forwarded_allow_ips=list(self._http.trusted_proxies),
             )
             config.load()
             parser = config.http_protocol_class
@@ -110,15 +106,14 @@ class WebServer(Service):
                 await serving
 
     def _check_tls(self) -> None:
-        if self._tls_cert is None:
+        cert, key = self._http.tls_cert, self._http.tls_key
+        if cert is None:
             return
         try:
-            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
-                self._tls_cert, self._tls_key
-            )
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(cert, key)
         except (OSError, ssl.SSLError) as failure:
             raise TlsInvalid(
-                f"{self._tls_cert} and its key are invalid: {failure}",
+                f"{cert} and its key are invalid: {failure}",
                 hint="give --tls-cert and --tls-key files in PEM that belong together",
             ) from failure
 

@@ -8,8 +8,8 @@ from nicegui import ui
 
 from postroad.console.context import Context
 from postroad.console.frame import add_page
-from postroad.console.markup import card, element, joined
-from postroad.console.parts.lists import empty
+from postroad.console.markup import element, joined
+from postroad.console.parts.lists import gone
 from postroad.console.view import View
 
 
@@ -20,7 +20,6 @@ def absent_page(place: str, extra: str) -> Callable[[Context], None]:
         t = view.t
         command = element("code", f"pip install 'postroad[{extra}]'")
         advice = joined((t("room.absent_advice"), " ", command))
-        shown = card(None, element("div", empty(t("room.absent"), advice), class_="empty"))
-        ui.html(shown, sanitize=False)
+        ui.html(gone(t("room.absent"), advice), sanitize=False)
 
     return lambda context: add_page(context, f"/{place}", place, f"nav.{place}", show)

@@ -72,7 +72,7 @@ async def _queues(view: View) -> None:
     t, history = view.t, view.context.history
 
     async def totals() -> Markup:
-        return _totals(view, await view.status())
+        return figures(bus_figures(view, await view.status()))
 
     def trend(row: Row) -> Markup:
         points = history.of(row["queue"], row["consumer"])[-TREND_POINTS:]
@@ -126,22 +126,21 @@ def _charts(view: View, points: Callable[[], Sequence[Point]], of: str = "") -> 
     line_chart(view, t("bus.depth") + of, depths)
 
 
-def _totals(view: View, found: Sequence[ConsumerStatus]) -> Markup:
+def bus_figures(view: View, found: Sequence[ConsumerStatus]) -> list[tuple[str, object, str]]:
+    """Return the sums over consumers, for `figures`."""
     t = view.t
     queues = len({one.queue for one in found})
     dead = [one.dmq for one in found]
     consumed = sum(one.consumed_per_second or 0 for one in found)
     oldest = max((one.oldest_age for one in found if one.oldest_age), default=None)
-    return figures(
-        [
-            (t.plural("bus.queues_n", queues), number(queues), ""),
-            (t("bus.depth"), number(sum(one.depth for one in found)), ""),
-            (t("bus.posted_per_second"), rate(posted_per_second(found)), ""),
-            (t("bus.consumed_per_second"), rate(consumed), ""),
-            (t("bus.oldest"), t.age(oldest), "wait" if oldest and oldest > OLD else ""),
-            (t("bus.dmq"), count_of(dead), "bad" if any(dead) else "good"),
-        ]
-    )
+    return [
+        (t.plural("bus.queues_n", queues), number(queues), ""),
+        (t("bus.depth"), number(sum(one.depth for one in found)), ""),
+        (t("bus.posted_per_second"), rate(posted_per_second(found)), ""),
+        (t("bus.consumed_per_second"), rate(consumed), ""),
+        (t("bus.oldest"), t.age(oldest), "wait" if oldest and oldest > OLD else ""),
+        (t("bus.dmq"), count_of(dead), "bad" if any(dead) else "good"),
+    ]
 
 
 def _cells() -> dict[str, Callable[[Row], object]]:
@@ -199,7 +198,9 @@ async def _queue(view: View) -> None:
             ),
             none=empty(t("bus.no_consumer")),
         )
-        return joined((_totals(view, found), element("div", style="height:16px"), shown))
+        return joined(
+            (figures(bus_figures(view, found)), element("div", style="height:16px"), shown)
+        )
 
     async def chosen() -> Row:
         return await connections.run(FIGURES.one, f"{name}/{consumer}")

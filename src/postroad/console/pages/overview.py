@@ -7,26 +7,23 @@ from collections.abc import Sequence
 
 from nicegui import ui
 
-from postroad.bus import ConsumerStatus
 from postroad.console.context import Context
 from postroad.console.flow_map import Map, draw
 from postroad.console.flow_map import figures as map_figures
 from postroad.console.flow_map_narrow import draw_narrow
 from postroad.console.frame import add_page
-from postroad.console.history import posted_per_second
 from postroad.console.incidents import Incident, incidents
 from postroad.console.markup import (
     Markup,
     address,
     card,
-    count_of,
     element,
     joined,
     link,
     number,
-    rate,
 )
 from postroad.console.pages.administration import services
+from postroad.console.pages.bus import bus_figures
 from postroad.console.pages.flow import flow_of
 from postroad.console.parts.lists import empty, figures, severity_badge
 from postroad.console.parts.resources import part_table
@@ -48,7 +45,11 @@ async def _overview(view: View) -> None:
         return await flow_of(view)
 
     async def totals() -> Markup:
-        return _totals(view, await view.status(), await incidents(view))
+        wrong = await incidents(view)
+        open_ones = [one for one in wrong if one.acked_by is None]
+        tone = "bad" if any(one.is_urgent for one in wrong) else "wait" if open_ones else "good"
+        alerts = (t("overview.alerts"), number(len(open_ones)), tone)
+        return figures([alerts, *bus_figures(view, await view.status())])
 
     async def problems() -> Markup:
         return _incident_card(view, await incidents(view))
@@ -96,36 +97,11 @@ def _picture(view: View, flow: Map) -> Markup:
     return joined((draw(flow, label), draw_narrow(flow, label)))
 
 
-def _totals(view: View, found: Sequence[ConsumerStatus], wrong: Sequence[Incident]) -> Markup:
-    t = view.t
-    oldest = max((one.oldest_age for one in found if one.oldest_age), default=None)
-    dead = [one.dmq for one in found]
-    queues = len({one.queue for one in found})
-    open_ones = [one for one in wrong if one.acked_by is None]
-    tone = "bad" if any(one.is_urgent for one in wrong) else "wait" if open_ones else "good"
-    return figures(
-        [
-            (t("overview.alerts"), number(len(open_ones)), tone),
-            (t.plural("bus.queues_n", queues), number(queues), ""),
-            (t("bus.posted_per_second"), rate(posted_per_second(found)), ""),
-            (
-                t("bus.consumed_per_second"),
-                rate(sum(one.consumed_per_second or 0 for one in found)),
-                "",
-            ),
-            (t("bus.depth"), number(sum(one.depth for one in found)), ""),
-            (t("bus.oldest"), t.age(oldest), ""),
-            (t("bus.dmq"), count_of(dead), "bad" if any(dead) else "good"),
-        ]
-    )
-
-
 def _incident_card(view: View, wrong: Sequence[Incident]) -> Markup:
     t = view.t
     if not wrong:
-        return card(
-            t("overview.alerts"), element("div", empty(t("overview.no_alerts")), class_="empty")
-        )
+        none = element("div", empty(t("overview.no_alerts")), class_="empty")
+        return card(t("overview.alerts"), none)
     lines = [
         element(
             "li",
