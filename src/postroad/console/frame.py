@@ -13,10 +13,9 @@ from starlette.responses import Response
 
 from postroad import __version__
 from postroad.console.accounts import Role
-from postroad.console.catalogue import LANGUAGES
 from postroad.console.context import Context
 from postroad.console.errors import AddressInvalid
-from postroad.console.gate import PREFIX, notice_page
+from postroad.console.gate import PREFIX, language_links, notice_page
 from postroad.console.icons import icon
 from postroad.console.markup import Markup, element, joined, link
 from postroad.console.view import AWAY, View
@@ -136,17 +135,7 @@ def _navigation(view: View, place: str) -> Markup:
         for each in PLACES
         if view.may(each.role)
     ]
-    languages = [
-        link(
-            code.upper(),
-            f"{PREFIX}/language/{code}",
-            lang=code,
-            title=name,
-            aria_label=name,
-            aria_current="true" if code == t.language else None,
-        )
-        for code, name in LANGUAGES.items()
-    ]
+    languages = language_links(t, is_short=True)
     account = element(
         "form",
         element("span", view.session.account, class_="who"),
@@ -156,38 +145,16 @@ def _navigation(view: View, place: str) -> Markup:
         action=f"{PREFIX}/logout",
         class_="account",
     )
-    theme = element(
-        "button",
-        icon("theme"),
-        type="button",
-        class_="theme",
-        id="theme",
-        title=t("nav.theme"),
-        aria_label=t("nav.theme"),
-    )
+    theme = _button("theme", t("nav.theme"), title=t("nav.theme"))
     brand = link(joined((icon("brand"), element("span", "Postroad"))), f"{PREFIX}/", class_="brand")
-    menu = element(
-        "button",
-        icon("menu"),
-        type="button",
-        class_="menu",
-        id="menu",
-        aria_expanded="false",
-        aria_controls="places",
-        aria_label=t("nav.menu"),
-    )
-    return joined(
-        (
-            element("div", brand, menu, class_="top"),
-            element(
-                "div",
-                element("nav", element("ul", entries), aria_label=t("nav.label")),
-                element(
-                    "div", element("div", languages, class_="languages"), theme, class_="tools"
-                ),
-                account,
-                class_="places",
-                id="places",
-            ),
-        )
+    menu = _button("menu", t("nav.menu"), aria_expanded="false", aria_controls="places")
+    pages = element("nav", element("ul", entries), aria_label=t("nav.label"))
+    tools = element("div", element("div", languages, class_="languages"), theme, class_="tools")
+    top = element("div", brand, menu, class_="top")
+    return joined((top, element("div", pages, tools, account, class_="places", id="places")))
+
+
+def _button(name: str, label: str, **more: str) -> Markup:
+    return element(
+        "button", icon(name), type="button", class_=name, id=name, aria_label=label, **more
     )

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from postroad import __version__
 from postroad.console.accounts import Accounts, Session
 from postroad.console.cache import Cache
-from postroad.console.catalogue import Texts, texts_of
+from postroad.console.catalogue import LANGUAGES, Texts, texts_of
 from postroad.console.markup import Markup, element, link
 
 PREFIX = "/console"
@@ -106,6 +106,21 @@ def wants_page(scope: Scope) -> bool:
     """Check whether a browser requests a page, and not a script data."""
     is_get = scope["type"] == "http" and scope["method"] == "GET"
     return is_get and "text/html" in HTTPConnection(scope).headers.get("accept", "")
+
+
+def language_links(t: Texts, *, is_short: bool) -> list[Markup]:
+    """Link to the languages of the console, by their names or codes."""
+    return [
+        link(
+            code.upper() if is_short else name,
+            f"{PREFIX}/language/{code}",
+            lang=code,
+            title=name,
+            aria_label=name,
+            aria_current="true" if code == t.language else None,
+        )
+        for code, name in LANGUAGES.items()
+    ]
 
 
 def plain_page(

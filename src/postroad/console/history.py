@@ -113,19 +113,10 @@ class History(Service):
         kept = min(MAX_POINTS, max(MIN_POINTS, MAX_POINTS_OF_ALL // max(len(found), 1)))
         for one in found:
             points = self._points.setdefault((one.queue, one.consumer), deque(maxlen=kept))
-            points.append(
-                Point(
-                    now,
-                    one.depth,
-                    one.dmq,
-                    one.posted_per_second or 0.0,
-                    one.consumed_per_second,
-                    one.rejected_per_second,
-                    one.died_per_second,
-                    one.expired_per_second,
-                    one.oldest_age.total_seconds() if one.oldest_age else 0.0,
-                )
-            )
+            counted = {name: getattr(one, name) for name in SUMMED}
+            posted = one.posted_per_second or 0.0
+            age = one.oldest_age.total_seconds() if one.oldest_age else 0.0
+            points.append(Point(at=now, posted_per_second=posted, age_seconds=age, **counted))
         present = {(one.queue, one.consumer) for one in found}
         for gone in self._points.keys() - present:
             del self._points[gone]

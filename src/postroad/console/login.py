@@ -13,7 +13,7 @@ from postroad.console.accounts import Session
 from postroad.console.catalogue import LANGUAGES, Texts, texts_of
 from postroad.console.context import Context
 from postroad.console.errors import LoginRefused, TooManyLogins
-from postroad.console.gate import COOKIE, PREFIX, plain_page
+from postroad.console.gate import COOKIE, PREFIX, language_links, plain_page
 from postroad.console.icons import icon
 from postroad.console.markup import Markup, element, link
 
@@ -128,15 +128,6 @@ def login_page(
     context: Context, t: Texts, wanted: str = "", error: str = "", status: int = 200
 ) -> HTMLResponse:
     """Return the login form, with the error of the last attempt."""
-    languages = [
-        link(
-            name,
-            f"{PREFIX}/language/{code}",
-            lang=code,
-            aria_current="true" if code == t.language else None,
-        )
-        for code, name in LANGUAGES.items()
-    ]
     oidc = (
         link(t("login.oidc"), f"{PREFIX}/oidc/begin", class_="button plain")
         if context.settings.oidc.issuer
@@ -162,7 +153,7 @@ def login_page(
         ),
         oidc,
         element("p", t("login.forgotten"), class_="login-hint"),
-        element("p", languages, class_="languages"),
+        element("p", language_links(t, is_short=False), class_="languages"),
         title=f"{t('login.sign_in')} · Postroad",
         head=Markup(f'<script src="{PREFIX}/static/console.js?v={__version__}" defer></script>'),
         status=status,

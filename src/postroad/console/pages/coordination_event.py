@@ -54,15 +54,10 @@ async def event_page(view: View) -> None:
         one = await now()
         none = t("coordination.no_reader")
         found = [{**row, "state": "parked"} if row["is_parked"] else row for row in one["readers"]]
-        return element(
-            "div",
-            detail_facts(view, EVENTS, one, one["type"]),
-            card(
-                t("coordination.readers"),
-                part_table(view, EVENTS.parts["readers"], found, none, more={"": skip_button}),
-            ),
-            class_="columns",
-        )
+        columns, more = EVENTS.parts["readers"], {"": skip_button}
+        readers = card(t("coordination.readers"), part_table(view, columns, found, none, more=more))
+        details = detail_facts(view, EVENTS, one, one["type"])
+        return element("div", details, readers, class_="columns")
 
     async def phases() -> Markup:
         steps = (await now())["timeline"]
@@ -88,24 +83,14 @@ def _images(view: View, payloads: Sequence[PayloadStatus]) -> Markup:
         after: Mapping[str, Any] = {} if one.operation == "Delete" else one.content
         if one.operation == "Delete" and not before:
             before = one.content
-        cards.append(
-            card(
-                f"{one.sequence}. {one.entity}",
-                element(
-                    "div",
-                    element(
-                        "div", element("h3", t("coordination.before")), _image(before, after, "del")
-                    ),
-                    element(
-                        "div",
-                        element("h3", t("coordination.after_image")),
-                        _image(after, before, "ins"),
-                    ),
-                    class_="diff",
-                ),
-                note=badge(t.state(one.operation.lower())),
-            )
-        )
+        sides = (("before", before, after, "del"), ("after_image", after, before, "ins"))
+        shown = [
+            element("div", element("h3", t(f"coordination.{title}")), _image(image, other, tag))
+            for title, image, other, tag in sides
+        ]
+        note = badge(t.state(one.operation.lower()))
+        changes = element("div", shown, class_="diff")
+        cards.append(card(f"{one.sequence}. {one.entity}", changes, note=note))
     return element("div", cards, class_="columns")
 
 

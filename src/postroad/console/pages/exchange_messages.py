@@ -62,22 +62,11 @@ async def message_page(view: View) -> None:
             address("exchange", "data", row["number"]),
             row["file_name"] or "",
         )
-        return element(
-            "div",
-            detail_facts(
-                view,
-                MESSAGES,
-                row,
-                t("exchange.message"),
-                {"process": lambda row: process_link(view, row["process"], None)},
-            ),
-            card(
-                t("exchange.content"),
-                element("pre", content or t("exchange.no_file"), class_="data", tabindex="0"),
-                note=None if content is None else note,
-            ),
-            class_="columns",
-        )
+        cells = {"process": lambda row: process_link(view, row["process"], None)}
+        details = detail_facts(view, MESSAGES, row, t("exchange.message"), cells)
+        text = element("pre", content or t("exchange.no_file"), class_="data", tabindex="0")
+        file = card(t("exchange.content"), text, note=None if content is None else note)
+        return element("div", details, file, class_="columns")
 
     question = t("exchange.requeue_question")
     await action_buttons(view, connections, [REQUEUE], now, question)

@@ -42,12 +42,8 @@ async def file_page(view: View) -> None:
             for step in row["history"]
         ]
         progress = {"bytes_done": lambda row: bar(row["bytes_done"], row["filesize"])}
-        return element(
-            "div",
-            detail_facts(view, FILES, row, t("intake.file"), progress),
-            timeline(t, steps),
-            class_="columns",
-        )
+        details = detail_facts(view, FILES, row, t("intake.file"), progress)
+        return element("div", details, timeline(t, steps), class_="columns")
 
     await action_buttons(view, connections, FILE_ACTIONS, now)
     await view.live(shown)

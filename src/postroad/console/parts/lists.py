@@ -47,42 +47,29 @@ def filter_form(
 
 def pager(t: Texts, first: str | None, following: str | None, note: str = "") -> Markup:
     """Link to the first and to the next page."""
-    return element(
-        "nav",
-        element("span", note, class_="note") if note else None,
-        link(t("common.first_page"), first, class_="button plain") if first else None,
-        link(t("common.next_page"), following, class_="button plain", rel="next")
-        if following
-        else None,
-        class_="pager",
-        aria_label=t("common.pages"),
-    )
+    shown = [element("span", note, class_="note")] if note else []
+    if first:
+        shown.append(link(t("common.first_page"), first, class_="button plain"))
+    if following:
+        shown.append(link(t("common.next_page"), following, class_="button plain", rel="next"))
+    return element("nav", shown, class_="pager", aria_label=t("common.pages"))
 
 
 def tabs(t: Texts, entries: Iterable[tuple[str, str, bool, str | None]]) -> Markup:
     """Link to the parts of a list: title, URL, whether it is shown, count."""
-    return element(
-        "nav",
-        [
-            link(
-                joined(
-                    (word, element("span", count, class_="count") if count is not None else None)
-                ),
-                href,
-                aria_current="page" if is_shown else None,
-            )
-            for word, href, is_shown, count in entries
-        ],
-        class_="tabs",
-        aria_label=t("common.parts"),
-    )
+    links = []
+    for word, href, is_shown, count in entries:
+        counted = element("span", count, class_="count") if count is not None else None
+        current = "page" if is_shown else None
+        links.append(link(joined((word, counted)), href, aria_current=current))
+    return element("nav", links, class_="tabs", aria_label=t("common.parts"))
 
 
 def page_tabs(view: View, shown: str, pages: Mapping[str, tuple[str, str]]) -> Markup:
     """Link to the pages of a component: the keys of their titles and their URLs, by name."""
+    entries = pages.items()
     return tabs(
-        view.t,
-        [(view.t(title), href, name == shown, None) for name, (title, href) in pages.items()],
+        view.t, [(view.t(title), href, name == shown, None) for name, (title, href) in entries]
     )
 
 
@@ -90,35 +77,20 @@ def timeline(
     t: Texts, steps: Iterable[tuple[str, object, str, str]], title: str = "exchange.timeline"
 ) -> Markup:
     """Show the steps of a timeline: state, time, note and tone of each."""
-    lines = [
-        element(
-            "li",
-            element("strong", state),
-            " ",
-            at,
-            element("div", note, class_="note") if note else None,
-            class_=tone,
-        )
-        for state, at, note, tone in steps
-    ]
+    lines = []
+    for state, at, note, tone in steps:
+        noted = element("div", note, class_="note") if note else None
+        lines.append(element("li", element("strong", state), " ", at, noted, class_=tone))
     return card(t(title), element("ol", lines, class_="timeline"))
 
 
 def figures(entries: Iterable[tuple[str, object, str]]) -> Markup:
     """Show a few large numbers: name, value, tone."""
-    return element(
-        "div",
-        [
-            element(
-                "div",
-                element("div", value, class_="value"),
-                element("div", name, class_="name"),
-                class_=f"figure {tone}".strip(),
-            )
-            for name, value, tone in entries
-        ],
-        class_="figures",
-    )
+    shown = []
+    for name, value, tone in entries:
+        parts = element("div", value, class_="value"), element("div", name, class_="name")
+        shown.append(element("div", *parts, class_=f"figure {tone}".strip()))
+    return element("div", shown, class_="figures")
 
 
 def severity_badge(view: View, one: Incident) -> Markup:
