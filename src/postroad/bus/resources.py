@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
 
 from postroad.bus import operations
+from postroad.bus.async_client import AsyncBus
+from postroad.bus.browse import STATES, browse
 from postroad.bus.errors import QueueNotFound, SagaNotFound
-from postroad.operate import Action, Column, Filter, Resource
+from postroad.operate import Action, Column, Filter, FilterInvalid, Page, Resource
 
+MAX_DATA_CHARACTERS = 1_000
+# The column of the time that belongs to a state of a message.
+TIMES = {"delayed": "due_at", "leased": "leased_until", "dead": "died_at"}
 SAGA_STATES = ("running", "compensating", "stuck", "completed", "compensated")
 
 QUEUES = Resource(
@@ -108,6 +115,73 @@ FIGURES = Resource(
     _NAMES,
     is_descending=False,
     example="postroad bus status orders",
+)  # fmt: skip
+
+
+class _Messages:
+    """Reads the messages of one consumer in a state, without taking them."""
+
+    async def page(
+        self, resource: Resource, place: Any, filters: Mapping[str, Any], **query: Any
+    ) -> Page:
+        """Read a page; the search stops after as many messages as that of other lists."""
+        queue, consumer, state = (filters.get(name) for name in ("queue", "consumer", "state"))
+        if not queue or not consumer or state not in STATES:
+            raise FilterInvalid("the messages of one queue are listed", hint="name the queue")
+        after, limit = query["after"], query["limit"]
+        found = await browse(
+            AsyncBus(place),
+            queue,
+            consumer,
+            state,
+            place=None if after is None else resource.start("id", after)[0],
+            is_descending=query["is_descending"],
+            amount=limit,
+            search=filters.get("search"),
+            max_characters=MAX_DATA_CHARACTERS,
+        )
+        time = TIMES.get(state, "due_at")
+        others = dict.fromkeys(set(TIMES.values()) - {time})
+        rows = [
+            {**asdict(one), **others, time: one.due_at, "id": one.place_of}
+            for one in found.messages
+        ]
+        last = found.next_place
+        cursor = None if last is None else resource.cursor({"id": last}, "id")
+        return Page(rows, cursor, is_partial=cursor is not None and len(rows) < limit)
+
+
+MESSAGES = Resource(
+    "bus.messages",
+    "message",
+    _Messages(),
+    "List the messages of a consumer in one state, without taking them.",
+    (
+        Column("id", "Place", "Место", "id", is_listed=False),
+        Column("iid", "Message", "Сообщение", "code"),
+        Column("added", "Posted", "Отправлено", "moment"),
+        Column("due_at", "Due", "Срок", "moment", is_listed=False),
+        Column("leased_until", "Leased until", "Аренда до", "moment", is_listed=False),
+        Column("died_at", "Died", "Время отказа", "moment", is_listed=False),
+        Column("attempts", "Attempts", "Попытки", "number"),
+        Column("error", "Error", "Ошибка"),
+        Column("headers", "Headers", "Заголовки", "json", is_listed=False),
+        Column("properties", "Properties", "Свойства", "json"),
+        Column("size", "Size", "Размер", "bytes"),
+        Column("data", "Data", "Данные", help="The beginning of the payload, as text."),
+        Column("expires", "Expires", "Истекает", "moment", is_listed=False),
+    ),
+    (
+        _QUEUE,
+        Filter("consumer", "Consumer", "Подписчик", "Whose messages; default: default.",
+               default="default"),
+        Filter("state", "State", "Состояние", "Their state; default: ready.", choices=STATES,
+               default="ready"),
+        Filter("search", "Search", "Поиск", "A part of the iid, headers, properties or data.",
+               ("iid",), is_search=True),
+    ),
+    is_descending=False,
+    example="postroad bus messages orders --state leased",
 )  # fmt: skip
 
 DEAD = Resource(

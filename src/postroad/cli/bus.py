@@ -13,7 +13,16 @@ from psycopg import AsyncConnection
 from postroad.bus import Bus, Maintenance
 from postroad.bus.errors import translate
 from postroad.bus.payload import PAYLOADS, Payload
-from postroad.bus.resources import CONSUMERS, DEAD, FIGURES, PAUSE, QUEUES, REDRIVE, RESUME
+from postroad.bus.resources import (
+    CONSUMERS,
+    DEAD,
+    FIGURES,
+    MESSAGES,
+    PAUSE,
+    QUEUES,
+    REDRIVE,
+    RESUME,
+)
 from postroad.cli.bus_messages import consume, peek, post, tail, take
 from postroad.cli.context import Application, pass_application
 from postroad.cli.derived import MAX_LIMIT, action_command, list_command
@@ -57,6 +66,7 @@ for command in (
     list_command(QUEUES, bus_run, limit=MAX_LIMIT),
     list_command(CONSUMERS, bus_run, argument="queue", limit=MAX_LIMIT),
     list_command(FIGURES, bus_run, "status", argument="queue", limit=MAX_LIMIT),
+    list_command(MESSAGES, bus_run, argument="queue"),
     list_command(DEAD, bus_run, "dmq", argument="queue", limit=100),
     *(action_command(action, bus_run) for action in (PAUSE, RESUME, REDRIVE)),
 ):

@@ -87,11 +87,6 @@ class View:
         given = {name: value for name, value in left.items() if value not in (None, "")}
         return self.request.url.path + (f"?{urlencode(given)}" if given else "")
 
-    def place(self, name: str) -> int | None:
-        """Return a number from the URL; None if it is missing. Raises AddressInvalid."""
-        text = self.query(name)
-        return _number(name, text) if text else None
-
     def number(self, name: str) -> int:
         """Return a part of the path that is a number. Raises AddressInvalid."""
         return _number(name, self.path(name))

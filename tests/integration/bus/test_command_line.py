@@ -186,3 +186,33 @@ def test_every_command_has_an_example_and_json():
     changing = {"create", "drop", "post", "consume", "take", "redrive", "pause", "resume"}
     for name in changing:
         assert "--dry-run" in {o for each in group.commands[name].params for o in each.opts}
+
+
+def test_messages_are_listed_page_by_page_without_being_taken(run, database):
+    run("create", "orders", "--payload", "jsonb")
+    iids = [run("post", "orders", f'{{"n": {n}}}').out.strip() for n in range(5)]
+    first = run("messages", "orders", "--limit", "2", "--json")
+    assert [one["iid"] for one in first.json] == iids[:2]
+    cursor = first.error.split()[-1]
+    rest = run("messages", "orders", "--after", cursor, "--json").json
+    assert [one["iid"] for one in rest] == iids[2:]
+    assert [one["iid"] for one in run("messages", "orders", "--descending", "--json").json] == [
+        *reversed(iids)
+    ]
+    [found] = run("messages", "orders", "--search", '"n": 3', "--json").json
+    assert (found["iid"], found["data"]) == (iids[3], '{"n": 3}')
+    with Bus(database) as bus:
+        [leased] = bus.lease("orders", "default")
+    [shown] = run("messages", "orders", "--state", "leased", "--json").json
+    assert shown["iid"] == leased.iid
+    assert shown["leased_until"] is not None
+    assert shown["due_at"] is None
+    assert iids[4] in run("messages", "orders").out
+
+
+def test_messages_are_those_of_a_queue_that_there_is(run):
+    assert run("messages").code == 2
+    assert run("messages", "absent").code == 3
+    run("create", "orders")
+    assert run("messages", "orders", "--consumer", "absent").code == 3
+    assert run("messages", "orders", "--after", "x").code == 2

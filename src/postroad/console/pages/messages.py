@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 
 from nicegui import app, ui
 from starlette.responses import PlainTextResponse, Response
 
 from postroad.bus import BusError, browse
-from postroad.bus.browse import STATES, BrowsedMessage, Selection, State
-from postroad.bus.resources import DEAD_REASONS
+from postroad.bus.browse import STATES, Selection, State
+from postroad.bus.resources import DEAD_REASONS, MESSAGES, TIMES
 from postroad.console.context import Context
 from postroad.console.frame import add_page
 from postroad.console.markup import (
@@ -35,23 +35,18 @@ from postroad.console.parts.lists import (
     choice_field,
     crumbs,
     download_note,
-    empty,
     filter_form,
     gone,
-    nothing_found,
-    pager,
     search_field,
     tabs,
 )
-from postroad.console.parts.resources import PAGE_ROWS, show_resource
+from postroad.console.parts.resources import show_resource
 from postroad.console.view import View
 from postroad.operate import Row
 
 SHOWN_CHARACTERS = 160
 # The maximum size of a value in PostgreSQL.
 MAX_CHARACTERS = 1_000_000_000
-# The title of the time that belongs to a state.
-DUE = {"delayed": "bus.due", "leased": "bus.leased_until", "dead": "bus.died_at"}
 
 
 def add_message_pages(context: Context) -> None:
@@ -78,7 +73,7 @@ async def _messages(view: View) -> None:
     t, bus, queue = view.t, view.context.bus, view.path("queue")
     consumer = view.query("consumer") or "default"
     state: State = next((one for one in STATES if one == view.query("state")), "ready")
-    search, place, order = view.query("search"), view.place("place"), view.query("order")
+    search, order = view.query("search"), view.query("order")
     selection = Selection(queue, consumer, state, search or None)
 
     async def parts() -> Markup:
@@ -99,39 +94,17 @@ async def _messages(view: View) -> None:
             ],
         )
 
-    async def listed() -> Markup:
-        page = await browse.browse(
-            bus,
-            queue,
-            consumer,
-            state,
-            search=search or None,
-            place=place,
-            is_descending=order == "latest",
-            amount=PAGE_ROWS,
-            max_characters=SHOWN_CHARACTERS,
-        )
-        is_cut = page.next_place is not None
-        shown = (
-            nothing_found(t, view.here(search=""))
-            if search and not page.messages
-            else _message_table(view, page.messages, state)
-        )
-        first = view.here() if place is not None else None
-        following = view.here(place=page.next_place) if is_cut else None
-        note = t("bus.search_goes_on") if search and is_cut else ""
-        return joined((shown, pager(t, first, following, note)))
-
     ui.html(_crumbs(view, queue, (t("bus.messages"), None)), sanitize=False)
     await view.live(parts)
     consumers = {one.consumer: one.consumer for one in await bus.consumers(queue)}
-    orders = {"": t("bus.oldest_first"), "latest": t("bus.latest_first")}
+    orders = {"": t("bus.oldest_first"), "down": t("bus.latest_first")}
     fields = (
         search_field(t, search, t("bus.message_search_hint")),
         choice_field("consumer", t("bus.consumer"), consumers, consumer),
         choice_field("order", t("bus.order"), orders, order),
     )
-    form = filter_form(t, view.request.url.path, fields, {"state": state})
+    hidden = {"state": state, "sort": "id"}
+    form = filter_form(t, view.request.url.path, fields, hidden)
     with ui.element("div").classes("row"):
         ui.html(form, sanitize=False)
         ui.space()
@@ -139,45 +112,31 @@ async def _messages(view: View) -> None:
             bulk_button(view, "redrive", selection)
         bulk_button(view, "move", selection)
         bulk_button(view, "purge", selection)
-    await view.live(listed)
+    more = ([TIMES[state]] if state in TIMES else []) + (["error"] if state == "dead" else [])
+    await show_resource(
+        view,
+        MESSAGES,
+        fixed={"queue": queue, "consumer": consumer, "state": state},
+        names=("iid", "added", *more, "attempts", "properties", "size", "data"),
+        cells={"iid": _iid, "properties": lambda row: _pairs(row["properties"]), "data": _data},
+        none="bus.no_message",
+        has_form=False,
+    )
+
+
+def _iid(row: Row) -> Markup:
+    return link(row["iid"], address("bus", "messages", row["iid"]), class_="mono")
+
+
+def _data(row: Row) -> Markup:
+    shown = (row["data"] or "")[:SHOWN_CHARACTERS]
+    cut = "…" if len(shown.encode()) < (row["size"] or 0) else ""
+    return element("span", shown + cut, class_="mono")
 
 
 def _crumbs(view: View, queue: str, *more: tuple[str, str | None]) -> Markup:
     place = (queue, address("bus", "queues", queue))
     return crumbs((view.t("nav.bus"), address("bus")), place, *more)
-
-
-def _message_table(view: View, messages: Sequence[BrowsedMessage], state: State) -> Markup:
-    t = view.t
-
-    def data(one: BrowsedMessage) -> Markup:
-        shown = one.data or ""
-        cut = "…" if len(shown.encode()) < (one.size or 0) else ""
-        return element("span", shown + cut, class_="mono")
-
-    def iid(one: BrowsedMessage) -> Markup:
-        return link(one.iid, address("bus", "messages", one.iid), class_="mono")
-
-    columns: list[tuple[str, str, Callable[[BrowsedMessage], object]]] = [
-        (t("bus.iid"), "nowrap", iid),
-        (t("bus.added"), "nowrap", lambda one: moment(one.added)),
-    ]
-    if state in DUE:
-        columns.append((t(DUE[state]), "nowrap", lambda one: moment(one.due_at)))
-    if state == "dead":
-        columns.append((t("bus.error"), "wide", lambda one: one.error or NOTHING))
-    columns += [
-        (t("bus.attempts"), "num", lambda one: number(one.attempts)),
-        (t("bus.properties"), "", lambda one: _pairs(one.properties)),
-        (t("bus.size"), "num", lambda one: t.size(one.size)),
-        (t("bus.data"), "", data),
-    ]
-    return table(
-        [Column(title, kind) for title, kind, _ in columns],
-        [[show(one) for *_, show in columns] for one in messages],
-        label=t("bus.messages"),
-        empty=empty(t("bus.no_message"), t("bus.no_message_advice")),
-    )
 
 
 def _pairs(values: Mapping[str, str | None]) -> Markup | str:

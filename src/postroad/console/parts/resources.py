@@ -201,6 +201,7 @@ async def show_resource(
     name: str = "",
     row_actions: Sequence[Action] = (),
     limit: int = PAGE_ROWS,
+    fixed: dict[str, str] | None = None,
 ) -> None:
     """Show the filters of a resource and, live, the page of rows that the URL requests.
 
@@ -208,10 +209,12 @@ async def show_resource(
     `actions` can be run on all rows that match the filters, `row_actions` are buttons of each row
     that is offered them. The list is sorted by `sort`, descending, unless the address names a
     column. `name` tells a second list of the page apart: it begins the names of its parameters in
-    the address. The other parameters are those of `resource_table`.
+    the address, `fixed` are filters that the page sets itself. The other parameters are those of
+    `resource_table`.
     """
     connections = connections or view.context.connections
-    given = {one.name: view.query(name + one.name) for one in resource.filters}
+    set_by_page = fixed or {}
+    given = {one.name: view.query(name + one.name) for one in resource.filters} | set_by_page
     after, is_down = view.query(f"{name}after"), True if sort else None
     if (chosen := order_of(view, resource, name))[0]:
         sort, is_down = chosen
@@ -236,7 +239,8 @@ async def show_resource(
             view.t("common.search_goes_on", count=number(MAX_SEARCHED)) if page.is_partial else ""
         )
         pages = pager(view.t, view.here() if after else None, following, note)
-        if not page.rows and (after or any(given.values())):
+        is_filtered = any(given[each] for each in given.keys() - set_by_page.keys())
+        if not page.rows and (after or is_filtered):
             return joined((nothing_found(view.t, view.request.url.path), pages))
         shown = resource_table(
             view,
