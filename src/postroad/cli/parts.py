@@ -110,10 +110,13 @@ PARTS: tuple[Part, ...] = (
         "/coordination",
     ),
     Part("web", "web:WebService", "console, interfaces, metrics", "nicegui"),
-    Part("sample-orders", "sample:orders", "orders, bills"),
-    Part("sample-tours", "sample_tours:tours", "sagas of an agency"),
+    Part("sample-orders", "sample:SampleOrders", "orders, bills"),
+    Part("sample-tours", "sample_tours:SampleTours", "sagas of an agency"),
     Part(
-        "sample-branch", "sample_branch:branch", "gets large orders", "postroad.bridge.supervisor"
+        "sample-branch",
+        "sample_branch:SampleBranch",
+        "gets large orders",
+        "postroad.bridge.supervisor",
     ),
     Part(
         "sample-partners", "parts_exchange:partners", "mobile client and ERPs", "postroad.exchange"

@@ -37,17 +37,13 @@ UNKNOWN_ONE_IN = 500
 CITIES = ("Tver", "Kazan", "Perm", "Omsk", "Tula", "Pskov")
 
 
-def orders(context: PartContext) -> Service:
-    """Make the partner."""
-    return SampleOrders(context.dsn, float(context.wishes.get("rate") or RATE_DEFAULT))
-
-
 class SampleOrders(Service):
     """Posts and consumes at a steady rate, and continues when the database is available again."""
 
-    def __init__(self, dsn: str, rate_per_second: float = RATE_DEFAULT) -> None:
+    def __init__(self, context: PartContext) -> None:
         super().__init__("sample orders")
-        self._dsn = dsn
+        self._dsn = context.dsn
+        rate_per_second = float(context.wishes.get("rate") or RATE_DEFAULT)
         self._batch = max(1, round(rate_per_second * BATCH_INTERVAL_DEFAULT.total_seconds()))
         self._pause_seconds = self._batch / rate_per_second
 

@@ -26,20 +26,17 @@ BRIDGE = "branch"
 PAUSE_SECONDS = 1.0
 
 
-def branch(context: PartContext) -> Service:
-    """Create the partner; it uses the Reader's database, which has a bus like any other."""
-    addresses = Addresses.of(context.dsn, context.application.settings.bridge)
-    databases = find_databases(context.application.settings.coordination, context.dsn)
-    return SampleBranch(addresses, databases.reader)
-
-
 class SampleBranch(Service):
-    """Creates the bridge as soon as there are orders, and consumes the arriving messages."""
+    """Creates the bridge as soon as there are orders, and consumes the arriving messages.
 
-    def __init__(self, addresses: Addresses, dsn: str) -> None:
+    It uses the Reader's database, which has a bus like any other.
+    """
+
+    def __init__(self, context: PartContext) -> None:
         super().__init__("sample branch")
-        self._addresses = addresses
-        self._dsn = dsn
+        settings = context.application.settings
+        self._addresses = Addresses.of(context.dsn, settings.bridge)
+        self._dsn = find_databases(settings.coordination, context.dsn).reader
 
     async def run(self) -> None:
         """Consume until stopped."""

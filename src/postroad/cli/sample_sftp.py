@@ -24,7 +24,7 @@ from postroad.service import Service
 
 NAME = "sample-shop"
 USER = "shop"
-PAUSE_DEFAULT = timedelta(seconds=5)
+PAUSE_SECONDS = 5.0
 KEPT = 40
 LARGE_ONE_IN = 12
 LARGE_BYTES = 8_000_000
@@ -34,10 +34,9 @@ ITEMS = ("bread", "milk", "apples", "nails", "paper")
 class SampleSftp(Service):
     """Serves a folder over SFTP and creates files in it."""
 
-    def __init__(self, context: PartContext, pause: timedelta = PAUSE_DEFAULT) -> None:
+    def __init__(self, context: PartContext) -> None:
         super().__init__("sample SFTP server")
         self._context = context
-        self._pause_between = pause
         self._folder = context.application.data_folder / "sample" / "sftp"
 
     async def run(self) -> None:
@@ -53,12 +52,11 @@ class SampleSftp(Service):
             sftp_factory=lambda channel: asyncssh.SFTPServer(channel, chroot=bytes(self._folder)),
         )
         async with server:
-            key = server.get_port(), password
-            await self._register(*key)
+            await self._register(server.get_port(), password)
             self.announce_ready()
             while True:
                 await asyncio.to_thread(_put_file, outgoing)
-                if await self.pause(self._pause_between.total_seconds()):
+                if await self.pause(PAUSE_SECONDS):
                     return
 
     async def _register(self, port: int, password: str) -> None:

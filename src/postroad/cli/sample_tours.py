@@ -21,7 +21,7 @@ from postroad.service import Service
 
 logger = logging.getLogger(__name__)
 
-PAUSE_DEFAULT = timedelta(seconds=2)
+PAUSE_SECONDS = 2.0
 DEADLINE_DEFAULT = timedelta(minutes=10)
 NO_SEAT_ONE_IN = 6
 STUCK_ONE_IN = 30
@@ -37,18 +37,12 @@ STEPS: dict[str, tuple[str, str, list[str]]] = {
 }
 
 
-def tours(context: PartContext) -> Service:
-    """Make the partner."""
-    return SampleTours(context.dsn)
-
-
 class SampleTours(Service):
     """Starts a tour every few seconds and does its steps."""
 
-    def __init__(self, dsn: str, pause: timedelta = PAUSE_DEFAULT) -> None:
+    def __init__(self, context: PartContext) -> None:
         super().__init__("sample tours")
-        self._dsn = dsn
-        self._pause_between = pause
+        self._dsn = context.dsn
 
     async def run(self) -> None:
         """Book until stopped."""
@@ -61,7 +55,7 @@ class SampleTours(Service):
             _serve(worker)
             async with worker:
                 self.announce_ready()
-                while not await self.pause(self._pause_between.total_seconds()):
+                while not await self.pause(PAUSE_SECONDS):
                     try:
                         await _tour().start(bus)
                     except (psycopg.Error, BusError, DatabaseUnavailable, OSError) as failure:

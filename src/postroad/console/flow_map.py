@@ -77,27 +77,24 @@ def draw(flow: Map, label: str) -> Markup:
     places = _places(flow)
     height = max((y for _, y in places.values()), default=TOP) + NODE_HEIGHT + GAP
     columns = max(len(flow.titles) - 1, 1)
+    step = (WIDTH - NODE_WIDTH) / columns
     titles = [
-        element(
-            "text", title, x=index * (WIDTH - NODE_WIDTH) / columns + 2, y=18, class_="column-title"
-        )
+        element("text", title, x=index * step + 2, y=18, class_="column-title")
         for index, title in enumerate(flow.titles)
     ]
-    edges: list[Markup] = []
-    for index, edge in enumerate(flow.edges):
-        if edge.source in places and edge.target in places:
-            edges.append(_edge(flow, index, places))
+    edges = [
+        _edge(flow, index, places)
+        for index, edge in enumerate(flow.edges)
+        if edge.source in places and edge.target in places
+    ]
     nodes = [draw_node(node, places[node.id]) for node in flow.nodes]
-    return element(
-        "svg",
-        titles,
-        edges,
-        nodes,
-        viewBox=f"-4 0 {WIDTH + 8} {height:.0f}",
-        role="group",
-        aria_label=label,
-        class_="wide",
-    )
+    return picture(titles, edges, nodes, width=WIDTH, height=height, label=label, class_="wide")
+
+
+def picture(*parts: object, width: int, height: float, label: str, class_: str) -> Markup:
+    """Frame the parts of a picture."""
+    box = f"-4 0 {width + 8} {height:.0f}"
+    return element("svg", *parts, viewBox=box, role="group", aria_label=label, class_=class_)
 
 
 def figures(flow: Map) -> tuple[dict[str, object], dict[str, object]]:
@@ -147,22 +144,12 @@ def _edge(flow: Map, index: int, places: dict[str, tuple[float, float]]) -> Mark
 
 def draw_edge(flow: Map, index: int, path: str, label: tuple[float, float]) -> Markup:
     """Draw an edge along a path, and its rate at a place."""
-    edge = flow.edges[index]
-    return joined(
-        (
-            element("path", d=path, class_="edge"),
-            element("path", d=path, class_="flow moving" if edge.rate else "flow", data_flow=index),
-            element(
-                "text",
-                flow.rate(edge),
-                x=f"{label[0]:.0f}",
-                y=f"{label[1]:.0f}",
-                class_="rate",
-                text_anchor="middle",
-                data_rate=index,
-            ),
-        )
-    )
+    edge, x, y = flow.edges[index], f"{label[0]:.0f}", f"{label[1]:.0f}"
+    line = element("path", d=path, class_="edge")
+    moving = "flow moving" if edge.rate else "flow"
+    dots = element("path", d=path, class_=moving, data_flow=index)
+    named = {"class_": "rate", "text_anchor": "middle", "data_rate": index}
+    return joined((line, dots, element("text", flow.rate(edge), x=x, y=y, **named)))
 
 
 def draw_node(node: Node, place: tuple[float, float], width: float = NODE_WIDTH) -> Markup:

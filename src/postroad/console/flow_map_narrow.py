@@ -13,8 +13,8 @@ It has the same nodes and edges as the wide picture, so the same figures update 
 
 from __future__ import annotations
 
-from postroad.console.flow_map import Map, Node, draw_edge, draw_node
-from postroad.console.markup import Markup, element
+from postroad.console.flow_map import Map, Node, draw_edge, draw_node, picture
+from postroad.console.markup import Markup
 
 WIDTH, HALF, HEIGHT, GAP, INDENT, AISLE = 360, 150, 46, 20, 20, 46
 ROOM_COLUMN = 1
@@ -98,15 +98,8 @@ class _Pen:
         self.y += max(len(receivers), 1) * (HEIGHT + GAP)
 
     def picture(self, label: str) -> Markup:
-        return element(
-            "svg",
-            self._lines,
-            self._boxes,
-            viewBox=f"-4 0 {WIDTH + 8} {self.y:.0f}",
-            role="group",
-            aria_label=label,
-            class_="narrow",
-        )
+        parts = self._lines, self._boxes
+        return picture(*parts, width=WIDTH, height=self.y, label=label, class_="narrow")
 
 
 def draw_narrow(flow: Map, label: str) -> Markup:

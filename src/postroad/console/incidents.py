@@ -145,33 +145,23 @@ async def _services(view: View) -> list[Incident]:
     late = await view.cached("maintenance", context.database.maintenance_age_seconds, 5)
     if late > MAINTENANCE_LATE_SECONDS:
         age = timedelta(seconds=late)
-        # Without a run, the stored time is in 1970.
-        title = (
-            t("overview.maintenance_never")
-            if age > timedelta(days=3650)
-            else t("overview.maintenance_late", age=t.age(age))
-        )
+        title = t("overview.maintenance_late", age=t.age(age))
+        if age > timedelta(days=3650):
+            # Without a run, the stored time is in 1970.
+            title = t("overview.maintenance_never")
         found.append(Incident("error", title, address("workers"), "bus"))
     return found
 
 
 async def _bus(view: View) -> list[Incident]:
     t = view.t
-    found = [
-        Incident(
-            "warning",
-            t(
-                "overview.dead_alert",
-                queue=one.queue,
-                consumer=one.consumer,
-                count=count_of([one.dmq]),
-            ),
-            address("bus", "queues", one.queue, "messages", consumer=one.consumer, state="dead"),
-            "bus",
-        )
-        for one in sorted(await view.status(), key=lambda one: -one.dmq)
-        if one.dmq
-    ]
+    found = []
+    for one in sorted(await view.status(), key=lambda one: -one.dmq):
+        if one.dmq:
+            named = {"queue": one.queue, "consumer": one.consumer, "count": count_of([one.dmq])}
+            place = ("bus", "queues", one.queue, "messages")
+            href = address(*place, consumer=one.consumer, state="dead")
+            found.append(Incident("warning", t("overview.dead_alert", **named), href, "bus"))
     stuck = await view.load("bus.sagas.stuck", STUCK_SAGAS.all, age=5)
     if stuck:
         count = f"{len(stuck)}{'+' if len(stuck) >= MAX_SAGAS_COUNTED else ''}"

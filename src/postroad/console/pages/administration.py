@@ -13,7 +13,7 @@ from postroad.console.context import Context
 from postroad.console.errors import NameTaken
 from postroad.console.frame import add_page
 from postroad.console.markup import NOTHING, Markup, badge, element, joined
-from postroad.console.parts.dialogs import ask, confirm, press_button, row_button
+from postroad.console.parts.dialogs import ask, confirm, field, press_button, row_button
 from postroad.console.parts.resources import Cells, show_resource
 from postroad.console.passwords import check_password, new_password
 from postroad.console.resources import ACCOUNTS, AUDIT, SERVICES, SESSIONS, SETTINGS
@@ -112,18 +112,14 @@ async def _accounts(view: View) -> None:
 
         def fill() -> None:
             if existing is None:
-                fields["name"] = ui.input(t("account.name")).props(
-                    'outlined dense data-test="account-name"'
-                )
-            fields["role"] = ui.select(
-                {each: t(f"role.{each}") for each in ROLES},
-                value=known[existing].role if existing else "viewer",
-                label=t("account.role"),
-            ).props('outlined dense data-test="account-role"')
-            fields["password"] = ui.input(
-                t("account.new_password") if existing else t("account.password"),
-                value="" if existing else new_password(),
-            ).props('outlined dense autocomplete="off" data-test="account-password"')
+                fields["name"] = field(ui.input, t("account.name"), "account-name")
+            roles = {each: t(f"role.{each}") for each in ROLES}
+            role = known[existing].role if existing else "viewer"
+            title, test = t("account.role"), "account-role"
+            fields["role"] = field(ui.select, title, test, options=roles, value=role)
+            title = t("account.new_password") if existing else t("account.password")
+            value, test = "" if existing else new_password(), "account-password"
+            fields["password"] = field(ui.input, title, test, 'autocomplete="off"', value=value)
 
         async def submit() -> bool:
             name = existing or str(fields["name"].value or "")

@@ -14,7 +14,7 @@ from postroad.bus import BusError, Queue, WrongPayload, browse, operations
 from postroad.bus import payload as payloads
 from postroad.bus.browse import Selection
 from postroad.console.markup import Markup, element, number
-from postroad.console.parts.dialogs import Tone, action_button, ask
+from postroad.console.parts.dialogs import Tone, action_button, ask, field
 from postroad.console.view import BAD, GOOD, View
 
 # A selection is counted up to this many messages; beyond it the dialog shows "more than".
@@ -34,18 +34,12 @@ def post_button(view: View, queue: str | None) -> None:
         fields: dict[str, Any] = {}
 
         def fill() -> None:
-            fields["queue"] = ui.select(
-                list(queues),
-                value=queue or next(iter(queues)),
-                label=t("bus.queue"),
-                with_input=True,
-            ).props('outlined dense data-test="post-queue"')
-            fields["data"] = ui.textarea(t("bus.data"), value="{}").props(
-                'outlined data-test="post-data"'
-            )
-            fields["properties"] = ui.input(
-                t("bus.properties"), placeholder='{"STATE": "DONE"}'
-            ).props('outlined dense data-test="post-properties"')
+            chosen = queue or next(iter(queues))
+            listed: dict[str, Any] = {"options": list(queues), "value": chosen, "with_input": True}
+            fields["queue"] = field(ui.select, t("bus.queue"), "post-queue", **listed)
+            fields["data"] = field(ui.textarea, t("bus.data"), "post-data", value="{}")
+            title, example = t("bus.properties"), '{"STATE": "DONE"}'
+            fields["properties"] = field(ui.input, title, "post-properties", placeholder=example)
 
         async def submit() -> bool:
             chosen = queues[str(fields["queue"].value)]
@@ -172,10 +166,12 @@ async def _ask(
         if preview is not None:
             ui.html(preview, sanitize=False).classes("preview")
         if destinations:
-            field = ui.select(
-                destinations, value=destinations[0], label=t("bus.destination"), with_input=True
-            )
-            fields["destination"] = field.props("outlined dense")
+            listed: dict[str, Any] = {
+                "options": destinations,
+                "value": destinations[0],
+                "with_input": True,
+            }
+            fields["destination"] = field(ui.select, t("bus.destination"), "destination", **listed)
 
     async def submit() -> bool:
         return await do(str(fields["destination"].value) if fields else None)

@@ -11,7 +11,7 @@ from nicegui import ui
 from postroad.console.gate import PREFIX
 from postroad.console.markup import Markup, address, badge, element, link, number
 from postroad.console.pages.intake_parts import intake_tabs
-from postroad.console.parts.dialogs import action_button, ask, press_button
+from postroad.console.parts.dialogs import action_button, ask, field, press_button
 from postroad.console.parts.resources import action_buttons, detail_facts, open_row, show_resource
 from postroad.console.view import BAD, GOOD, View
 from postroad.intake import operations
@@ -53,22 +53,18 @@ async def _edit(view: View, existing: Mapping[str, Any] | None) -> None:
     def fill() -> None:
         for name, default in labels.items():
             value = str(existing[name]) if existing else default
-            fields[name] = ui.input(t(f"intake.{name}"), value=value).props(
-                f'outlined dense data-test="server-{name}"'
-            )
-        fields["host_key"] = ui.input(
-            t("intake.host_key"), value=existing["host_key"] if existing else ""
-        ).props('outlined dense data-test="server-host-key"')
+            fields[name] = field(ui.input, t(f"intake.{name}"), f"server-{name}", value=value)
+        value = existing["host_key"] if existing else ""
+        fields["host_key"] = field(ui.input, t("intake.host_key"), "server-host-key", value=value)
         fields["trusts_first_key"] = ui.checkbox(
             t("intake.trusts_first_key"),
             value=bool(existing["trusts_first_key"]) if existing else False,
         ).props('data-test="server-trusts-first-key"')
         if existing:
             ui.label(t("intake.keep_credentials")).classes("note")
-        fields["password"] = ui.input(t("intake.password"), password=True).props(
-            'outlined dense autocomplete="new-password" data-test="server-password"'
-        )
-        fields["key"] = ui.textarea(t("intake.private_key")).props("outlined dense")
+        title, props = t("intake.password"), 'autocomplete="new-password"'
+        fields["password"] = field(ui.input, title, "server-password", props, password=True)
+        fields["key"] = field(ui.textarea, t("intake.private_key"), "server-key")
 
     async def submit() -> bool:
         values: dict[str, Any] = {name: str(fields[name].value).strip() for name in labels}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 
 from nicegui import app, ui
 from starlette.responses import PlainTextResponse, Response
@@ -14,7 +15,6 @@ from postroad.console.context import Context
 from postroad.console.frame import add_page
 from postroad.console.markup import (
     NOTHING,
-    Column,
     Markup,
     address,
     badge,
@@ -27,7 +27,6 @@ from postroad.console.markup import (
     moment,
     number,
     pretty,
-    table,
 )
 from postroad.console.pages.bus import COUNTED, bus_tabs
 from postroad.console.pages.bus_actions import bulk_button, message_buttons
@@ -40,13 +39,19 @@ from postroad.console.parts.lists import (
     search_field,
     tabs,
 )
-from postroad.console.parts.resources import show_resource
+from postroad.console.parts.resources import part_table, show_resource
 from postroad.console.view import View
-from postroad.operate import Row
+from postroad.operate import Column, Row
 
 SHOWN_CHARACTERS = 160
 # The maximum size of a value in PostgreSQL.
 MAX_CHARACTERS = 1_000_000_000
+# Of a copy of one message, which each consumer has.
+COPIES = (
+    Column("consumer", "Consumer", "Подписчик"),
+    Column("state", "State", "Состояние", "state"),
+    *(MESSAGES.column(name) for name in ("attempts", "error", "due_at")),
+)
 
 
 def add_message_pages(context: Context) -> None:
@@ -159,36 +164,12 @@ async def _message(view: View) -> None:
         if not found:
             return gone(t("bus.message_gone"), t("bus.message_gone_advice"))
         shown = found[0][2]
-        listed = table(
-            [
-                Column(t("bus.consumer")),
-                Column(t("common.state")),
-                Column(t("bus.attempts"), "num"),
-                Column(t("bus.error"), "wide"),
-                Column(t("bus.due")),
-            ],
-            [
-                (
-                    consumer,
-                    badge(t.state(state), state),
-                    number(one.attempts),
-                    one.error or NOTHING,
-                    moment(one.due_at),
-                )
-                for consumer, state, one in found
-            ],
-            label=t("bus.copies"),
-            empty="",
-        )
+        rows = [{"consumer": name, "state": state, **asdict(one)} for name, state, one in found]
+        listed = part_table(view, COPIES, rows, label=t("bus.copies"))
         data = element("pre", pretty(shown.data), class_="data", tabindex="0")
         is_cut = shown.data is not None and len(shown.data.encode()) < (shown.size or 0)
-        note = download_note(
-            t,
-            shown.size,
-            len(shown.data or "") if is_cut else None,
-            address("bus", "data", iid),
-            f"{iid}.txt",
-        )
+        length = len(shown.data or "") if is_cut else None
+        note = download_note(t, shown.size, length, address("bus", "data", iid), f"{iid}.txt")
         times = {t("bus.added"): moment(shown.added), t("bus.expires"): moment(shown.expires)}
         parts = element(
             "div",

@@ -22,6 +22,11 @@ def press_button(
     return button
 
 
+def field(kind: Callable[..., Any], label: str, test: str, props: str = "", **given: Any) -> Any:
+    """Create a field of a dialog: an `ui.input`, `ui.select` or `ui.textarea`."""
+    return kind(label=label, **given).props(f'outlined dense data-test="{test}" {props}')
+
+
 def row_button(view: View, label: str, verb: str, key: str) -> Markup | None:
     """Add a button to a row of a table that is refreshed; see `View.on_row`."""
     if not view.may("operator"):

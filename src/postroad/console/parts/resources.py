@@ -102,6 +102,10 @@ def _moment(value: datetime | str) -> datetime:
     return datetime.fromisoformat(value) if isinstance(value, str) else value
 
 
+def _align(column: Column) -> str:
+    return ALIGNED.get(column.kind, "wide" if column.name == "error" else "")
+
+
 def _shown(view: View, column: Column, row: Row, cells: Cells) -> object:
     special = cells.get(column.name)
     return special(row) if special else cell(view, column, row[column.name])
@@ -120,7 +124,7 @@ def part_table(
 ) -> Markup:
     """Show rows that belong to a detail; the parameters are those of `resource_table`."""
     special, further = cells or {}, more or {}
-    heads = heads or [Head(title_of(view, one), ALIGNED.get(one.kind, "")) for one in columns]
+    heads = heads or [Head(title_of(view, one), _align(one)) for one in columns]
     body = [
         [
             *(_shown(view, column, row, special) for column in columns),
@@ -161,8 +165,7 @@ def resource_table(
             order = "" if is_this and is_down else "down"
             target = view.here(**{f"{name}sort": column.name, f"{name}order": order})
         shown = ("descending" if is_down else "ascending") if is_this else None
-        align = ALIGNED.get(column.kind, "wide" if column.name == "error" else "")
-        heads.append(Head(title_of(view, column), align, target, shown))
+        heads.append(Head(title_of(view, column), _align(column), target, shown))
     linked = resource.label or columns[0].name
 
     def row_link(row: Row) -> Markup:
