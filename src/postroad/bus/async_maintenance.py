@@ -53,7 +53,10 @@ class AsyncMaintenance(Service):
                         logger.debug("maintained", extra={"queues": [each.queue for each in done]})
                         await self.pause(
                             maintenance_pause_seconds(
-                                self._interval_seconds, len(done), call_seconds
+                                self._interval_seconds,
+                                len(done),
+                                max((max(d.released, d.ended, d.expired) for d in done), default=0),
+                                call_seconds,
                             )
                         )
             except SURVIVABLE as failure:

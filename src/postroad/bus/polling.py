@@ -20,16 +20,21 @@ RECHECK_SECONDS = 1.0
 
 # A maintenance call takes some milliseconds of the server's processor time, whatever it finds.
 MAINTENANCE_PAUSE_PER_DURATION = 25
+# It moves so many due messages of a queue, so many whose lease has ended, and so many expired ones.
+MAINTENANCE_MESSAGES = 1000
 
 
 def maintenance_pause_seconds(
-    interval_seconds: float, queues_moved: int, call_seconds: float
+    interval_seconds: float, queues_moved: int, messages_moved: int, call_seconds: float
 ) -> float:
     """Return the pause between two maintenance calls: down to a tenth of the interval.
 
     A take scans the rows that were consumed since the last run, so a busy queue needs more runs.
+    A call that moved as many messages as it may is followed by the next one.
     """
     shortest = interval_seconds / 10 if queues_moved else interval_seconds
+    if messages_moved >= MAINTENANCE_MESSAGES:
+        return shortest
     return min(interval_seconds, max(shortest, MAINTENANCE_PAUSE_PER_DURATION * call_seconds))
 
 

@@ -37,11 +37,15 @@ def _batch(prefetch: int = 10) -> Batch:
     return Batch(Handler("q", "c", print, "transaction", 1, prefetch, timedelta(seconds=30)))
 
 
-def test_maintenance_runs_often_while_queues_move_and_it_is_cheap() -> None:
-    assert maintenance_pause_seconds(0.5, queues_moved=0, call_seconds=0.001) == 0.5
-    assert maintenance_pause_seconds(0.5, queues_moved=1, call_seconds=0.001) == 0.05
-    assert maintenance_pause_seconds(0.5, queues_moved=1, call_seconds=0.01) == 0.25
-    assert maintenance_pause_seconds(0.5, queues_moved=1, call_seconds=1.0) == 0.5
+@pytest.mark.parametrize(
+    ("queues", "messages", "call_seconds", "pause_seconds"),
+    [(0, 0, 0.001, 0.5), (1, 0, 0.001, 0.05), (1, 999, 0.01, 0.25), (1, 0, 1.0, 0.5),
+     (1, 1000, 1.0, 0.05)],
+)  # fmt: skip
+def test_maintenance_runs_often_while_queues_move_and_it_is_cheap_or_behind(
+    queues: int, messages: int, call_seconds: float, pause_seconds: float
+) -> None:
+    assert maintenance_pause_seconds(0.5, queues, messages, call_seconds) == pause_seconds
 
 
 def test_a_queue_that_moved_is_looked_into_at_every_tick_for_a_while() -> None:
