@@ -142,10 +142,10 @@ class _Messages:
         )
         time = TIMES.get(state, "due_at")
         others = dict.fromkeys(set(TIMES.values()) - {time})
-        rows = [
-            {**asdict(one), **others, time: one.due_at, "id": one.place_of}
-            for one in found.messages
-        ]
+        rows = []
+        for one in found.messages:
+            row = {**asdict(one), **others, time: one.due_at, "id": one.place_of}
+            rows.append({column.name: row[column.name] for column in resource.columns})
         last = found.next_place
         cursor = None if last is None else resource.cursor({"id": last}, "id")
         return Page(rows, cursor, is_partial=cursor is not None and len(rows) < limit)

@@ -26,22 +26,9 @@ from postroad.web.errors import CursorInvalid, RequestInvalid, ResourceMissing
 Row: TypeAlias = dict[str, Any]
 # How a value is shown in the console, and its type in OpenAPI.
 Kind = Literal[
-    "text",
-    "code",
-    "id",
-    "number",
-    "alarm",
-    "rate",
-    "bytes",
-    "boolean",
-    "moment",
-    "since",
-    "duration",
-    "state",
-    "word",
-    "list",
-    "json",
-]
+    "text", "code", "id", "number", "alarm", "rate", "bytes", "boolean", "moment", "since",
+    "duration", "state", "word", "list", "json",
+]  # fmt: skip
 NUMBERS = ("id", "number", "alarm", "bytes")
 LIMIT_DEFAULT = 50
 MAX_KEYS = 1_000

@@ -11,6 +11,7 @@ import click
 import pytest
 
 from postroad.bus import Bus
+from postroad.bus.resources import MESSAGES
 from postroad.cli.bus import bus as group
 from postroad.cli.main import main
 
@@ -201,6 +202,7 @@ def test_messages_are_listed_page_by_page_without_being_taken(run, database):
     ]
     [found] = run("messages", "orders", "--search", '"n": 3', "--json").json
     assert (found["iid"], found["data"]) == (iids[3], '{"n": 3}')
+    assert found.keys() == {column.name for column in MESSAGES.columns}
     with Bus(database) as bus:
         [leased] = bus.lease("orders", "default")
     [shown] = run("messages", "orders", "--state", "leased", "--json").json
