@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from inspect import get_annotations
 from typing import Any, Literal, TypeVar
 from uuid import UUID
 
@@ -144,16 +145,7 @@ class PayloadStatus:
     before: dict[str, Any] | None = None
 
 
-_EVENTS = (
-    "select event_id, position, state, mode, type, entities, payloads, created_at, finished_at,"
-    " deadline, correlation_id, cancels, outcome, reason, decided_at from coordination.events"
-)
-
-
-_STEPS = (
-    "select state, at, by, reader, note from coordination.event_history"
-    " where event_id = %s order by at, place"
-)
+_STEPS = "coordination.event_history where event_id = %s order by at, place"
 
 
 async def events(
@@ -169,7 +161,7 @@ async def events(
     return await _rows(
         connection,
         EventStatus,
-        _EVENTS + " where (%s::text is null or state = %s)"
+        "coordination.events where (%s::text is null or state = %s)"
         " and (%s::text is null or %s = any (entities))"
         " and (%s::boolean is null or (finished_at is not null) = %s)"
         " and (%s::bigint is null or position < %s) order by position desc limit %s",
@@ -179,18 +171,11 @@ async def events(
 
 async def event(connection: AsyncConnection[Any], event_id: int) -> EventDetail:
     """Return all details of one event. Raises EventNotFound."""
-    found = await _rows(connection, EventStatus, _EVENTS + " where event_id = %s", (event_id,))
-    if not found:
-        raise _unknown_event(event_id)
+    found = await _one_event(connection, "coordination.events", event_id)
+    readers = "coordination.event_readers where event_id = %s order by reader"
     return EventDetail(
-        found[0],
-        await _rows(
-            connection,
-            EventReader,
-            "select reader, state, staged, payloads, vote, reason, attempts, is_parked, at"
-            " from coordination.event_readers where event_id = %s order by reader",
-            (event_id,),
-        ),
+        found,
+        await _rows(connection, EventReader, readers, (event_id,)),
         await _rows(connection, Step, _STEPS, (event_id,)),
     )
 
@@ -200,10 +185,9 @@ async def written_event(connection: AsyncConnection[Any], event_id: int) -> Even
 
     Its position is 0 until it is published.
     """
-    found = await _rows(
+    found = await _one_event(
         connection,
-        EventStatus,
-        'select e."Id" as event_id, coalesce(e."Position", 0) as position,'
+        '(select e."Id" as event_id, coalesce(e."Position", 0) as position,'
         ' coordination._status_name(e."AppEventStatusId") as state, e."Mode" as mode,'
         ' t."Name" as type, coalesce(e."Entities", array[t."Entity"]) as entities,'
         ' coalesce(e."PayloadCount", (select count(*) from coordination.payload_row p'
@@ -211,30 +195,26 @@ async def written_event(connection: AsyncConnection[Any], event_id: int) -> Even
         ' e."FinishedAt" as finished_at, null::timestamptz as deadline,'
         ' e."CorrelationId" as correlation_id, e."Cancels" as cancels, null::text as outcome,'
         ' e."Reason" as reason, null::timestamptz as decided_at from coordination."AppEvent" e'
-        ' join coordination."AppEventType" t on t."Id" = e."AppEventTypeId" where e."Id" = %s',
-        (event_id,),
+        ' join coordination."AppEventType" t on t."Id" = e."AppEventTypeId") e',
+        event_id,
     )
+    return EventDetail(found, [], await _rows(connection, Step, _STEPS, (event_id,)))
+
+
+async def _one_event(connection: AsyncConnection[Any], relation: str, event_id: int) -> EventStatus:
+    found = await _rows(connection, EventStatus, f"{relation} where event_id = %s", (event_id,))
     if not found:
-        raise _unknown_event(event_id)
-    return EventDetail(found[0], [], await _rows(connection, Step, _STEPS, (event_id,)))
-
-
-def _unknown_event(event_id: int) -> EventNotFound:
-    return EventNotFound(
-        f"there is no event {event_id}",
-        hint="list them with: postroad coordination events",
-        event=event_id,
-    )
+        raise EventNotFound(
+            f"there is no event {event_id}",
+            hint="list them with: postroad coordination events",
+            event=event_id,
+        )
+    return found[0]
 
 
 async def readers(connection: AsyncConnection[Any]) -> list[ReaderStatus]:
     """List the readers of the Coordinator."""
-    return await _rows(
-        connection,
-        ReaderStatus,
-        "select reader, is_voter, finished_to, behind, oldest_at, parked, joined_at, heard_at"
-        " from coordination.readers order by reader",
-    )
+    return await _rows(connection, ReaderStatus, "coordination.readers order by reader")
 
 
 async def summary(connection: AsyncConnection[Any]) -> Summary:
@@ -255,12 +235,7 @@ async def summary(connection: AsyncConnection[Any]) -> Summary:
 
 async def entities(connection: AsyncConnection[Any]) -> list[EntityStatus]:
     """List the entities that are registered in this database, the Writer's or a Reader's."""
-    return await _rows(
-        connection,
-        EntityStatus,
-        "select name, role, schema_name, table_name, key_columns, columns, version, mode,"
-        " on_conflict, level from coordination.entity order by name",
-    )
+    return await _rows(connection, EntityStatus, "coordination.entity order by name")
 
 
 async def payloads(
@@ -270,13 +245,13 @@ async def payloads(
     return await _rows(
         connection,
         PayloadStatus,
-        'select p."Sequence" as sequence, p."Entity" as entity, p."Operation" as operation,'
+        '(select p."Sequence" as sequence, p."Entity" as entity, p."Operation" as operation,'
         ' s."Name" as status, p."Content" as content, q.before as before'
         ' from coordination."AppEventPayload" p'
         " join coordination.payload_row q"
         ' on q.event_id = p."AppEventId" and q.sequence = p."Sequence"'
         ' join coordination."AppEventPayloadStatus" s on s."Id" = p."AppEventPayloadStatusId"'
-        ' where p."AppEventId" = %s and p."Sequence" > %s order by p."Sequence" limit %s',
+        ' where p."AppEventId" = %s and p."Sequence" > %s) p order by sequence limit %s',
         (event_id, after, limit),
     )
 
@@ -284,10 +259,13 @@ async def payloads(
 async def _rows(
     connection: AsyncConnection[Any],
     shape: type[T],
-    query: str,
+    source: str,
     parameters: Sequence[object] = (),
 ) -> list[T]:
+    """Read the columns that the class has as fields."""
+    names = ", ".join(get_annotations(shape))
     async with connection.cursor(row_factory=class_row(shape)) as cursor:
         read_exactly(cursor)
+        query = f"select {names} from {source}"  # noqa: S608 - own names
         await cursor.execute(query.encode(), parameters)
         return await cursor.fetchall()

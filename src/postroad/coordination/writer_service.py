@@ -30,7 +30,7 @@ POLL_INTERVAL_DEFAULT = timedelta(milliseconds=10)
 NOTICE_FACTOR = 10
 # The more events it found, the longer the publisher pauses: then more of them share a message.
 BUSY_FACTOR = 2
-MAX_BUSY_SECONDS = 0.02
+MAX_BUSY_SECONDS = 0.05
 RESEND_DEFAULT = timedelta(seconds=30)
 
 

@@ -300,3 +300,43 @@ def test_cancelling_the_event_of_a_newly_tracked_table_removes_nothing(lab: Lab)
 def test_a_table_may_be_tracked_without_its_rows(lab: Lab) -> None:
     lab.run("writer", "create table old (id bigint primary key); insert into old values (1), (2)")
     assert lab.write("select coordination.track('old', p_with_rows => false)") is None
+
+
+def test_an_event_that_was_begun_long_ago_is_published_when_it_is_committed(lab: Lab) -> None:
+    def published_to() -> int:
+        return int(
+            lab.value("writer", "select current_setting('coordination.published_to', true)") or 0
+        )
+
+    with psycopg.connect(lab.dsns["writer"]) as long:
+        long.execute('insert into "DummyItem" ("Id", "Name") values (100, \'late\')')
+        row = long.execute("select coordination.current_event()").fetchone()
+        assert row is not None
+        for number in range(1, 6):
+            lab.write(f'insert into "DummyItem" ("Id", "Name") values ({number}, \'x\')')
+            lab.publish()
+        # The publisher goes on searching from before it.
+        assert published_to() < row[0]
+    assert lab.publish() == 1
+    for number in range(6, 10):
+        lab.write(f'insert into "DummyItem" ("Id", "Name") values ({number}, \'x\')')
+        lab.publish()
+    assert published_to() > row[0]
+    lab.quiet()
+    lab.assert_same()
+
+
+def test_events_are_never_searched_by_reading_whole_tables(lab: Lab) -> None:
+    tables = {"writer": "AppEvent", "coordinator": "WriterEvent"}
+    scans = "select seq_scan from pg_stat_user_tables where relname = %s"
+
+    def count() -> list[int]:
+        for part in tables:
+            lab.run(part, "select pg_stat_force_next_flush()")
+        return [lab.value(part, scans, table) for part, table in tables.items()]
+
+    before = count()
+    for number in range(1, 6):
+        lab.write(f'insert into "DummyItem" ("Id", "Name") values ({number}, \'x\')')
+        lab.quiet()
+    assert count() == before

@@ -37,20 +37,20 @@ begin
   where e.name = v_name returning * into v_entity;
   v_function := quote_ident('capture_' || v_name);
   -- What each operation writes: a query of type_id, after and before.
-  select jsonb_object_agg(s.name, coordination._fill('pack', jsonb_build_object('source', s.source, 'order', s.places))) into v_packs
+  select jsonb_object_agg(s.name, coordination._fill('pack', jsonb_build_object('rows', s.rows, 'source', s.source, 'order', s.places))) into v_packs
   from (values
-    ('inserted', 'select {insert} as type_id, {new_image} as after, null::json as before from new_rows n', ''),
-    ('inserted_again', 'select {insert} as type_id, {new_image} as after, null::json as before '
+    ('inserted', 'new_rows', 'select {insert} as type_id, {new_image} as after, null::json as before from new_rows n', ''),
+    ('inserted_again', 'new_rows', 'select {insert} as type_id, {new_image} as after, null::json as before '
       'from {table} n where exists (select from new_rows o where {same_key})', ''),
-    ('deleted', 'select {delete} as type_id, {old_key} as after, {old_image} as before from old_rows o', ''),
-    ('truncated', 'select {delete} as type_id, {old_key} as after, {old_image} as before from {table} o', ''),
-    ('updated', format(v_update, 'old_rows o', 'new_rows n'), v_deletes_first),
-    ('updated_again', format(v_update,
+    ('deleted', 'old_rows', 'select {delete} as type_id, {old_key} as after, {old_image} as before from old_rows o', ''),
+    ('truncated', '{table}', 'select {delete} as type_id, {old_key} as after, {old_image} as before from {table} o', ''),
+    ('updated', 'new_rows', format(v_update, 'old_rows o', 'new_rows n'), v_deletes_first),
+    ('updated_again', 'new_rows', format(v_update,
       '(select distinct on ({keys}) * from (select *, row_number() over () as "coordination place" from old_rows) r '
       'order by {keys}, "coordination place") o',
       '(select n.* from {table} n where exists ('
       'select from (select {keys} from old_rows union all select {keys} from new_rows) o where {same_key})) n'), v_deletes_first)
-    ) s (name, source, places);
+    ) s (name, rows, source, places);
   execute coordination._fill_text(coordination._fill('capture', v_packs), jsonb_build_object(
     'table', v_table,
     'function', v_function,

@@ -6,9 +6,10 @@ declare
   v_setting text := current_setting('coordination.event', true);
 begin
   if v_setting is null or v_setting = '' then
+    -- The transaction has a number before its event has one: coordination._published_to() relies on it.
+    v_is_new := pg_current_xact_id() is not null;
     v_event := nextval('coordination."AppEvent_Id_seq"');
     v_from := 0;
-    v_is_new := true;
   else
     v_event := split_part(v_setting, ' ', 1)::bigint;
     v_from := split_part(v_setting, ' ', 2)::integer;
@@ -38,9 +39,10 @@ end $$;
 -- Whether rows that a statement inserts or updates in this table may be changed again before they are captured: by the action of a foreign
 -- key, or by a trigger, whose own changes are captured first.
 create or replace function coordination._changes_again(p_table oid) returns boolean
-language sql stable set search_path from current as $$
-  select exists (
+language plpgsql stable set search_path from current as $$
+begin
+  return exists (
       select from pg_constraint f where f.conrelid = p_table and f.contype = 'f' and (f.confdeltype in ('c', 'n', 'd') or f.confupdtype in ('c', 'n', 'd')))
     -- Of its type, 2 is before and 64 instead of.
-    or exists (select from pg_trigger t where t.tgrelid = p_table and not t.tgisinternal and t.tgtype & 66 = 0 and t.tgname !~ '^coordination_')
-$$;
+    or exists (select from pg_trigger t where t.tgrelid = p_table and not t.tgisinternal and t.tgtype & 66 = 0 and t.tgname !~ '^coordination_');
+end $$;

@@ -11,8 +11,8 @@ begin
     {truncated};
   elsif tg_op = 'DELETE' then
     {deleted};
-  elsif coordination._changes_again(tg_relid) then
-    -- The rows as they are now: what changed them again was captured already.
+  elsif (tg_op = 'UPDATE' or not v_current.v_is_new) and coordination._changes_again(tg_relid) then
+    -- The rows as they are now: what changed them again was captured already, so an inserted row is not the first of its event.
     if tg_op = 'INSERT' then
       {inserted_again};
     else
