@@ -45,6 +45,9 @@ PAGES: Mapping[str, Mapping[str, str]] = {
         "dead": "/bus/dead",
         "waiting": "/bus/waiting",
         "sagas": "/bus/sagas",
+        "schedules": "/bus/schedules",
+        "schedule": "/bus/schedules/shop nightly",
+        "missing-schedule": "/bus/schedules/nobody",
         "saga": "/bus/sagas/{saga_id}",
         "empty-queue": "/bus/queues/shop_empty/messages",
         "missing-queue": "/bus/queues/nobody",
@@ -142,6 +145,7 @@ class Stage:
     def _set_bus(self, bus: Bus) -> None:
         for queue in ("shop_orders", "shop_bills", "shop_rooms", "shop_no_rooms", "shop_empty"):
             bus.create_queue(queue, payload="jsonb")
+        bus.schedule("shop nightly", "0 3 * * *", "shop_empty", {"report": 1})
         bus.create_consumer("shop_orders", "large", "(t.properties->'SIZE')='large'")
         iids = bus.post_many(
             "shop_orders",

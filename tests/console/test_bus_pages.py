@@ -70,6 +70,28 @@ def test_a_consumer_is_paused_with_a_reason_and_resumed(
     assert len(bus.consume(queue)) == 1
 
 
+@LANGUAGES
+def test_a_schedule_is_run_now_paused_and_resumed(
+    open_page: OpenPage, bus: Bus, queue: str, language: str, width: int
+) -> None:
+    bus.schedule("month/end", "0 3 1 * *", queue, {"n": 1}, "Europe/Moscow")
+    page = open_page("/bus/schedules", role="operator", language=language, width=width)
+    line = page.locator("tr", has_text="month/end")
+    expect(line).to_contain_text("0 3 1 * *")
+    line.locator('[data-test="run-now-row"]').click()
+    wait_until(lambda: bus.peek(queue), what="it was posted")
+    line.locator('[data-test="pause-row"]').click()
+    line.locator('[data-test="resume-row"]').click()
+    expect(line.locator('[data-test="pause-row"]')).to_be_visible()
+    line.locator("a").first.click()
+    expect(page.locator("table").last).to_contain_text(f"{queue}.")
+    press(page, "pause")
+    page.locator('[data-test="reason"]').fill("closing")
+    press(page, "confirm")
+    expect(page.locator("#main")).to_contain_text("closing")
+    assert len(bus.consume(queue)) == 1
+
+
 def test_data_that_is_no_json_is_refused_with_a_reason(
     open_page: OpenPage, bus: Bus, queue: str
 ) -> None:

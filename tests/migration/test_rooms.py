@@ -40,6 +40,8 @@ BACK = {
           constraint key_is_unique_in_its_queue primary key (queue_id, key));
         create index dedup_ends_idx on mbus.dedup (until);
         drop table mbus.pause cascade;
+        drop table mbus.schedule cascade;
+        drop table mbus.schedule_run;
         drop index mbus.saga_by_state_idx;
         drop table mbus.delayed;
         drop sequence mbus.delayed_id, mbus.delayed_tail;

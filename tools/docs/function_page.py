@@ -27,6 +27,9 @@ TOPICS: dict[str, tuple[str, ...]] = {
         "resume", "drop_consumer",
         "create_view",
     ),
+    "Schedules": (
+        "schedule", "unschedule", "pause_schedule", "resume_schedule", "run_now", "next_run",
+    ),
     "Posting": ("post", "post_<q>", "postn_<q>", "get_iid"),
     "Taking in a transaction": (
         "consume", "consume_<q>_by_<c>", "consumen_<q>_by_<c>", "take", "take_<q>",

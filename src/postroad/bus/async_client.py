@@ -7,7 +7,7 @@ from typing import Any, Self
 from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool
 
-from postroad.bus import calls
+from postroad.bus import calls, schedule_calls
 from postroad.bus.async_runner import AsyncRunner
 from postroad.bus.async_subscription import AsyncSubscription
 from postroad.bus.call import awaiting
@@ -92,6 +92,12 @@ class AsyncBus:
     create_temporary_consumer = awaiting(calls.create_temporary_consumer)
     consume_temporary = awaiting(calls.consume_temporary)
     clear_tempq = awaiting(calls.clear_tempq)
+
+    schedule = awaiting(schedule_calls.schedule)
+    unschedule = awaiting(schedule_calls.unschedule)
+    pause_schedule = awaiting(schedule_calls.pause_schedule)
+    resume_schedule = awaiting(schedule_calls.resume_schedule)
+    run_now = awaiting(schedule_calls.run_now)
 
     maintain = awaiting(calls.maintain)
     notify = awaiting(calls.notify)

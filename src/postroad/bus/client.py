@@ -8,7 +8,7 @@ from typing import Any, Self
 from psycopg import Connection
 from psycopg_pool import ConnectionPool
 
-from postroad.bus import calls
+from postroad.bus import calls, schedule_calls
 from postroad.bus.call import blocking
 from postroad.bus.calls import LEASE_DEFAULT
 from postroad.bus.hstore import Hstore
@@ -93,6 +93,12 @@ class Bus:
     create_temporary_consumer = blocking(calls.create_temporary_consumer)
     consume_temporary = blocking(calls.consume_temporary)
     clear_tempq = blocking(calls.clear_tempq)
+
+    schedule = blocking(schedule_calls.schedule)
+    unschedule = blocking(schedule_calls.unschedule)
+    pause_schedule = blocking(schedule_calls.pause_schedule)
+    resume_schedule = blocking(schedule_calls.resume_schedule)
+    run_now = blocking(schedule_calls.run_now)
 
     maintain = blocking(calls.maintain)
     notify = blocking(calls.notify)

@@ -126,6 +126,10 @@ class TriggerNotFound(BusError, code="MB031", kind="not_found"):
     """There is no trigger between these queues."""
 
 
+class ScheduleNotFound(BusError, code="MB032", kind="not_found"):
+    """There is no schedule of this name."""
+
+
 class NotInstalled(BusError, kind="unavailable"):
     """The database has no schema mbus, or one older than this client."""
 

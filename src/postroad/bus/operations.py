@@ -7,11 +7,13 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from psycopg import AsyncConnection
 
+from postroad.bus import payload as payloads
 from postroad.bus import rows
 from postroad.bus.async_client import AsyncBus
 from postroad.bus.browse import Selection, State, matching
 from postroad.bus.call import Call
 from postroad.bus.saga import AsyncSagas
+from postroad.bus.schedule_calls import Missed
 
 Verb: TypeAlias = Literal["redrive", "move", "purge"]
 BATCH_DEFAULT = 1_000
@@ -64,6 +66,65 @@ async def resume(
     Example: postroad bus resume orders --consumer billing
     """
     return await AsyncBus(connection).resume(queue, consumer)
+
+
+async def schedule(
+    connection: AsyncConnection[Any],
+    name: str,
+    timing: str,
+    queue: str,
+    data: str,
+    *,
+    timezone: Annotated[str, "Where a cron expression's times are local."] = "UTC",
+    missed: Annotated[Missed, "Runs that are late: skip, post once, or post all."] = "once",
+) -> None:
+    """Post a message at planned times: a cron expression, or an interval.
+
+    A schedule of this name is replaced. Raises QueueNotFound, WrongPayload, InvalidArgument.
+
+    Example: postroad bus schedules add nightly "0 3 * * *" orders '{"report": 1}'
+    """
+    bus = AsyncBus(connection)
+    value = payloads.parse(await bus._runner.payload(queue), data)
+    await bus.schedule(name, timing, queue, value, timezone, missed)
+
+
+async def unschedule(connection: AsyncConnection[Any], name: str) -> bool:
+    """Remove a schedule; posted messages stay. Returns False if there is none.
+
+    Example: postroad bus schedules remove nightly
+    """
+    return await AsyncBus(connection).unschedule(name)
+
+
+async def run_now(connection: AsyncConnection[Any], name: str) -> str:
+    """Post the message of a schedule now; planned runs are not affected. Raises ScheduleNotFound.
+
+    Example: postroad bus schedules run-now nightly
+    """
+    return await AsyncBus(connection).run_now(name)
+
+
+async def pause_schedule(
+    connection: AsyncConnection[Any],
+    name: str,
+    *,
+    reason: Annotated[str | None, "Why; it is shown with the pause."] = None,
+    by: str,
+) -> bool:
+    """Post no runs of a schedule until it is resumed. Raises ScheduleNotFound.
+
+    Example: postroad bus schedules pause nightly --reason "month-end closing"
+    """
+    return await AsyncBus(connection).pause_schedule(name, reason, by)
+
+
+async def resume_schedule(connection: AsyncConnection[Any], name: str) -> bool:
+    """Resume a schedule; runs of the meantime are not made up. Raises ScheduleNotFound.
+
+    Example: postroad bus schedules resume nightly
+    """
+    return await AsyncBus(connection).resume_schedule(name)
 
 
 async def cancel(

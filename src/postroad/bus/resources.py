@@ -9,7 +9,7 @@ from typing import Any
 from postroad.bus import operations
 from postroad.bus.async_client import AsyncBus
 from postroad.bus.browse import STATES, browse
-from postroad.bus.errors import QueueNotFound, SagaNotFound
+from postroad.bus.errors import QueueNotFound, SagaNotFound, ScheduleNotFound
 from postroad.operate import Action, Column, Filter, FilterInvalid, Page, Resource
 
 MAX_DATA_CHARACTERS = 1_000
@@ -292,6 +292,64 @@ STUCK_SAGAS = replace(
     " false as is_late, created_at, finished_at, deadline, error"
     " from mbus.sagas(state => 'stuck', amt => 1000))",
 )
+
+RUNS = (
+    Column("planned_at", "Planned", "По плану", "moment"),
+    Column("ran_at", "Ran", "Выполнено", "moment"),
+    Column("outcome", "Outcome", "Результат", "state"),
+    Column("iid", "Message", "Сообщение", "code"),
+    Column("error", "Error", "Ошибка"),
+)
+
+SCHEDULES = Resource(
+    "bus.schedules",
+    "schedule",
+    "(select s.*, coalesce((select jsonb_agg(to_jsonb(r) - '{id,schedule}'::text[] order by r.id"
+    " desc) from mbus.schedule_run r where r.schedule = s.schedule), '[]') as runs"
+    " from mbus.schedules s)",
+    "List schedules with their next and last runs.",
+    (
+        Column("schedule", "Schedule", "Расписание"),
+        Column("timing", "When", "Когда", "code"),
+        Column("timezone", "Time zone", "Часовой пояс"),
+        Column("queue", "Queue", "Очередь"),
+        Column("state", "State", "Состояние", "state"),
+        Column("next_at", "Next run", "Следующий запуск", "moment", is_sortable=True),
+        Column("last_at", "Last run", "Последний запуск", "moment", is_sortable=True),
+        Column("last_outcome", "Outcome", "Результат", "state"),
+        Column("last_error", "Error", "Ошибка"),
+        Column("missed", "Missed runs", "Пропущенные запуски", "word", is_listed=False),
+        *(replace(one, is_listed=False) for one in _PAUSE),
+        Column("data", "Data", "Данные", "code", is_listed=False),
+        Column("created_at", "Created", "Создано", "moment", is_listed=False),
+        Column("runs", "Runs", "Запуски", "number", is_listed=False),
+    ),
+    (
+        _QUEUE,
+        Filter("state", "State", "Состояние", choices=("active", "paused")),
+        Filter("search", "Search", "Поиск", "A part of the name.", ("schedule",), is_search=True),
+    ),
+    key="schedule",
+    is_descending=False,
+    example="postroad bus schedules list --state paused",
+    advice="add one with: postroad bus schedules add",
+    parts={"runs": RUNS},
+    missing=ScheduleNotFound,
+)
+
+SCHEDULE_ACTIONS = (
+    Action(operations.run_now, "message {result} {be} posted", SCHEDULES, "Run now",
+           "Запустить сейчас", name="run-now"),
+    Action(operations.pause_schedule, "schedule {name} {be} paused", SCHEDULES, "Pause",
+           "Приостановить", name="pause", result="is_changed", needs=("by",),
+           unchanged="schedule {name} was already paused", when={"state": ("active",)}),
+    Action(operations.resume_schedule, "schedule {name} {be} resumed", SCHEDULES, "Resume",
+           "Возобновить", name="resume", result="is_changed",
+           unchanged="schedule {name} was not paused", when={"state": ("paused",)}),
+    Action(operations.schedule, "schedule {name} {be} created", SCHEDULES, name="add"),
+    Action(operations.unschedule, "schedule {name} {be} removed", SCHEDULES, name="remove",
+           result="is_changed", unchanged="there was no schedule {name}"),
+)  # fmt: skip
 
 PAUSE = Action(
     operations.pause,

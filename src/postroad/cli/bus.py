@@ -22,10 +22,12 @@ from postroad.bus.resources import (
     QUEUES,
     REDRIVE,
     RESUME,
+    SCHEDULE_ACTIONS,
+    SCHEDULES,
 )
 from postroad.cli.bus_messages import consume, peek, post, tail, take
 from postroad.cli.context import Application, pass_application
-from postroad.cli.derived import MAX_LIMIT, action_command, list_command
+from postroad.cli.derived import MAX_LIMIT, action_command, list_command, resource_group
 from postroad.cli.output import (
     dry_run_option,
     duration_option,
@@ -69,6 +71,7 @@ for command in (
     list_command(MESSAGES, bus_run, argument="queue"),
     list_command(DEAD, bus_run, "dmq", argument="queue", limit=100),
     *(action_command(action, bus_run) for action in (PAUSE, RESUME, REDRIVE)),
+    resource_group(SCHEDULES, SCHEDULE_ACTIONS, bus_run, limit=MAX_LIMIT),
 ):
     bus.add_command(command)
 

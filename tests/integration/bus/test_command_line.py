@@ -122,6 +122,28 @@ def test_a_queue_is_paused_and_resumed(run):
     assert run("consume", "orders", "--json").json[0]["data"] == "y"
 
 
+def test_schedules_are_added_run_paused_and_removed(run):
+    run("create", "orders", "--payload", "jsonb")
+    add = ("schedules", "add", "nightly", "0 3 * * *", "orders", '{"n": 1}')
+    said = run(*add, "--timezone", "Europe/Moscow", "--missed", "skip")
+    assert said.out == "schedule nightly is created\n"
+    [shown] = run("schedules", "--json").json
+    assert (shown["timing"], shown["state"], shown["missed"]) == ("0 3 * * *", "active", "skip")
+    assert "is posted" in run("schedules", "run-now", "nightly").out
+    assert run("consume", "orders", "--json").json[0]["data"] == {"n": 1}
+    [ran] = run("schedules", "show", "nightly", "--json").json["runs"]
+    assert ran["outcome"] == "posted"
+    assert "posted" in run("schedules", "show", "nightly").out
+    paused = ("schedules", "pause", "nightly", "--reason", "closing")
+    assert run(*paused).out == "schedule nightly is paused\n"
+    assert run("schedules", "list", "--state", "paused", "--json").json[0]["next_at"] is None
+    assert run("schedules", "resume", "nightly").out == "schedule nightly is resumed\n"
+    assert run("schedules", "remove", "nightly").out == "schedule nightly is removed\n"
+    assert run("schedules", "remove", "nightly").out == "there was no schedule nightly\n"
+    assert run("schedules", "run-now", "nightly").code == 3
+    assert run("schedules", "add", "x", "every day", "orders", "{}").code == 2
+
+
 def test_tail_prints_and_consumes(run):
     run("create", "orders", "--payload", "jsonb")
     run("post", "orders", '{"n": 1}')

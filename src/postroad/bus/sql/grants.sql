@@ -12,7 +12,7 @@ declare
     create_temporary_queue,create_temporary_consumer,consume_temporary,consume_temporary_jsonb,consume_temporary_text,
     consume_temporary_bytea,clear_tempq,request,trace_headers,trace_headers_of,follow_trace,reply_queue,replies,reply,replyn_hstore,
     replyn_jsonb,replyn_text,replyn_bytea,dyn_consume,
-    create_saga,cancel_saga,abort_saga}';
+    create_saga,cancel_saga,abort_saga,schedule,unschedule,pause_schedule,resume_schedule,run_now,next_run}';
 begin
   perform mbus._create_role(mbus._role('caller'), false);
   perform mbus._create_role(mbus._role('admin'), false);
@@ -45,10 +45,10 @@ begin
     loop
       execute format('grant execute on function %s to %I, %I', v_function, mbus._role('user'), mbus._role('admin'));
     end loop;
-    foreach v_view in array '{queues,consumers,status,dead,followers,saga_list,saga_status}'::text[] loop
+    foreach v_view in array '{queues,consumers,status,dead,followers,saga_list,saga_status,schedules}'::text[] loop
       execute format('grant select on mbus.%I to %I', v_view, mbus._role('admin'));
     end loop;
-    -- Dead messages show their payloads, so they are for admins.
+    -- Dead messages and schedules show payloads, so they are for admins.
     foreach v_view in array '{queues,consumers,status}'::text[] loop
       execute format('grant select on mbus.%I to %I', v_view, mbus._role('user'));
     end loop;

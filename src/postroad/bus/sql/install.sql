@@ -15,6 +15,7 @@ tables/dedup.sql
 tables/temporary.sql
 tables/follower.sql
 tables/sample.sql
+tables/schedule.sql
 internal/now.sql
 internal/names.sql
 internal/roles.sql
@@ -64,6 +65,8 @@ functions/request.sql
 functions/reply.sql
 functions/run.sql
 functions/sagas.sql
+functions/next_run.sql
+functions/schedule.sql
 functions/maintain.sql
 functions/restore.sql
 templates/*.sql
@@ -73,6 +76,7 @@ views/followers.sql
 views/queues.sql
 views/saga_list.sql
 views/saga_status.sql
+views/schedules.sql
 views/status.sql
 grants.sql
 after.sql

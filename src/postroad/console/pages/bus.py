@@ -10,7 +10,7 @@ from nicegui import ui
 
 from postroad.bus import ConsumerStatus
 from postroad.bus.browse import Selection
-from postroad.bus.resources import FIGURES, PAUSE, QUEUES, RESUME
+from postroad.bus.resources import FIGURES, PAUSE, QUEUES, RESUME, RUNS, SCHEDULE_ACTIONS, SCHEDULES
 from postroad.console.context import Context
 from postroad.console.frame import add_page
 from postroad.console.history import Point, posted_per_second
@@ -32,6 +32,7 @@ from postroad.console.parts.resources import (
     action_buttons,
     detail_facts,
     open_row,
+    part_table,
     resource_table,
     show_resource,
 )
@@ -55,6 +56,8 @@ def add_bus_pages(context: Context) -> None:
     """Register the pages."""
     add_page(context, "/bus", "bus", "bus.title", _queues)
     add_page(context, "/bus/queues/{queue}", "bus", "bus.queue_title", _queue)
+    add_page(context, "/bus/schedules", "bus", "bus.schedules", _schedules)
+    add_page(context, "/bus/schedules/{name:path}", "bus", "bus.schedule_title", _schedule)
 
 
 def bus_tabs(view: View, shown: str) -> Markup:
@@ -63,6 +66,7 @@ def bus_tabs(view: View, shown: str) -> Markup:
         "queues": ("bus.queues", address("bus")),
         "dead": ("bus.dead", address("bus", "dead")),
         "waiting": ("bus.waiting", address("bus", "waiting")),
+        "schedules": ("bus.schedules", address("bus", "schedules")),
         "sagas": ("nav.sagas", address("bus", "sagas")),
     }
     return page_tabs(view, shown, parts)
@@ -223,3 +227,29 @@ async def _queue(view: View) -> None:
             unit=t("unit.s"),
         )
         ui.html(detail_facts(view, QUEUES, shape, t("bus.shape")), sanitize=False)
+
+
+async def _schedules(view: View) -> None:
+    ui.html(bus_tabs(view, "schedules"), sanitize=False)
+    advice = element("code", "postroad bus schedules add")
+    actions = SCHEDULE_ACTIONS[:3]
+    to = ("bus", "schedules")
+    await show_resource(
+        view, SCHEDULES, to=to, none="bus.no_schedule", advice=advice, row_actions=actions
+    )
+
+
+async def _schedule(view: View) -> None:
+    t, connections = view.t, view.context.connections
+    place = [("bus.schedules", address("bus", "schedules"))]
+    row = await open_row(view, SCHEDULES, view.path("name"), place, "bus.schedule_gone")
+    if row is None:
+        return
+
+    async def shown() -> Markup:
+        now = await row()
+        runs = part_table(view, RUNS, now["runs"], empty(t("bus.no_run")), label=t("bus.runs"))
+        return joined((detail_facts(view, SCHEDULES, now, now["schedule"]), runs))
+
+    await action_buttons(view, connections, SCHEDULE_ACTIONS[:3], row)
+    await view.live(shown)

@@ -1,4 +1,4 @@
--- Runs the maintenance of queues: makes due messages ready, ends leases, deletes expired
+-- Runs the maintenance of queues: posts due runs of schedules, makes due messages ready, ends leases, deletes expired
 -- messages, raises the hints, rotates and reclaims slots.  Returns one row per queue that it changed,
 -- of those that the caller has permission for.  With a name, only that queue.
 --
@@ -35,7 +35,11 @@ begin
     return;
   end if;
   perform mbus._maintain_temporary();
-  if qname is not null then perform mbus._queue(qname); end if;
+  if qname is not null then
+    perform mbus._queue(qname);
+  else
+    perform mbus._run_schedules();
+  end if;
   perform setval('mbus.attended', extract(epoch from v_now)::bigint);
   if v_is_first then
     v_markers := v_markers || jsonb_build_object('leases', mbus._raise_lease_floor(v_markers -> 'leases'));

@@ -1,0 +1,31 @@
+-- A message that is posted at planned times, see functions/schedule.sql.
+--   timing   a cron expression or an interval
+--   data     the payload as text
+--   next_at  when it is posted next; null while paused.  Without an index, so that updates leave no dead index entries
+create table mbus.schedule (
+  name         text primary key,
+  timing       text not null,
+  timezone     text not null,
+  queue_id     integer not null references mbus.queue (id) on delete cascade,
+  data         text,
+  headers      hstore,
+  properties   hstore,
+  missed       text not null constraint missed_is_known check (missed in ('skip', 'once', 'all')),
+  next_at      timestamptz,
+  paused_at    timestamptz,
+  paused_by    text,
+  pause_reason text,
+  created_at   timestamptz not null
+) with (fillfactor = 50);
+create index schedule_by_queue_idx on mbus.schedule (queue_id);
+-- The last 100 runs of each schedule.  A row that is skipped stands for all runs that were due until then.
+create table mbus.schedule_run (
+  id         bigint generated always as identity primary key,
+  schedule   text not null references mbus.schedule (name) on delete cascade,
+  planned_at timestamptz not null,
+  ran_at     timestamptz not null,
+  outcome    text not null constraint outcome_is_known check (outcome in ('posted', 'skipped', 'failed')),
+  iid        text,
+  error      text
+);
+create index schedule_run_by_schedule_idx on mbus.schedule_run (schedule, id);
