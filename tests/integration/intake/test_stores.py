@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from postroad.intake import StoreFull, StoreRefused, StoreUnavailable, operation
 from postroad.intake.discovery import discover
 from postroad.intake.engine import Engine
 from postroad.intake.stores import Store, open_store
+from postroad.intake.stores.folder import FolderStore
 from postroad.intake.stores.part import part_size_for
 from postroad.settings.intake import IntakeSettings
 from tests.fixtures.processes import free_port
@@ -214,3 +216,13 @@ async def test_a_key_that_an_s3_store_refuses_says_why_and_what_to_do(
     assert row["status"] == "failed"
     assert "in the way; remove what is in its place" in row["error_message"]
     await store.close()
+
+
+async def test_a_file_that_is_removed_while_old_files_are_listed_is_left_out(
+    tmp_path: Path,
+) -> None:
+    # A link to nothing fails like a file that is removed between listing and reading.
+    (tmp_path / "7.dat").symlink_to(tmp_path / "gone")
+    (tmp_path / "8.dat").touch()
+    found = await FolderStore(tmp_path).old_files(datetime.now(UTC) + timedelta(hours=1), (".dat",))
+    assert found == ["8.dat"]

@@ -181,13 +181,13 @@ class FolderStore:
     @_threaded
     def old_files(self, before: datetime, suffixes: tuple[str, ...]) -> list[str]:
         """List the files in the folder itself that were last written before a time."""
-        if not self.folder.is_dir():
-            return []
-        return [
-            entry.name
-            for entry in os.scandir(self.folder)
-            if entry.name.endswith(suffixes) and entry.stat().st_mtime < before.timestamp()
-        ]
+        found = []
+        for path in self.folder.glob("*") if self.folder.is_dir() else ():
+            # Another process may remove it just now.
+            with contextlib.suppress(FileNotFoundError):
+                if path.name.endswith(suffixes) and path.stat().st_mtime < before.timestamp():
+                    found.append(path.name)
+        return found
 
     async def close(self) -> None:
         """Do nothing: no file is kept open."""
