@@ -51,14 +51,17 @@ select set_config('search_path', concat_ws(', ', 'pg_catalog', quote_ident({sche
 ), 'pg_temp'), true)
 """
 
-# A function is executable by everybody until this; functions of extensions stay as they are.
+# A function is executable by everybody until this; functions of extensions stay as they are. Only
+# those are changed, because a bus with many queues has tens of thousands of functions.
 CLOSE_SCHEMA: LiteralString = """
 do $close$
 declare
   v_function regprocedure;
 begin
   for v_function in
-    select p.oid from pg_proc p where p.pronamespace = {schema}::regnamespace
+    select p.oid from pg_proc p
+    where p.pronamespace = {schema}::regnamespace
+      and has_function_privilege('public', p.oid, 'execute')
       and not exists (select from pg_depend d where d.objid = p.oid and d.deptype = 'e')
   loop
     execute format('revoke execute on routine %s from public', v_function);
@@ -172,10 +175,10 @@ def steps(
         yield _text(FORGET_FILES, schema=name, paths=paths)
         if any(path.startswith("templates/") for path in recorded.checksums):
             yield _text(FORGET_TEMPLATES, schema=name, paths=paths)
-    yield _text(CLOSE_SCHEMA, schema=literal)
     for file in manifest.files:
         if file.kind == "after":
             yield f"-- {file.path}\n{file.body}"
+    yield _text(CLOSE_SCHEMA, schema=literal)
     yield _text(RECORD_RELEASE, schema=name, version=version)
 
 

@@ -9,8 +9,8 @@ processes may install concurrently: the first does it, the others find it done. 
 4. `search_path` pinned, so that functions may use `set search_path from current`;
 5. fresh: every listed file. Existing: new migrations, then every replaceable file whose text
    changed; after a migration all of them, because it may have dropped what it changes;
-6. whenever anything was replaced: `grants.sql`, if there is one; then no function is executable by
-   PUBLIC, which may execute a new function by default; then `after.sql`.
+6. whenever anything was replaced: `grants.sql`, if there is one, and `after.sql`; then no function
+   is executable by PUBLIC, which may execute a new function by default.
 
 Critical section: from the advisory lock to the end of the transaction. Nothing outlives the
 transaction but the schema, so a transaction-mode pooler in between does no harm.

@@ -1,4 +1,4 @@
--- PUBLIC gets no permissions.  mbus_<db>_caller may use the dispatchers, and every role of the bus is a member
+-- mbus_<db>_caller may use the dispatchers, and every role of the bus is a member
 -- of it; mbus_<db>_user may also read, mbus_<db>_admin may call every public function.  Permission to post
 -- to or consume from a queue is granted per queue.
 -- If the owner may not create roles there are none, and only the owner can use the bus.
@@ -17,13 +17,6 @@ begin
   perform mbus._create_role(mbus._role('caller'), false);
   perform mbus._create_role(mbus._role('admin'), false);
   perform mbus._create_role(mbus._role('user'), false);
-  for v_function in
-    select p.oid from pg_proc p
-    where p.pronamespace = 'mbus'::regnamespace
-      and not exists (select from pg_depend d where d.objid = p.oid and d.deptype = 'e')
-  loop
-    execute format('revoke execute on function %s from public', v_function);
-  end loop;
   if exists (select from pg_roles where rolname = mbus._role('admin')) then
     execute format('grant usage on schema mbus to %I', mbus._role('caller'));
     for v_function in
