@@ -41,7 +41,7 @@ begin
     perform mbus._run_schedules();
   end if;
   perform setval('mbus.attended', extract(epoch from v_now)::bigint);
-  if v_is_first then
+  if v_is_first and pg_relation_size('mbus.leased') > 0 then
     v_markers := v_markers || jsonb_build_object('leases', mbus._raise_lease_floor(v_markers -> 'leases'));
   end if;
   delete from mbus.tally t

@@ -111,7 +111,7 @@ end $$;
 -- Where more than 1,000 messages that could be taken are before them (5,000 with p_since '-infinity'), they wait for a run that searches
 -- everything, each 64th one of maintenance: the messages may have been taken by a transaction that is still open.
 create or replace function mbus._end_leases(p_queue mbus.queue, p_consumer_id integer, p_since timestamptz, p_limit integer) returns bigint
-language plpgsql set search_path from current set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql set search_path from current set enable_seqscan = off set enable_bitmapscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
 declare
   v_row   mbus.leased;
   v_table record;
@@ -169,7 +169,7 @@ $$;
 create or replace function mbus._expire(
   p_queue mbus.queue, p_limit integer, p_since timestamptz default '-infinity', p_leases_since timestamptz default '-infinity')
 returns bigint
-language plpgsql set search_path from current set enable_seqscan = off set jit = off as $$
+language plpgsql set search_path from current set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
 declare
   v_table   record;
   v_numbers bigint[];

@@ -43,7 +43,7 @@ return p_swept = p_position or p_swept > mbus._rest(p_position, p_now) and p_swe
 
 -- What a visit leaves in the sequence swept: the given id if no message is ready or leased up to it, the above if all are leased, else 0.
 create or replace function mbus._swept(p_queue mbus.queue, p_bound bigint, p_now timestamptz) returns bigint
-language plpgsql volatile set search_path from current set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql volatile set search_path from current set enable_seqscan = off set enable_bitmapscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
 declare
   v_table text;
   v_end   timestamptz;

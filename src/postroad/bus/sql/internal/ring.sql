@@ -108,7 +108,7 @@ language sql immutable parallel safe return 4611686018427387904;
 --   p_tail   the newest generation, read before p_bound.  A post draws its id first and then reads the
 --            tail, so ids above p_bound never come into an older generation
 create or replace function mbus._settle(p_queue mbus.queue, p_bound bigint, p_tail bigint) returns bigint
-language plpgsql set search_path from current set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql set search_path from current set enable_seqscan = off set enable_bitmapscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
 declare
   v_table record;
   v_hint  bigint;
