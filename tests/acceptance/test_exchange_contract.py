@@ -22,9 +22,10 @@ from typing import Any
 import httpx2
 import pytest
 
+from postroad.cli.components import SCHEMAS
 from postroad.exchange import operations
 from postroad.postgres import run_blocking
-from postroad.testing import wait_until
+from postroad.testing import TestServer, wait_until
 from tests.fixtures.contract import Contract
 from tools.crash_table.world import Nursery, free_port
 
@@ -464,8 +465,11 @@ def test_a_restored_database_is_noticed(house: House) -> None:
 
 
 @as_users_run_it
-def test_a_second_server_on_the_same_root_refuses(house: House) -> None:
-    second = command(house.dsn, "serve", "--root", str(house.root), "--port", "0")
+def test_a_server_of_another_database_on_the_same_root_refuses(
+    house: House, server: TestServer
+) -> None:
+    with server.clone(*SCHEMAS) as other:
+        second = command(other, "serve", "--root", str(house.root), "--port", "0")
     assert second.returncode != 0
     assert "root" in second.stderr.lower() or "another" in second.stderr.lower()
 
