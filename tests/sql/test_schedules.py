@@ -7,8 +7,9 @@ from typing import Any
 
 import psycopg
 import pytest
-from psycopg import Connection
+from psycopg import AsyncConnection, Connection
 
+from postroad.bus.resources import SCHEDULES
 from postroad.cli.components import SCHEMAS
 from postroad.testing import DatabaseClock, TestServer, wait_until
 from tests.chaos.bridge_load import crash
@@ -229,6 +230,8 @@ def test_a_run_that_cannot_be_posted_is_noted_and_the_others_go_on(
         ("10 milliseconds", {}),
         ("-1 hour", {}),
         ("1 month", {}),
+        # Clients cannot represent the year of its next run.
+        ("5000000 days", {}),
         ("@daily", {"timezone": "Nowhere/City"}),
         ("@daily", {"missed": "sometimes"}),
         ("@daily", {"name": ""}),
@@ -275,6 +278,18 @@ def test_a_schedule_is_for_those_who_may_post_to_its_queue(login: Login) -> None
         with refused(poster, "MB013"):
             one(poster, f"select mbus.{call}")
     assert one(poster, "select mbus.unschedule('own')")
+
+
+async def test_administrators_who_do_not_own_the_bus_read_schedules_and_runs(
+    owned: str, login: Login
+) -> None:
+    admin = login("admin")
+    one(admin, "select mbus.schedule('s', '@daily', 'open', 'n=>1')")
+    one(admin, "select mbus.run_now('s')")
+    async with await AsyncConnection.connect(owned, autocommit=True) as connection:
+        await connection.execute(f"set session authorization {admin.info.user}".encode())
+        (shown,) = await SCHEDULES.all(connection)
+        assert [run["outcome"] for run in shown["runs"]] == ["posted"]
 
 
 def test_a_run_is_posted_by_a_session_that_may_not_post(login: Login) -> None:

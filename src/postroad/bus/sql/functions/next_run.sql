@@ -86,8 +86,9 @@ declare
 begin
   if cardinality(v_fields) is distinct from 5 then
     v_seconds := extract(epoch from $1::interval);
-    if v_seconds is null or v_seconds < 1 or extract(month from $1::interval) <> 0 or extract(year from $1::interval) <> 0 then
-      raise invalid_datetime_format using message = 'an interval must be at least a second, without months';
+    if v_seconds is null or v_seconds < 1 or extract(month from $1::interval) <> 0 or extract(year from $1::interval) <> 0
+       or $1::interval > mbus._longest() then
+      raise invalid_datetime_format using message = 'an interval must be between a second and 1000 years, without months';
     end if;
     $4 := coalesce($4, $3);
     return $4 + make_interval(secs => v_seconds * (floor(extract(epoch from $3 - $4) / v_seconds) + 1));
