@@ -101,7 +101,7 @@ def test_counts_that_stop_at_a_limit_are_marked(
             " cross join generate_series(1, 10100) n"
         )
     page = open_page("/bus?search=many_dead")
-    expect(page.locator("tbody .badge")).to_have_text("10\u202f000+")
+    expect(page.locator("tbody .badge.bad")).to_have_text("10\u202f000+")
     page = open_page("/bus/dead")
     expect(page.get_by_role("row", name="many_dead")).to_contain_text("10\u202f000+")
     # One queue with many dead messages does not hide those of another.
