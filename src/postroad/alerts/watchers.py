@@ -195,7 +195,7 @@ class ClockWatcher(_Watcher):
         here = datetime.fromtimestamp(self._wall(), UTC)
         skew = (here - row[0]).total_seconds()
         key = f"clock/skew/{self._host}"
-        # The duration of the query is not a difference.
+        # The clocks are read at different times, at most the duration of the query apart.
         is_skewed = abs(skew) > self._jump_seconds + (answered - asked)
         if is_skewed is self._is_skewed:
             return

@@ -104,7 +104,7 @@ begin
   end if;
 end $$;
 
--- Forwards: all steps done completes the saga, unless another transaction holds the bung.
+-- Forwards: the saga is complete when all steps are done, unless another transaction has taken the bung.
 create or replace function mbus._saga_forward(p_saga mbus.saga, p_is_check boolean) returns void
 language plpgsql set search_path from current set enable_seqscan = off as $$
 declare

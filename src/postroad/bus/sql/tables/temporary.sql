@@ -1,5 +1,5 @@
--- Temporary queues are rows, never tables: they come and go by the thousand and the catalogue does not
--- notice.  Each belongs to the session that made it and is gone when that session is.
+-- Temporary queues are rows, never tables: thousands are created and dropped, which must not fill the catalogue
+-- with dead rows.  Each belongs to the session that created it and ends with that session.
 --   session  drawn by the session; the session with this value and the pid is the owner
 --   payload  null: a queue for answers, which takes any payload
 create table mbus.temporary_queue (
