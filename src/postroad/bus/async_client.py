@@ -7,7 +7,7 @@ from typing import Any, Self
 from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool
 
-from postroad.bus import calls, schedule_calls
+from postroad.bus import calls, schedule_calls, view_calls
 from postroad.bus.async_runner import AsyncRunner
 from postroad.bus.async_subscription import AsyncSubscription
 from postroad.bus.call import awaiting
@@ -102,10 +102,10 @@ class AsyncBus:
     maintain = awaiting(calls.maintain)
     notify = awaiting(calls.notify)
     positions = awaiting(calls.positions)
-    queues = awaiting(calls.queues)
-    consumers = awaiting(calls.consumers)
-    status = awaiting(calls.status)
-    dead = awaiting(calls.dead)
+    queues = awaiting(view_calls.queues)
+    consumers = awaiting(view_calls.consumers)
+    status = awaiting(view_calls.status)
+    dead = awaiting(view_calls.dead)
 
     async def request(
         self,

@@ -8,7 +8,7 @@ from typing import Any, Self
 from psycopg import Connection
 from psycopg_pool import ConnectionPool
 
-from postroad.bus import calls, schedule_calls
+from postroad.bus import calls, schedule_calls, view_calls
 from postroad.bus.call import blocking
 from postroad.bus.calls import LEASE_DEFAULT
 from postroad.bus.hstore import Hstore
@@ -103,10 +103,10 @@ class Bus:
     maintain = blocking(calls.maintain)
     notify = blocking(calls.notify)
     positions = blocking(calls.positions)
-    queues = blocking(calls.queues)
-    consumers = blocking(calls.consumers)
-    status = blocking(calls.status)
-    dead = blocking(calls.dead)
+    queues = blocking(view_calls.queues)
+    consumers = blocking(view_calls.consumers)
+    status = blocking(view_calls.status)
+    dead = blocking(view_calls.dead)
 
     def request(
         self,

@@ -1,0 +1,41 @@
+"""Calls that read the views of schema mbus."""
+
+from __future__ import annotations
+
+from postroad.bus import rows
+from postroad.bus.call import Call
+from postroad.bus.status import Consumer, ConsumerStatus, DeadMessage, Queue
+
+
+def _view(
+    fact: type, view: str, order: str, **wanted: str | None
+) -> tuple[str, tuple[object, ...]]:
+    chosen = {name: value for name, value in wanted.items() if value is not None}
+    condition = " and ".join(f"{name} = %s" for name in chosen) or "true"
+    text = rows.select(fact, f"mbus.{view} where {condition} order by {order}")
+    return text, tuple(chosen.values())
+
+
+def queues() -> Call[list[Queue]]:
+    """List all queues. Read-only."""
+    return Call(*_view(Queue, "queues", "queue"), rows.facts(Queue))
+
+
+def consumers(queue: str | None = None) -> Call[list[Consumer]]:
+    """List the consumers of one queue or of all. Read-only."""
+    return Call(*_view(Consumer, "consumers", "queue, consumer", queue=queue), rows.facts(Consumer))
+
+
+def status(queue: str | None = None) -> Call[list[ConsumerStatus]]:
+    """Return the status of the consumers of one queue or of all. Read-only, no scans."""
+    text, values = _view(ConsumerStatus, "status", "queue, consumer", queue=queue)
+    return Call(text, values, rows.facts(ConsumerStatus))
+
+
+def dead(
+    queue: str | None = None, consumer: str | None = None, limit: int = 100
+) -> Call[list[DeadMessage]]:
+    """List dead messages, the latest first. Read-only."""
+    order = "died_at desc, iid"
+    text, values = _view(DeadMessage, "dead", order, queue=queue, consumer=consumer)
+    return Call(text + " limit %s", (*values, limit), rows.dead_messages)
