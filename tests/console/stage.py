@@ -46,7 +46,7 @@ PAGES: Mapping[str, Mapping[str, str]] = {
         "waiting": "/bus/waiting",
         "sagas": "/bus/sagas",
         "schedules": "/bus/schedules",
-        "schedule": "/bus/schedules/shop nightly",
+        "schedule": "/bus/schedules/shop large",
         "missing-schedule": "/bus/schedules/nobody",
         "saga": "/bus/sagas/{saga_id}",
         "empty-queue": "/bus/queues/shop_empty/messages",
@@ -145,7 +145,7 @@ class Stage:
     def _set_bus(self, bus: Bus) -> None:
         for queue in ("shop_orders", "shop_bills", "shop_rooms", "shop_no_rooms", "shop_empty"):
             bus.create_queue(queue, payload="jsonb")
-        bus.schedule("shop nightly", "0 3 * * *", "shop_empty", {"report": 1})
+        bus.schedule("shop large", "0 3 * * *", "shop_empty", {"report": 1})
         bus.create_consumer("shop_orders", "large", "(t.properties->'SIZE')='large'")
         iids = bus.post_many(
             "shop_orders",
