@@ -110,6 +110,10 @@ BACK = {
         alter table exchange.server drop column sweeper;
         drop function exchange.tick;
         create function exchange.tick(bigint, double precision) returns void language sql as '';
+        drop function exchange.report_running;
+        drop function exchange.placed;
+        create function exchange.placed(bigint, bigint[], bigint[], text[]) returns void
+          language sql as '';
         alter table exchange.message drop column traceparent;
         alter table exchange.process drop column traceparent;
         drop index exchange.message_by_turn_idx;

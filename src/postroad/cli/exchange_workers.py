@@ -9,6 +9,7 @@ the code that is installed then: a new one serves before the old one stops.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import logging
 import os
@@ -22,6 +23,9 @@ from postroad.service import Service
 logger = logging.getLogger(__name__)
 
 WATCH_SECONDS = 0.5
+START_SECONDS = 60.0
+# A worker that stops cuts off the calls that it still serves after ten seconds.
+STOP_SECONDS = 30.0
 PR_SET_PDEATHSIG = 1
 
 
@@ -74,12 +78,25 @@ class Workers(Service):
             # A worker must not outlive this process, however it ends.
             preexec_fn=lambda: ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM),
         )
-        if worker.stdout is None or not await worker.stdout.readline():
-            raise RuntimeError(f"a worker ended with code {await worker.wait()}; see its log")
+        line = b""
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(START_SECONDS):
+                    line = await worker.stdout.readline() if worker.stdout is not None else b""
+        finally:
+            if not line:
+                await _stop(worker)
+        if not line:
+            raise RuntimeError(f"a worker ended with code {worker.returncode}; see its log")
         return worker
 
 
 async def _stop(worker: asyncio.subprocess.Process) -> None:
     if worker.returncode is None:
         worker.terminate()
-    await worker.wait()
+    try:
+        async with asyncio.timeout(STOP_SECONDS):
+            await worker.wait()
+    except TimeoutError:
+        worker.kill()
+        await worker.wait()

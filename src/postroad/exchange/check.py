@@ -126,6 +126,11 @@ def _check_database(
             continue
         finding = _compare(storage, move)
         if finding is not None and _is_still_so(connection, move):
+            # Its move may have ended after the first look, and before the row was read.
+            finding = _compare(storage, move)
+        else:
+            finding = None
+        if finding is not None:
             if finding.kind == "moved":
                 expected.add((finding.folder, move.name))
             findings.append(_fix(connection, storage, move, finding) if is_fixing else finding)

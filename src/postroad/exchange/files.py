@@ -36,6 +36,8 @@ _UNSAFE = {errno.ELOOP, errno.ENOTDIR, errno.EMLINK}
 
 
 _numbers = itertools.count(1)
+# A restored journal may give a generation a second time.
+_TOKEN = secrets.token_hex(4)
 
 
 class Storage:
@@ -51,7 +53,7 @@ class Storage:
 
     def temporary_name(self) -> str:
         """Return an unused name: hidden, and never the name of a message."""
-        return f"{TEMPORARY_PREFIX}{self.owner}.{next(_numbers)}"
+        return f"{TEMPORARY_PREFIX}{self.owner}.{_TOKEN}.{next(_numbers)}"
 
     def refuse_when_full(self) -> None:
         """Raise StorageFull for new work while the disk is nearly full."""

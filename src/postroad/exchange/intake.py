@@ -36,6 +36,10 @@ from postroad.exchange.journal import ExchangeJournal
 from postroad.exchange.mover import Mover
 from postroad.exchange.moves import Move
 
+HANDED_OUT = (
+    "select m.number from exchange.message m"
+    " where m.number = %s and m.state <> 'queued' and not m.is_parked_by_file"
+)
 MAX_BATCH = 64
 # While the files of one are written, the other is in the journal; more would only be smaller.
 MAX_BATCHES = 2
@@ -204,7 +208,7 @@ class Intake:
                     # The first attempt lost its file before it was acknowledged; this one has it.
                     piece.is_named = True
                     again = (await self._mover.outcomes([piece.move(piece.temporary)]))[0]
-                if again is not None:
+                if again is not None and not await self._was_placed(piece, again):
                     piece.fail(again)
             done = zip(moves, placing, strict=True)
             self._mover.record_later([move for move, piece in done if not piece.future.done()])
@@ -212,6 +216,12 @@ class Intake:
                 piece.succeed()
         except Exception as failure:  # noqa: BLE001 - raised in every request for this database
             _fail(pieces, failure)
+
+    async def _was_placed(self, piece: _Piece, failure: ExchangeError) -> bool:
+        """Whether the file is missing because another server has handed out its message."""
+        if not isinstance(failure, FileMissing):
+            return False
+        return bool(await self._journal.rows(HANDED_OUT, piece.row["number"]))
 
 
 @dataclass(slots=True)

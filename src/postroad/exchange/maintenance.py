@@ -37,7 +37,10 @@ RUNNING = (
 )
 
 # A running call follows its own plan; an older plan is an administrator's, or its call has died.
-OPERATED = "select v.number from exchange.move v where v.planned_at < exchange.now() - %s limit 500"
+OLD_PLANS = (
+    "select v.number from exchange.move v where v.number > %s"
+    " and v.planned_at < exchange.now() - %s order by v.number limit 500"
+)
 STALE = timedelta(seconds=0.5)
 
 # Decided, and all files are in place: what is missing is the record that it is DONE.
@@ -101,7 +104,7 @@ class Maintenance(Service):
         while not await self.pause(min(interval, 1.0)):
             await self._try("tick_failed", logging.INFO, self._tick)
             if self._journal.is_sweeper:
-                await self._try("moves_wait", logging.INFO, self._follow_operators)
+                await self._try("moves_wait", logging.INFO, self._follow_old_plans)
             if self._swept_at is None or time.monotonic() - self._swept_at >= interval:
                 self._swept_at = time.monotonic()
                 await self._try("sweep_failed", logging.WARNING, self._sweep)
@@ -110,12 +113,15 @@ class Maintenance(Service):
         """Report that this server runs, and take over the sweeping if no other server does it."""
         journal, was_sweeper = self._journal, self._journal.is_sweeper
         journal.is_sweeper = False
-        journal.is_sweeper = await journal.call("tick", journal.epoch, NOW)
+        journal.is_sweeper = await journal.call("report_running", journal.epoch)
         if journal.is_sweeper and not was_sweeper:
             logger.info("exchange_sweeps", extra={"epoch": journal.epoch})
             self._running = None
+            # Another server has watched meanwhile.
+            self._alerts.clear()
+            self._wall_ahead = time.time() - time.monotonic()
 
-    async def _try(self, event: str, level: int, work: Callable[[], Awaitable[None]]) -> None:
+    async def _try(self, event: str, level: int, work: Callable[[], Awaitable[object]]) -> None:
         try:
             await work()
         except TakenOver:
@@ -123,15 +129,19 @@ class Maintenance(Service):
         except TRANSIENT as failure:
             logger.log(level, event, extra={"reason": str(failure).strip()})
 
-    async def _follow_operators(self) -> None:
-        """Do the moves of an administrator's command within about a second."""
-        if rows := await self._journal.rows(OPERATED, STALE):
-            await self._mover.follow_pending(numbers=[row["number"] for row in rows])
+    async def _follow_old_plans(self, after: int = 0) -> int:
+        """Do moves, such as those of an administrator's command; return the last one's number."""
+        numbers = [row["number"] for row in await self._journal.rows(OLD_PLANS, after, STALE)]
+        if numbers:
+            await self._mover.follow_pending(numbers=numbers)
+        return numbers[-1] if numbers else 0
 
     async def _sweep(self) -> None:
         if self._journal.is_sweeper:
             await self._end_timed_out()
-            await self._mover.follow_pending()
+            after = 0
+            while after := await self._follow_old_plans(after):
+                pass
             if finished := await self._journal.rows(FINISHED):
                 await self._mover.record((), [row["id"] for row in finished])
             await self._drop_temporaries()

@@ -48,7 +48,7 @@ class Mover:
         # Why the files of a database cannot be moved, as it was logged.
         self._failures: dict[str, str] = {}
         # What the next record will hold, and who waits for it.
-        self._placed: dict[int, int] = {}
+        self._placed: dict[int, tuple[int, str | None]] = {}
         self._processes: set[str] = set()
         self._waiters: list[asyncio.Future[None]] = []
         self._recording: asyncio.Task[None] | None = None
@@ -227,7 +227,8 @@ class Mover:
     def record_later(self, moves: Sequence[Move], processes: Sequence[str] = ()) -> None:
         """Record that files are in place, without waiting."""
         for move in moves:
-            self._placed[move.number] = max(move.version, self._placed.get(move.number, 0))
+            if move.version >= self._placed.get(move.number, (0, None))[0]:
+                self._placed[move.number] = move.version, move.folder
         # A later move of the same file, such as that of an acknowledged reply, may be their last.
         self._processes.update(processes, (move.process for move in moves if move.process))
         if len(self._placed) >= MAX_UNRECORDED:
@@ -261,7 +262,9 @@ class Mover:
         self._placed, self._processes, self._waiters = {}, set(), []
         failure: Exception | None = None
         try:
-            parameters = list(placed), list(placed.values()), processes
+            versions = [version for version, _ in placed.values()]
+            folders = [folder for _, folder in placed.values()]
+            parameters = list(placed), versions, processes, folders
             await self._journal.call("placed", self._journal.epoch, *parameters)
         except Exception as raised:  # noqa: BLE001 - raised in the waiting calls; the sweep retries
             failure = raised

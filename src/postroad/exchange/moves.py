@@ -126,14 +126,18 @@ def _sources(move: Move) -> Iterator[tuple[str, str]]:
 
 
 def _remove(storage: Storage, move: Move) -> set[str]:
-    folders = [move.source or "Prepared", *(["Prepared"] if move.temporary else [])]
-    for folder in dict.fromkeys(folders):
-        storage.unlink(move.database, folder, move.name)
+    folders = {move.source or "Prepared", *(["Prepared"] if move.temporary else [])}
+    if move.state == "done":
+        # The last chance: a server that was suspended may have moved it elsewhere.
+        folders |= {one for one in FOLDERS if storage.exists(move.database, one, move.name)}
+    for folder in folders:
+        # First the name that another server may just be changing into the other.
         if move.temporary:
             storage.unlink(move.database, folder, move.temporary)
+        storage.unlink(move.database, folder, move.name)
         if move.head:
             storage.unlink(move.database, folder, move.head)
-    return set(folders)
+    return folders
 
 
 def _move_head(storage: Storage, move: Move, source: str | None) -> None:

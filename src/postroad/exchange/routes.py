@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 ROUTES = "select * from exchange.route order by id"
 # By one server at a time, so that the messages of a queue keep their order.
-LOCK = "select pg_advisory_xact_lock(exchange._lock_class() + 3, hashtext(%s))"
+LOCK = "select pg_try_advisory_xact_lock(exchange._lock_class() + 3, hashtext(%s)) as is_mine"
 CONSUME = (
     "select (c).iid, (c).data::text as data, mbus.follow_trace((c).headers) as traceparent"
     " from mbus.{}() c"
@@ -99,6 +99,8 @@ class Routes(Service):
                     sql.Identifier(f"consume_{route['queue']}_by_default")
                 )
                 await cursor.execute(LOCK, (route["id"],))
+                if not (await cursor.fetchone() or {}).get("is_mine"):
+                    return False
                 await cursor.execute(consume)
                 found = await cursor.fetchone()
                 if found is None or found["iid"] is None:

@@ -36,6 +36,7 @@ from postroad.exchange.root import Root
 from postroad.exchange.routes import Routes
 from postroad.postgres.connections import network_parameters
 from postroad.postgres.errors import raised_by
+from postroad.postgres.journal import KEEPALIVES
 from postroad.service import Service
 from postroad.settings import HttpSettings
 from postroad.settings.exchange import ExchangeSettings
@@ -48,18 +49,24 @@ logger = logging.getLogger(__name__)
 
 # A server of an older version takes it exclusively.
 LOCK = "select pg_try_advisory_lock_shared(exchange._lock_class(), 1)"
-REMOVE_DEAD = "select m.holder from exchange.remove_dead(%s) m"
-TAKE_OVER = (
-    "select s.epoch, exists (select from exchange.member m where m.epoch < s.epoch)"
-    " from exchange.take_over(%s, %s, %s, %s, %s, %s, %s, %s, %s) s"
+REMOVE_DEAD = "select m.epoch, m.holder from exchange.remove_dead(%s) m"
+REMOVE_KILLED = (
+    "select exchange.leave(m.epoch) from exchange.member m where m.epoch = any(%s)"
+    " and pg_try_advisory_xact_lock(exchange._lock_class() + 2, m.epoch::integer)"
 )
+TAKE_OVER = "select s.epoch from exchange.take_over(%s, %s, %s, %s, %s, %s, %s, %s, %s) s"
 HOLD = "select exchange.hold(%s)"
+# In a statement of its own: that of TAKE_OVER does not see one that it has waited for.
+EARLIER = "select m.epoch from exchange.member m where m.epoch < %s"
 OTHERS = "select m.epoch from exchange.member m where m.epoch <> %s"
-# The network of a machine that died closes no connection: the database finds out.
-KEEPALIVES = "-c tcp_keepalives_idle=5 -c tcp_keepalives_interval=2 -c tcp_keepalives_count=3"
+# One that runs may have lost its lock for a moment. One whose process is gone does not come back.
+SILENT = timedelta(seconds=5)
 LOCK_PATIENCE_SECONDS = 10.0
 ROOT_PATIENCE_SECONDS = 3.0
 WATCH_SECONDS = 1.0
+
+# The generations of this process.
+_joined: set[int] = set()
 
 
 class ExchangeServer(Service):
@@ -191,19 +198,20 @@ class ExchangeServer(Service):
     async def _join(
         self, lock: psycopg.AsyncConnection[Any], journal: ExchangeJournal, root_id: uuid.UUID
     ) -> bool:
-        """Begin to serve with a new generation; return whether no other server runs."""
+        """Begin to serve with a new generation; return whether no server ran before."""
         host = socket.gethostname()
-        # A pooler may lend this connection the session that holds the lock of another server.
-        silent = timedelta(seconds=5 if self._is_pooled else 0)
         deadline = asyncio.get_running_loop().time() + LOCK_PATIENCE_SECONDS
         while True:
-            found = await lock.execute(REMOVE_DEAD, (silent,))
-            holders = [row[0] for row in await found.fetchall()]
-            # The sessions of a server that was killed may take a moment to end.
-            if not any(_is_killed(holder, host) for holder in holders):
+            found = await lock.execute(REMOVE_DEAD, (SILENT,))
+            killed = [
+                epoch for epoch, holder in await found.fetchall() if _is_killed(epoch, holder, host)
+            ]
+            if not killed:
                 break
+            await lock.execute(REMOVE_KILLED, (killed,))
             if asyncio.get_running_loop().time() > deadline:
                 break
+            # The sessions of a server that was killed may take a moment to end.
             await asyncio.sleep(0.02)
         settings = self.settings
         timeouts = settings.started_timeout, settings.ready_timeout, settings.defer_delay
@@ -215,10 +223,11 @@ class ExchangeServer(Service):
         )
         try:
             row = await (await lock.execute(TAKE_OVER, parameters)).fetchone()
+            journal.epoch = row[0] if row else 0
+            _joined.add(journal.epoch)
+            return await (await lock.execute(EARLIER, (journal.epoch,))).fetchone() is None
         except psycopg.Error as failure:
             raise (raised_by(ExchangeError, failure) or failure) from failure
-        journal.epoch, has_others = row or (0, False)
-        return not has_others
 
     async def _refuse_copy(self, lock: psycopg.AsyncConnection[Any], epoch: int) -> None:
         """Raise RootLocked if servers of another journal, such as a copy of it, use the root.
@@ -260,7 +269,12 @@ class ExchangeServer(Service):
         return lock
 
 
-def _is_killed(holder: str, host: str) -> bool:
-    """Return whether a server ran on this machine and its process is gone."""
+def _is_killed(epoch: int, holder: str, host: str) -> bool:
+    """Return whether a server ran on this machine and its process is gone.
+
+    The process of a container has the number of the one before it.
+    """
     name, _, pid = holder.rpartition(":")
+    if pid == str(os.getpid()):
+        return name == host and epoch not in _joined
     return name == host and not Path(f"/proc/{pid}").exists()

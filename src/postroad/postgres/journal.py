@@ -29,6 +29,10 @@ T = TypeVar("T")
 
 PATIENCE_DEFAULT = timedelta(seconds=5)
 RETRY_SECONDS = 0.1
+# The network of a machine that died closes no connection: the database finds out.
+KEEPALIVES = "-c tcp_keepalives_idle=5 -c tcp_keepalives_interval=2 -c tcp_keepalives_count=3"
+# A process that was suspended must not keep its locks.
+IDLE = "-c idle_in_transaction_session_timeout=60s"
 # The server cancels a statement on purpose; every other failure of the connection may pass.
 _TRANSIENT = (psycopg.OperationalError, psycopg.InterfaceError)
 
@@ -61,7 +65,7 @@ class Journal:
             self._parameters["prepare_threshold"] = None
         else:
             # An acknowledged call is on the disk, however the cluster is configured.
-            self._parameters["options"] = "-c synchronous_commit=on"
+            self._parameters["options"] = f"-c synchronous_commit=on {KEEPALIVES} {IDLE}"
         self._idle: list[AsyncConnection[Any]] = []
         self._slots = asyncio.Semaphore(connections)
 

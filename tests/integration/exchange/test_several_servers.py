@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import os
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,12 +16,14 @@ import pytest
 
 from postroad.cli.components import SCHEMAS
 from postroad.exchange.check import check
-from postroad.exchange.errors import RootLocked, TakenOver
+from postroad.exchange.errors import ExchangeError, FileMissing, RootForeign, RootLocked, TakenOver
 from postroad.exchange.files import Storage
+from postroad.exchange.maintenance import Maintenance
+from postroad.exchange.moves import Move
 from postroad.exchange.server import ExchangeServer
 from postroad.settings.exchange import ExchangeSettings
 from postroad.testing import TestServer, wait_until_async
-from tests.fixtures.exchange import BASE, Caller, Room
+from tests.fixtures.exchange import BASE, Caller, Room, new_root
 
 
 @pytest.fixture
@@ -145,6 +149,133 @@ async def test_a_file_that_a_suspended_server_moved_late_is_found(exchange: Room
     assert [file["body"] for file in process["files"]] == [{"id": "m1"}]
     assert exchange.files() == {"Messages": [answer["name"]]}
     assert exchange.alerts() == []
+
+
+async def test_a_file_that_another_server_moved_back_is_moved_again(
+    exchange: Room, second: ExchangeServer
+) -> None:
+    """It follows a plan that it read before a newer one was followed and recorded."""
+    phone, erp = exchange.caller("phone"), exchange.caller("erp")
+    name = (await phone.send("m1"))["name"]
+    process = await erp.begin()
+    await erp.prepare(process["id"])
+    await erp.end(process["id"], "commit")
+    await exchange.until_state(process["id"], "DONE")
+    assert exchange.files() == {"Log": [name]}
+    (row,) = exchange.rows("select number, size, sha256 from exchange.message")
+    stale = Move(**row, database="sales", name=name, folder="Messages", source="Log", version=1)
+    assert second.mover is not None
+    await second.mover.follow([stale])
+
+    async def is_back() -> bool:
+        return exchange.files() == {"Log": [name]}
+
+    await wait_until_async(is_back, what="the file in its folder")
+    assert exchange.alerts() == []
+
+
+async def test_a_message_that_another_server_handed_out_meanwhile_is_stored(
+    exchange: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    phone, mover = exchange.caller("phone"), exchange.server.mover
+    assert mover is not None
+
+    async def move_late(moves: list[Move]) -> list[ExchangeError | None]:
+        exchange.rows("update exchange.message set state = 'leased' returning 1")
+        return [FileMissing("not in Messages", number=move.number) for move in moves]
+
+    monkeypatch.setattr(mover, "outcomes", move_late)
+    assert (await phone.send("m1"))["sequence"] == 1
+
+
+async def test_a_root_of_its_own_is_refused_while_another_server_runs(exchange: Room) -> None:
+    """No message has bound the journal to the root of the first one yet."""
+    second = ExchangeServer(exchange.dsn, new_root(), port=0)
+    await second.start()
+    with pytest.raises(RootForeign):
+        await second.ready()
+    await exchange.server.stop()
+    async with ExchangeServer(exchange.dsn, new_root(), port=0):
+        pass
+
+
+async def test_a_server_that_lost_its_lock_for_a_moment_stays(exchange: Room) -> None:
+    (first,) = _members(exchange)
+    exchange.rows(
+        "select pg_terminate_backend(pid) from pg_stat_activity"
+        " where application_name = 'postroad exchange lock' and datname = current_database()"
+    )
+    async with ExchangeServer(exchange.dsn, exchange.root, port=0):
+        assert first in _members(exchange)
+        await exchange.caller("phone").send("m1")
+
+
+async def test_a_server_that_was_killed_in_a_container_is_removed_at_once(exchange: Room) -> None:
+    """Its process had the number that the new one has."""
+    await exchange.server.stop()
+    holder = f"{socket.gethostname()}:{os.getpid()}"
+    exchange.rows("insert into exchange.member values (-1, %s) returning epoch", holder)
+    await exchange.restart()
+    assert -1 not in _members(exchange)
+
+
+async def test_of_servers_that_start_at_once_one_is_the_first(
+    exchange: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await exchange.server.stop()
+    firsts: list[bool] = []
+    recover = Maintenance.recover
+
+    async def record(self: Maintenance, *, is_first: bool) -> None:
+        firsts.append(is_first)
+        await recover(self, is_first=is_first)
+
+    async def are_waiting() -> bool:
+        waiting = "select from pg_stat_activity where wait_event_type = 'Lock'"
+        return len(exchange.rows(f"{waiting} and query like '%take_over%'")) == 2
+
+    monkeypatch.setattr(Maintenance, "recover", record)
+    servers = [ExchangeServer(exchange.dsn, exchange.root, port=0) for _ in range(2)]
+    async with await psycopg.AsyncConnection.connect(exchange.dsn) as connection:
+        await connection.execute("select from exchange.server for update")
+        for server in servers:
+            await server.start()
+        await wait_until_async(are_waiting, what="both servers at their start")
+        await connection.rollback()
+    for server in servers:
+        await server.ready()
+    for server in servers:
+        await server.stop()
+    assert sorted(firsts) == [False, True]
+
+
+async def test_what_became_ready_at_a_server_that_started_at_once_is_not_in_doubt(
+    exchange: Room,
+) -> None:
+    phone, erp = exchange.caller("phone"), exchange.caller("erp")
+    await phone.send("m1")
+    process = await erp.begin()
+    await erp.prepare(process["id"])
+    await exchange.server.stop()
+    exchange.rows("update exchange.process set ready_at = ready_at + interval '1 h' returning 1")
+    await exchange.restart()
+    assert exchange.state(process["id"]) == "READY_TO_COMMIT"
+
+
+async def test_a_file_whose_move_ended_during_the_check_is_no_finding(
+    exchange: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = (await exchange.caller("phone").send("m1"))["name"]
+    file = exchange.root / "sales" / "Messages" / name
+    file.rename(file.with_name(".moving"))
+
+    def arrive(*_: object) -> bool:
+        file.with_name(".moving").rename(file)
+        return True
+
+    monkeypatch.setattr("postroad.exchange.check._is_still_so", arrive)
+    with psycopg.connect(exchange.dsn) as connection:
+        assert check(connection, Storage(exchange.root), is_fixing=True) == []
 
 
 async def test_time_passes_in_short_steps_only(exchange: Room) -> None:

@@ -15,6 +15,7 @@ import httpx
 import psycopg
 import pytest
 
+from postroad.cli import exchange_workers
 from postroad.exchange import operations
 from postroad.postgres import run_blocking
 from postroad.testing import wait_until_async
@@ -89,6 +90,18 @@ async def served(database: str, tmp_path: Path) -> AsyncIterator[Served]:
         if process.returncode is None:
             process.terminate()
         await process.wait()
+
+
+async def test_a_worker_that_does_not_stop_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange_workers, "STOP_SECONDS", 0.05)
+    deaf = "import signal; signal.signal(15, signal.SIG_IGN); print(flush=True); signal.pause()"
+    worker = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", deaf, stdout=asyncio.subprocess.PIPE
+    )
+    assert worker.stdout is not None
+    await worker.stdout.readline()
+    await exchange_workers._stop(worker)
+    assert worker.returncode == -signal.SIGKILL
 
 
 @pytest.mark.slow

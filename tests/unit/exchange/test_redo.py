@@ -119,3 +119,10 @@ def test_links_are_not_followed(storage: Storage, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "sales/Messages/pipe.json")
     with pytest.raises(FileUnsafe):
         storage.read("sales", "Messages", "pipe.json", 10)
+
+
+def test_a_processed_file_that_was_moved_elsewhere_is_removed_too(storage: Storage) -> None:
+    storage.write("sales", "Messages", "a.json", b"x")
+    storage.write("sales", "Log", "b.json", b"x")
+    assert redo(storage, "sales", [_move(None, source="Log", state="done")]) == [None]
+    assert [*storage.names("sales", "Messages"), *storage.names("sales", "Log")] == ["b.json"]

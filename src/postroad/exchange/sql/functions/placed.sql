@@ -1,6 +1,9 @@
 -- Records that files were moved, by these versions of their plans.  A file with a newer plan stays pending.
 -- Processes in CLEANUP or FAILED all of whose files are in place are DONE.
-create or replace function exchange.placed(p_epoch bigint, p_numbers bigint[], p_versions bigint[], p_processes text[]) returns void
+--   p_folders  where the caller has put them: another server may have followed a newer plan before, and recorded it
+create or replace function exchange.placed(
+  p_epoch bigint, p_numbers bigint[], p_versions bigint[], p_processes text[], p_folders text[] default null)
+returns void
 language plpgsql volatile set search_path from current set plan_cache_mode to force_generic_plan as $$
 declare
   v_done exchange.process[];
@@ -9,6 +12,11 @@ begin
   delete from exchange.move v
   using unnest(p_numbers, p_versions) u (number, version)
   where v.number = u.number and v.version = u.version;
+  insert into exchange.move (number, source)
+  select m.number, u.folder
+  from unnest(p_numbers, p_folders) u (number, folder) join exchange.message m on m.number = u.number
+  where u.folder <> m.folder
+  on conflict do nothing;
   -- Locked by a statement of its own: the next one sees the moves that another server has recorded meanwhile.
   perform from exchange.process p where p.id = any (p_processes) and p.state in ('CLEANUP', 'FAILED') order by p.id for update;
   with done as (

@@ -1,5 +1,5 @@
 -- A server begins to serve, beside those that run already: a new generation, held by the calling session.
--- A journal belongs to one root.  It is bound to another only while it holds no message.
+-- A journal belongs to one root.  It is bound to another only while it holds no message and no other server runs.
 -- Errors: MX002 the root is another journal's.
 create or replace function exchange.take_over(
   p_root_id uuid, p_holder text, p_started_timeout double precision, p_ready_timeout double precision,
@@ -11,7 +11,8 @@ declare
   v_server exchange.server;
 begin
   select s.* into v_server from exchange.server s for update;
-  if v_server.root_id is distinct from p_root_id and exists (select from exchange.message) then
+  if v_server.root_id is distinct from p_root_id
+     and (exists (select from exchange.message) or exists (select from exchange.member)) then
     raise exception 'the messages of this database lie in another root folder'
       using errcode = 'MX002', hint = 'Give --root the folder that was used before, or use another database.';
   end if;
@@ -54,7 +55,7 @@ $$;
 -- A server reports, and time passes.  Returns whether it is the one that sweeps; another takes over when that one's lock is
 -- free or it has not reported for a few seconds.  For a moment two may sweep, which is harmless.
 --   p_now  the clock of a server of an older version
-create or replace function exchange.tick(p_epoch bigint, p_now double precision) returns boolean
+create or replace function exchange.report_running(p_epoch bigint, p_now double precision default null) returns boolean
 language plpgsql volatile set search_path from current as $$
 declare
   v_is_sweeper boolean;
@@ -74,3 +75,7 @@ begin
   end if;
   return v_is_sweeper;
 end $$;
+
+-- What a server of an older version calls, which sweeps in any case: it serves alone.
+create or replace function exchange.tick(p_epoch bigint, p_now double precision) returns void
+language sql volatile set search_path from current as $$ select exchange.report_running(p_epoch, p_now) $$;

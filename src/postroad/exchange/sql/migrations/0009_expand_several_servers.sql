@@ -8,5 +8,3 @@ create table exchange.member (
 ) with (fillfactor = 50);
 insert into exchange.member (epoch, holder) select s.epoch, coalesce(s.holder, '') from exchange.server s where s.epoch > 0;
 alter table exchange.server add column sweeper bigint;
--- Created again, for the same call, with another type of answer.
-drop function if exists exchange.tick(bigint, double precision);
