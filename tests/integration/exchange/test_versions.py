@@ -63,6 +63,7 @@ async def test_a_day_of_the_exchange(exchange: Room) -> None:
     assert [file["id"] for file in process["files"]] == ["m1", "m2", "scan"]
     await erp.prepare(process["id"])
     assert await erp.end(process["id"], "commit") == (200, {"status": "OK"})
+    await exchange.until_state(process["id"], "DONE")
     with psycopg.connect(exchange.dsn) as connection:
         assert check(connection, Storage(exchange.root)) == []
     exchange.rows("update exchange.message set finished_at = now() - interval '1 year' returning 1")
