@@ -6,6 +6,7 @@ import os
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
+import pytest
 from croniter import CroniterBadDateError, croniter
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
@@ -13,6 +14,8 @@ from psycopg import Connection
 
 from tests.sql.calls import one, refused
 
+# A busy machine needs its time for a hundred examples.
+pytestmark = pytest.mark.timeout(300)
 MINUTE = timedelta(minutes=1)
 # Changes by an hour, by half an hour, by two, at midnight, over a whole day; and none.
 ZONES = (
