@@ -98,6 +98,7 @@ async def test_events_of_a_process_are_on_the_traces_of_its_requests(exchange: R
     path += f"/{answer['process']['id']}"
     await erp.call("POST", f"{path}/prepare", json={"replies": [], "results": {}}, **headed("b"))
     await erp.call("POST", f"{path}/commit", json={}, **headed("c"))
+    await exchange.until_state(answer["process"]["id"], "DONE")
     # DONE is noted with others' by one call; it is the commit that caused it.
     assert events_of(exchange) == [
         ("STARTED", "a"),

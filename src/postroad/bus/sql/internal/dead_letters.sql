@@ -74,9 +74,6 @@ begin
   if p_error is not null then
     p_parcel.trail := mbus._failed(p_parcel.trail, p_error, v_now);
   end if;
-  if v_delay > '0' then
-    p_parcel.trail := coalesce(p_parcel.trail, '{}') || jsonb_build_object('delayed_until', v_now + v_delay);
-  end if;
   return mbus._put_back(v_consumer.queue_id, p_consumer_id, p_parcel, v_delay);
 end $$;
 
@@ -84,14 +81,19 @@ end $$;
 create or replace function mbus._put_back(p_queue_id integer, p_consumer_id integer, p_parcel mbus.parcel, p_delay interval)
 returns text
 language plpgsql set search_path from current as $$
+declare
+  v_due constant timestamptz := mbus.now() + p_delay;
 begin
   p_parcel.recipients := array[p_consumer_id];
+  if p_delay > '0' then
+    p_parcel.trail := coalesce(p_parcel.trail, '{}') || jsonb_build_object('delayed_until', v_due);
+  end if;
   -- A message of a group waits outside the ring even without delay: on the ring it would come after
   -- later messages of its group.
   if p_delay > '0' or p_parcel.headers -> 'group' is not null then
     insert into mbus.delayed (queue_id, consumer_id, group_name, due_at, number, added, expires, headers, properties,
                               trail, recipients, data_hstore, data_jsonb, data_text, data_bytea)
-    select p_queue_id, p_consumer_id, p_parcel.headers -> 'group', mbus.now() + p_delay, p_parcel.number,
+    select p_queue_id, p_consumer_id, p_parcel.headers -> 'group', v_due, p_parcel.number,
            p_parcel.added, p_parcel.expires, p_parcel.headers, p_parcel.properties, p_parcel.trail,
            p_parcel.recipients, p_parcel.data_hstore, p_parcel.data_jsonb, p_parcel.data_text, p_parcel.data_bytea;
     return case when p_delay > '0' then 'delayed' else 'ready' end;
