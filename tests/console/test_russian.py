@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(180)
 NAMES = re.compile(
     r"shop\w*|sh-\w*|dummy\w*|postroad\w*|[a-z]+_[a-z_]+|iid|[a-z]*id|ssh\w*|mbus|"
     r"bus|web|up|alerts|default|large|small|size|city|tver|number|tour|room|ticket|transfer|"
-    r"home|lists|consumer|disk|nobody|name|drawer|shelf|exchange|lock|sagas|admin|operator|viewer|console|reader|writer",
+    r"home|lists|consumer|disk|intake|broker|heartbeat|upkeep|nobody|name|drawer|shelf|exchange|lock|sagas|admin|operator|viewer|console|reader|writer",
     re.IGNORECASE,
 )
 # Terms that Russian administrators write in Latin letters.

@@ -9,7 +9,6 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from postroad.errors import PostroadError
 from postroad.postgres.journal import Journal
 from postroad.testing import wait_until_async
 
@@ -19,7 +18,7 @@ async def test_a_call_is_not_repeated_when_the_process_is_to_end(
 ) -> None:
     caplog.set_level("INFO", "postroad.postgres.journal")
     patience = timedelta(hours=1)
-    journal = Journal(f"host={tmp_path} dbname=gone", "mbus", PostroadError, patience=patience)
+    journal = Journal(f"host={tmp_path} dbname=gone", "mbus", patience=patience)
     call = asyncio.create_task(journal.call("now"))
 
     async def is_repeated() -> bool:
