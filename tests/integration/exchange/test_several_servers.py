@@ -143,6 +143,11 @@ async def test_a_file_that_a_suspended_server_moved_late_is_found(exchange: Room
     """It had read a plan, was suspended while others followed that one and the next, and woke."""
     phone, erp = exchange.caller("phone"), exchange.caller("erp")
     answer = await phone.send("m1")
+
+    async def is_recorded() -> bool:
+        return not exchange.rows("select from exchange.move")
+
+    await wait_until_async(is_recorded, what="the record that the file is in place")
     folder = exchange.root / "sales"
     (folder / "Messages" / answer["name"]).rename(folder / "Log" / answer["name"])
     process = await erp.begin()

@@ -253,6 +253,7 @@ async def test_retention_forgets_log_and_never_what_is_unread(exchange: Room) ->
     process = await erp.begin()
     await erp.prepare(process["id"], [{"name": "r", "recipient": "phone", "body": 1}])
     await erp.end(process["id"], "commit")
+    await exchange.until_state(process["id"], "DONE")
     await phone.send("unread")
     exchange.rows("update exchange.message set created_at = now() - interval '1 year' returning 1")
     exchange.rows(
