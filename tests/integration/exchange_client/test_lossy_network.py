@@ -87,9 +87,15 @@ def check(round_: Round, names: list[str]) -> None:
         what=f"all done, not {round_.server.states(round_.database)}",
     )
     states = "select distinct state from exchange.process where database_id = %s"
-    found = {row[0] for row in round_.server.rows(states, round_.database)}
-    # Cancelled: begun by a call whose every answer was lost, until its time was over.
-    assert found <= {"DONE", "ABORTED", "CANCELLED"}
+    # Cancelled: begun by a call whose every answer was lost, until its time was over. DONE is
+    # recorded after the answer.
+    wait_until(
+        lambda: (
+            {row[0] for row in round_.server.rows(states, round_.database)}
+            <= {"DONE", "ABORTED", "CANCELLED"}
+        ),
+        what="every process at its end",
+    )
 
 
 def test_a_round_without_faults_makes_the_requests_that_are_tried(
