@@ -144,6 +144,7 @@ async def test_an_answer_leaves_on_the_trace_of_what_it_answers(exchange: Room) 
     await wait_until_async(is_posted, what="all replies on the bus")
     # What answers nothing is on the trace of the request that brought it.
     assert found == {1: "a", 2: "b", 3: "c"}
+    await exchange.until_state(process["id"], "DONE")
     # A call without a trace starts one.
     states = dict(events_of(exchange))
     assert states == {"STARTED": "new", "READY_TO_COMMIT": "c", "CLEANUP": "new", "DONE": "new"}

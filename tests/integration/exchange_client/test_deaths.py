@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -126,10 +127,15 @@ class Stage:
             assert states == {"done": 1, "reply waiting": 1}, what
             (reply,) = self._mailboxes[database].receive()
             assert reply.body == {"taken": database}, what
-            ends = self.server.rows(
-                "select state from exchange.process where database_id = %s", database
-            )
-            assert {row[0] for row in ends} <= {"DONE", "ABORTED", "CANCELLED"}, what
+            # DONE is recorded after the answer.
+            wait_until(partial(self._are_ended, database), what=f"processes at their end: {what}")
+
+    def _are_ended(self, database: str) -> bool:
+        return not self.server.rows(
+            "select from exchange.process"
+            " where database_id = %s and state not in ('DONE', 'ABORTED', 'CANCELLED')",
+            database,
+        )
 
 
 @pytest.fixture
