@@ -1,4 +1,4 @@
-"""Schedules: each planned run is posted once, by its policy, whoever maintains."""
+"""Schedules: each planned run is posted once by its policy, however many sessions maintain."""
 
 from __future__ import annotations
 

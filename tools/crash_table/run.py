@@ -60,7 +60,7 @@ def kill(
 ) -> Outcome:
     """Kill at one point, repeat the call, go on to the end and look.
 
-    The call is repeated at the server that is started anew, or at its companion.
+    The call is repeated at the restarted server, or at its companion.
     """
     outcome = Outcome()
     with _world(server, nursery, scenario, has_companion) as world:
