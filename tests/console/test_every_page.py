@@ -68,7 +68,7 @@ def test_pages_open_without_complaints_and_faults(
     pages = {language: open_page("/alerts", language=language) for language in ("en", "ru")}
     cookies = {one["name"]: one["value"] for one in pages["en"].context.cookies()}
     pages["ru"].emulate_media(color_scheme="dark")
-    with httpx.Client(base_url=console.url, cookies=cookies, timeout=20) as client:
+    with httpx.Client(base_url=console.url, cookies=cookies, timeout=60) as client:
         for name, language in ways(PAGES[room], list(pages)):
             page, path = pages[language], f"/console{stage.path(room, name)}"
             widths = (390, 1360) if language == "en" else (1360, 390)

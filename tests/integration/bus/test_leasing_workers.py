@@ -121,7 +121,7 @@ async def test_a_lost_lease_reaches_its_handler(colour, database, orders, sight)
                     raise
 
     # Long enough that a busy machine does not lose the lease on its own.
-    crew.worker.handler("orders", mode="lease", ttl=timedelta(seconds=2), prefetch=1)(handler)
+    crew.worker.handler("orders", mode="lease", ttl=timedelta(seconds=6), prefetch=1)(handler)
     await orders.post("orders", "a")
     async with crew:
         await _wait_for_counts(orders, 0, 1, 0, 0)
