@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 
 KINDS = ("direct", "topic", "fanout")
 PUBLISH = (
-    "select broker.publish(exchange => $1, routing_key => $2, data => $3, level => $4,"
-    " delayed_until => $5, expires => $6)"
+    # Every value is sent as text, by whatever driver.
+    "select broker.publish(exchange => $1, routing_key => $2, data => $3,"
+    " level => $4::text::integer, delayed_until => $5::text::timestamptz,"
+    " expires => $6::text::timestamptz)"
 )
 
 
@@ -38,6 +40,8 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
     QoS = Quality
     supports_fanout = True
     do_restore = False
+    # Posting to the bus queue directly saves the look-up of the route.
+    posts_directly = True
     # None once it is closed.
     connection: Transport
     closed: bool
@@ -155,7 +159,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
 
     def basic_publish(
         self, message: dict[str, Any], exchange: str, routing_key: str, **_: Any
-    ) -> None:
+    ) -> int | None:
         """Post to every queue that the routing key selects; durable on return."""
         if self.connection is None:
             # Kombu reconnected while it declared a queue, and still uses the old channel.
@@ -168,15 +172,15 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
         if due is not None and due <= datetime.now(UTC):
             due = None
         level = codec.level_of(message)
-        if not exchange:
+        if self.posts_directly and not exchange:
             route = self.connection.routes.find(routing_key)
             if route is None:
-                return
+                return 0
             if not route.is_temporary:
                 self._post(route, message, level, due)
-                return
+                return None
         expires = codec.expires_at(message, None, due)
-        self.connection.link.run_prepared(
+        [[count]] = self.connection.link.run_prepared(
             PUBLISH,
             exchange,
             routing_key,
@@ -185,6 +189,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
             codec.moment(due),
             codec.moment(expires),
         )
+        return int(count or 0)
 
     def _post(
         self, route: Route, message: dict[str, Any], level: int, due: datetime | None

@@ -1,0 +1,165 @@
+"""Tasks that are sent in the caller's own transaction, with each library."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from celery import Celery, chain, group
+from psycopg import sql
+from psycopg.rows import dict_row
+
+from postroad.broker.transaction import TransactionProducer
+from postroad.testing import wait_until
+from tests.fixtures.postgres import Connect
+from tests.integration.broker.crew import Hire, lines
+from tests.integration.broker.senders import SENDERS, send, sqlalchemy_url
+
+DELIVERED = "select data, delayed_until, expires from mbus.{}(1000)"
+
+
+def messages(database: str, queue: str = "celery", level: str = "") -> list[dict[str, Any]]:
+    """Consume the messages of a queue."""
+    with psycopg.connect(database, row_factory=dict_row) as connection:
+        found = connection.execute("select bus_name from broker.find_queue(%s)", (queue,))
+        row = found.fetchone()
+        assert row is not None
+        name = sql.Identifier(f"consumen_{row['bus_name']}{level}_by_default")
+        rows = connection.execute(sql.SQL(DELIVERED).format(name)).fetchall()
+        return [{**row, "data": json.loads(row["data"])} for row in rows]
+
+
+@pytest.fixture
+def connection(database: str) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(database) as connection:
+        yield connection
+
+
+@pytest.mark.parametrize("name", SENDERS)
+def test_a_task_is_sent_by_the_commit_only(name: str, database: str, connect: Connect) -> None:
+    setting_up = connect(database)
+    setting_up.execute("create table shop_order (number int primary key)")
+    setting_up.execute("create sequence shop_order_number")
+    setting_up.commit()
+    with SENDERS[name](database) as order:
+        order(False)
+        committed = [order(True), order(True)]
+        order(False)
+    found = [each["data"] for each in messages(database)]
+    assert [json.loads(each["body"])[0] for each in found] == [
+        [str(number)] for number in committed
+    ]
+
+
+def test_the_message_is_that_of_the_transport(
+    app: Celery, database: str, connection: psycopg.Connection
+) -> None:
+    options = {
+        "task_id": "one",
+        "headers": {"tenant": "north"},
+        "expiration": 3600,
+    }
+    app.send_task("record", ("text",), **options)
+    app.send_task("record", ("text",), producer=TransactionProducer(connection), **options)
+    connection.commit()
+    usual, ours = messages(database)
+    for each in (usual, ours):
+        # Chosen for each message.
+        each["data"]["properties"].pop("delivery_tag", None)
+        assert each.pop("expires") is not None
+    assert ours == usual
+
+
+def test_priority_eta_and_routing_are_those_of_the_task(
+    app: Celery, database: str, connection: psycopg.Connection
+) -> None:
+    producer = TransactionProducer(connection)
+    due = datetime.now(UTC) + timedelta(hours=1)
+    app.send_task("record", ("high",), priority=7, producer=producer)
+    app.send_task("record", ("later",), eta=due, producer=producer)
+    app.send_task("record", ("other",), queue="other", producer=producer)
+    connection.commit()
+    assert len(messages(database, level="_7")) == 1
+    assert len(messages(database, "other")) == 1
+    assert messages(database) == []
+    row = connection.execute("select due_at from mbus.delayed").fetchone()
+    assert row == (due,)
+
+
+def test_a_queue_that_was_created_in_a_rolled_back_transaction_is_created_again(
+    app: Celery, database: str, connection: psycopg.Connection
+) -> None:
+    producer = TransactionProducer(connection)
+    app.send_task("record", ("first",), queue="new", producer=producer)
+    connection.rollback()
+    app.send_task("record", ("second",), queue="new", producer=producer)
+    connection.commit()
+    assert len(messages(database, "new")) == 1
+
+
+def test_a_failed_transaction_raises_the_error_of_the_driver(
+    app: Celery, connection: psycopg.Connection
+) -> None:
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        connection.execute("select 1 / 0")
+    with pytest.raises(psycopg.errors.InFailedSqlTransaction):
+        app.send_task("record", ("text",), producer=TransactionProducer(connection))
+
+
+def test_a_role_needs_only_the_function_that_publishes(
+    app: Celery, database: str, connection: psycopg.Connection
+) -> None:
+    app.send_task("record", ("by the owner",))
+    connection.execute("create role shop_app_of_test nologin")
+    connection.execute("grant usage on schema broker to shop_app_of_test")
+    connection.execute("grant execute on function broker.publish to shop_app_of_test")
+    connection.execute("set local role shop_app_of_test")
+    app.send_task("record", ("by the role",), producer=TransactionProducer(connection))
+    connection.execute("reset role")
+    connection.execute("drop owned by shop_app_of_test")
+    connection.execute("drop role shop_app_of_test")
+    connection.commit()
+    assert len(messages(database)) == 2
+
+
+def test_a_connection_of_sqlalchemy_begins_its_transaction(database: str) -> None:
+    from sqlalchemy import create_engine
+
+    engine = create_engine(sqlalchemy_url(database, "psycopg"))
+    with engine.connect() as connection:
+        send(1, connection)
+        connection.commit()
+    with engine.connect() as connection:
+        send(2, connection)
+    engine.dispose()
+    assert len(messages(database)) == 1
+
+
+async def test_a_connection_that_is_awaited_is_refused(database: str) -> None:
+    async with await psycopg.AsyncConnection.connect(database) as connection:
+        with pytest.raises(TypeError, match="run_sync"):
+            TransactionProducer(connection)
+
+
+@pytest.mark.slow
+def test_workers_run_the_tasks_of_a_transaction(
+    app: Celery, hire: Hire, connection: psycopg.Connection, tmp_path: Path
+) -> None:
+    hire("--concurrency=1")
+    producer = TransactionProducer(connection)
+    add, record = app.signature("add"), app.signature("record")
+    group([record.clone((text,)) for text in "abc"], app=app).apply_async(producer=producer)
+    following = chain(add.clone((1, 2)), add.clone((3,)), app=app).apply_async(producer=producer)
+    app.send_task("record", ("not sent",), producer=(other := TransactionProducer(connection)))
+    connection.rollback()
+    group([record.clone((text,)) for text in "abc"], app=app).apply_async(producer=other)
+    following = chain(add.clone((1, 2)), add.clone((3,)), app=app).apply_async(producer=other)
+    connection.commit()
+    assert following.get(timeout=60) == 6
+    wait_until(lambda: len(lines(tmp_path, "records")) >= 3, what="tasks", timeout_seconds=60)
+    assert sorted(lines(tmp_path, "records")) == ["a", "b", "c"]
