@@ -73,6 +73,8 @@ class PageRunner:
                 f"-pno:{name}" for name in ("cacheprovider", "hypothesispytest", "schemathesis")
             ]
             self._command([sys.executable, "-m", "pytest", "-q", *without, str(file)])
+        elif snippet.title:
+            (self._folder / snippet.title).write_text(snippet.body, encoding="utf-8")
         else:
             self._run_python(snippet)
 
