@@ -21,14 +21,7 @@ hold the same notice. When a sender dies while it sends, its lease expires and t
 the same text under the same Message-ID, because the first attempt may have arrived.
 """
 
-from postroad.alerts.errors import (
-    AlertNotFound,
-    AlertsError,
-    ChannelNotFound,
-    ChannelRefused,
-    DeliveryFailed,
-    InvalidAlert,
-)
+from postroad.alerts.errors import *  # noqa: F403 - every error is public
 from postroad.alerts.relay import AlertRelay
 from postroad.alerts.reporting import (
     Severity,
@@ -41,16 +34,10 @@ from postroad.alerts.sender import AlertSender
 from postroad.alerts.watchers import ClockWatcher, DiskWatcher, PauseWatcher
 
 __all__ = [
-    "AlertNotFound",
     "AlertRelay",
     "AlertSender",
-    "AlertsError",
-    "ChannelNotFound",
-    "ChannelRefused",
     "ClockWatcher",
-    "DeliveryFailed",
     "DiskWatcher",
-    "InvalidAlert",
     "PauseWatcher",
     "Severity",
     "clear_alert",

@@ -22,20 +22,7 @@ from __future__ import annotations
 
 from postroad.bridge.addresses import Addresses
 from postroad.bridge.database import DatabaseBridge
-from postroad.bridge.errors import (
-    AddressUnknown,
-    BridgeError,
-    BridgeExists,
-    BridgeNotFound,
-    BrokerRefused,
-    BrokerUnavailable,
-    InvalidState,
-    NoShard,
-    PayloadMismatch,
-    SecretInAddress,
-    Unfit,
-    Unroutable,
-)
+from postroad.bridge.errors import *  # noqa: F403 - every error is public
 from postroad.bridge.rabbit import RabbitRoute
 from postroad.bridge.rabbit_in import RabbitIn
 from postroad.bridge.rabbit_out import RabbitOut
@@ -45,30 +32,18 @@ from postroad.bridge.shards import ShardedQueue, ShardedWorker
 from postroad.bridge.supervisor import BridgeSupervisor
 
 __all__ = [
-    "AddressUnknown",
     "Addresses",
-    "BridgeError",
-    "BridgeExists",
     "BridgeHouse",
-    "BridgeNotFound",
     "BridgeSupervisor",
-    "BrokerRefused",
-    "BrokerUnavailable",
     "DatabaseBridge",
-    "InvalidState",
-    "NoShard",
     "Outgoing",
-    "PayloadMismatch",
     "PumpSettings",
     "RabbitIn",
     "RabbitOut",
     "RabbitPublisher",
     "RabbitRoute",
-    "SecretInAddress",
     "ShardedQueue",
     "ShardedWorker",
-    "Unfit",
-    "Unroutable",
 ]
 
 # Deprecated alias.

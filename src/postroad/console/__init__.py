@@ -20,27 +20,6 @@ was done completely or not at all.
 """
 
 from postroad.console.accounts import ROLES, Accounts, Role
-from postroad.console.errors import (
-    AccountInvalid,
-    AddressInvalid,
-    ConsoleError,
-    LastAdmin,
-    LoginRefused,
-    NameTaken,
-    NotAllowed,
-    TooManyLogins,
-)
+from postroad.console.errors import *  # noqa: F403 - every error is public
 
-__all__ = [
-    "ROLES",
-    "AccountInvalid",
-    "Accounts",
-    "AddressInvalid",
-    "ConsoleError",
-    "LastAdmin",
-    "LoginRefused",
-    "NameTaken",
-    "NotAllowed",
-    "Role",
-    "TooManyLogins",
-]
+__all__ = ["ROLES", "Accounts", "Role"]

@@ -38,59 +38,18 @@ from __future__ import annotations
 from postroad.coordination.bridges import install_bridges, make_bridges
 from postroad.coordination.coordinator_service import Coordinator
 from postroad.coordination.entities import EntityReader, EntityWriter, engine_url, reader, writer
-from postroad.coordination.errors import (
-    ColumnMissing,
-    ColumnNameTaken,
-    CoordinationError,
-    EntityExists,
-    EntityNotFound,
-    EventCommitted,
-    EventNotFound,
-    InvalidChoice,
-    InvalidEntityName,
-    InvalidPage,
-    KeyMissing,
-    ReaderBehind,
-    ReaderNotFound,
-    RoleMissing,
-    RoleTaken,
-    RowNotFound,
-    RowRefused,
-    UnknownMessage,
-    VersionConflict,
-    WriterUnreachable,
-)
+from postroad.coordination.errors import *  # noqa: F403 - every error is public
 from postroad.coordination.reader_service import Change, Reader
 from postroad.coordination.snapshot import take_snapshot
 from postroad.coordination.writer_service import Writer
 
 __all__ = [
     "Change",
-    "ColumnMissing",
-    "ColumnNameTaken",
-    "CoordinationError",
     "Coordinator",
-    "EntityExists",
-    "EntityNotFound",
     "EntityReader",
     "EntityWriter",
-    "EventCommitted",
-    "EventNotFound",
-    "InvalidChoice",
-    "InvalidEntityName",
-    "InvalidPage",
-    "KeyMissing",
     "Reader",
-    "ReaderBehind",
-    "ReaderNotFound",
-    "RoleMissing",
-    "RoleTaken",
-    "RowNotFound",
-    "RowRefused",
-    "UnknownMessage",
-    "VersionConflict",
     "Writer",
-    "WriterUnreachable",
     "engine_url",
     "install_bridges",
     "make_bridges",
