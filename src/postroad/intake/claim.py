@@ -13,19 +13,8 @@ from datetime import timedelta
 
 import psycopg
 
+from postroad.intake import errors
 from postroad.intake.engine import Engine, alert_key
-from postroad.intake.errors import (
-    FileChanged,
-    FileVanished,
-    KeyRefused,
-    LeaseLost,
-    ObjectDiffers,
-    RemoteFileError,
-    SourceError,
-    StoreError,
-    TemporaryFolderFull,
-    UploadLost,
-)
 from postroad.lease import AsyncHolder, Keeper
 from postroad.postgres.calls import Row
 
@@ -55,7 +44,7 @@ class Claim:
     def check(self, file_id: int) -> None:
         """Raise LeaseLost when the file is no longer held."""
         if not self.holder.holds(file_id):
-            raise LeaseLost(f"the lease of file {file_id} has expired")
+            raise errors.LeaseLost(f"the lease of file {file_id} has expired")
 
     async def give_back(self, note: str | None = None, pause: timedelta | None = None) -> None:
         """Release the files that are still held, in their state; stored parts are kept."""
@@ -77,24 +66,24 @@ class Claim:
         call = self.engine.journal.change
         try:
             await work()
-        except LeaseLost:
+        except errors.LeaseLost:
             logger.info("lease_lost", extra={"file_id": file_id})
-        except FileVanished as failure:
+        except errors.FileVanished as failure:
             await call("conclude", file_id, self.token, "vanished", failure.message)
-        except FileChanged as failure:
+        except errors.FileChanged as failure:
             await call("conclude", file_id, self.token, "superseded", failure.message)
-        except (UploadLost, ObjectDiffers) as failure:
+        except (errors.UploadLost, errors.ObjectDiffers) as failure:
             # The upload is restarted; a file to which this happens repeatedly fails in the end.
             if row["upload_id"]:
                 await call("forget_upload", file_id, row["upload_id"])
             await self._fail(file_id, failure.message)
-        except KeyRefused as failure:
+        except errors.KeyRefused as failure:
             # Another attempt would fail in the same way: an operator has to act.
             problem = "; ".join(filter(None, (failure.message, failure.hint)))
             await self._fail(file_id, problem, is_final=True)
-        except (SourceError, StoreError, TemporaryFolderFull):
+        except (errors.SourceError, errors.StoreError, errors.TemporaryFolderFull):
             raise
-        except RemoteFileError as failure:
+        except errors.RemoteFileError as failure:
             await self._fail(file_id, failure.message)
         except Exception as failure:
             logger.exception("transfer_failed", extra={"file_id": file_id})
@@ -132,10 +121,10 @@ async def claim(engine: Engine, ids: list[int], step: str) -> AsyncIterator[Clai
     async with held.holder:
         try:
             yield held
-        except TemporaryFolderFull as failure:
+        except errors.TemporaryFolderFull as failure:
             await engine.temporary_folder_full(failure)
             await held.give_back(failure.message, TEMPORARY_FOLDER_PAUSE)
-        except StoreError as failure:
+        except errors.StoreError as failure:
             await engine.store_failed(failure)
             await held.give_back(failure.message)
         finally:

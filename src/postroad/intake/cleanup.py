@@ -13,14 +13,8 @@ from __future__ import annotations
 import logging
 import posixpath
 
+from postroad.intake import errors
 from postroad.intake.engine import Engine, alert_key
-from postroad.intake.errors import (
-    FileChanged,
-    FileVanished,
-    MoveFolderInvalid,
-    RemoteFileError,
-    SourceError,
-)
 from postroad.intake.keys import shown_name
 from postroad.intake.source import Source, answering, check_version, encoded, remote_path
 from postroad.intake.temporary import temporary_name
@@ -48,7 +42,7 @@ async def clean_up(engine: Engine) -> int:
                 await folder_below(source, server)
                 for row in waiting:
                     done += await _clean(engine, server, row, source)
-        except SourceError as failure:
+        except errors.SourceError as failure:
             logger.info("cleanup_postponed", extra={"reason": failure.message})
     return done
 
@@ -64,11 +58,11 @@ async def _clean(engine: Engine, server: Row, row: Row, source: Source) -> bool:
             else:
                 note = f"moved to {await _move(server, row, source, path)}"
         await _remove_done_file(server, path, source)
-    except FileVanished:
+    except errors.FileVanished:
         note = "already gone from the source"
-    except FileChanged:
+    except errors.FileChanged:
         note = "left at the source: it is another version now"
-    except RemoteFileError as failure:
+    except errors.RemoteFileError as failure:
         logger.warning("not_cleaned", extra={"file_id": row["id"], "reason": failure.message})
         state = await engine.journal.change(
             "not_cleaned", row["id"], failure.message, engine.settings.max_attempts
@@ -95,7 +89,7 @@ async def _remove_done_file(server: Row, path: bytes, source: Source) -> None:
         try:
             async with answering("its done-file", source):
                 await source.sftp.remove(path + server["done_suffix"].encode())
-        except RemoteFileError as failure:
+        except errors.RemoteFileError as failure:
             logger.info("done_file_left", extra={"reason": failure.message})
 
 
@@ -103,9 +97,9 @@ def _move_folder(server: Row) -> bytes:
     return posixpath.join(encoded(server["directory"]), encoded(server["move_to"]))
 
 
-def move_folder_invalid() -> MoveFolderInvalid:
+def move_folder_invalid() -> errors.MoveFolderInvalid:
     """Return the error for a target folder that is the watched folder."""
-    return MoveFolderInvalid(
+    return errors.MoveFolderInvalid(
         "imported files cannot be moved into the watched folder",
         hint="name a folder below it or elsewhere; one below it is not scanned",
     )
@@ -130,7 +124,7 @@ async def _real_path(source: Source, path: bytes) -> bytes:
     try:
         async with answering(shown_name(path), source):
             return await source.sftp.realpath(path)
-    except RemoteFileError:
+    except errors.RemoteFileError:
         parent, name = posixpath.split(posixpath.normpath(path))
         if not name:
             return path

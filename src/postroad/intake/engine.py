@@ -19,16 +19,8 @@ from typing import Literal
 import asyncssh
 
 from postroad.alerts.reporting import Severity
+from postroad.intake import errors
 from postroad.intake.credentials import Credentials
-from postroad.intake.errors import (
-    CredentialsInvalid,
-    HostKeyChanged,
-    LoginRefused,
-    ServerNotFound,
-    SourceError,
-    StoreError,
-    TemporaryFolderFull,
-)
 from postroad.intake.pool import SourcePool
 from postroad.intake.source import Source, connect
 from postroad.intake.stores import Store, open_store
@@ -77,7 +69,7 @@ class Engine:
         """Return a server's row. Raises ServerNotFound."""
         rows = await self.journal.rows("select * from intake.sftp_servers where id = %s", server_id)
         if not rows:
-            raise ServerNotFound(f"there is no server {server_id}")
+            raise errors.ServerNotFound(f"there is no server {server_id}")
         return rows[0]
 
     async def by_server(self, rows: Sequence[Row]) -> AsyncIterator[tuple[Row, list[Row]]]:
@@ -97,7 +89,7 @@ class Engine:
                 server["id"], fingerprint, lambda: self.connect(server)
             ) as source:
                 yield source
-        except SourceError as failure:
+        except errors.SourceError as failure:
             await self.server_failed(server, failure)
             raise
         # A login alone proves nothing: some servers accept it and then do not answer.
@@ -108,8 +100,8 @@ class Engine:
         """Log in to a server; its host key is pinned if none is, with a warning."""
         try:
             credentials = Credentials.open(self.vault, server["credentials"])
-        except (SealBroken, CredentialsInvalid) as broken:
-            raise LoginRefused(
+        except (SealBroken, errors.CredentialsInvalid) as broken:
+            raise errors.LoginRefused(
                 f"the credentials of {server['name']} cannot be used: {broken.message}",
                 hint="enter them again, or restore the vault's key",
             ) from broken
@@ -122,7 +114,7 @@ class Engine:
             server["host_key"] = source.host_key
         return source
 
-    async def server_failed(self, server: Row, failure: SourceError) -> None:
+    async def server_failed(self, server: Row, failure: errors.SourceError) -> None:
         """Record that a server cannot be used; alert after repeated failures or a changed key."""
         shown = getattr(failure, "shown", None)
         failures = await self.journal.change(
@@ -130,7 +122,7 @@ class Engine:
         )
         logger.warning("server_failed", extra={"server": server["name"], "reason": failure.message})
         key, name = alert_key("server", server["id"]), f"SFTP server {server['name']}"
-        if isinstance(failure, HostKeyChanged) and failures:
+        if isinstance(failure, errors.HostKeyChanged) and failures:
             text = f"{failure.message}. Shown: {shown}. {failure.hint}"
             title = f"{name} shows another host key and was stopped"
             await self.alert(key, "critical", title, text)
@@ -143,7 +135,7 @@ class Engine:
         if await self.journal.change("server_works", server_id):
             await self.journal.call("alerts.clear", alert_key("server", server_id))
 
-    async def store_failed(self, failure: StoreError) -> None:
+    async def store_failed(self, failure: errors.StoreError) -> None:
         """Record that the store cannot be used; alert at the first failure in a row."""
         failures = await self.journal.change("store_failed", self.store.name, failure.message)
         logger.warning("store_failed", extra={"store": self.store.name, "reason": failure.message})
@@ -159,7 +151,7 @@ class Engine:
         if await self.journal.change("store_works", self.store.name):
             await self.journal.call("alerts.clear", alert_key("store", self.store.name))
 
-    async def temporary_folder_full(self, failure: TemporaryFolderFull) -> None:
+    async def temporary_folder_full(self, failure: errors.TemporaryFolderFull) -> None:
         """Alert that the temporary folder of this machine is full; other machines go on."""
         self.may_have_alerted_full = True
         logger.warning("temporary_folder_full", extra={"reason": failure.message})

@@ -16,15 +16,9 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
-from postroad.intake import status
+from postroad.intake import errors, status
 from postroad.intake.cleanup import move_folder_invalid
 from postroad.intake.credentials import Credentials
-from postroad.intake.errors import (
-    CredentialsInvalid,
-    CredentialsNeeded,
-    MoveFolderInvalid,
-    ServerExists,
-)
 from postroad.intake.source import exported
 from postroad.postgres.calls import Row, call, change
 from postroad.vault import Vault
@@ -61,7 +55,7 @@ async def change_server(
     given = _checked(values, {**found, **values})
     changed = [name for name in _LOGIN if name in given and given[name] != found[name]]
     if changed and credentials is None:
-        raise CredentialsNeeded(
+        raise errors.CredentialsNeeded(
             f"changing {', '.join(changed)} of {found['name']} needs its credentials again",
             hint="give the password or the private key with the change",
         )
@@ -180,7 +174,7 @@ def _check_move(server: Mapping[str, Any]) -> None:
     if posixpath.normpath(posixpath.join(root, wanted)) == root:
         raise move_folder_invalid()
     if root != "." and not root.startswith("/") and f"{wanted}/".startswith(f"{root}/"):
-        raise MoveFolderInvalid(
+        raise errors.MoveFolderInvalid(
             f"{wanted} below the watched folder would be {posixpath.join(root, wanted)}",
             hint="move_to is relative to the watched folder: leave its name out, or give a path"
             " from the root",
@@ -193,7 +187,7 @@ def _public_key(text: str) -> str:
         try:
             key = asyncssh.import_public_key(line)
         except asyncssh.KeyImportError:
-            raise CredentialsInvalid(
+            raise errors.CredentialsInvalid(
                 "the host key cannot be read", hint="give it as in known_hosts: ssh-ed25519 AAAA…"
             ) from None
         lines.append(exported(key))
@@ -218,4 +212,4 @@ async def _call(connection: AsyncConnection[Any], function: str, *parameters: An
         return await call(connection, f"intake.{function}", *parameters)
     except psycopg.errors.UniqueViolation as failure:
         text = _TAKEN.get(failure.diag.constraint_name or "", "it exists already")
-        raise ServerExists(text, hint="list them: postroad intake servers list") from failure
+        raise errors.ServerExists(text, hint="list them: postroad intake servers list") from failure

@@ -18,17 +18,8 @@ from typing import Any
 import asyncssh
 from asyncssh.public_key import get_default_public_key_algs
 
+from postroad.intake import errors
 from postroad.intake.credentials import Credentials
-from postroad.intake.errors import (
-    FileChanged,
-    FileForbidden,
-    FileUnreadable,
-    FileVanished,
-    HostKeyChanged,
-    HostKeyUnpinned,
-    LoginRefused,
-    SourceUnreachable,
-)
 from postroad.intake.ssh_writes import batch_writes
 from postroad.postgres.calls import Row
 
@@ -188,26 +179,26 @@ def _login_failure(
     ):
         shown = exported(client.shown) if client.shown else None
         if not client.pinned:
-            return HostKeyUnpinned(
+            return errors.HostKeyUnpinned(
                 f"the host key of {where} is not known, so the password was not sent",
                 hint="compare the key with the owner of the server; then run"
                 " `postroad intake servers trust NAME`",
                 shown=shown,
             )
         kind = f", of kind {shown.split()[0]}" if shown else ""
-        return HostKeyChanged(
+        return errors.HostKeyChanged(
             f"{where} shows another host key than the pinned one{kind}",
             hint="ask the owner of the server; then `postroad intake servers trust NAME`",
             shown=shown,
         )
     if isinstance(failure, asyncssh.PermissionDenied):
-        return LoginRefused(
+        return errors.LoginRefused(
             f"{where} refuses the login of {username}",
             hint="check user name and credentials: postroad intake servers test NAME",
         )
     if isinstance(failure, (asyncssh.Error, OSError, TimeoutError)):
         reason = _reason(failure)
-        return SourceUnreachable(
+        return errors.SourceUnreachable(
             f"{where} cannot be reached: {reason}", hint="check host, port and firewall"
         )
     return failure
@@ -222,35 +213,25 @@ def _reason(failure: BaseException) -> str:
     return text.splitlines()[0] if text else type(failure).__name__
 
 
-_CONNECTION_LOST = (
-    asyncssh.SFTPConnectionLost,
-    asyncssh.SFTPNoConnection,
-    asyncssh.ConnectionLost,
-    asyncssh.DisconnectError,
-    asyncssh.ChannelOpenError,
-)
-
-
 @contextlib.contextmanager
 def _source_errors(what: str, source: Source) -> Iterator[None]:
     """Raise the errors of a request to the server as errors of the intake; `what` is the file."""
     try:
         yield
     except asyncssh.SFTPNoSuchFile:
-        raise FileVanished(f"{what} is gone from the source") from None
+        raise errors.FileVanished(f"{what} is gone from the source") from None
     except asyncssh.SFTPPermissionDenied:
-        raise FileForbidden(
+        raise errors.FileForbidden(
             f"{what} may not be read: permission denied",
             hint="ask the owner of the server for the right to read it",
         ) from None
-    except _CONNECTION_LOST as failure:
+    except (asyncssh.Error, OSError, TimeoutError) as failure:
+        reason = _reason(failure)
+        is_lost = isinstance(failure, asyncssh.SFTPConnectionLost | asyncssh.SFTPNoConnection)
+        if isinstance(failure, asyncssh.SFTPError) and not is_lost:
+            raise errors.FileUnreadable(f"{what} cannot be read: {reason}") from None
         source.is_broken = True
-        raise SourceUnreachable(f"the connection broke at {what}: {_reason(failure)}") from None
-    except asyncssh.SFTPError as failure:
-        raise FileUnreadable(f"{what} cannot be read: {_reason(failure)}") from None
-    except (OSError, TimeoutError, asyncssh.Error) as failure:
-        source.is_broken = True
-        raise SourceUnreachable(f"the connection broke at {what}: {_reason(failure)}") from None
+        raise errors.SourceUnreachable(f"the connection broke at {what}: {reason}") from None
 
 
 @contextlib.asynccontextmanager
@@ -290,7 +271,7 @@ def same_version(found: asyncssh.SFTPAttrs, row: Row) -> None:
     """Compare attributes with the version of the row. Raises FileChanged."""
     size, mtime = size_and_mtime(found)
     if (size, mtime) != (row["filesize"], row["mtime"]):
-        raise FileChanged(
+        raise errors.FileChanged(
             f"{row['filename']} has changed at the source: {size} bytes of mtime {mtime}, "
             f"discovered with {row['filesize']} of {row['mtime']}"
         )

@@ -20,18 +20,9 @@ import hashlib
 from functools import partial
 from typing import Any, cast
 
+from postroad.intake import errors
 from postroad.intake.claim import Claim, claim
 from postroad.intake.engine import Engine
-from postroad.intake.errors import (
-    FileChanged,
-    FileUnreadable,
-    FileVanished,
-    SourceError,
-    StoreFull,
-    StoreRefused,
-    StoreUnavailable,
-    TemporaryFolderFull,
-)
 from postroad.intake.keys import object_key
 from postroad.intake.source import (
     Source,
@@ -61,7 +52,7 @@ async def transfer(engine: Engine, ids: list[int]) -> list[int]:
             try:
                 async with engine.lend(server) as source:
                     await _fetch(held, server, rows, source, done)
-            except SourceError as failure:
+            except errors.SourceError as failure:
                 await held.give_back(failure.message)
         # Not after a failure of the store, which ends the block.
         if done:
@@ -109,14 +100,14 @@ async def _download(held: Claim, server: Row, row: Row, source: Source) -> None:
     try:
         upload = Upload(held, engine.temporary, row, temporary_name(row))
         digest = await _copy(upload, server, source)
-    except StoreFull:
-        raise TemporaryFolderFull(
+    except errors.StoreFull:
+        raise errors.TemporaryFolderFull(
             f"the temporary folder {engine.temporary.folder} is full",
             hint="free disk space, or set intake.temporary_folder to a larger disk",
         ) from None
-    except (StoreRefused, StoreUnavailable) as failure:
+    except (errors.StoreRefused, errors.StoreUnavailable) as failure:
         # Of the temporary folder: the store itself has not failed.
-        raise FileUnreadable(failure.message) from None
+        raise errors.FileUnreadable(failure.message) from None
     await engine.journal.change("downloaded", row["id"], held.token, digest)
     await engine.temporary_folder_works()
 
@@ -132,7 +123,7 @@ async def _copy(upload: Upload, server: Row, source: Source) -> str:
             async with source.opened(path, row["filename"]) as file:
                 sha256 = await upload.send(partial(source.read_range, file, row["filename"]))
             await check_version(source, path, row)
-    except (FileChanged, FileVanished):
+    except (errors.FileChanged, errors.FileVanished):
         await upload.forget()
         raise
     return await upload.complete(sha256)
@@ -167,7 +158,7 @@ async def _store_small(
                     data, found = await _read(source, remote_path(server, row), row["filesize"])
                 same_version(found, row)
                 if len(data) != row["filesize"]:
-                    raise FileChanged(f"{row['filename']} is shorter than its reported size")
+                    raise errors.FileChanged(f"{row['filename']} is shorter than its reported size")
                 held.check(row["id"])
                 key = object_key(server["name"], bytes(row["path"]), row["version"])
                 digest = hashlib.sha256(data).hexdigest()

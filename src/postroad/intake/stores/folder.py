@@ -25,13 +25,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from postroad.intake.errors import (
-    KeyRefused,
-    StoreFull,
-    StoreRefused,
-    StoreUnavailable,
-    UploadLost,
-)
+from postroad.intake import errors
 from postroad.intake.stores.part import OpenUpload, Part
 
 P = ParamSpec("P")
@@ -56,10 +50,12 @@ def _threaded(
         except OSError as failure:
             reason = failure.strerror or str(failure)
             if failure.errno in FULL:
-                raise StoreFull(f"the store {store.folder} is full: {reason}") from None
+                raise errors.StoreFull(f"the store {store.folder} is full: {reason}") from None
             if failure.errno in REFUSED:
-                raise StoreRefused(f"the store {store.folder} rejects it: {reason}") from None
-            raise StoreUnavailable(f"the store {store.folder} fails: {reason}") from None
+                raise errors.StoreRefused(
+                    f"the store {store.folder} rejects it: {reason}"
+                ) from None
+            raise errors.StoreUnavailable(f"the store {store.folder} fails: {reason}") from None
 
     return call
 
@@ -200,7 +196,7 @@ class FolderStore:
         try:
             descriptor = os.open(self._partial(upload_id), flags)
         except FileNotFoundError:
-            raise UploadLost(f"the partial file of upload {upload_id} is gone") from None
+            raise errors.UploadLost(f"the partial file of upload {upload_id} is gone") from None
         try:
             yield descriptor
         finally:
@@ -235,7 +231,7 @@ class FolderStore:
         except OSError as failure:
             if failure.errno not in KEY_REFUSED or not self._uploads.is_dir():
                 raise
-            raise KeyRefused(
+            raise errors.KeyRefused(
                 f"the store {self.folder} cannot keep {key}: {failure.strerror}",
                 hint="remove what is in its place, then: postroad intake retry ID",
             ) from None

@@ -19,14 +19,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from postroad.errors import first_line
-from postroad.intake.errors import (
-    KeyRefused,
-    ObjectDiffers,
-    StoreFull,
-    StoreRefused,
-    StoreUnavailable,
-    UploadLost,
-)
+from postroad.intake import errors
 from postroad.intake.stores.part import OpenUpload, Part
 from postroad.intake.stores.s3_put import SignedPut
 from postroad.settings.intake import IntakeSettings
@@ -140,7 +133,7 @@ class S3Store:
 
     async def abort(self, key: str, upload_id: str) -> None:
         """Abort the multipart upload."""
-        with contextlib.suppress(UploadLost):
+        with contextlib.suppress(errors.UploadLost):
             await self._request("abort_multipart_upload", key, UploadId=upload_id)
 
     async def size(self, key: str) -> int | None:
@@ -197,26 +190,28 @@ class S3Store:
             raise self._named(failure) from None
         except (BotoCoreError, OSError) as failure:
             reason = first_line(failure)
-            raise StoreUnavailable(f"the store {self.name} does not answer: {reason}") from None
+            raise errors.StoreUnavailable(
+                f"the store {self.name} does not answer: {reason}"
+            ) from None
 
     def _named(self, failure: ClientError) -> Exception:
         code = failure.response.get("Error", {}).get("Code", "")
         status = failure.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         text = failure.response.get("Error", {}).get("Message", "") or code
         if code in UPLOAD_LOST:
-            return UploadLost(f"the store {self.name} cannot go on with the upload: {text}")
+            return errors.UploadLost(f"the store {self.name} cannot go on with the upload: {text}")
         if code in KEY_REFUSED:
-            return KeyRefused(
+            return errors.KeyRefused(
                 f"the store {self.name} cannot keep this key: {text}",
                 hint="remove what is in its place in the store, or rename the file; then retry it",
             )
         if code == "BadDigest":
-            return ObjectDiffers(f"the store {self.name} received other bytes: {text}")
+            return errors.ObjectDiffers(f"the store {self.name} received other bytes: {text}")
         if code in FULL or status == INSUFFICIENT_STORAGE or "no space left" in text.lower():
-            return StoreFull(f"the store {self.name} is full: {text}")
+            return errors.StoreFull(f"the store {self.name} is full: {text}")
         if code in REFUSED or (code in {"403", "404"} and status < SERVER_FAULT):
-            return StoreRefused(
+            return errors.StoreRefused(
                 f"the store {self.name} rejects the request: {text}",
                 hint="check bucket, access key and secret key",
             )
-        return StoreUnavailable(f"the store {self.name} fails: {text}")
+        return errors.StoreUnavailable(f"the store {self.name} fails: {text}")
