@@ -257,10 +257,7 @@ async def payloads(
 
 
 async def _rows(
-    connection: AsyncConnection[Any],
-    shape: type[T],
-    source: str,
-    parameters: Sequence[object] = (),
+    connection: AsyncConnection[Any], shape: type[T], source: str, parameters: Sequence[object] = ()
 ) -> list[T]:
     """Read the columns that the class has as fields."""
     names = ", ".join(get_annotations(shape))

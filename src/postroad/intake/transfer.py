@@ -24,13 +24,7 @@ from postroad.intake import errors
 from postroad.intake.claim import Claim, claim
 from postroad.intake.engine import Engine
 from postroad.intake.keys import object_key
-from postroad.intake.source import (
-    Source,
-    answering,
-    check_version,
-    remote_path,
-    same_version,
-)
+from postroad.intake.source import Source, answering, check_version, remote_path, same_version
 from postroad.intake.temporary import temporary_name
 from postroad.intake.upload import Upload, task_group
 from postroad.postgres.calls import Row

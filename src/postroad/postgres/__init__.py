@@ -15,12 +15,7 @@ The package needs the driver only, so that the bus client works without any extr
 
 from __future__ import annotations
 
-from postroad.postgres.connections import (
-    connect,
-    connect_async,
-    open_async_pool,
-    run_blocking,
-)
+from postroad.postgres.connections import connect, connect_async, open_async_pool, run_blocking
 from postroad.postgres.embedded import EmbeddedServer
 from postroad.postgres.listen import ListenHub, Notice, Subscription
 from postroad.postgres.manifest import Schema

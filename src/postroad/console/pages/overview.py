@@ -13,15 +13,7 @@ from postroad.console.flow_map import figures as map_figures
 from postroad.console.flow_map_narrow import draw_narrow
 from postroad.console.frame import add_page
 from postroad.console.incidents import Incident, incidents
-from postroad.console.markup import (
-    Markup,
-    address,
-    card,
-    element,
-    joined,
-    link,
-    number,
-)
+from postroad.console.markup import Markup, address, card, element, joined, link, number
 from postroad.console.pages.administration import services
 from postroad.console.pages.bus import bus_figures
 from postroad.console.pages.flow import flow_of
