@@ -1,20 +1,33 @@
-"""Prometheus metrics of all components, from the same cache as the pages."""
+"""Prometheus metrics of all components, from the same cache as the pages.
+
+A component that is not installed or cannot be reached is omitted.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
+from typing import Any
 
+import psycopg
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
+from psycopg_pool import PoolTimeout
 
 from postroad import __version__
-from postroad.console.component_metrics import component_metrics, gauges
 from postroad.console.context import Context
+from postroad.console.pages import is_there
 from postroad.console.resources import SERVICES
+from postroad.postgres.errors import DatabaseUnavailable
 
-_OF_CONSUMERS = {
+AGE_SECONDS = 5.0
+
+# By column: the name of the metric and its description.
+Gauges = Mapping[str, tuple[str, str]]
+
+_OF_CONSUMERS: Gauges = {
     "depth": ("postroad_queue_depth_messages", "Messages that a consumer still has to handle."),
     "ready": ("postroad_queue_ready_messages", "Messages that can be taken now."),
     "delayed": ("postroad_queue_delayed_messages", "Messages that are delayed."),
@@ -36,9 +49,27 @@ _OF_CONSUMERS = {
         "Age of the oldest message that can be taken.",
     ),
 }
-_OF_SERVICES = {
+_OF_SERVICES: Gauges = {
     "is_up": ("postroad_service_up", "Whether a service runs."),
     "restarts": ("postroad_service_restarts", "How often a service was restarted."),
+}
+_OF_EXCHANGE: Gauges = {
+    "queued": (
+        "postroad_exchange_queued_messages",
+        "Messages that wait for an instance of the ERP.",
+    ),
+    "leased": ("postroad_exchange_leased_messages", "Messages in a process."),
+    "deferred": ("postroad_exchange_deferred_messages", "Messages that wait for their next try."),
+    "parked": ("postroad_exchange_parked_messages", "Messages that were parked."),
+    "in_doubt": ("postroad_exchange_in_doubt_processes", "Processes whose outcome is unknown."),
+}
+_OF_READERS: Gauges = {
+    "behind": ("postroad_coordination_behind_events", "Events that a reader lacks."),
+    "parked": ("postroad_coordination_parked_events", "Events parked at a reader."),
+}
+_OF_BRIDGES: Gauges = {
+    "lag": ("postroad_bridge_lag_messages", "Messages that wait to be carried."),
+    "per_second": ("postroad_bridge_carried_per_second", "Messages carried per second."),
 }
 
 
@@ -57,8 +88,29 @@ class _Found(Collector):
         yield from self._metrics
 
 
+def gauges(rows: Sequence[Any], columns: Gauges, **labels: str) -> list[Metric]:
+    """Return a gauge for each column with a value per row.
+
+    `labels` are the names of the labels and their columns. A duration is in seconds, null is zero.
+    """
+
+    def value(row: Any, name: str) -> Any:
+        return row[name] if isinstance(row, dict) else getattr(row, name)
+
+    found: list[Metric] = []
+    for column, (metric, text) in columns.items():
+        family = GaugeMetricFamily(metric, text, labels=list(labels))
+        for row in rows:
+            amount = value(row, column)
+            seconds = amount.total_seconds() if isinstance(amount, timedelta) else amount
+            family.add_metric([value(row, one) for one in labels.values()], float(seconds or 0))
+        found.append(family)
+    return found
+
+
 async def _collect(context: Context) -> list[Metric]:
     info = [{"version": __version__, "is_there": True}]
+    version: Gauges = {"is_there": ("postroad_info", "Version of Postroad.")}
     consumers = await context.history.status()
     maintenance = GaugeMetricFamily(
         "postroad_bus_maintenance_age_seconds",
@@ -70,12 +122,74 @@ async def _collect(context: Context) -> list[Metric]:
         {**one, "is_up": one["state"] == "running"}
         for one in await context.cache.get("services", load)
     ]
-    return [
-        *gauges(
-            info, {"version": "version"}, {"is_there": ("postroad_info", "Version of Postroad.")}
-        ),
-        *gauges(consumers, {"queue": "queue", "consumer": "consumer"}, _OF_CONSUMERS),
+    found = [
+        *gauges(info, version, version="version"),
+        *gauges(consumers, _OF_CONSUMERS, queue="queue", consumer="consumer"),
         maintenance,
-        *gauges(services, {"host": "host", "service": "name"}, _OF_SERVICES),
-        *await component_metrics(context),
+        *gauges(services, _OF_SERVICES, host="host", service="name"),
     ]
+    for package, collect in (
+        ("postroad.alerts", _alerts),
+        ("postroad.exchange", _exchange),
+        ("postroad.intake", _intake),
+        ("postroad.coordination", _coordination),
+        ("postroad.bridge.status", _bridges),
+    ):
+        if is_there(package):
+            try:
+                found += await collect(context)
+            except (psycopg.Error, PoolTimeout, OSError, DatabaseUnavailable):
+                continue
+    return found
+
+
+async def _read(context: Context, key: str, read: Callable[[], Awaitable[Any]]) -> Any:
+    return await context.cache.get(key, read, AGE_SECONDS)
+
+
+async def _alerts(context: Context) -> list[Metric]:
+    from postroad.alerts.resources import ALERTS, SEVERITIES
+
+    run = partial(context.connections.run, ALERTS.page, limit=200)
+    severities = [one["severity"] for one in (await _read(context, "alerts.open", run)).rows]
+    rows = [{"severity": one, "count": severities.count(one)} for one in SEVERITIES]
+    counted: Gauges = {"count": ("postroad_alerts_open", "Open alerts.")}
+    return gauges(rows, counted, severity="severity")
+
+
+async def _exchange(context: Context) -> list[Metric]:
+    from postroad.exchange.resources import DATABASES
+
+    run = partial(context.connections.run, DATABASES.page, limit=1000)
+    page = await _read(context, "exchange.databases", run)
+    return gauges(page.rows, _OF_EXCHANGE, database="id")
+
+
+async def _intake(context: Context) -> list[Metric]:
+    from postroad.intake import status
+
+    counts = await _read(context, "intake.counts", partial(context.connections.run, status.counts))
+    rows = [{"status": name, "count": count} for name, count in counts.items()]
+    counted: Gauges = {"count": ("postroad_intake_files", "Files by status.")}
+    return gauges(rows, counted, status="status")
+
+
+async def _coordination(context: Context) -> list[Metric]:
+    from postroad.coordination.resources import READERS
+
+    connections = context.components.coordination.get("coordinator")
+    if connections is None:
+        return []
+    run = partial(connections.run, READERS.page, limit=1000)
+    page = await _read(context, "coordination.readers", run)
+    return gauges(page.rows, _OF_READERS, reader="reader")
+
+
+async def _bridges(context: Context) -> list[Metric]:
+    from postroad.bridge import status
+
+    addresses = context.components.bridge_addresses
+    if addresses is None:
+        return []
+    found = await _read(context, "bridges", partial(status.status, addresses))
+    return gauges(found, _OF_BRIDGES, bridge="name")
