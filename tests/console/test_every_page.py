@@ -149,7 +149,7 @@ def test_no_page_is_left_out() -> None:
         for file in files("postroad.console").joinpath("pages").iterdir()
         if file.name.endswith(".py")
     )
-    registered = set(re.findall(r'add_page\(\s*context,\s*"([^"]+)"', source))
+    registered = set(re.findall(r'@page\(\s*"([^"]+)"', source))
     missing = [
         path
         for path in registered

@@ -17,7 +17,7 @@ from postroad.console.context import Context
 from postroad.console.gate import PREFIX, Gate
 from postroad.console.login import login_router
 from postroad.console.metrics import metrics_text
-from postroad.console.pages import all_pages
+from postroad.console.pages import add_pages
 from postroad.web.errors import TokenMissing
 from postroad.web.tokens import bearer_token, hash_token, is_token_of
 
@@ -38,8 +38,7 @@ def add_console(app: FastAPI, context: Context) -> None:
         app.include_router(oidc_router(context))
     folder = str(files("postroad.console").joinpath("static"))
     app.mount(f"{PREFIX}/static", StaticFiles(directory=folder), name="console-static")
-    for add in all_pages():
-        add(context)
+    add_pages(context)
     app.add_api_route("/", _to_console, include_in_schema=False)
     ui.run_with(
         app,

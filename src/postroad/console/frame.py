@@ -51,21 +51,44 @@ PLACES: tuple[Place, ...] = (
 )
 
 
-def add_page(
-    context: Context, path: str, place: str, title: str, build: Build, *, role: Role = "viewer"
-) -> None:
-    """Register a page: its URL, its navigation entry, the key of its title."""
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page: its URL, its navigation entry, the key of its title."""
+
+    path: str
+    place: str
+    title: str
+    build: Build
+    role: Role = "viewer"
+
+
+# The pages of the modules that are imported.
+PAGES: list[Page] = []
+
+
+def page(path: str, place: str, title: str, role: Role = "viewer") -> Callable[[Build], Build]:
+    """Declare the function that builds a page."""
+
+    def declare(build: Build) -> Build:
+        PAGES.append(Page(path, place, title, build, role))
+        return build
+
+    return declare
+
+
+def add_page(context: Context, page: Page) -> None:
+    """Register a page."""
 
     async def show(request: Request) -> Response | None:
         view = View(context, request)
-        if not view.may(role):
+        if not view.may(page.role):
             return notice_page(view.t, view.t("error.not_allowed"), 403)
         values = {name: str(value) for name, value in request.path_params.items()}
         if any("\0" in text for text in (*values.values(), *request.query_params.values())):
             return notice_page(view.t, view.t("error.address"), 400)
-        with _frame(view, place, view.t(title, **values) if values else view.t(title)):
+        with _frame(view, page.place, view.t(page.title, **values)):
             try:
-                await build(view)
+                await page.build(view)
             except AWAY:
                 # The frame stays, so that other pages can be opened.
                 away = element("p", view.t("error.room_away"), class_="danger", role="alert")
@@ -82,7 +105,7 @@ def add_page(
 
     # FastAPI reads the annotations of the closure from here.
     show.__annotations__ = {"request": Request}
-    ui.page(path, title="Postroad", response_timeout=20)(show)
+    ui.page(page.path, title="Postroad", response_timeout=20)(show)
 
 
 @contextmanager

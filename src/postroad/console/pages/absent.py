@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from nicegui import ui
 
-from postroad.console.context import Context
-from postroad.console.frame import add_page
+from postroad.console.frame import Page
 from postroad.console.markup import element, joined
 from postroad.console.parts.lists import gone
 from postroad.console.view import View
 
 
-def absent_page(place: str, extra: str) -> Callable[[Context], None]:
-    """Return the function that registers the page of a component that is not installed."""
+def absent_page(place: str, extra: str) -> Page:
+    """Return the page of a component that is not installed."""
 
     async def show(view: View) -> None:
         t = view.t
@@ -22,4 +19,4 @@ def absent_page(place: str, extra: str) -> Callable[[Context], None]:
         advice = joined((t("room.absent_advice"), " ", command))
         ui.html(gone(t("room.absent"), advice), sanitize=False)
 
-    return lambda context: add_page(context, f"/{place}", place, f"nav.{place}", show)
+    return Page(f"/{place}", place, f"nav.{place}", show)

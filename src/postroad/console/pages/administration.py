@@ -9,9 +9,8 @@ from nicegui import ui
 
 from postroad.console.accounts import ROLES
 from postroad.console.connections import Place
-from postroad.console.context import Context
 from postroad.console.errors import NameTaken
-from postroad.console.frame import add_page
+from postroad.console.frame import page
 from postroad.console.markup import NOTHING, Markup, badge, element, joined
 from postroad.console.parts.dialogs import ask, confirm, field, press_button, row_button
 from postroad.console.parts.resources import Cells, show_resource
@@ -23,19 +22,12 @@ from postroad.operate import Row
 from postroad.operate.resource import MAX_KEYS
 
 
-def add_administration_pages(context: Context) -> None:
-    """Register the pages."""
-    add_page(context, "/workers", "workers", "nav.workers", _workers)
-    add_page(context, "/settings", "settings", "nav.settings", _settings, role="admin")
-    add_page(context, "/accounts", "accounts", "nav.accounts", _accounts, role="admin")
-    add_page(context, "/audit", "audit", "nav.audit", _audit, role="admin")
-
-
 async def services(view: View) -> list[Row]:
     """Return the services of all hosts, shared by all pages."""
     return await view.load("services", SERVICES.all)
 
 
+@page("/workers", "workers", "nav.workers")
 async def _workers(view: View) -> None:
     t = view.t
 
@@ -67,6 +59,7 @@ async def _workers(view: View) -> None:
     )
 
 
+@page("/audit", "audit", "nav.audit", role="admin")
 async def _audit(view: View) -> None:
     cells: Cells = {"detail": _detail, "account": partial(_who, view)}
     await show_resource(view, AUDIT, cells=cells, none="audit.none")
@@ -87,6 +80,7 @@ def _detail(row: Row) -> Markup | str:
     )
 
 
+@page("/settings", "settings", "nav.settings", role="admin")
 async def _settings(view: View) -> None:
     t = view.t
 
@@ -98,6 +92,7 @@ async def _settings(view: View) -> None:
     await show_resource(view, SETTINGS, effective, cells={"source": source}, limit=MAX_KEYS)
 
 
+@page("/accounts", "accounts", "nav.accounts", role="admin")
 async def _accounts(view: View) -> None:
     t, accounts = view.t, view.context.accounts
 

@@ -11,8 +11,7 @@ from psycopg import AsyncConnection
 
 from postroad.alerts.resources import ACK, ALERTS, CHANNELS
 from postroad.console.connections import Place
-from postroad.console.context import Context
-from postroad.console.frame import add_page
+from postroad.console.frame import page
 from postroad.console.incidents import INCIDENTS, Incident, from_alert
 from postroad.console.markup import NOTHING, Markup, address, card, element, joined, link
 from postroad.console.parts.dialogs import row_button
@@ -22,16 +21,12 @@ from postroad.console.view import View
 from postroad.operate import Row
 
 
-def add_alert_pages(context: Context) -> None:
-    """Register the page."""
-    add_page(context, "/alerts", "alerts", "nav.alerts", _alerts)
-
-
 async def open_alerts(view: View) -> Sequence[Row]:
     """Return the open alerts, shared by all pages."""
     return (await view.load("alerts.open", ALERTS.page, limit=200)).rows
 
 
+@page("/alerts", "alerts", "nav.alerts")
 async def _alerts(view: View) -> None:
     t, connections = view.t, view.context.connections
     is_open = view.query("show") != "all"

@@ -11,8 +11,7 @@ from postroad.bridge import status
 from postroad.bridge.resources import DRAIN, PAUSE, RESUME, SHARDS, STATUS
 from postroad.bridge.status import BridgeStatus
 from postroad.console.connections import Place
-from postroad.console.context import Context
-from postroad.console.frame import add_page
+from postroad.console.frame import page
 from postroad.console.markup import Markup, address, element, link
 from postroad.console.parts.resources import show_resource
 from postroad.console.view import View
@@ -20,11 +19,6 @@ from postroad.console.view import View
 COLUMNS = ("name", "state", "source", "target", "lag", "lag_age", "per_second", "refused",
            "problem")  # fmt: skip
 BRIDGE_ADVICE = "postroad bridge add orders --to 'host=… dbname=…'"
-
-
-def add_bridge_pages(context: Context) -> None:
-    """Register the page."""
-    add_page(context, "/bridges", "bridges", "nav.bridges", _bridges)
 
 
 async def bridges(view: View) -> Sequence[BridgeStatus]:
@@ -35,6 +29,7 @@ async def bridges(view: View) -> Sequence[BridgeStatus]:
     return await view.cached("bridges", lambda: status.status(addresses), 3)
 
 
+@page("/bridges", "bridges", "nav.bridges")
 async def _bridges(view: View) -> None:
     addresses = view.context.components.bridge_addresses
     if addresses is None:

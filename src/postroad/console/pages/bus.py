@@ -11,8 +11,7 @@ from nicegui import ui
 from postroad.bus import ConsumerStatus
 from postroad.bus.browse import Selection
 from postroad.bus.resources import FIGURES, PAUSE, QUEUES, RESUME, RUNS, SCHEDULE_ACTIONS, SCHEDULES
-from postroad.console.context import Context
-from postroad.console.frame import add_page
+from postroad.console.frame import page
 from postroad.console.history import Point, posted_per_second
 from postroad.console.markup import (
     Markup,
@@ -52,14 +51,6 @@ COUNTED = {
 HAPPENS = ("posted", "consumed", "rejected", "died", "expired")
 
 
-def add_bus_pages(context: Context) -> None:
-    """Register the pages."""
-    add_page(context, "/bus", "bus", "bus.title", _queues)
-    add_page(context, "/bus/queues/{queue}", "bus", "bus.queue_title", _queue)
-    add_page(context, "/bus/schedules", "bus", "bus.schedules", _schedules)
-    add_page(context, "/bus/schedules/{name:path}", "bus", "bus.schedule_title", _schedule)
-
-
 def bus_tabs(view: View, shown: str) -> Markup:
     """Return the links to the pages of the bus."""
     parts = {
@@ -72,6 +63,7 @@ def bus_tabs(view: View, shown: str) -> Markup:
     return page_tabs(view, shown, parts)
 
 
+@page("/bus", "bus", "bus.title")
 async def _queues(view: View) -> None:
     t, history = view.t, view.context.history
 
@@ -168,6 +160,7 @@ def _cells() -> dict[str, Callable[[Row], object]]:
     return {"depth": depth, **{name: partial(count, state) for state, name in COUNTED.items()}}
 
 
+@page("/bus/queues/{queue}", "bus", "bus.queue_title")
 async def _queue(view: View) -> None:
     t, name, connections = view.t, view.path("queue"), view.context.connections
     place = [("nav.bus", address("bus"))]
@@ -229,6 +222,7 @@ async def _queue(view: View) -> None:
         ui.html(detail_facts(view, QUEUES, shape, t("bus.shape")), sanitize=False)
 
 
+@page("/bus/schedules", "bus", "bus.schedules")
 async def _schedules(view: View) -> None:
     ui.html(bus_tabs(view, "schedules"), sanitize=False)
     advice = element("code", "postroad bus schedules add")
@@ -239,6 +233,7 @@ async def _schedules(view: View) -> None:
     )
 
 
+@page("/bus/schedules/{name:path}", "bus", "bus.schedule_title")
 async def _schedule(view: View) -> None:
     t, connections = view.t, view.context.connections
     place = [("bus.schedules", address("bus", "schedules"))]

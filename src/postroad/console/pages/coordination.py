@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from nicegui import ui
 
-from postroad.console.context import Context
-from postroad.console.frame import add_page
+from postroad.console.frame import page
 from postroad.console.markup import Markup, number
-from postroad.console.pages.coordination_event import event_page
 from postroad.console.pages.coordination_parts import coordinator, readers
 from postroad.console.parts.charts import line_chart
 from postroad.console.parts.lists import figures, gone
@@ -17,18 +15,7 @@ from postroad.coordination import status
 from postroad.coordination.resources import EVENTS, READERS, RETRY
 
 
-def add_coordination_pages(context: Context) -> None:
-    """Register the pages."""
-    add_page(context, "/coordination", "coordination", "nav.coordination", _overview)
-    add_page(
-        context,
-        "/coordination/events/{event}",
-        "coordination",
-        "coordination.event_title",
-        event_page,
-    )
-
-
+@page("/coordination", "coordination", "nav.coordination")
 async def _overview(view: View) -> None:
     t, connections = view.t, coordinator(view)
     if connections is None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from nicegui import ui
 
+from postroad.console.frame import page
 from postroad.console.markup import NOTHING, Markup, address, badge, card, element, facts
 from postroad.console.pages.coordination_parts import coordinator
 from postroad.console.parts.dialogs import row_button
@@ -28,6 +29,7 @@ from postroad.operate import Row
 PAYLOADS_SHOWN = 50
 
 
+@page("/coordination/events/{event}", "coordination", "coordination.event_title")
 async def event_page(view: View) -> None:
     """Show one event."""
     t, connections = view.t, coordinator(view)

@@ -7,12 +7,9 @@ from typing import Any
 
 from nicegui import ui
 
-from postroad.console.context import Context
-from postroad.console.frame import add_page
+from postroad.console.frame import page
 from postroad.console.markup import Markup, address, card, element, joined, number
-from postroad.console.pages.exchange_messages import add_download, message_page, messages_page
 from postroad.console.pages.exchange_parts import databases, exchange_tabs, process_link
-from postroad.console.pages.exchange_process import process_page
 from postroad.console.parts.lists import figures
 from postroad.console.parts.resources import resource_table, show_resource
 from postroad.console.view import View
@@ -31,19 +28,7 @@ PROCESS_COLUMNS = (
 TO = ("exchange", "processes")
 
 
-def add_exchange_pages(context: Context) -> None:
-    """Register the pages."""
-    add_page(context, "/exchange", "exchange", "nav.exchange", _overview)
-    add_page(
-        context, "/exchange/processes/{process}", "exchange", "exchange.process_title", process_page
-    )
-    add_page(context, "/exchange/messages", "exchange", "exchange.messages", messages_page)
-    add_page(
-        context, "/exchange/messages/{number}", "exchange", "exchange.message_title", message_page
-    )
-    add_download(context)
-
-
+@page("/exchange", "exchange", "nav.exchange")
 async def _overview(view: View) -> None:
     t = view.t
 

@@ -15,6 +15,7 @@ from starlette.background import BackgroundTask
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from postroad.console.context import Context
+from postroad.console.frame import page
 from postroad.console.markup import Markup, address, card, element, pretty
 from postroad.console.pages.exchange_parts import exchange_tabs, process_link
 from postroad.console.parts.lists import download_note
@@ -27,6 +28,7 @@ from postroad.exchange.resources import MESSAGES, REQUEUE
 MAX_FILE_BYTES = 100_000
 
 
+@page("/exchange/messages", "exchange", "exchange.messages")
 async def messages_page(view: View) -> None:
     """List messages."""
     ui.html(exchange_tabs(view, "messages"), sanitize=False)
@@ -40,6 +42,7 @@ async def messages_page(view: View) -> None:
     )
 
 
+@page("/exchange/messages/{number}", "exchange", "exchange.message_title")
 async def message_page(view: View) -> None:
     """Show one message with its file."""
     t, connections = view.t, view.context.connections

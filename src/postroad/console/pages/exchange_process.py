@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from postroad.console.frame import page
 from postroad.console.markup import NOTHING, Markup, address, card, joined, link, moment
 from postroad.console.pages.graphs import live_graph
 from postroad.console.parts.lists import empty, timeline
@@ -28,6 +29,7 @@ _ARROWS = (
 )
 
 
+@page("/exchange/processes/{process}", "exchange", "exchange.process_title")
 async def process_page(view: View) -> None:
     """Show one process."""
     t, connections = view.t, view.context.connections

@@ -11,8 +11,7 @@ from nicegui import ui
 from postroad.bus import AsyncSagas, SagaStep
 from postroad.bus.resources import CANCEL, RETRY, SAGAS, WAITS
 from postroad.bus.saga_picture import mermaid
-from postroad.console.context import Context
-from postroad.console.frame import add_page
+from postroad.console.frame import page
 from postroad.console.markup import (
     NOTHING,
     Column,
@@ -31,13 +30,6 @@ from postroad.operate import Row
 
 # Maximum number of waiting messages that are drawn.
 DRAWN = 60
-
-
-def add_graph_pages(context: Context) -> None:
-    """Register the pages."""
-    add_page(context, "/bus/waiting", "bus", "bus.waiting", _waiting)
-    add_page(context, "/bus/sagas", "sagas", "saga.title", _sagas)
-    add_page(context, "/bus/sagas/{saga_id}", "sagas", "saga.one_title", _saga)
 
 
 async def live_graph(view: View, text: Callable[[], Awaitable[str]], label: str) -> None:
@@ -90,6 +82,7 @@ def _waiting_graph(waits: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
+@page("/bus/waiting", "bus", "bus.waiting")
 async def _waiting(view: View) -> None:
     async def graph() -> str:
         page = await view.load(
@@ -108,6 +101,7 @@ def _message_link(name: str, row: Row) -> Markup | str:
     return link(iid, address("bus", "messages", iid), class_="mono") if iid else NOTHING
 
 
+@page("/bus/sagas", "sagas", "saga.title")
 async def _sagas(view: View) -> None:
     ui.html(bus_tabs(view, "sagas"), sanitize=False)
     await show_resource(view, SAGAS, to=("bus", "sagas"), none="saga.none")
@@ -123,6 +117,7 @@ def _step_message(one: SagaStep) -> tuple[Markup | str, Markup | str]:
     )
 
 
+@page("/bus/sagas/{saga_id}", "sagas", "saga.one_title")
 async def _saga(view: View) -> None:
     t, connections = view.t, view.context.connections
     saga_id = view.number("saga_id")

@@ -6,12 +6,9 @@ from collections.abc import Sequence
 
 from nicegui import ui
 
-from postroad.console.context import Context
-from postroad.console.frame import add_page
+from postroad.console.frame import page
 from postroad.console.markup import Markup, address, card, element, joined, link, number
-from postroad.console.pages.intake_files import file_page, files_page
 from postroad.console.pages.intake_parts import bar, counts, intake_tabs
-from postroad.console.pages.intake_servers import server_page, servers_page
 from postroad.console.parts.lists import empty
 from postroad.console.parts.resources import resource_table
 from postroad.console.view import View
@@ -29,15 +26,7 @@ STAGES = (
 STAGE_ITEMS = 5
 
 
-def add_intake_pages(context: Context) -> None:
-    """Register the pages."""
-    add_page(context, "/intake", "intake", "nav.intake", _pipeline)
-    add_page(context, "/intake/servers", "intake", "intake.servers", servers_page)
-    add_page(context, "/intake/servers/{server}", "intake", "intake.server_title", server_page)
-    add_page(context, "/intake/files", "intake", "intake.files", files_page)
-    add_page(context, "/intake/files/{file}", "intake", "intake.file_title", file_page)
-
-
+@page("/intake", "intake", "nav.intake")
 async def _pipeline(view: View) -> None:
     t = view.t
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nicegui import ui
 
+from postroad.console.frame import page
 from postroad.console.markup import Markup, address, element, moment
 from postroad.console.pages.intake_parts import bar, intake_tabs
 from postroad.console.parts.lists import timeline
@@ -14,6 +15,7 @@ from postroad.intake.resources import FILES, REIMPORT, RETRY, SKIP
 FILE_ACTIONS = (RETRY, SKIP, REIMPORT)
 
 
+@page("/intake/files", "intake", "intake.files")
 async def files_page(view: View) -> None:
     """List files."""
     ui.html(intake_tabs(view, "files"), sanitize=False)
@@ -22,6 +24,7 @@ async def files_page(view: View) -> None:
     )
 
 
+@page("/intake/files/{file}", "intake", "intake.file_title")
 async def file_page(view: View) -> None:
     """Show one file with its history."""
     t, connections = view.t, view.context.connections

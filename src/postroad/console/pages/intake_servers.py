@@ -8,6 +8,7 @@ from typing import Any
 
 from nicegui import ui
 
+from postroad.console.frame import page
 from postroad.console.gate import PREFIX
 from postroad.console.markup import Markup, address, badge, element, link, number
 from postroad.console.pages.intake_parts import intake_tabs
@@ -20,6 +21,7 @@ from postroad.intake.resources import PAUSE, REMOVE, RESUME, SERVERS, TRUST
 from postroad.operate import Action
 
 
+@page("/intake/servers", "intake", "intake.servers")
 async def servers_page(view: View) -> None:
     """List the servers."""
     t = view.t
@@ -112,6 +114,7 @@ async def _edit(view: View, existing: Mapping[str, Any] | None) -> None:
     await ask(view, title, t("common.save"), submit, fill=fill, test="server-save")
 
 
+@page("/intake/servers/{server}", "intake", "intake.server_title")
 async def server_page(view: View) -> None:
     """Show one server with its settings and actions."""
     t, connections, name = view.t, view.context.connections, view.path("server")

@@ -12,7 +12,7 @@ from postroad.bus import BusError, browse
 from postroad.bus.browse import STATES, Selection, State
 from postroad.bus.resources import DEAD_REASONS, MESSAGES, TIMES
 from postroad.console.context import Context
-from postroad.console.frame import add_page
+from postroad.console.frame import page
 from postroad.console.markup import (
     NOTHING,
     Markup,
@@ -54,11 +54,8 @@ COPIES = (
 )
 
 
-def add_message_pages(context: Context) -> None:
-    """Register the pages."""
-    add_page(context, "/bus/queues/{queue}/messages", "bus", "bus.messages_title", _messages)
-    add_page(context, "/bus/messages/{iid}", "bus", "bus.message_title", _message)
-    add_page(context, "/bus/dead", "bus", "bus.dead", _dead)
+def add_download(context: Context) -> None:
+    """Register the URL that serves the whole payload of a message."""
 
     async def data(iid: str) -> Response:
         """Send the whole payload of a message as a file."""
@@ -74,6 +71,7 @@ def add_message_pages(context: Context) -> None:
     app.add_api_route("/bus/data/{iid}", data)
 
 
+@page("/bus/queues/{queue}/messages", "bus", "bus.messages_title")
 async def _messages(view: View) -> None:
     t, bus, queue = view.t, view.context.bus, view.path("queue")
     consumer = view.query("consumer") or "default"
@@ -151,6 +149,7 @@ def _pairs(values: Mapping[str, str | None]) -> Markup | str:
     return joined(shown) or NOTHING
 
 
+@page("/bus/messages/{iid}", "bus", "bus.message_title")
 async def _message(view: View) -> None:
     t, iid = view.t, view.path("iid")
     queue = iid.partition(".")[0]
@@ -187,6 +186,7 @@ async def _message(view: View) -> None:
     await view.live(copies)
 
 
+@page("/bus/dead", "bus", "bus.dead")
 async def _dead(view: View) -> None:
     t = view.t
 

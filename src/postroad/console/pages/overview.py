@@ -7,11 +7,10 @@ from collections.abc import Sequence
 
 from nicegui import ui
 
-from postroad.console.context import Context
 from postroad.console.flow_map import Map, draw
 from postroad.console.flow_map import figures as map_figures
 from postroad.console.flow_map_narrow import draw_narrow
-from postroad.console.frame import add_page
+from postroad.console.frame import page
 from postroad.console.incidents import Incident, incidents
 from postroad.console.markup import Markup, address, card, element, joined, link, number
 from postroad.console.pages.administration import services
@@ -25,11 +24,7 @@ from postroad.console.view import View
 MAX_INCIDENTS = 8
 
 
-def add_overview_page(context: Context) -> None:
-    """Register the page."""
-    add_page(context, "/", "overview", "overview.title", _overview)
-
-
+@page("/", "overview", "overview.title")
 async def _overview(view: View) -> None:
     t = view.t
 
