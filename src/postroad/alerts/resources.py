@@ -9,9 +9,7 @@ from postroad.operate import Action, Column, Filter, Resource
 SEVERITIES = ("info", "warning", "error", "critical")
 
 ALERTS = Resource(
-    "alerts.alerts",
-    "alert",
-    "alerts.alert_list",
+    "alerts.alerts", "alert", "alerts.alert_list",
     "List alerts, the latest first: those that are open, or all.",
     (
         Column("id", "Id", "Номер", "id", is_listed=False, index="alert_pkey"),
@@ -38,16 +36,12 @@ ALERTS = Resource(
                columns=("title", "body", "key", "room"), is_search=True),
     ),
     # A report is visible as soon as its transaction has committed.
-    prepare="select alerts.fold()",
-    label="title",
-    example="postroad alerts list --all --json",
+    prepare="select alerts.fold()", label="title", example="postroad alerts list --all --json",
     missing=AlertNotFound,
 )  # fmt: skip
 
 CHANNELS = Resource(
-    "alerts.channels",
-    "channel",
-    "alerts.channels()",
+    "alerts.channels", "channel", "alerts.channels()",
     "List channels with their notices and their last error.",
     (
         Column("name", "Channel", "Канал"),
@@ -61,14 +55,11 @@ CHANNELS = Resource(
         Column("failing_since", "Failing since", "Ошибки с", "moment", is_listed=False),
         Column("error", "Error", "Ошибка"),
     ),
-    key="name",
-    is_descending=False,
-)
+    key="name", is_descending=False,
+)  # fmt: skip
 
 NOTICES = Resource(
-    "alerts.notices",
-    "notice",
-    "alerts.notice_list",
+    "alerts.notices", "notice", "alerts.notice_list",
     "List notices, sent or waiting, the latest first; with every attempt in --json.",
     (
         Column("id", "Notice", "Сообщение", "id", index="notice_pkey"),
@@ -92,23 +83,10 @@ NOTICES = Resource(
 )  # fmt: skip
 
 ACK = Action(
-    operations.ack,
-    "{acked} acknowledged",
-    ALERTS,
-    "Acknowledge",
-    "Принять",
-    columns={"keys": "key"},
-    when={"cleared_at": (None,), "acked_at": (None,)},
-    is_bulk=True,
-)
+    operations.ack, "{acked} acknowledged", ALERTS, "Acknowledge", "Принять",
+    columns={"keys": "key"}, when={"cleared_at": (None,), "acked_at": (None,)}, is_bulk=True,
+)  # fmt: skip
 RETRY = Action(
-    operations.retry,
-    "it will be tried",
-    NOTICES,
-    "Retry",
-    "Повторить",
-    result="is_tried",
-    unchanged="there is nothing to try",
-    when={"state": ("waiting", "given_up")},
-    is_bulk=True,
-)
+    operations.retry, "it will be tried", NOTICES, "Retry", "Повторить", result="is_tried",
+    unchanged="there is nothing to try", when={"state": ("waiting", "given_up")}, is_bulk=True,
+)  # fmt: skip

@@ -39,22 +39,14 @@ _ENDS = (
 )
 
 BRIDGES = Resource(
-    "bridge.bridges",
-    "bridge",
-    _read(load),
-    "List the bridges.",
-    (*_ENDS, Column("selector", "Selector", "Селектор", "code")),
-    key="name",
-    is_descending=False,
-    example="postroad bridge list",
-    advice="add one with: postroad bridge add",
+    "bridge.bridges", "bridge", _read(load), "List the bridges.",
+    (*_ENDS, Column("selector", "Selector", "Селектор", "code")), key="name", is_descending=False,
+    example="postroad bridge list", advice="add one with: postroad bridge add",
     missing=BridgeNotFound,
-)
+)  # fmt: skip
 
 STATUS = Resource(
-    "bridge.bridges",
-    "bridge",
-    _read(status.status),
+    "bridge.bridges", "bridge", _read(status.status),
     "Show state, lag and rate of one bridge or of all.",
     (
         _ENDS[0],
@@ -78,17 +70,12 @@ STATUS = Resource(
                ("name", "source", "queue", "target", "queue_at_target", "problem"),
                is_search=True),
     ),
-    key="name",
-    is_descending=False,
-    example="postroad bridge status orders --json",
-    advice="add one with: postroad bridge add",
-    missing=BridgeNotFound,
+    key="name", is_descending=False, example="postroad bridge status orders --json",
+    advice="add one with: postroad bridge add", missing=BridgeNotFound,
 )  # fmt: skip
 
 SHARDS = Resource(
-    "bridge.shards",
-    "shard",
-    Rows(_shards),
+    "bridge.shards", "shard", Rows(_shards),
     "List the shards of one logical queue or of all, and how many messages wait in each.",
     (
         Column("id", "Shard", "Шард", is_listed=False),
@@ -100,10 +87,9 @@ SHARDS = Resource(
         Column("problem", "Problem", "Проблема"),
     ),
     (Filter("queue", "Queue", "Очередь", "Only of this logical queue.", ("logical",)),),
-    is_descending=False,
-    example="postroad bridge shards list orders",
+    is_descending=False, example="postroad bridge shards list orders",
     advice="name them in the settings: bridge.shards",
-)
+)  # fmt: skip
 
 
 def _action(
@@ -131,28 +117,19 @@ def _action(
 
 
 PAUSE = _action(
-    "pause",
-    "paused",
+    "pause", "paused",
     "Let a bridge take nothing until it is resumed; its messages wait at the source.\n\n"
     "Example: postroad bridge pause orders",
-    "Pause",
-    "Приостановить",
-    "running",
-)
+    "Pause", "Приостановить", "running",
+)  # fmt: skip
 DRAIN = _action(
-    "drain",
-    "draining",
+    "drain", "draining",
     "Let a bridge carry what waits, and then take nothing more.\n\n"
     "Example: postroad bridge drain orders --wait",
-    "Drain",
-    "Опустошить",
-    "running",
-)
+    "Drain", "Опустошить", "running",
+)  # fmt: skip
 RESUME = _action(
-    "resume",
-    "running",
+    "resume", "running",
     "Let a bridge go on that was paused or drained.\n\nExample: postroad bridge resume orders",
-    "Resume",
-    "Продолжить",
-    *("paused", "draining", "drained", "unknown"),
-)
+    "Resume", "Продолжить", *("paused", "draining", "drained", "unknown"),
+)  # fmt: skip

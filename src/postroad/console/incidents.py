@@ -80,10 +80,7 @@ async def _rows(view: View) -> list[Row]:
 
 
 INCIDENTS = Resource(
-    "console.incidents",
-    "problem",
-    Rows(_rows),
-    "List the problems of all components.",
+    "console.incidents", "problem", Rows(_rows), "List the problems of all components.",
     (
         Column("rank", "Rank", "Место", "id", is_listed=False),
         Column("severity", "Severity", "Важность", "state"),
@@ -98,8 +95,7 @@ INCIDENTS = Resource(
         Filter("search", "Search", "название, ключ, компонент", "title, key, component",
                columns=("title", "body", "key", "component"), is_search=True),
     ),
-    key="rank",
-    is_descending=False,
+    key="rank", is_descending=False,
 )  # fmt: skip
 
 

@@ -16,9 +16,7 @@ async def _as_rows(found: Sequence[Any]) -> list[Row]:
 
 
 SETTINGS = Resource(
-    "console.settings",
-    "setting",
-    Rows(_as_rows),
+    "console.settings", "setting", Rows(_as_rows),
     "List the effective settings with their sources.",
     (
         Column("name", "Setting", "Настройка", "code"),
@@ -28,14 +26,11 @@ SETTINGS = Resource(
     (
         Filter("search", "Search", "Поиск", columns=("name", "value", "source"), is_search=True),
     ),
-    key="name",
-    is_descending=False,
+    key="name", is_descending=False,
 )  # fmt: skip
 
 AUDIT = Resource(
-    "console.audit",
-    "entry",
-    "console.audit",
+    "console.audit", "entry", "console.audit",
     "List actions that were done or refused, the latest first.",
     (
         Column("id", "Entry", "Запись", "id", is_listed=False, index="audit_pkey"),
@@ -59,10 +54,7 @@ AUDIT = Resource(
 )  # fmt: skip
 
 ACCOUNTS = Resource(
-    "console.accounts",
-    "account",
-    "console.accounts()",
-    "List the accounts and their roles.",
+    "console.accounts", "account", "console.accounts()", "List the accounts and their roles.",
     (
         Column("name", "Account", "Учётная запись"),
         Column("role", "Role", "Роль", is_sortable=True),
@@ -72,10 +64,8 @@ ACCOUNTS = Resource(
         Column("changed_at", "Changed", "Изменена", "moment", is_sortable=True),
     ),
     (Filter("search", "Search", "Поиск", columns=("name", "role", "issuer"), is_search=True),),
-    key="name",
-    is_descending=False,
-    example="postroad console accounts",
-)
+    key="name", is_descending=False, example="postroad console accounts",
+)  # fmt: skip
 
 _ONCE = "its password is not shown again:\n\n  {password}\n"
 ACCOUNT_ACTIONS = (
@@ -91,8 +81,7 @@ ACCOUNT_ACTIONS = (
 )
 
 SERVICES = Resource(
-    "console.services",
-    "service",
+    "console.services", "service",
     "(select s.host || '/' || s.name as id, s.* from console.services() s)",
     "List the services of all hosts.",
     (
@@ -113,8 +102,7 @@ SERVICES = Resource(
 )  # fmt: skip
 
 SESSIONS = Resource(
-    "console.sessions",
-    "session",
+    "console.sessions", "session",
     "(select application || '/' || state as id, a.* from ("
     " select coalesce(nullif(application_name, ''), '-') as application,"
     " coalesce(state, '-') as state, count(*) as count,"

@@ -45,8 +45,7 @@ async def _event(connection: AsyncConnection[Any], event_id: str) -> Row:
 
 
 EVENTS = Resource(
-    "coordination.events",
-    "event",
+    "coordination.events", "event",
     "(select e.*, e.finished_at - e.created_at as took from coordination.events e)",
     "List events, the latest first; or show one with its readers and its timeline.",
     (
@@ -75,18 +74,13 @@ EVENTS = Resource(
         Filter("unfinished", "Unfinished", "Не завершено", "Only those that are not finished.",
                condition="r.finished_at is null", is_flag=True),
     ),
-    key="position",
-    identity="event_id",
-    example="postroad coordination events --entity DummyItem --unfinished",
-    detail=_event,
-    parts={"readers": _READER, "timeline": _STEP},
-    missing=EventNotFound,
+    key="position", identity="event_id",
+    example="postroad coordination events --entity DummyItem --unfinished", detail=_event,
+    parts={"readers": _READER, "timeline": _STEP}, missing=EventNotFound,
 )  # fmt: skip
 
 READERS = Resource(
-    "coordination.readers",
-    "reader",
-    "coordination.readers",
+    "coordination.readers", "reader", "coordination.readers",
     "List the readers, how far they are and what is parked there.",
     (
         Column("reader", "Reader", "Читатель"),
@@ -98,36 +92,20 @@ READERS = Resource(
         Column("joined_at", "Joined", "Присоединён", "moment", is_listed=False),
         Column("heard_at", "Last contact", "Последняя связь", "moment", is_sortable=True),
     ),
-    key="reader",
-    is_descending=False,
-    example="postroad coordination readers",
+    key="reader", is_descending=False, example="postroad coordination readers",
     missing=ReaderNotFound,
-)
+)  # fmt: skip
 
 RETRY = Action(
-    operations.retry,
-    "event {event_id} {be} tried again",
-    EVENTS,
-    "Retry",
-    "Повторить",
-    when={"finished_at": (None,)},
-    is_bulk=True,
-)
+    operations.retry, "event {event_id} {be} tried again", EVENTS, "Retry", "Повторить",
+    when={"finished_at": (None,)}, is_bulk=True,
+)  # fmt: skip
 CANCEL = Action(
-    operations.cancel,
-    "event {event_id} {be} cancelled",
-    EVENTS,
-    "Cancel",
-    "Отменить",
-    when={"finished_at": (None,)},
-    is_danger=True,
-)
+    operations.cancel, "event {event_id} {be} cancelled", EVENTS, "Cancel", "Отменить",
+    when={"finished_at": (None,)}, is_danger=True,
+)  # fmt: skip
 SKIP = Action(
-    operations.skip,
-    "event {event_id} {be} skipped at {reader}",
-    EVENTS,
-    "Skip",
-    "Пропустить",
+    operations.skip, "event {event_id} {be} skipped at {reader}", EVENTS, "Skip", "Пропустить",
     is_danger=True,
-)
+)  # fmt: skip
 VOTER = Action(operations.set_voter, "reader {reader} {be} changed", READERS, name="voter")

@@ -13,9 +13,7 @@ from postroad.operate import Action, Column, Filter, Resource
 _detail = partial(Column, is_listed=False, is_nullable=False)
 
 SERVERS = Resource(
-    "intake.servers",
-    "server",
-    "intake.server_status",
+    "intake.servers", "server", "intake.server_status",
     "List SFTP servers with their state and their files by status.",
     (
         Column("name", "Server", "Сервер"),
@@ -70,18 +68,12 @@ SERVERS = Resource(
         Filter("search", "Search", "Поиск", "A part of the name, host, user, folder or problem.",
                columns=("name", "host", "username", "directory", "problem"), is_search=True),
     ),
-    key="name",
-    is_descending=False,
-    example="postroad intake servers list --json",
-    detail=status.server,
-    missing=ServerNotFound,
+    key="name", is_descending=False, example="postroad intake servers list --json",
+    detail=status.server, missing=ServerNotFound,
 )  # fmt: skip
 
 FILES = Resource(
-    "intake.files",
-    "file",
-    "intake.file_list",
-    "List files, the latest first.",
+    "intake.files", "file", "intake.file_list", "List files, the latest first.",
     (
         Column("id", "Id", "Номер", "id", index="imported_files_pkey"),
         Column("filename", "File", "Файл", is_nullable=False),
@@ -126,15 +118,12 @@ FILES = Resource(
             Column("note", "Note", "Примечание"),
         )
     },
-    example="postroad intake files list --status failed --server acme",
-    detail=status.file,
+    example="postroad intake files list --status failed --server acme", detail=status.file,
     missing=FileNotFound,
 )  # fmt: skip
 
 TRANSFERS = Resource(
-    "intake.transfers",
-    "transfer",
-    "intake.transfers",
+    "intake.transfers", "transfer", "intake.transfers",
     "List running transfers with their progress.",
     (
         Column("id", "Id", "Номер", "id", is_listed=False),
@@ -147,15 +136,11 @@ TRANSFERS = Resource(
         _detail("worker", "Worker", "Рабочий процесс", "code"),
         _detail("updated_at", "Changed", "Изменена", "moment"),
     ),
-    is_descending=False,
-    label="filename",
-    example="postroad intake transfers --json",
-)
+    is_descending=False, label="filename", example="postroad intake transfers --json",
+)  # fmt: skip
 
 STORES = Resource(
-    "intake.stores",
-    "store",
-    "intake.store_state",
+    "intake.stores", "store", "intake.store_state",
     "List stores that have failed, with their state.",
     (
         Column("store", "Store", "Хранилище"),
@@ -164,73 +149,35 @@ STORES = Resource(
         Column("retry_at", "Next attempt", "Следующая попытка", "moment"),
         Column("updated_at", "Changed", "Изменено", "moment"),
     ),
-    key="store",
-    is_descending=False,
-    example="postroad intake stores",
-)
+    key="store", is_descending=False, example="postroad intake stores",
+)  # fmt: skip
 
 RETRY = Action(
-    operations.retry,
-    "{count} files {be} retried",
-    FILES,
-    "Retry",
-    "Повторить",
-    when={"status": ("failed",)},
-    is_bulk=True,
-)
+    operations.retry, "{count} files {be} retried", FILES, "Retry", "Повторить",
+    when={"status": ("failed",)}, is_bulk=True,
+)  # fmt: skip
 SKIP = Action(
-    operations.skip,
-    "{count} files {be} skipped",
-    FILES,
-    "Skip",
-    "Пропустить",
-    when={"status": (*FILE_STATUSES[:4], "failed")},
-    is_danger=True,
-    is_bulk=True,
-)
+    operations.skip, "{count} files {be} skipped", FILES, "Skip", "Пропустить",
+    when={"status": (*FILE_STATUSES[:4], "failed")}, is_danger=True, is_bulk=True,
+)  # fmt: skip
 REIMPORT = Action(
-    operations.reimport,
-    "{count} files {be} imported again",
-    FILES,
-    "Import again",
-    "Принять ещё раз",
-    when={"status": ("completed",)},
-    is_bulk=True,
-)
+    operations.reimport, "{count} files {be} imported again", FILES, "Import again",
+    "Принять ещё раз", when={"status": ("completed",)}, is_bulk=True,
+)  # fmt: skip
 PAUSE = Action(
-    operations.pause_server,
-    "server {name} {be} paused",
-    SERVERS,
-    "Pause",
-    "Приостановить",
-    name="pause",
-    when={"is_active": (True,)},
-)
+    operations.pause_server, "server {name} {be} paused", SERVERS, "Pause", "Приостановить",
+    name="pause", when={"is_active": (True,)},
+)  # fmt: skip
 RESUME = Action(
-    operations.resume_server,
-    "server {name} {be} resumed",
-    SERVERS,
-    "Resume",
-    "Продолжить",
-    name="resume",
-    when={"is_active": (False,)},
-)
+    operations.resume_server, "server {name} {be} resumed", SERVERS, "Resume", "Продолжить",
+    name="resume", when={"is_active": (False,)},
+)  # fmt: skip
 TRUST = Action(
-    operations.trust_host_key,
-    "server {name} {be} trusted with {host_key}",
-    SERVERS,
-    "Trust the host key",
-    "Доверять ключу сервера",
-    name="trust",
-)
+    operations.trust_host_key, "server {name} {be} trusted with {host_key}", SERVERS,
+    "Trust the host key", "Доверять ключу сервера", name="trust",
+)  # fmt: skip
 REMOVE = Action(
-    operations.delete_server,
-    "server {server} {be} removed",
-    SERVERS,
-    "Delete",
-    "Удалить",
-    name="remove",
-    question="Remove {server} and the journal of its files?",
-    is_danger=True,
-)
+    operations.delete_server, "server {server} {be} removed", SERVERS, "Delete", "Удалить",
+    name="remove", question="Remove {server} and the journal of its files?", is_danger=True,
+)  # fmt: skip
 ACTIONS = (RETRY, SKIP, REIMPORT, PAUSE, RESUME, TRUST, REMOVE)
