@@ -32,6 +32,7 @@ BACKOFF_MAX_SECONDS = 30.0
 RECOVERED_AFTER_SECONDS = 60.0
 READY_TIMEOUT_SECONDS = 120.0
 STOP_TIMEOUT_SECONDS = 20.0
+REPORT_INTERVAL_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +149,20 @@ class Supervisor:
             for child in fresh:
                 await child.start()
             await asyncio.gather(*(child.ready() for child in fresh))
+
+    async def report_delays(self, report: Callable[[str], object]) -> None:
+        """Report the services that are not ready yet, with the last error of each, until cancelled.
+
+        The first report comes after some seconds, further ones when something has changed.
+        """
+        last = ""
+        while True:
+            await asyncio.sleep(REPORT_INTERVAL_SECONDS)
+            late = [child for child in self.children if child.state != "running"]
+            shown = ", ".join(f"{child.name} ({child.error or child.state})" for child in late)
+            if shown not in ("", last):
+                report(f"not ready yet: {shown}")
+            last = shown
 
     async def join_or(self, stopping: asyncio.Event) -> None:
         """Wait until asked to stop; raise the error of a vital service."""

@@ -109,7 +109,9 @@ async def _up(
         context = PartContext(application, dsn, wishes, mounts)
         click.echo(f"starting {', '.join(part.name for part in parts)} …")
         starting = asyncio.create_task(supervisor.start(*(_plan(context, part) for part in parts)))
+        reporting = asyncio.create_task(supervisor.report_delays(click.echo))
         await first_of(starting, stopping)
+        reporting.cancel()
         if not starting.done():
             starting.cancel()
             return

@@ -56,6 +56,31 @@ def _short_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BACKOFF_FIRST_SECONDS", 0.01)
 
 
+async def test_a_service_that_does_not_become_ready_is_reported_with_its_last_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Unready(Steady):
+        async def run(self) -> None:
+            if not is_repaired.is_set():
+                raise ValueError("no such database")
+            await super().run()
+
+    monkeypatch.setattr(module, "REPORT_INTERVAL_SECONDS", 0.01)
+    is_repaired, reports = asyncio.Event(), asyncio.Queue[str]()
+    plans = ServicePlan("intake", Unready), ServicePlan("web", Steady)
+    supervisor = Supervisor()
+    starting = asyncio.create_task(supervisor.start(*plans))
+    reporting = asyncio.create_task(supervisor.report_delays(reports.put_nowait))
+    expected = "not ready yet: intake (ValueError: no such database)"
+    async with asyncio.timeout(30):
+        while await reports.get() != expected:
+            assert not starting.done()
+        is_repaired.set()
+        await starting
+    reporting.cancel()
+    await supervisor.stop()
+
+
 @pytest.mark.parametrize("first", [Failing, Cancelling])
 async def test_a_service_that_fails_is_started_again(first: type[Failing]) -> None:
     made: list[Service] = []
