@@ -94,20 +94,6 @@ class EventDetail:
 
 
 @dataclass(frozen=True, slots=True)
-class ReaderStatus:
-    """A reader, how far it is, and how many of its events are parked."""
-
-    reader: str
-    is_voter: bool
-    finished_to: int
-    behind: int
-    oldest_at: datetime | None
-    parked: int
-    joined_at: datetime
-    heard_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
 class Summary:
     """Events by state, and how many of them are parked somewhere."""
 
@@ -146,27 +132,6 @@ class PayloadStatus:
 
 
 _STEPS = "coordination.event_history where event_id = %s order by at, place"
-
-
-async def events(
-    connection: AsyncConnection[Any],
-    *,
-    state: str | None = None,
-    entity: str | None = None,
-    is_finished: bool | None = None,
-    before: int | None = None,
-    limit: int = 100,
-) -> list[EventStatus]:
-    """List events, the latest first; `before` is the position to go on from."""
-    return await _rows(
-        connection,
-        EventStatus,
-        "coordination.events where (%s::text is null or state = %s)"
-        " and (%s::text is null or %s = any (entities))"
-        " and (%s::boolean is null or (finished_at is not null) = %s)"
-        " and (%s::bigint is null or position < %s) order by position desc limit %s",
-        (state, state, entity, entity, is_finished, is_finished, before, before, limit),
-    )
 
 
 async def event(connection: AsyncConnection[Any], event_id: int) -> EventDetail:
@@ -210,11 +175,6 @@ async def _one_event(connection: AsyncConnection[Any], relation: str, event_id: 
             event=event_id,
         )
     return found[0]
-
-
-async def readers(connection: AsyncConnection[Any]) -> list[ReaderStatus]:
-    """List the readers of the Coordinator."""
-    return await _rows(connection, ReaderStatus, "coordination.readers order by reader")
 
 
 async def summary(connection: AsyncConnection[Any]) -> Summary:

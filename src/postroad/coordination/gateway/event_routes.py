@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from functools import partial
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path, Query, Request
 from psycopg_pool import AsyncConnectionPool
 from pydantic import BaseModel, Field
 
@@ -18,6 +19,10 @@ from postroad.coordination import operations, status
 from postroad.coordination.calls import fetch_value
 from postroad.coordination.errors import CoordinatorBehind, EventNotFound
 from postroad.coordination.gateway.waiting import poll
+from postroad.coordination.resources import EVENTS, READERS
+from postroad.operate import Page as ResourcePage
+from postroad.operate import Resource
+from postroad.operate.http import add_list
 from postroad.web.cursors import decode_cursor
 from postroad.web.errors import RequestInvalid
 from postroad.web.pages import Page, page_of
@@ -93,21 +98,17 @@ def add_event_routes(
         )
         await poll(is_done, timeout, late)
 
-    @route("/events", "Events, the latest first", 422, 503)
-    async def list_events(
-        state: status.State | None = None,
-        entity: str | None = None,
-        limit: Limit = 100,
-        cursor: str | None = None,
-    ) -> Page[status.EventStatus]:
-        """List events; `state` and `entity` filter them."""
-        before = _number(cursor)
-        await check_entity(writer, entity)
+    async def read(resource: Resource, *given: Any, **paging: Any) -> ResourcePage:
         async with coordinator.connection() as connection:
-            found = await status.events(
-                connection, state=state, entity=entity, before=before, limit=limit + 1
-            )
-        return page_of(found, limit, lambda event: (event.position,))
+            return await resource.page(connection, *given, **paging)
+
+    async def check(request: Request) -> None:
+        await check_entity(writer, request.query_params.get("entity"))
+
+    lists = APIRouter(tags=["events"])
+    add_list(lists, "/events", EVENTS, partial(read, EVENTS), check)
+    add_list(lists, "/readers", READERS, partial(read, READERS), is_array=True)
+    router.include_router(lists)
 
     @route("/events/{event_id}", "One event with its readers and its timeline", 404, 422, 503)
     async def get_event(event_id: EventId) -> status.EventDetail:
@@ -157,12 +158,6 @@ def add_event_routes(
         async with coordinator.connection() as connection:
             await operations.skip(connection, event_id, reader=body.reader)
         return Accepted(event_id=event_id, accepted="skip")
-
-    @route("/readers", "The readers and how far they are")
-    async def list_readers() -> list[status.ReaderStatus]:
-        """List the readers of the Coordinator."""
-        async with coordinator.connection() as connection:
-            return await status.readers(connection)
 
 
 async def check_entity(database: AsyncConnectionPool[Any], entity: str | None) -> None:
