@@ -52,7 +52,7 @@ class DatabaseBridge(Pump):
             await call(connection, "open_inlet", self.bridge, here, self.queue_at_target, payload)
 
     async def reach(self, stack: AsyncExitStack, source: AsyncConnection[Any]) -> None:
-        """Connect to the target and settle the batches that an earlier process left open."""
+        """Connect to the target and confirm the batches that an earlier process left open."""
         self._here = "@".join(await call(source, "hello"))
         self._target, notices = [
             await stack.enter_async_context(self.connect(part, self._target_dsn, autocommit=True))
@@ -65,9 +65,9 @@ class DatabaseBridge(Pump):
         if batches := await call(self._target, "open_batches", self.bridge, self._here):
             done = await call(source, "committed", self.bridge, batches)
             lost = sorted(set(batches) - set(done))
-            await self.settle(done, lost)
+            await self.confirm(done, lost)
             extra = {"bridge": self.bridge, "committed": len(done), "coming_again": lost}
-            logger.info("bridge_settled", extra=extra)
+            logger.info("bridge_batches_confirmed", extra=extra)
 
     async def deliver(self, batch: Batch) -> Delivery:
         """Post the batch at the target in one transaction with its ledger."""
@@ -76,7 +76,7 @@ class DatabaseBridge(Pump):
         self._notifier.announce(self.queue_at_target)
         return delivery
 
-    async def settle(self, committed: list[int], lost: list[int] | None = None) -> None:
+    async def confirm(self, committed: list[int], lost: list[int] | None = None) -> None:
         """Let the target merge the ledger rows of batches that are committed here."""
         keep = self.settings.keep
         await call(self._target, "settle", self.bridge, self._here, committed, lost or [], keep)

@@ -29,7 +29,7 @@ from postroad.postgres.listen import ListenHub
 from postroad.settings.values import masked_database_url
 
 FIRST_BATCH_MESSAGES = 100
-SETTLE_SECONDS = 10.0
+CONFIRM_SECONDS = 10.0
 
 
 class Pump(BridgeService):
@@ -66,7 +66,7 @@ class Pump(BridgeService):
     async def deliver(self, batch: Batch) -> Delivery:
         """Deliver the batch; when this returns it is durable at the other end."""
 
-    async def settle(self, committed: list[int]) -> None:
+    async def confirm(self, committed: list[int]) -> None:
         """Report to the other end which batches are committed here."""
 
     async def open_outlet(self, target: str, consumer: str | None = None) -> None:
@@ -118,7 +118,7 @@ class Pump(BridgeService):
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
                 keeper.cancel()
             await self._follow_state(watch)
-            await self._settle(watch)
+            await self._confirm(watch)
 
     async def _transfer_batches(
         self, connection: AsyncConnection[Any], wakeup: AsyncWakeup
@@ -200,12 +200,12 @@ class Pump(BridgeService):
 
     async def _keep(self, watch: AsyncConnection[Any]) -> None:
         loop = asyncio.get_running_loop()
-        settled_at = loop.time()
+        confirmed_at = loop.time()
         while True:
             await self._follow_state(watch)
-            if loop.time() - settled_at >= SETTLE_SECONDS:
-                await self._settle(watch)
-                settled_at = loop.time()
+            if loop.time() - confirmed_at >= CONFIRM_SECONDS:
+                await self._confirm(watch)
+                confirmed_at = loop.time()
             await asyncio.sleep(STATE_SECONDS)
 
     async def _follow_state(self, watch: AsyncConnection[Any]) -> None:
@@ -214,9 +214,9 @@ class Pump(BridgeService):
             self._state = state
             self._state_changed.set()
 
-    async def _settle(self, watch: AsyncConnection[Any]) -> None:
+    async def _confirm(self, watch: AsyncConnection[Any]) -> None:
         committed, self._committed = self._committed, []
-        await self.settle(committed)
+        await self.confirm(committed)
         if committed:
             await call(watch, "forget", self.bridge, max(committed))
 

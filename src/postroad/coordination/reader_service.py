@@ -4,7 +4,7 @@
 woken by a notice of the Writer's database, or after the interval
    └─ pull a page after the cursor ──> stage(): payloads, cursor, what can be applied,
                                        the acknowledgement (which is the vote): one transaction
-decision received ──> settle(): applied, or the staged rows are dropped
+decision received ──> applied, or the staged rows are dropped
 ```
 
 A notice only wakes the Reader; its cursor determines what is pulled. So a notice that is lost,

@@ -14,7 +14,7 @@ functions/take.sql
 functions/bury.sql
 functions/inlets.sql
 functions/receive.sql
-functions/settle.sql
+functions/ledger.sql
 functions/alert.sql
 views/outlets.sql
 views/inlets.sql

@@ -32,7 +32,7 @@ functions/snapshot.sql
 functions/finish.sql
 functions/replicate.sql
 functions/stage.sql
-functions/settle.sql
+functions/handle.sql
 functions/receive.sql
 functions/watch.sql
 functions/operate.sql

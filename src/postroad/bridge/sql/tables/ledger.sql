@@ -8,7 +8,7 @@ create table bridge.origin (
 );
 
 -- What has arrived: the numbers of the messages of one origin, as ranges.  One row per batch; rows whose batch is
--- settled are merged, and numbers that follow each other become one range.  The lookup is by key, never from the head.
+-- confirmed are merged, and numbers that follow each other become one range.  The lookup is by key, never from the head.
 --   batch      set while the source's commit of that batch is not known here
 --   is_pinned  the source rolled that batch back after it had arrived, so its messages will come again: kept
 create table bridge.ledger (

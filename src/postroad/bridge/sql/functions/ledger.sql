@@ -15,7 +15,7 @@ language sql stable security definer set search_path from current as $$
 $$;
 
 -- At the target: the source has committed p_committed, and p_lost have been rolled back there and will come again.
--- Merges settled rows and deletes those older than p_keep.  Returns how many rows the inlet's ledger has.
+-- Merges confirmed rows and deletes those older than p_keep.  Returns how many rows the inlet's ledger has.
 create or replace function bridge.settle(
   p_inlet text, p_source text, p_committed bigint[], p_lost bigint[], p_keep interval default '1 day')
 returns bigint
@@ -24,7 +24,7 @@ declare
   v_inlet constant bridge.inlet := bridge._inlet(p_inlet, p_source);
 begin
   update bridge.ledger l set is_pinned = true where l.inlet_id = v_inlet.id and l.batch = any (p_lost);
-  -- Committed rows, and settled ones of an hour that has many, become one row per hour, so that old parts can be deleted.  A row with
+  -- Committed rows, and confirmed ones of an hour that has many, become one row per hour, so that old parts can be deleted.  A row with
   -- many ranges stays as it is: a row is read as a whole.
   with crowded as (
     select l.origin_id, date_trunc('hour', l.seen_at) as hour from bridge.ledger l
@@ -60,7 +60,7 @@ begin
   perform setval('bridge.turned_at', extract(epoch from bridge.now())::bigint);
 end $$;
 
--- At the source: deletes batches that were sent long ago and that the target has settled.
+-- At the source: deletes batches that were sent long ago and that the target has confirmed.
 create or replace function bridge.forget(p_outlet text, p_settled bigint, p_keep interval default '1 hour') returns bigint
 language sql security definer set search_path from current as $$
   with gone as (
