@@ -7,12 +7,10 @@ import time
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from psycopg import AsyncConnection
-
 from postroad.alerts.channel import Channel
 from postroad.alerts.errors import DeliveryFailed
 from postroad.alerts.sender import deliver, set_channels
-from postroad.postgres.calls import call
+from postroad.postgres.calls import Connection, call
 from postroad.settings.alerts import AlertsSettings
 
 __all__ = ["ack", "retry", "set_channels", "try_channel"]
@@ -23,7 +21,7 @@ NOTICE = "select state, error from alerts.notice_list where id = %s"
 
 
 async def ack(
-    connection: AsyncConnection[Any],
+    connection: Connection,
     keys: Sequence[str],
     *,
     by: Annotated[str | None, "Who; default: the user who runs the command."] = None,
@@ -38,7 +36,7 @@ async def ack(
     return {"acked": count, "count": count, "by": by}
 
 
-async def retry(connection: AsyncConnection[Any], notice: int) -> bool:
+async def retry(connection: Connection, notice: int) -> bool:
     """Retry a notice now that is waiting or was given up.
 
     Example: postroad alerts retry 42
@@ -47,7 +45,7 @@ async def retry(connection: AsyncConnection[Any], notice: int) -> bool:
 
 
 async def try_channel(
-    connection: AsyncConnection[Any],
+    connection: Connection,
     channel: Channel,
     settings: AlertsSettings,
     *,

@@ -14,12 +14,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
-
-from psycopg import AsyncConnection
 
 from postroad.alerts.connected_service import ConnectedService
-from postroad.postgres.calls import call
+from postroad.postgres.calls import Connection, call
 
 INTERVAL_DEFAULT = timedelta(seconds=1)
 BATCH = 500
@@ -60,12 +57,12 @@ class AlertRelay(ConnectedService):
                 )
             await self.stopping.wait()
 
-    async def _carry(self, source: AsyncConnection[Any], target: AsyncConnection[Any]) -> bool:
+    async def _carry(self, source: Connection, target: Connection) -> bool:
         carried = await self._carry_batch(source, target)
         self.signals.emit("carried", carried)
         return carried == BATCH
 
-    async def _carry_batch(self, source: AsyncConnection[Any], target: AsyncConnection[Any]) -> int:
+    async def _carry_batch(self, source: Connection, target: Connection) -> int:
         async with source.transaction():
             cursor = await source.execute(TRY_LOCK_REPORTS)
             row = await cursor.fetchone()

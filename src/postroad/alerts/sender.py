@@ -21,16 +21,13 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import cache, partial
-from typing import Any
-
-from psycopg import AsyncConnection
 
 from postroad.alerts.channel import Channel, open_channels
 from postroad.alerts.connected_service import ConnectedService
 from postroad.alerts.errors import DeliveryFailed
 from postroad.alerts.rendering import Notice, render
 from postroad.clock import SYSTEM_CLOCK, Clock
-from postroad.postgres.calls import call, select
+from postroad.postgres.calls import Connection, call, select
 from postroad.settings.alerts import AlertsSettings
 
 logger = logging.getLogger(__name__)
@@ -44,10 +41,7 @@ def sender_name() -> str:
 
 
 async def deliver(
-    connection: AsyncConnection[Any],
-    channel: Channel,
-    settings: AlertsSettings,
-    notice_id: int | None = None,
+    connection: Connection, channel: Channel, settings: AlertsSettings, notice_id: int | None = None
 ) -> Notice | None:
     """Take one notice of a channel, send it, and record the outcome.
 
@@ -72,7 +66,7 @@ async def deliver(
     return notice
 
 
-async def set_channels(connection: AsyncConnection[Any], channels: list[Channel]) -> None:
+async def set_channels(connection: Connection, channels: list[Channel]) -> None:
     """Register the channels of the settings; others get no notices."""
     names, kinds = [each.name for each in channels], [each.kind for each in channels]
     severities = [each.least_severity for each in channels]
@@ -122,7 +116,7 @@ class AlertSender(ConnectedService):
             is_pooled=self._is_pooled,
         )
 
-    async def _send(self, channel: Channel, connection: AsyncConnection[Any]) -> bool:
+    async def _send(self, channel: Channel, connection: Connection) -> bool:
         settings = self._settings
         windows = settings.group_window, settings.quiet_window, settings.digest_interval
         is_heartbeat = settings.is_heartbeat
@@ -140,7 +134,7 @@ class AlertSender(ConnectedService):
         self.signals.emit("sent", notice)
         return True
 
-    async def _upkeep(self, tasks: asyncio.TaskGroup, connection: AsyncConnection[Any]) -> bool:
+    async def _upkeep(self, tasks: asyncio.TaskGroup, connection: Connection) -> bool:
         if not self._ready.is_set():
             await set_channels(connection, self._channels)
             for channel in self._channels:

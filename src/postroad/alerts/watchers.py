@@ -14,10 +14,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from psycopg import AsyncConnection
-
 from postroad.alerts.connected_service import ConnectedService
 from postroad.alerts.reporting import Severity, clear_alert_async, raise_alert_async
+from postroad.postgres.calls import Connection
 
 WATCH_INTERVAL_DEFAULT = timedelta(seconds=30)
 CLOCK_JUMP_DEFAULT = timedelta(seconds=5)
@@ -52,7 +51,7 @@ class _Watcher(ConnectedService):
         self._interval = interval
         self._host = socket.gethostname()
 
-    async def check(self, connection: AsyncConnection[Any]) -> None:
+    async def check(self, connection: Connection) -> None:
         """Check once and report. Written by the subclass."""
         raise NotImplementedError
 
@@ -62,14 +61,14 @@ class _Watcher(ConnectedService):
             self._check, self._dsn, interval=self._interval, event="watcher_interrupted"
         )
 
-    async def _check(self, connection: AsyncConnection[Any]) -> None:
+    async def _check(self, connection: Connection) -> None:
         await self.check(connection)
         self.announce_ready()
         self.signals.emit("checked")
 
     async def _report(
         self,
-        connection: AsyncConnection[Any],
+        connection: Connection,
         key: str,
         severity: Severity | None,
         title: str = "",
@@ -103,7 +102,7 @@ class DiskWatcher(_Watcher):
         # The last report on a folder; unknown at the start, so that an old alert is cleared.
         self._reported: dict[Path, Severity | None] = {}
 
-    async def check(self, connection: AsyncConnection[Any]) -> None:
+    async def check(self, connection: Connection) -> None:
         """Report each folder whose state has changed."""
         for folder in self._folders:
             key = f"disk/{self._host}/{folder}"[:200]
@@ -167,12 +166,12 @@ class ClockWatcher(_Watcher):
         # The last report; unknown at the start, so that an old alert is cleared.
         self._is_skewed: bool | None = None
 
-    async def check(self, connection: AsyncConnection[Any]) -> None:
+    async def check(self, connection: Connection) -> None:
         """Compare the clocks with each other and with what they were."""
         await self._check_jump(connection)
         await self._check_skew(connection)
 
-    async def _check_jump(self, connection: AsyncConnection[Any]) -> None:
+    async def _check_jump(self, connection: Connection) -> None:
         steady = self._steady()
         difference = self._wall() - steady
         before, self._difference = self._difference, difference
@@ -186,7 +185,7 @@ class ClockWatcher(_Watcher):
             await self._report(connection, key, None)
             self._jumped_at = None
 
-    async def _check_skew(self, connection: AsyncConnection[Any]) -> None:
+    async def _check_skew(self, connection: Connection) -> None:
         asked = self._steady()
         cursor = await connection.execute("select clock_timestamp()")
         row = await cursor.fetchone()
@@ -218,6 +217,6 @@ class PauseWatcher(_Watcher):
         super().__init__("pause watcher", dsn, interval)
         self._limit = limit
 
-    async def check(self, connection: AsyncConnection[Any]) -> None:
+    async def check(self, connection: Connection) -> None:
         """Report pauses that became too long, and those that have ended."""
         await connection.execute(_PAUSES, (self._limit,))

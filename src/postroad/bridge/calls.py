@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import psycopg
-from psycopg import AsyncConnection, AsyncCursor
+from psycopg import AsyncCursor
 from psycopg.rows import tuple_row
 
 from postroad.bridge.errors import translate
-from postroad.postgres.calls import invocation, run
+from postroad.postgres.calls import Connection, invocation, run
 from postroad.postgres.connections import connect_async
 
 _TAKE = (
@@ -63,7 +63,7 @@ class Delivery:
     errors: tuple[str, ...] = ()
 
 
-async def call(connection: AsyncConnection[Any], function: str, *parameters: Any) -> Any:
+async def call(connection: Connection, function: str, *parameters: Any) -> Any:
     """Call a function of schema bridge; return its value, or a tuple of its columns."""
     text = f"select * from {invocation(f'bridge.{function}', len(parameters))}"  # noqa: S608 - own names
     (row,) = await run(AsyncCursor(connection, row_factory=tuple_row), text, *parameters)
@@ -71,7 +71,7 @@ async def call(connection: AsyncConnection[Any], function: str, *parameters: Any
 
 
 @asynccontextmanager
-async def transact(dsn: str) -> AsyncIterator[AsyncConnection[Any]]:
+async def transact(dsn: str) -> AsyncIterator[Connection]:
     """Connect for one transaction, committed at the end. Raises the bridge's and bus's errors."""
     connection = await connect_async(dsn, application_name="postroad bridge")
     try:
@@ -81,7 +81,7 @@ async def transact(dsn: str) -> AsyncIterator[AsyncConnection[Any]]:
         raise (translate(error) or error) from error
 
 
-async def take(connection: AsyncConnection[Any], outlet: str, amount: int, *target: str) -> Batch:
+async def take(connection: Connection, outlet: str, amount: int, *target: str) -> Batch:
     """Take a batch in the connection's transaction.
 
     `target` is the database and node that it goes to; without one the arrays are lists.
@@ -93,11 +93,7 @@ async def take(connection: AsyncConnection[Any], outlet: str, amount: int, *targ
 
 
 async def receive(
-    connection: AsyncConnection[Any],
-    inlet: str,
-    source: str,
-    batch: Batch,
-    position: int | None = None,
+    connection: Connection, inlet: str, source: str, batch: Batch, position: int | None = None
 ) -> Delivery:
     """Post a batch, each message once, in the connection's transaction."""
     arrays = (batch.ids, batch.data, batch.headers, batch.properties, batch.expires, batch.delayed)

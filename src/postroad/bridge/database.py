@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import logging
 from contextlib import AsyncExitStack
-from typing import Any
-
-from psycopg import AsyncConnection
 
 from postroad.bridge.calls import Batch, Delivery, call, receive, transact
 from postroad.bridge.pump import Pump
 from postroad.bridge.service import PumpSettings, notifier_on
+from postroad.postgres.calls import Connection
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +49,7 @@ class DatabaseBridge(Pump):
         async with transact(self._target_dsn) as connection:
             await call(connection, "open_inlet", self.bridge, here, self.queue_at_target, payload)
 
-    async def reach(self, stack: AsyncExitStack, source: AsyncConnection[Any]) -> None:
+    async def reach(self, stack: AsyncExitStack, source: Connection) -> None:
         """Connect to the target and confirm the batches that an earlier process left open."""
         self._here = "@".join(await call(source, "hello"))
         self._target, notices = [

@@ -16,15 +16,13 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
-
-from psycopg import AsyncConnection
 
 from postroad.bridge.calls import Batch, Delivery, call, take, transact
 from postroad.bridge.service import STATE_SECONDS, BridgeService, PumpSettings
 from postroad.bus import calls as bus_calls
 from postroad.bus.async_wakeup import AsyncWakeup
 from postroad.bus.session import run_async
+from postroad.postgres.calls import Connection
 from postroad.postgres.listen import ListenHub
 from postroad.settings.values import masked_database_url
 
@@ -59,7 +57,7 @@ class Pump(BridgeService):
     # Written by the subclass.
 
     @abstractmethod
-    async def reach(self, stack: AsyncExitStack, source: AsyncConnection[Any]) -> None:
+    async def reach(self, stack: AsyncExitStack, source: Connection) -> None:
         """Connect to the other end; the stack closes what was opened."""
 
     @abstractmethod
@@ -120,9 +118,7 @@ class Pump(BridgeService):
             await self._follow_state(watch)
             await self._confirm(watch)
 
-    async def _transfer_batches(
-        self, connection: AsyncConnection[Any], wakeup: AsyncWakeup
-    ) -> None:
+    async def _transfer_batches(self, connection: Connection, wakeup: AsyncWakeup) -> None:
         while not self.stopping.is_set():
             # Critical section: one connection at a time takes, so deliveries are in order of takes.
             async with self._taking:
@@ -146,17 +142,13 @@ class Pump(BridgeService):
             self.refused += len(delivery.refused)
             self.signals.emit("committed", batch.number)
 
-    async def _dead_letter(
-        self, connection: AsyncConnection[Any], batch: Batch, delivery: Delivery
-    ) -> None:
+    async def _dead_letter(self, connection: Connection, batch: Batch, delivery: Delivery) -> None:
         """Write refused messages to the dead message queue, in the transaction that took them."""
         refused = list(delivery.refused), list(delivery.errors)
         arrays = (batch.iids, batch.data, batch.headers, batch.properties, batch.expires)
         await call(connection, "bury", self.bridge, *refused, *arrays)
 
-    async def _take_or_wait(
-        self, connection: AsyncConnection[Any], wakeup: AsyncWakeup
-    ) -> Batch | None:
+    async def _take_or_wait(self, connection: Connection, wakeup: AsyncWakeup) -> Batch | None:
         if self._state in ("paused", "drained"):
             self.succeed()
             self._state_changed.clear()
@@ -178,7 +170,7 @@ class Pump(BridgeService):
         await wakeup.wait(self.queue, epoch)
         return None
 
-    async def _is_drained(self, connection: AsyncConnection[Any]) -> bool:
+    async def _is_drained(self, connection: Connection) -> bool:
         """Check whether nothing is left, delayed, blocked and leased messages included."""
         cursor = await connection.execute(
             "select lag from bridge.status where name = %s and direction = 'out'", (self.bridge,)
@@ -198,7 +190,7 @@ class Pump(BridgeService):
             # At most ten times the last one: the next messages may be much longer.
             self._amount = max(1, min(self.settings.batch_messages, fitting, self._amount * 10))
 
-    async def _keep(self, watch: AsyncConnection[Any]) -> None:
+    async def _keep(self, watch: Connection) -> None:
         loop = asyncio.get_running_loop()
         confirmed_at = loop.time()
         while True:
@@ -208,20 +200,20 @@ class Pump(BridgeService):
                 confirmed_at = loop.time()
             await asyncio.sleep(STATE_SECONDS)
 
-    async def _follow_state(self, watch: AsyncConnection[Any]) -> None:
+    async def _follow_state(self, watch: Connection) -> None:
         state = await self.read_state(watch)
         if state != self._state:
             self._state = state
             self._state_changed.set()
 
-    async def _confirm(self, watch: AsyncConnection[Any]) -> None:
+    async def _confirm(self, watch: Connection) -> None:
         committed, self._committed = self._committed, []
         await self.confirm(committed)
         if committed:
             await call(watch, "forget", self.bridge, max(committed))
 
     @asynccontextmanager
-    async def _open_wakeup(self, watch: AsyncConnection[Any]) -> AsyncIterator[AsyncWakeup]:
+    async def _open_wakeup(self, watch: Connection) -> AsyncIterator[AsyncWakeup]:
         async def positions(queues: list[str]) -> list[int]:
             return await run_async(watch, bus_calls.positions(*queues))
 

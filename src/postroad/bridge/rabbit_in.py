@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeAlias, cast
 
 from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage
-from psycopg import AsyncConnection, DataError
+from psycopg import DataError
 from psycopg.errors import ProgramLimitExceeded
 
 from postroad.bridge.amqp_decoding import tolerate_invalid_values
@@ -48,6 +48,7 @@ from postroad.bus import calls as bus_calls
 from postroad.bus.notifier import AsyncNotifier
 from postroad.bus.payload import Payload
 from postroad.bus.session import run_async
+from postroad.postgres.calls import Connection
 
 NOTE_SECONDS = 5.0
 # The broker may still be sending when nothing is found once.
@@ -127,7 +128,7 @@ class RabbitIn(BridgeService):
                 keeper.cancel()
 
     async def _consume(
-        self, channel: AbstractChannel, watch: AsyncConnection[Any], incoming: Incoming
+        self, channel: AbstractChannel, watch: Connection, incoming: Incoming
     ) -> None:
         arguments: dict[str, Any] = {}
         if self._is_stream:
@@ -142,11 +143,7 @@ class RabbitIn(BridgeService):
             await queue.consume(keep, arguments=arguments or None)
 
     async def _post_all(
-        self,
-        target: AsyncConnection[Any],
-        payload: Payload,
-        incoming: Incoming,
-        notifier: AsyncNotifier,
+        self, target: Connection, payload: Payload, incoming: Incoming, notifier: AsyncNotifier
     ) -> None:
         is_last = False
         while not is_last:
@@ -176,10 +173,7 @@ class RabbitIn(BridgeService):
             self.signals.emit("acknowledged", len(messages))
 
     async def _post(
-        self,
-        target: AsyncConnection[Any],
-        payload: Payload,
-        messages: list[AbstractIncomingMessage],
+        self, target: Connection, payload: Payload, messages: list[AbstractIncomingMessage]
     ) -> None:
         """Post messages, each once; when this returns they are durable, or kept as refused."""
         try:
@@ -194,7 +188,7 @@ class RabbitIn(BridgeService):
 
     async def _post_batch(
         self,
-        target: AsyncConnection[Any],
+        target: Connection,
         payload: Payload,
         messages: list[AbstractIncomingMessage],
         *,
@@ -236,7 +230,7 @@ class RabbitIn(BridgeService):
 
     async def _keep(
         self,
-        watch: AsyncConnection[Any],
+        watch: Connection,
         connection: AbstractConnection,
         channel: AbstractChannel,
         incoming: Incoming,

@@ -15,9 +15,7 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, cast
-
-from psycopg import AsyncConnection
+from typing import cast
 
 from postroad.bridge.calls import Batch, Delivery
 from postroad.bridge.errors import BrokerRefused
@@ -30,6 +28,7 @@ from postroad.bus import calls as bus_calls
 from postroad.bus.hstore import parse
 from postroad.bus.payload import Payload
 from postroad.bus.session import run_async
+from postroad.postgres.calls import Connection
 
 # The source's transaction is open while the broker confirms, which it does one by one; of a queue
 # of the broker twice as many are prefetched, and bodies may be large.
@@ -66,7 +65,7 @@ class RabbitOut(Pump):
         target = f"rabbitmq: {self.route.exchange or '-'}/{self.route.key}"
         await self.open_outlet(target, self._consumer)
 
-    async def reach(self, stack: AsyncExitStack, source: AsyncConnection[Any]) -> None:
+    async def reach(self, stack: AsyncExitStack, source: Connection) -> None:
         """Connect to the broker and declare what the route needs."""
         payload = await run_async(source, bus_calls.describe(self.queue))
         self._payload = cast("Payload", payload or "hstore")

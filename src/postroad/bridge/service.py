@@ -21,10 +21,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
 import psycopg
-from psycopg import AsyncConnection, IsolationLevel
+from psycopg import IsolationLevel
 
 from postroad.bridge.calls import call
 from postroad.bridge.errors import BridgeError, translate
@@ -34,6 +33,7 @@ from postroad.bus.notifier import AsyncNotifier
 from postroad.bus.reconnect import SURVIVABLE, Backoff
 from postroad.bus.session import run_async
 from postroad.errors import first_line
+from postroad.postgres.calls import Connection
 from postroad.postgres.connections import connect_async
 from postroad.service import Service
 
@@ -140,7 +140,7 @@ class BridgeService(Service):
         self._has_succeeded = True
         self._backoff.reset()
 
-    async def read_state(self, watch: AsyncConnection[Any]) -> str:
+    async def read_state(self, watch: Connection) -> str:
         """Return the state of the bridge; clear its recorded problem after a success."""
         if self._has_succeeded and self._has_problem:
             await call(watch, "note_problem", self.bridge, None)
@@ -150,7 +150,7 @@ class BridgeService(Service):
     @asynccontextmanager
     async def connect(
         self, part: str, dsn: str | None = None, *, autocommit: bool = False
-    ) -> AsyncIterator[AsyncConnection[Any]]:
+    ) -> AsyncIterator[Connection]:
         """Connect to the database of the bridge, or to another one; roll back at the end."""
         connection = await connect_async(
             dsn or self._dsn,
@@ -175,7 +175,7 @@ class BridgeService(Service):
             await connection.close()
 
 
-def notifier_on(connection: AsyncConnection[Any]) -> AsyncNotifier:
+def notifier_on(connection: Connection) -> AsyncNotifier:
     """Make a notifier that sends on this connection; its user closes it."""
 
     async def send(queues: list[str]) -> None:

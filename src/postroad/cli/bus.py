@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 import psycopg
-from psycopg import AsyncConnection
 
 from postroad.bus import Bus, Maintenance
 from postroad.bus.errors import translate
@@ -35,6 +34,7 @@ from postroad.cli.output import (
     print_records,
     print_result,
 )
+from postroad.postgres.calls import Connection
 
 
 @click.group()
@@ -47,7 +47,7 @@ def bus() -> None:
 
 def bus_run(
     application: Application,
-    do: Callable[[AsyncConnection[Any]], Awaitable[Any]],
+    do: Callable[[Connection], Awaitable[Any]],
     /,
     *,
     is_dry_run: bool = False,

@@ -18,11 +18,11 @@ from datetime import timedelta
 from typing import Any, Protocol, get_args
 
 import click
-from psycopg import AsyncConnection
 
 from postroad.cli.context import Application, pass_application
 from postroad.cli.output import DRY_RUN, JSON, parse_duration, print_json, print_table
 from postroad.operate import Action, Column, Filter, Page, Parameter, Resource, Row
+from postroad.postgres.calls import Connection
 
 # Maximum rows of one page, which is also the default for lists that are usually short.
 MAX_LIMIT = 100_000
@@ -34,7 +34,7 @@ class Runner(Protocol):
     def __call__(
         self,
         application: Application,
-        do: Callable[[AsyncConnection[Any]], Awaitable[Any]],
+        do: Callable[[Connection], Awaitable[Any]],
         /,
         *,
         is_dry_run: bool = False,
@@ -68,7 +68,7 @@ def list_command(
         paging = {name: given.pop(name) for name in ("is_descending", "after", "limit")}
         paging["sort"] = given.pop("sort", None)
 
-        async def read(connection: AsyncConnection[Any]) -> Page:
+        async def read(connection: Connection) -> Page:
             page = await resource.page(connection, given, **paging)
             rows = page.rows
             while page.is_partial and (left := paging["limit"] - len(rows)):
@@ -122,7 +122,7 @@ def action_command(action: Action, run: Runner) -> click.Command:
         if action.question and not given.pop("is_sure") and not is_dry_run:
             click.confirm(action.question.format_map(given), abort=True)
 
-        async def do(connection: AsyncConnection[Any]) -> Mapping[str, Any]:
+        async def do(connection: Connection) -> Mapping[str, Any]:
             if is_all:
                 if not is_dry_run:
                     # Each batch commits: one transaction for all rows would hold locks for long.
@@ -169,10 +169,7 @@ def _refuse_unused(action: Action, given: Mapping[str, Any], *, is_all: bool) ->
 
 
 async def _run_on_all(
-    action: Action,
-    connection: AsyncConnection[Any],
-    supplied: Mapping[str, Any],
-    given: Mapping[str, Any],
+    action: Action, connection: Connection, supplied: Mapping[str, Any], given: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Run the action for all rows that match; an option that is also a filter selects rows."""
     facts: Mapping[str, Any] = {"count": 0}

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from psycopg import AsyncConnection
 from rich.progress import Progress
 
 from postroad.cli.context import Application, pass_application
@@ -30,6 +29,7 @@ from postroad.exchange.resources import (
     ROUTES,
     SERVERS,
 )
+from postroad.postgres.calls import Connection
 
 FOLLOW_SECONDS = 10.0
 
@@ -42,7 +42,7 @@ def _run(application: Application, do: Any, /, *, is_dry_run: bool = False) -> A
     return result
 
 
-async def _files_moved(connection: AsyncConnection[Any]) -> None:
+async def _files_moved(connection: Connection) -> None:
     deadline = time.monotonic() + FOLLOW_SECONDS
     while time.monotonic() < deadline:
         facts = await status.server(connection)
@@ -72,7 +72,7 @@ def replay(
     Example: postroad exchange replay sales --dry-run
     """
 
-    async def do(connection: AsyncConnection[Any]) -> int:
+    async def do(connection: Connection) -> int:
         if from_seq is None:
             # A very recent report may still be corrected; then there is nothing to replay.
             while seconds := await operations.restored_in(connection, database_id):

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
-from psycopg import AsyncConnection
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -33,6 +32,7 @@ from postroad.intake import status as facts
 from postroad.intake.context import IntakeContext
 from postroad.intake.resources import ACTIONS, FILES, RETRY, SERVERS, STORES, TRANSFERS
 from postroad.operate import Row
+from postroad.postgres.calls import Connection
 from postroad.postgres.server_user import make_data_folder
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ def watch(application: Application, seconds: float | None, until_done: bool) -> 
     )
     bars: dict[int, TaskID] = {}
 
-    async def follow(connection: AsyncConnection[Any]) -> int:
+    async def follow(connection: Connection) -> int:
         began = time.monotonic()
         counts = {"completed": 0}
         while seconds is None or time.monotonic() - began < seconds:

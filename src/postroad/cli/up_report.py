@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 import socket
-from typing import Any
 
 import psycopg
-from psycopg import AsyncConnection
 
 from postroad.cli.supervisor import Supervisor
 from postroad.console.services import ServiceReport, report_services
+from postroad.postgres.calls import Connection
 from postroad.postgres.connections import connect_async
 from postroad.postgres.errors import DatabaseUnavailable
 from postroad.service import Service, first_of
@@ -46,7 +45,7 @@ class Reporter(Service):
                 logger.debug("report_failed", extra={"reason": str(failure).strip()})
                 await self.pause(1.0)
 
-    async def _report(self, connection: AsyncConnection[Any]) -> None:
+    async def _report(self, connection: Connection) -> None:
         reports = [
             ServiceReport(
                 child.name, child.state, child.pid, child.restarts, child.since, child.error

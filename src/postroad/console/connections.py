@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool
 
+from postroad.postgres.calls import Connection
 from postroad.postgres.connections import connect_async
 
 CONNECT_TIMEOUT = timedelta(seconds=2)
@@ -26,7 +26,7 @@ class Connections:
 
     async def run(
         self,
-        function: Callable[Concatenate[AsyncConnection[Any], P], Awaitable[T]],
+        function: Callable[Concatenate[Connection, P], Awaitable[T]],
         *arguments: P.args,
         **named: P.kwargs,
     ) -> T:
@@ -35,7 +35,7 @@ class Connections:
             return await function(connection, *arguments, **named)
 
     @asynccontextmanager
-    async def lend(self) -> AsyncIterator[AsyncConnection[Any]]:
+    async def lend(self) -> AsyncIterator[Connection]:
         """Yield a connection in autocommit mode, for work in batches."""
         async with self._connection() as connection:
             await connection.set_autocommit(True)
@@ -45,7 +45,7 @@ class Connections:
                 await connection.set_autocommit(False)
 
     @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[AsyncConnection[Any]]:
+    async def _connection(self) -> AsyncIterator[Connection]:
         async with self._pool.connection() as connection:
             yield connection
 
@@ -71,7 +71,7 @@ class DirectConnections(Connections):
         self._dsn = dsn
 
     @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[AsyncConnection[Any]]:
+    async def _connection(self) -> AsyncIterator[Connection]:
         async with await connect_async(
             self._dsn, application_name="postroad console", connect_timeout=CONNECT_TIMEOUT
         ) as connection:

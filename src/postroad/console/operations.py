@@ -6,21 +6,20 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Annotated, Any
 
-from psycopg import AsyncConnection
-
 from postroad.console.accounts import Accounts, Role
 from postroad.console.errors import AccountInvalid
 from postroad.console.passwords import new_password
+from postroad.postgres.calls import Connection
 
 
-def _accounts(connection: AsyncConnection[Any]) -> Accounts:
+def _accounts(connection: Connection) -> Accounts:
     """Return the accounts of one connection, in the caller's transaction."""
     pool: Any = SimpleNamespace(connection=lambda: nullcontext(connection))
     return Accounts(pool)
 
 
 async def add(
-    connection: AsyncConnection[Any],
+    connection: Connection,
     name: str,
     *,
     role: Annotated[Role, "The role of the account."] = "viewer",
@@ -34,7 +33,7 @@ async def add(
     return {"password": fresh}
 
 
-async def password(connection: AsyncConnection[Any], name: str) -> dict[str, str]:
+async def password(connection: Connection, name: str) -> dict[str, str]:
     """Set a new password for an account, printed once; its sessions end.
 
     Example: postroad console password admin
@@ -48,7 +47,7 @@ async def password(connection: AsyncConnection[Any], name: str) -> dict[str, str
     return {"password": fresh}
 
 
-async def drop(connection: AsyncConnection[Any], name: str) -> bool:
+async def drop(connection: Connection, name: str) -> bool:
     """Remove an account; the last admin cannot be removed.
 
     Example: postroad console drop maria

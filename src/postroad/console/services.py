@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any
 
-from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
-from postroad.postgres.calls import call
+from postroad.postgres.calls import Connection, call
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +25,13 @@ class ServiceReport:
 
 
 async def report_services(
-    connection: AsyncConnection[Any], host: str, reports: Sequence[ServiceReport]
+    connection: Connection, host: str, reports: Sequence[ServiceReport]
 ) -> None:
     """Store the status of the services of this host."""
     listed = [{**asdict(report), "since": report.since.isoformat()} for report in reports]
     await call(connection, "console.report_services", host, Jsonb(listed))
 
 
-async def forget_services(connection: AsyncConnection[Any], host: str) -> int:
+async def forget_services(connection: Connection, host: str) -> int:
     """Remove the services of a host that no longer exists; return how many."""
     return int(await call(connection, "console.forget_services", host))

@@ -86,15 +86,13 @@ class _TextArrayDumper(Dumper):
         return obj
 
 
-def pass_arrays(connection: psycopg.AsyncConnection[Any]) -> None:
+def pass_arrays(connection: psycopg.Connection) -> None:
     """Make the connection read and write arrays of texts as TextArray."""
     connection.adapters.register_loader(_TextArrayDumper.oid, _TextArrayLoader)
     connection.adapters.register_dumper(TextArray, _TextArrayDumper)
 
 
-async def fetch_value(
-    connection: psycopg.AsyncConnection[Any], query: str, *parameters: object
-) -> Any:
+async def fetch_value(connection: psycopg.Connection, query: str, *parameters: object) -> Any:
     """Run a query; return the first column of its first row, or None. Raises CoordinationError."""
     with translated():
         cursor = await connection.execute(query.encode(), parameters or None)

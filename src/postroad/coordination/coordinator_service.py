@@ -13,13 +13,11 @@ The decision is one row, written in the transaction that posts it. No row means:
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
-
-from psycopg import AsyncConnection
 
 from postroad.coordination import calls
 from postroad.coordination.inbox import Inbox
 from postroad.coordination.polling import KEEP_DEFAULT, PollingService, Upkeep
+from postroad.postgres.calls import Connection
 
 DEADLINE_DEFAULT = timedelta(seconds=30)
 ASK_DEFAULT = timedelta(seconds=10)
@@ -61,7 +59,7 @@ class Coordinator(PollingService):
         )
         self._limits = (ask, alarm)
 
-    async def work(self, connection: AsyncConnection[Any]) -> bool:
+    async def work(self, connection: Connection) -> bool:
         """Check deadlines and readers once."""
         await connection.execute(calls.WATCH, self._limits)
         return False

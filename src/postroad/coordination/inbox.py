@@ -9,15 +9,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
 
 import psycopg
-from psycopg import AsyncConnection
 
 from postroad.bus import calls as bus_calls
 from postroad.bus.polling import CHANNEL as BUS_CHANNEL
 from postroad.bus.session import run_async
 from postroad.coordination.polling import PollingService
+from postroad.postgres.calls import Connection
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +54,7 @@ class Inbox(PollingService):
         self._call = f"select {call.format('%s::jsonb')}"
         self._parameters = tuple(parameters)
 
-    async def work(self, connection: AsyncConnection[Any]) -> bool:
+    async def work(self, connection: Connection) -> bool:
         """Take a batch; return whether there may be more."""
         try:
             cursor = await connection.execute(
@@ -72,7 +71,7 @@ class Inbox(PollingService):
             self.signals.emit("received", count)
         return count > 0
 
-    async def _one_by_one(self, connection: AsyncConnection[Any]) -> int:
+    async def _one_by_one(self, connection: Connection) -> int:
         count = 0
         while count < BATCH_MESSAGES:
             iid = None

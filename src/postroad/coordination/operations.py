@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
-from psycopg import AsyncConnection
+from typing import Annotated
 
 from postroad import trace
 from postroad.coordination import calls
 from postroad.coordination.calls import translated
 from postroad.coordination.snapshot import take_snapshot
+from postroad.postgres.calls import Connection
 
 __all__ = ["cancel", "purge", "remove_reader", "retry", "set_voter", "skip", "take_snapshot"]
 
@@ -19,7 +18,7 @@ SKIP = "select coordination.skip(%s, %s)" + trace.FOLLOWED
 
 
 async def cancel(
-    connection: AsyncConnection[Any],
+    connection: Connection,
     event_id: int,
     *,
     reason: Annotated[str, "Why."] = "cancelled by an operator",
@@ -35,7 +34,7 @@ async def cancel(
 
 
 async def retry(
-    connection: AsyncConnection[Any],
+    connection: Connection,
     event_id: int,
     *,
     reader: Annotated[str | None, "Only at this reader."] = None,
@@ -49,7 +48,7 @@ async def retry(
 
 
 async def skip(
-    connection: AsyncConnection[Any],
+    connection: Connection,
     event_id: int,
     *,
     reader: Annotated[str, "The reader where it is parked."],
@@ -66,7 +65,7 @@ async def skip(
 
 
 async def set_voter(
-    connection: AsyncConnection[Any],
+    connection: Connection,
     reader: str,
     *,
     is_voter: Annotated[bool, "Whether events wait for its vote."],
@@ -79,12 +78,12 @@ async def set_voter(
         await connection.execute("select coordination.set_voter(%s, %s)", (reader, is_voter))
 
 
-async def remove_reader(connection: AsyncConnection[Any], reader: str) -> None:
+async def remove_reader(connection: Connection, reader: str) -> None:
     """Forget a reader; nothing waits for it any more. Raises ReaderNotFound."""
     with translated():
         await connection.execute("select coordination.remove_reader(%s)", (reader,))
 
 
-async def purge(connection: AsyncConnection[Any], keep: object, limit: int = 10_000) -> int:
+async def purge(connection: Connection, keep: object, limit: int = 10_000) -> int:
     """Remove finished events older than `keep` from this database; return how many."""
     return int(await calls.fetch_value(connection, calls.PURGE, keep, limit) or 0)

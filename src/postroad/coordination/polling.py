@@ -14,16 +14,15 @@ import contextlib
 import logging
 from contextlib import AsyncExitStack
 from datetime import timedelta
-from typing import Any
 
 import psycopg
-from psycopg import AsyncConnection
 
 from postroad.bus import calls as bus_calls
 from postroad.bus.reconnect import SURVIVABLE, Backoff
 from postroad.bus.session import run_async
 from postroad.coordination import calls
 from postroad.coordination.errors import CoordinationError, translate
+from postroad.postgres.calls import Connection
 from postroad.postgres.connections import connect_async
 from postroad.postgres.listen import ListenHub, Notice
 from postroad.service import Service
@@ -56,10 +55,10 @@ class PollingService(Service):
         self._pause_seconds = pause.total_seconds()
         self._listens = listen
 
-    async def prepare(self, connection: AsyncConnection[Any]) -> None:
+    async def prepare(self, connection: Connection) -> None:
         """Run once per connection, before the first `work()`."""
 
-    async def work(self, connection: AsyncConnection[Any]) -> bool:
+    async def work(self, connection: Connection) -> bool:
         """Do a piece of work; return whether there is more. Written by the subclass."""
         raise NotImplementedError
 
@@ -131,7 +130,7 @@ class Upkeep(PollingService):
         super().__init__("coordination upkeep", dsn, pause=UPKEEP_INTERVAL)
         self._keep = keep
 
-    async def work(self, connection: AsyncConnection[Any]) -> bool:
+    async def work(self, connection: Connection) -> bool:
         """Purge once, in a small transaction; return whether there may be more."""
         await run_async(connection, bus_calls.maintain(None))
         count = await calls.fetch_value(connection, calls.PURGE, self._keep, PURGE_EVENTS) or 0
@@ -140,7 +139,7 @@ class Upkeep(PollingService):
         return bool(count >= PURGE_EVENTS)
 
 
-async def notify(connection: AsyncConnection[Any], payload: str) -> None:
+async def notify(connection: Connection, payload: str) -> None:
     """Wake the services that wait for this notice, after the commit of what it is about."""
     with contextlib.suppress(psycopg.DatabaseError):
         await connection.execute("select pg_notify(%s, %s)", (calls.CHANNEL, payload))

@@ -21,7 +21,6 @@ from datetime import timedelta
 from typing import Any, Literal
 
 import psycopg
-from psycopg import AsyncConnection
 
 from postroad.bus.reconnect import TRANSIENT
 from postroad.coordination import calls
@@ -30,6 +29,7 @@ from postroad.coordination.errors import EventNotFound, EventsPurged, WriterUnre
 from postroad.coordination.inbox import Inbox
 from postroad.coordination.polling import KEEP_DEFAULT, PollingService, Upkeep
 from postroad.coordination.snapshot import take_snapshot
+from postroad.postgres.calls import Connection
 from postroad.postgres.connections import connect_async
 
 logger = logging.getLogger(__name__)
@@ -110,7 +110,7 @@ class Reader(PollingService):
             listen=listen,
         )
         self._writer_dsn = writer
-        self._writer: AsyncConnection[Any] | None = None
+        self._writer: Connection | None = None
         self._page = page
         self._pull_call = calls.PULL
         self._repeat = repeat
@@ -119,7 +119,7 @@ class Reader(PollingService):
         self._takes_snapshot = snapshot
         self.pulls = 0
 
-    async def prepare(self, connection: AsyncConnection[Any]) -> None:
+    async def prepare(self, connection: Connection) -> None:
         """Take the first snapshot if this Reader is new, and announce it to the Coordinator."""
         calls.pass_arrays(connection)
         await connection.execute(calls.CONFIGURE_READER, (*self._settings, *self._settings))
@@ -129,7 +129,7 @@ class Reader(PollingService):
             await self._take_snapshot()
         await connection.execute(calls.ANNOUNCE)
 
-    async def work(self, connection: AsyncConnection[Any]) -> bool:
+    async def work(self, connection: Connection) -> bool:
         """Pull and stage until the Reader has caught up, retry what is due, and vote."""
         try:
             writer = await self._reach_writer()
@@ -162,9 +162,7 @@ class Reader(PollingService):
             self.signals.emit("staged", staged)
         return bool(voted or has_more)
 
-    async def _stage(
-        self, connection: AsyncConnection[Any], writer: AsyncConnection[Any], page: Page
-    ) -> Page | None:
+    async def _stage(self, connection: Connection, writer: Connection, page: Page) -> Page | None:
         """Stage a page; pull the next one meanwhile and return it."""
         if not page.events:
             return None
@@ -181,7 +179,7 @@ class Reader(PollingService):
             raise
         return await ahead
 
-    async def _pull(self, writer: AsyncConnection[Any], position: int, sequence: int) -> Page:
+    async def _pull(self, writer: Connection, position: int, sequence: int) -> Page:
         self.pulls += 1
         while True:
             try:
@@ -204,7 +202,7 @@ class Reader(PollingService):
             return Page("", 0, 0, False, position, sequence)
         return Page(*row)
 
-    async def _check(self, connection: AsyncConnection[Any]) -> int:
+    async def _check(self, connection: Connection) -> int:
         """Vote on the events that wait for the Reader's own checks."""
         cursor = await connection.execute(calls.WAITING_FOR_CHECKS)
         waiting = [int(row[0]) for row in await cursor.fetchall()]
@@ -231,7 +229,7 @@ class Reader(PollingService):
         await take_snapshot(self._writer_dsn, self.dsn)
         self.signals.emit("snapshot")
 
-    async def _reach_writer(self) -> AsyncConnection[Any]:
+    async def _reach_writer(self) -> Connection:
         if self._writer is None or self._writer.closed:
             self._writer = await connect_async(
                 self._writer_dsn, application_name="postroad coordination pull", autocommit=True

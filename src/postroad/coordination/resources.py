@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any, get_args
-
-from psycopg import AsyncConnection
+from typing import get_args
 
 from postroad.coordination import operations, status
 from postroad.coordination.errors import EventNotFound, ReaderNotFound
 from postroad.operate import Action, Column, Filter, Resource, Row
+from postroad.postgres.calls import Connection
 
 _READER = (
     Column("reader", "Reader", "Читатель"),
@@ -30,7 +29,7 @@ _STEP = (
 )
 
 
-async def _event(connection: AsyncConnection[Any], event_id: str) -> Row:
+async def _event(connection: Connection, event_id: str) -> Row:
     """Read an event with its readers and its timeline. Raises EventNotFound."""
     found = await status.event(connection, int(event_id) if str(event_id).isdecimal() else 0)
     began = found.timeline[0].at if found.timeline else found.event.created_at

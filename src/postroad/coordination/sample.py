@@ -9,14 +9,13 @@ from __future__ import annotations
 import logging
 import random
 from datetime import timedelta
-from typing import Any
 
-from psycopg import AsyncConnection
 from sqlalchemy import create_engine
 
 from postroad.coordination import entities
 from postroad.coordination.models import DummyItem, DummyNode, SampleBase
 from postroad.coordination.polling import PollingService
+from postroad.postgres.calls import Connection
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +48,7 @@ class SampleWriter(PollingService):
         self._dice = random.Random()  # noqa: S311 - a sample
         self.changes = 0
 
-    async def work(self, connection: AsyncConnection[Any]) -> bool:
+    async def work(self, connection: Connection) -> bool:
         """Make one transaction of changes."""
         async with connection.transaction():
             if self._dice.random() < TWO_PHASE_SHARE:
@@ -59,7 +58,7 @@ class SampleWriter(PollingService):
         self.signals.emit("changed", self.changes)
         return False
 
-    async def _change(self, connection: AsyncConnection[Any]) -> None:
+    async def _change(self, connection: Connection) -> None:
         kind = self._dice.choice(("item", "item", "rename", "node", "trim"))
         if kind == "item":
             await connection.execute(

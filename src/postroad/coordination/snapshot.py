@@ -12,9 +12,10 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from psycopg import AsyncConnection, IsolationLevel, sql
+from psycopg import IsolationLevel, sql
 
 from postroad.coordination.calls import fetch_value
+from postroad.postgres.calls import Connection
 from postroad.postgres.connections import connect_async
 
 logger = logging.getLogger(__name__)
@@ -54,8 +55,8 @@ async def take_snapshot(
 
 
 async def _copy(
-    source: AsyncConnection[Any],
-    target: AsyncConnection[Any],
+    source: Connection,
+    target: Connection,
     snapshot: dict[str, Any],
     entity: str,
     progress: Callable[[str, int], None] | None,

@@ -12,11 +12,11 @@ from inspect import get_annotations
 from typing import Any, Literal, TypeVar
 from uuid import UUID
 
-from psycopg import AsyncConnection
 from psycopg.rows import class_row
 
 from postroad.coordination.calls import read_exactly
 from postroad.coordination.errors import EventNotFound
+from postroad.postgres.calls import Connection
 
 T = TypeVar("T")
 
@@ -134,7 +134,7 @@ class PayloadStatus:
 _STEPS = "coordination.event_history where event_id = %s order by at, place"
 
 
-async def event(connection: AsyncConnection[Any], event_id: int) -> EventDetail:
+async def event(connection: Connection, event_id: int) -> EventDetail:
     """Return all details of one event. Raises EventNotFound."""
     found = await _one_event(connection, "coordination.events", event_id)
     readers = "coordination.event_readers where event_id = %s order by reader"
@@ -145,7 +145,7 @@ async def event(connection: AsyncConnection[Any], event_id: int) -> EventDetail:
     )
 
 
-async def written_event(connection: AsyncConnection[Any], event_id: int) -> EventDetail:
+async def written_event(connection: Connection, event_id: int) -> EventDetail:
     """Return what the Writer's database stores of an event. Raises EventNotFound.
 
     Its position is 0 until it is published.
@@ -166,7 +166,7 @@ async def written_event(connection: AsyncConnection[Any], event_id: int) -> Even
     return EventDetail(found, [], await _rows(connection, Step, _STEPS, (event_id,)))
 
 
-async def _one_event(connection: AsyncConnection[Any], relation: str, event_id: int) -> EventStatus:
+async def _one_event(connection: Connection, relation: str, event_id: int) -> EventStatus:
     found = await _rows(connection, EventStatus, f"{relation} where event_id = %s", (event_id,))
     if not found:
         raise EventNotFound(
@@ -177,7 +177,7 @@ async def _one_event(connection: AsyncConnection[Any], relation: str, event_id: 
     return found[0]
 
 
-async def summary(connection: AsyncConnection[Any]) -> Summary:
+async def summary(connection: Connection) -> Summary:
     """Count events by state; only those that are kept."""
     cursor = await connection.execute(
         "select state, count(*) from coordination.events group by state"
@@ -193,13 +193,13 @@ async def summary(connection: AsyncConnection[Any]) -> Summary:
     return Summary(states, sum(states.values()) - finished, parked, readers)
 
 
-async def entities(connection: AsyncConnection[Any]) -> list[EntityStatus]:
+async def entities(connection: Connection) -> list[EntityStatus]:
     """List the entities that are registered in this database, the Writer's or a Reader's."""
     return await _rows(connection, EntityStatus, "coordination.entity order by name")
 
 
 async def payloads(
-    connection: AsyncConnection[Any], event_id: int, *, after: int = 0, limit: int = 100
+    connection: Connection, event_id: int, *, after: int = 0, limit: int = 100
 ) -> list[PayloadStatus]:
     """List an event's payloads by page: of the Writer's database, or staged at a Reader."""
     return await _rows(
@@ -217,7 +217,7 @@ async def payloads(
 
 
 async def _rows(
-    connection: AsyncConnection[Any], shape: type[T], source: str, parameters: Sequence[object] = ()
+    connection: Connection, shape: type[T], source: str, parameters: Sequence[object] = ()
 ) -> list[T]:
     """Read the columns that the class has as fields."""
     names = ", ".join(get_annotations(shape))

@@ -14,14 +14,13 @@ from __future__ import annotations
 import logging
 import time
 from datetime import timedelta
-from typing import Any
 
 import psycopg
-from psycopg import AsyncConnection
 
 from postroad.coordination import calls
 from postroad.coordination.inbox import Inbox
 from postroad.coordination.polling import KEEP_DEFAULT, PollingService, Upkeep, notify
+from postroad.postgres.calls import Connection
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +69,7 @@ class Writer(PollingService):
         self._resend = resend
         self._idle_seconds = poll_interval.total_seconds() * (NOTICE_FACTOR if listen else 1)
 
-    async def work(self, connection: AsyncConnection[Any]) -> bool:
+    async def work(self, connection: Connection) -> bool:
         """Give captured events positions and post them."""
         began = time.perf_counter()
         count = await calls.fetch_value(connection, calls.PUBLISH, self._resend)
@@ -87,7 +86,7 @@ class WriterUpkeep(Upkeep):
 
     _may_close = True
 
-    async def work(self, connection: AsyncConnection[Any]) -> bool:
+    async def work(self, connection: Connection) -> bool:
         """Close such outlets that no process empties, then purge."""
         try:
             if self._may_close:

@@ -13,14 +13,13 @@ from typing import Annotated, Any
 
 import asyncssh
 import psycopg
-from psycopg import AsyncConnection
 from psycopg.types.json import Jsonb
 
 from postroad.intake import errors, status
 from postroad.intake.cleanup import move_folder_invalid
 from postroad.intake.credentials import Credentials
 from postroad.intake.source import exported
-from postroad.postgres.calls import Row, call, change
+from postroad.postgres.calls import Connection, Row, call, change
 from postroad.vault import Vault
 
 # The settings that decide to whom the credentials are sent.
@@ -28,10 +27,7 @@ _LOGIN = ("host", "port", "username", "host_key", "trusts_first_key")
 
 
 async def create_server(
-    connection: AsyncConnection[Any],
-    vault: Vault,
-    credentials: Credentials,
-    values: Mapping[str, Any],
+    connection: Connection, vault: Vault, credentials: Credentials, values: Mapping[str, Any]
 ) -> Row:
     """Add a server and return it; its name is its host unless given. Raises ServerExists."""
     given = _checked(values, values) | {"credentials": credentials.seal(vault)}
@@ -40,7 +36,7 @@ async def create_server(
 
 
 async def change_server(
-    connection: AsyncConnection[Any],
+    connection: Connection,
     vault: Vault,
     server: str,
     values: Mapping[str, Any],
@@ -64,7 +60,7 @@ async def change_server(
     return await _change(connection, found["id"], given)
 
 
-async def delete_server(connection: AsyncConnection[Any], server: str) -> None:
+async def delete_server(connection: Connection, server: str) -> None:
     """Remove a server with the journal of its files; the objects in the store stay.
 
     Example: postroad intake servers remove acme --yes
@@ -73,7 +69,7 @@ async def delete_server(connection: AsyncConnection[Any], server: str) -> None:
     await _call(connection, "delete_server", found["id"])
 
 
-async def pause_server(connection: AsyncConnection[Any], server: str) -> Row:
+async def pause_server(connection: Connection, server: str) -> Row:
     """Stop scans, new transfers and clean-ups of a server; running ones end.
 
     Example: postroad intake servers pause acme
@@ -82,7 +78,7 @@ async def pause_server(connection: AsyncConnection[Any], server: str) -> Row:
     return await _change(connection, found["id"], {"is_active": False})
 
 
-async def resume_server(connection: AsyncConnection[Any], server: str) -> Row:
+async def resume_server(connection: Connection, server: str) -> Row:
     """Resume a paused server; it is scanned immediately.
 
     Example: postroad intake servers resume acme
@@ -92,7 +88,7 @@ async def resume_server(connection: AsyncConnection[Any], server: str) -> Row:
 
 
 async def trust_host_key(
-    connection: AsyncConnection[Any],
+    connection: Connection,
     server: str,
     *,
     host_key: Annotated[str | None, "The key to trust; default: the one that it showed."] = None,
@@ -107,7 +103,7 @@ async def trust_host_key(
     return await status.server(connection, found["id"])
 
 
-async def retry(connection: AsyncConnection[Any], ids: Sequence[int]) -> Row:
+async def retry(connection: Connection, ids: Sequence[int]) -> Row:
     """Retry files now that failed, vanished, were superseded or skipped, or wait.
 
     With --all: the failed ones.
@@ -117,7 +113,7 @@ async def retry(connection: AsyncConnection[Any], ids: Sequence[int]) -> Row:
     return await _files(connection, "retry", ids)
 
 
-async def skip(connection: AsyncConnection[Any], ids: Sequence[int]) -> Row:
+async def skip(connection: Connection, ids: Sequence[int]) -> Row:
     """Do not import files; running transfers of them stop.
 
     Example: postroad intake files skip 42 43
@@ -125,7 +121,7 @@ async def skip(connection: AsyncConnection[Any], ids: Sequence[int]) -> Row:
     return await _files(connection, "skip", ids)
 
 
-async def reimport(connection: AsyncConnection[Any], ids: Sequence[int]) -> Row:
+async def reimport(connection: Connection, ids: Sequence[int]) -> Row:
     """Fetch completed files again and announce them again.
 
     Example: postroad intake files reimport 42
@@ -133,7 +129,7 @@ async def reimport(connection: AsyncConnection[Any], ids: Sequence[int]) -> Row:
     return await _files(connection, "reimport", ids)
 
 
-async def rotate_credentials(connection: AsyncConnection[Any], vault: Vault) -> int:
+async def rotate_credentials(connection: Connection, vault: Vault) -> int:
     """Seal all credentials with the newest key; returns how many. Raises SealBroken."""
     cursor = await connection.execute(
         "select id, credentials from intake.sftp_servers order by id for update"
@@ -144,15 +140,13 @@ async def rotate_credentials(connection: AsyncConnection[Any], vault: Vault) -> 
     return len(rows)
 
 
-async def _files(connection: AsyncConnection[Any], function: str, ids: Sequence[int]) -> Row:
+async def _files(connection: Connection, function: str, ids: Sequence[int]) -> Row:
     """Call a function for files, in the current trace; returns the ids that it changed."""
     done = await change(connection, f"intake.{function}", list(ids))
     return {"ids": done, "count": len(done)}
 
 
-async def _change(
-    connection: AsyncConnection[Any], server_id: int, values: dict[str, Any]
-) -> dict[str, Any]:
+async def _change(connection: Connection, server_id: int, values: dict[str, Any]) -> dict[str, Any]:
     await _call(connection, "change_server", server_id, _json(values))
     return await status.server(connection, server_id)
 
@@ -207,7 +201,7 @@ _TAKEN = {
 }
 
 
-async def _call(connection: AsyncConnection[Any], function: str, *parameters: Any) -> Any:
+async def _call(connection: Connection, function: str, *parameters: Any) -> Any:
     try:
         return await call(connection, f"intake.{function}", *parameters)
     except psycopg.errors.UniqueViolation as failure:

@@ -5,13 +5,10 @@ Nothing here returns credentials, sealed or not.
 
 from __future__ import annotations
 
-from typing import Any
-
-from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 
 from postroad.intake.errors import FileNotFound, ServerNotFound
-from postroad.postgres.calls import Row, run
+from postroad.postgres.calls import Connection, Row, run
 
 SERVER_STATUSES = (
     "new",
@@ -37,7 +34,7 @@ FILE_STATUSES = (
 )
 
 
-async def server(connection: AsyncConnection[Any], name_or_id: str | int) -> Row:
+async def server(connection: Connection, name_or_id: str | int) -> Row:
     """Return one server by id or name. Raises ServerNotFound."""
     text = "select * from intake.server_status where %s in (id::text, name)"
     found = await run(connection.cursor(row_factory=dict_row), text, str(name_or_id))
@@ -48,7 +45,7 @@ async def server(connection: AsyncConnection[Any], name_or_id: str | int) -> Row
     return dict(found[0])
 
 
-async def file(connection: AsyncConnection[Any], file_id: str | int) -> Row:
+async def file(connection: Connection, file_id: str | int) -> Row:
     """Return one file with its history. Raises FileNotFound."""
     cursor = connection.cursor(row_factory=dict_row)
     found = await run(cursor, "select * from intake.file_list where id::text = %s", str(file_id))
@@ -60,7 +57,7 @@ async def file(connection: AsyncConnection[Any], file_id: str | int) -> Row:
     return {**found[0], "history": await run(cursor, text, found[0]["id"])}
 
 
-async def counts(connection: AsyncConnection[Any]) -> dict[str, int]:
+async def counts(connection: Connection) -> dict[str, int]:
     """Return how many files have each status."""
     cursor = await connection.execute(
         "select status, count(*) from intake.imported_files group by status"

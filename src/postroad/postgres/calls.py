@@ -8,7 +8,7 @@ raises by its SQLSTATE becomes the component's own.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import psycopg
 from psycopg import AsyncConnection, AsyncCursor
@@ -19,6 +19,8 @@ from postroad.errors import PostroadError
 from postroad.postgres.errors import raised_by
 
 Row = dict[str, Any]
+# A connection of any row type: what operations and status functions are called with.
+Connection: TypeAlias = AsyncConnection[Any]
 
 
 @cache
@@ -27,21 +29,21 @@ def invocation(function: str, count: int) -> str:
     return f"{function}({', '.join(['%s'] * count)})"
 
 
-async def call(connection: AsyncConnection[Any], function: str, *parameters: Any) -> Any:
+async def call(connection: Connection, function: str, *parameters: Any) -> Any:
     """Call a function and return its value, the first column of its first row."""
     text = f"select {invocation(function, len(parameters))}"
     rows = await run(AsyncCursor(connection, row_factory=tuple_row), text, *parameters)
     return rows[0][0] if rows else None
 
 
-async def change(connection: AsyncConnection[Any], function: str, *parameters: Any) -> Any:
+async def change(connection: Connection, function: str, *parameters: Any) -> Any:
     """Call a function whose events belong to the current trace; return its value."""
     text = f"select {invocation(function, len(parameters))}{trace.FOLLOWED}"
     cursor = AsyncCursor(connection, row_factory=tuple_row)
     return (await run(cursor, text, *parameters, trace.line()))[0][0]
 
 
-async def select(connection: AsyncConnection[Any], function: str, *parameters: Any) -> list[Row]:
+async def select(connection: Connection, function: str, *parameters: Any) -> list[Row]:
     """Call a function and return its rows by the names of their columns."""
     text = f"select * from {invocation(function, len(parameters))}"  # noqa: S608 - own names
     return await run(AsyncCursor(connection, row_factory=dict_row), text, *parameters)

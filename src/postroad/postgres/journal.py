@@ -20,7 +20,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 
 from postroad.postgres import calls
-from postroad.postgres.calls import Row
+from postroad.postgres.calls import Connection, Row
 from postroad.postgres.connections import network_parameters
 
 logger = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ class Journal:
         else:
             # An acknowledged call is on the disk, however the cluster is configured.
             self._parameters["options"] = f"-c synchronous_commit=on {KEEPALIVES} {IDLE}"
-        self._idle: list[AsyncConnection[Any]] = []
+        self._idle: list[Connection] = []
         self._slots = asyncio.Semaphore(connections)
 
     async def open(self) -> None:
@@ -80,7 +80,7 @@ class Journal:
             await self._idle.pop().close()
 
     @contextlib.asynccontextmanager
-    async def connection(self) -> AsyncIterator[AsyncConnection[Any]]:
+    async def connection(self) -> AsyncIterator[Connection]:
         """Lend a connection; one that is broken or inside a transaction is closed afterwards."""
         async with self._slots:
             if self._idle:
@@ -122,7 +122,7 @@ class Journal:
         """Let calls fail at their first error from now on, because the process is to end."""
         self._patience = 0.0
 
-    async def repeat(self, do: Callable[[AsyncConnection[Any]], Awaitable[T]]) -> T:
+    async def repeat(self, do: Callable[[Connection], Awaitable[T]]) -> T:
         """Call a function with a connection; repeated as a call is, so it must be idempotent."""
         loop = asyncio.get_running_loop()
         begun = loop.time()

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from nicegui import ui
-from psycopg import AsyncConnection
 
 from postroad.alerts.resources import ACK, ALERTS, CHANNELS
 from postroad.console.connections import Place
@@ -19,6 +17,7 @@ from postroad.console.parts.lists import empty, page_tabs, severity_badge
 from postroad.console.parts.resources import bulk_buttons, resource_table, show_resource
 from postroad.console.view import View
 from postroad.operate import Row
+from postroad.postgres.calls import Connection
 
 
 async def open_alerts(view: View) -> Sequence[Row]:
@@ -68,7 +67,7 @@ async def _alerts(view: View) -> None:
     await view.live(channels)
 
 
-async def _ack(connection: AsyncConnection[Any], by: Mapping[str, str], key: str) -> int:
+async def _ack(connection: Connection, by: Mapping[str, str], key: str) -> int:
     return int((await ACK.run(connection, by, keys=[key]))["acked"])
 
 

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 from fastapi import APIRouter, Header, Query, Request, Response
-from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool
 from pydantic import BaseModel
 
@@ -17,6 +16,7 @@ from postroad.coordination.calls import fetch_value
 from postroad.coordination.gateway.event_routes import MAX_ID, Limit
 from postroad.coordination.gateway.rows import Row, Rows
 from postroad.coordination.gateway.shapes import Shape
+from postroad.postgres.calls import Connection
 from postroad.web.cursors import decode_cursor
 from postroad.web.pages import Page, page_of
 from postroad.web.problems import problem_responses
@@ -136,7 +136,7 @@ async def _text(request: Request) -> str:
     return body.decode(json.detect_encoding(body))
 
 
-async def _event(connection: AsyncConnection[Any]) -> int | None:
+async def _event(connection: Connection) -> int | None:
     event: int | None = await fetch_value(connection, "select coordination.current_event()")
     return event
 

@@ -11,13 +11,13 @@ import io
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import psycopg
-from psycopg import AsyncConnection, sql
+from psycopg import sql
 
 from postroad.coordination.errors import RowNotFound, RowRefused, VersionConflict
 from postroad.coordination.gateway.shapes import Shape
+from postroad.postgres.calls import Connection
 from postroad.web.errors import CursorInvalid, RequestInvalid
 
 
@@ -55,9 +55,7 @@ class Rows:
         )
         self._row = sql.SQL("{0}, md5({0}), array[{1}]").format(image, keys)
 
-    async def insert(
-        self, connection: AsyncConnection[Any], names: Sequence[str], body: str
-    ) -> Row:
+    async def insert(self, connection: Connection, names: Sequence[str], body: str) -> Row:
         """Insert a row with these columns of a JSON object. Raises RowRefused."""
         columns = sql.SQL(", ").join(map(sql.Identifier, names))
         values = sql.SQL(
@@ -73,12 +71,7 @@ class Rows:
             return Row(*await cursor.fetchone() or ())
 
     async def update(
-        self,
-        connection: AsyncConnection[Any],
-        key: str,
-        names: Sequence[str],
-        body: str,
-        version: str | None,
+        self, connection: Connection, key: str, names: Sequence[str], body: str, version: str | None
     ) -> Row:
         """Set these columns from a JSON object. Raises RowNotFound, VersionConflict, RowRefused."""
         parts = self._parts(key)
@@ -99,7 +92,7 @@ class Rows:
             cursor = await connection.execute(statement, (body, *parts))
             return Row(*await cursor.fetchone() or ())
 
-    async def delete(self, connection: AsyncConnection[Any], key: str, version: str | None) -> None:
+    async def delete(self, connection: Connection, key: str, version: str | None) -> None:
         """Delete a row. Raises RowNotFound, VersionConflict, RowRefused."""
         parts = self._parts(key)
         await self._claim(connection, key, parts, version)
@@ -108,12 +101,12 @@ class Rows:
                 sql.SQL("delete from {} t where {}").format(self._table, self._same_key), parts
             )
 
-    async def get(self, connection: AsyncConnection[Any], key: str) -> Row:
+    async def get(self, connection: Connection, key: str) -> Row:
         """Read one row. Raises RowNotFound."""
         return await self._find(connection, key, self._parts(key))
 
     async def page(
-        self, connection: AsyncConnection[Any], after: Sequence[str] | None, limit: int
+        self, connection: Connection, after: Sequence[str] | None, limit: int
     ) -> list[Row]:
         """Read rows in order of their keys, from after a key on."""
         keys = sql.SQL(", ").join(
@@ -159,7 +152,7 @@ class Rows:
         return parts
 
     async def _claim(
-        self, connection: AsyncConnection[Any], key: str, parts: Sequence[str], version: str | None
+        self, connection: Connection, key: str, parts: Sequence[str], version: str | None
     ) -> Row:
         row = await self._find(connection, key, parts, " for update")
         if version is not None and row.version != version:
@@ -172,7 +165,7 @@ class Rows:
         return row
 
     async def _find(
-        self, connection: AsyncConnection[Any], key: str, parts: Sequence[str], lock: str = ""
+        self, connection: Connection, key: str, parts: Sequence[str], lock: str = ""
     ) -> Row:
         statement = sql.SQL("select {} from {} t where {}{}").format(
             self._row, self._table, self._same_key, sql.SQL(lock)

@@ -8,8 +8,9 @@ from decimal import Decimal
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from psycopg import AsyncConnection
 from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from postroad.postgres.calls import Connection
 
 _TYPES: dict[str, Any] = {
     "bigint": Annotated[int, Field(ge=-(2**63), le=2**63 - 1)],
@@ -114,7 +115,7 @@ class Shape:
 
 
 async def read_shapes(
-    connection: AsyncConnection[Any], role: Literal["tracked", "replica"] = "tracked"
+    connection: Connection, role: Literal["tracked", "replica"] = "tracked"
 ) -> list[Shape]:
     """Read the tracked entities of the Writer's database, or the replicas of a Reader's."""
     cursor = await connection.execute(_COLUMNS.replace("%I", "%%I").encode(), (role,))

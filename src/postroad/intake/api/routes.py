@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from fastapi import APIRouter, Path, Query, Request
-from psycopg import AsyncConnection
 
 from postroad.intake import operations, probe, status
 from postroad.intake.api.shapes import (
@@ -20,6 +19,7 @@ from postroad.intake.api.shapes import (
 )
 from postroad.intake.resources import FILES, SERVERS, TRANSFERS
 from postroad.operate.http import model_of
+from postroad.postgres.calls import Connection
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -37,7 +37,7 @@ Verb = Literal["retry", "skip", "reimport"]
 
 async def ask(
     request: Request,
-    call: Callable[Concatenate[AsyncConnection[Any], P], Awaitable[T]],
+    call: Callable[Concatenate[Connection, P], Awaitable[T]],
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> T:
