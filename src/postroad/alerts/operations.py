@@ -15,7 +15,7 @@ from postroad.settings.alerts import AlertsSettings
 
 __all__ = ["ack", "retry", "set_channels", "try_channel"]
 
-OTHER_SENDER_SECONDS_DEFAULT = 30.0
+OTHER_SENDER_SECONDS = 30.0
 POLL_SECONDS = 0.1
 NOTICE = "select state, error from alerts.notice_list where id = %s"
 
@@ -44,20 +44,14 @@ async def retry(connection: Connection, notice: int) -> bool:
     return bool(await call(connection, "alerts.retry", notice))
 
 
-async def try_channel(
-    connection: Connection,
-    channel: Channel,
-    settings: AlertsSettings,
-    *,
-    timeout_seconds: float = OTHER_SENDER_SECONDS_DEFAULT,
-) -> None:
+async def try_channel(connection: Connection, channel: Channel, settings: AlertsSettings) -> None:
     """Send a test notice through a channel now, on an autocommit connection.
 
     If a running sender takes the notice first, its outcome is awaited. Raises ChannelNotFound,
     DeliveryFailed.
     """
     notice = await call(connection, "alerts.test", channel.name)
-    deadline = time.monotonic() + timeout_seconds
+    deadline = time.monotonic() + OTHER_SENDER_SECONDS
     while await deliver(connection, channel, settings, notice) is None:
         cursor = await connection.execute(NOTICE, (notice,))
         ((state, error),) = await cursor.fetchall()

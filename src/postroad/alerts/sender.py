@@ -17,22 +17,21 @@ import asyncio
 import logging
 import os
 import socket
+import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 from functools import cache, partial
 
 from postroad.alerts.channel import Channel, open_channels
 from postroad.alerts.connected_service import ConnectedService
 from postroad.alerts.errors import DeliveryFailed
 from postroad.alerts.rendering import Notice, render
-from postroad.clock import SYSTEM_CLOCK, Clock
 from postroad.postgres.calls import Connection, call, select
 from postroad.settings.alerts import AlertsSettings
 
 logger = logging.getLogger(__name__)
 
-PURGE_INTERVAL_DEFAULT = timedelta(hours=1)
+PURGE_INTERVAL_SECONDS = 3600.0
 
 
 def sender_name() -> str:
@@ -85,21 +84,13 @@ class AlertSender(ConnectedService):
     Signals: `sent` with the notice, `failed` with the error.
     """
 
-    def __init__(
-        self,
-        dsn: str,
-        settings: AlertsSettings,
-        *,
-        is_pooled: bool = False,
-        clock: Clock = SYSTEM_CLOCK,
-    ) -> None:
+    def __init__(self, dsn: str, settings: AlertsSettings, *, is_pooled: bool = False) -> None:
         super().__init__("alert sender")
         self._dsn = dsn
         self._settings = settings
         self._is_pooled = is_pooled
-        self._clock = clock
         self._channels = open_channels(settings)
-        self._purged_at: float | None = None
+        self._purged_at = float("-inf")
 
     async def run(self) -> None:
         """Send until stopped."""
@@ -141,9 +132,8 @@ class AlertSender(ConnectedService):
                 tasks.create_task(self._repeat(partial(self._send, channel), channel.name))
             self.announce_ready()
         folded = await call(connection, "alerts.fold")
-        now = self._clock.monotonic()
-        due = PURGE_INTERVAL_DEFAULT.total_seconds()
-        if self._purged_at is None or now - self._purged_at >= due:
+        now = time.monotonic()
+        if now - self._purged_at >= PURGE_INTERVAL_SECONDS:
             await call(connection, "alerts.purge", self._settings.keep)
             self._purged_at = now
         return bool(folded)

@@ -50,7 +50,9 @@ class SampleOrders(Service):
     async def run(self) -> None:
         """Post and consume until stopped."""
         async with AsyncBus(self._dsn) as bus:
-            await _create_queue(bus)
+            await bus.create_queue(QUEUE, payload="jsonb")
+            with contextlib.suppress(ConsumerExists):
+                await bus.create_consumer(QUEUE, "large", "(t.properties->'SIZE')='large'")
             worker = AsyncWorker(self._dsn, WorkerSettings())
             _serve(worker)
             async with worker:
@@ -93,12 +95,6 @@ class SampleListener(Service):
         async with worker:
             self.announce_ready()
             await self.stopping.wait()
-
-
-async def _create_queue(bus: AsyncBus) -> None:
-    await bus.create_queue(QUEUE, payload="jsonb")
-    with contextlib.suppress(ConsumerExists):
-        await bus.create_consumer(QUEUE, "large", "(t.properties->'SIZE')='large'")
 
 
 def _order(number: int) -> dict[str, object]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import psycopg
@@ -18,7 +18,7 @@ from postroad.console.errors import AddressInvalid
 from postroad.console.gate import PREFIX, language_links, notice_page
 from postroad.console.icons import icon
 from postroad.console.markup import Markup, element, joined, link
-from postroad.console.view import AWAY, View
+from postroad.console.view import AWAY, PageEnds, View
 from postroad.errors import PostroadError
 
 Build = Callable[[View], Awaitable[None]]
@@ -88,7 +88,8 @@ def add_page(context: Context, page: Page) -> None:
             return notice_page(view.t, view.t("error.address"), 400)
         with _frame(view, page.place, view.t(page.title, **values)):
             try:
-                await page.build(view)
+                with suppress(PageEnds):
+                    await page.build(view)
             except AWAY:
                 # The frame stays, so that other pages can be opened.
                 away = element("p", view.t("error.room_away"), class_="danger", role="alert")
@@ -120,7 +121,7 @@ def _frame(view: View, place: str, title: str) -> Iterator[None]:
     ui.colors(primary="#0b7285", positive="#2b8a3e", negative="#c92a2a", accent="#5f3dc4")
     dark = {"dark": True, "light": False}.get(view.theme)
     ui.dark_mode(dark)
-    ui.html(_skip(view), sanitize=False)
+    ui.html(link(view.t("common.skip"), "#main", class_="skip"), sanitize=False)
     with ui.element("div").classes("shell"):
         ui.html(_navigation(view, place), sanitize=False, tag="header").classes("side")
         with ui.element("main").classes("main").props('id="main"'):
@@ -138,10 +139,6 @@ def _foot(view: View) -> Markup:
     # The browser shows all times in its own zone, which it inserts here; see console.js.
     zone = element("span", data_zone=view.t("common.zone", zone="{zone}"))
     return element("p", f"Postroad {__version__} · ", zone)
-
-
-def _skip(view: View) -> Markup:
-    return link(view.t("common.skip"), "#main", class_="skip")
 
 
 def _navigation(view: View, place: str) -> Markup:

@@ -41,6 +41,10 @@ MAX_PLACE = 2**62
 CURSORS = re.compile("before|start|place|[a-z_]*after")
 
 
+class PageEnds(Exception):
+    """Ends a page whose object does not exist; the page has already stated this."""
+
+
 def _number(name: str, text: str) -> int:
     if not re.fullmatch(r"-?[0-9]{1,19}", text) or abs(int(text)) > MAX_PLACE:
         raise AddressInvalid(f"{name} must be a number, not {text[:40]!r}")

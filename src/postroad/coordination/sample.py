@@ -19,7 +19,7 @@ from postroad.postgres.calls import Connection
 
 logger = logging.getLogger(__name__)
 
-INTERVAL_DEFAULT = timedelta(milliseconds=500)
+INTERVAL = timedelta(milliseconds=500)
 MAX_ROWS = 200
 TWO_PHASE_SHARE = 0.1
 
@@ -43,8 +43,8 @@ def install_sample(dsn: str, *, reader: str | None = None) -> None:
 class SampleWriter(PollingService):
     """Changes a few rows at each interval, and goes on when the database comes back."""
 
-    def __init__(self, dsn: str, *, interval: timedelta = INTERVAL_DEFAULT) -> None:
-        super().__init__("coordination sample", dsn, pause=interval)
+    def __init__(self, dsn: str) -> None:
+        super().__init__("coordination sample", dsn, pause=INTERVAL)
         self._dice = random.Random()  # noqa: S311 - a sample
         self.changes = 0
 

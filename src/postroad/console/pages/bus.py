@@ -165,8 +165,6 @@ async def _queue(view: View) -> None:
     t, name, connections = view.t, view.path("queue"), view.context.connections
     place = [("nav.bus", address("bus"))]
     queue = await open_row(view, QUEUES, name, place, "bus.queue_gone")
-    if queue is None:
-        return
     shape = await queue()
     consumer = view.query("consumer") or shape["consumers"][0]
 
@@ -238,8 +236,6 @@ async def _schedule(view: View) -> None:
     t, connections = view.t, view.context.connections
     place = [("bus.schedules", address("bus", "schedules"))]
     row = await open_row(view, SCHEDULES, view.path("name"), place, "bus.schedule_gone")
-    if row is None:
-        return
 
     async def shown() -> Markup:
         now = await row()

@@ -38,8 +38,6 @@ async def event_page(view: View) -> None:
         ui.html(gone(t("coordination.nothing")), sanitize=False)
         return
     now = await open_row(view, EVENTS, event_id, place, "coordination.event_gone", connections)
-    if now is None:
-        return
 
     def skip_button(row: Row) -> Markup | str:
         if not row["is_parked"]:

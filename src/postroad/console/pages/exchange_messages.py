@@ -51,8 +51,6 @@ async def message_page(view: View) -> None:
         ("exchange.messages", address("exchange", "messages")),
     ]
     now = await open_row(view, MESSAGES, view.number("number"), place, "exchange.message_gone")
-    if now is None:
-        return
 
     async def shown() -> Markup:
         row = await now()

@@ -35,8 +35,6 @@ async def process_page(view: View) -> None:
     t, connections = view.t, view.context.connections
     place = [("nav.exchange", address("exchange"))]
     again = await open_row(view, PROCESSES, view.path("process"), place, "exchange.process_gone")
-    if again is None:
-        return
 
     async def head() -> Markup:
         one = await again()
@@ -45,7 +43,7 @@ async def process_page(view: View) -> None:
 
     async def diagram() -> str:
         one = await again()
-        return _diagram(view, one["state"], _passed(one))
+        return _diagram(view, one["state"], [step["state"] for step in one["history"]])
 
     async def files() -> Markup:
         found, none = (await again())["files"], empty(t("exchange.no_file"))
@@ -80,10 +78,6 @@ def _diagram(view: View, state: str, passed: Sequence[str]) -> str:
         "  classDef passed fill:#d3f9d8,stroke:#2b8a3e,color:#17212b",
     ]
     return "\n".join(lines)
-
-
-def _passed(process: Mapping[str, Any]) -> list[str]:
-    return [step["state"] for step in process["history"]]
 
 
 def _timeline(view: View, history: Sequence[Mapping[str, Any]]) -> Markup:

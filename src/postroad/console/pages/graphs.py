@@ -123,8 +123,6 @@ async def _saga(view: View) -> None:
     saga_id = view.number("saga_id")
     place = [("saga.title", address("bus", "sagas"))]
     row = await open_row(view, SAGAS, saga_id, place, "saga.gone")
-    if row is None:
-        return
     first = await row()
 
     async def steps() -> list[SagaStep]:

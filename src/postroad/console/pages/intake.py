@@ -36,7 +36,8 @@ async def _pipeline(view: View) -> None:
         for name, statuses in STAGES:
             files: list[Row] = []
             for each in statuses:
-                files += await _latest(view, each)
+                key, only = ("intake.stage", each), {"status": each}
+                files += (await view.load(key, FILES.page, only, limit=STAGE_ITEMS)).rows
             shown.append(_stage(view, name, sum(counted[each] for each in statuses), files))
         return element("div", shown, class_="pipeline", tabindex="0", role="region",
                        aria_label=t("intake.pipeline"))  # fmt: skip
@@ -65,11 +66,6 @@ async def _pipeline(view: View) -> None:
     await view.live(stores)
     await view.live(stages)
     await view.live(transfers)
-
-
-async def _latest(view: View, state: str) -> Sequence[Row]:
-    key, only = ("intake.stage", state), {"status": state}
-    return (await view.load(key, FILES.page, only, limit=STAGE_ITEMS)).rows
 
 
 def _stage(view: View, name: str, count: int, files: Sequence[Row]) -> Markup:

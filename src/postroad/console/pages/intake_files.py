@@ -30,8 +30,6 @@ async def file_page(view: View) -> None:
     t, connections = view.t, view.context.connections
     place = [("nav.intake", address("intake")), ("intake.files", address("intake", "files"))]
     now = await open_row(view, FILES, view.number("file"), place, "intake.file_gone")
-    if now is None:
-        return
 
     async def shown() -> Markup:
         row = await now()

@@ -120,8 +120,6 @@ async def server_page(view: View) -> None:
     t, connections, name = view.t, view.context.connections, view.path("server")
     place = [("nav.intake", address("intake")), ("intake.servers", address("intake", "servers"))]
     now = await open_row(view, SERVERS, name, place, "intake.server_gone")
-    if now is None:
-        return
     first = await now()
 
     async def edit() -> None:

@@ -85,25 +85,17 @@ async def confirm(
     do: Callable[[], Awaitable[bool]],
     *,
     is_danger: bool = True,
-    label: str | None = None,
-    shown: Markup | None = None,
     fill_more: Callable[[], object] | None = None,
 ) -> None:
-    """Ask for confirmation and run an action; `shown` describes its target.
-
-    `fill_more` creates fields of the dialog.
-    """
+    """Ask for confirmation and run an action; `fill_more` creates fields of the dialog."""
 
     def fill() -> None:
         ui.label(text)
-        if shown is not None:
-            ui.html(shown, sanitize=False).classes("preview")
         if fill_more is not None:
             fill_more()
 
     tone: Tone = "danger" if is_danger else "main"
-    has_fields = fill_more is not None
-    await ask(view, title, label or title, do, fill=fill, tone=tone, has_fields=has_fields)
+    await ask(view, title, title, do, fill=fill, tone=tone, has_fields=fill_more is not None)
 
 
 def action_button(

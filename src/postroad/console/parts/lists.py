@@ -73,15 +73,13 @@ def page_tabs(view: View, shown: str, pages: Mapping[str, tuple[str, str]]) -> M
     )
 
 
-def timeline(
-    t: Texts, steps: Iterable[tuple[str, object, str, str]], title: str = "exchange.timeline"
-) -> Markup:
+def timeline(t: Texts, steps: Iterable[tuple[str, object, str, str]]) -> Markup:
     """Show the steps of a timeline: state, time, note and tone of each."""
     lines = []
     for state, at, note, tone in steps:
         noted = element("div", note, class_="note") if note else None
         lines.append(element("li", element("strong", state), " ", at, noted, class_=tone))
-    return card(t(title), element("ol", lines, class_="timeline"))
+    return card(t("exchange.timeline"), element("ol", lines, class_="timeline"))
 
 
 def figures(entries: Iterable[tuple[str, object, str]]) -> Markup:

@@ -41,7 +41,7 @@ from postroad.console.parts.lists import (
     pager,
     search_field,
 )
-from postroad.console.view import View
+from postroad.console.view import PageEnds, View
 from postroad.operate import Action, Column, Filter, Resource, Row
 from postroad.operate.resource import MAX_SEARCHED, NUMBERS
 
@@ -374,7 +374,6 @@ def bulk_buttons(
                     role=action.role,
                     detail=dict(given),
                 ),
-                is_danger=True,
             )
 
         label = view.t("common.all_matching", action=title_of(view, action))
@@ -392,11 +391,11 @@ async def open_row(
     place: Sequence[tuple[str, str]],
     missing: str,
     connections: Connections | None = None,
-) -> Callable[[], Awaitable[Row]] | None:
+) -> Callable[[], Awaitable[Row]]:
     """Begin the page of a row: breadcrumbs below `place`, or `missing` if it does not exist.
 
     `place` are the keys of the titles and the addresses of the pages above it. Returns a function
-    that reads the current row; None if there is none.
+    that reads the current row. Raises PageEnds if there is none.
     """
 
     async def read() -> Row | None:
@@ -412,7 +411,7 @@ async def open_row(
     ui.html(crumbs(*above, (label, None)), sanitize=False)
     if first is None:
         ui.html(gone(view.t(missing)), sanitize=False)
-        return None
+        raise PageEnds
 
     async def now() -> Row:
         return await view.cached((resource.name, str(identity)), read, 1) or first
