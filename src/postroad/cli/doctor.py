@@ -9,10 +9,11 @@ import shutil
 import socket
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, LiteralString
 from urllib.parse import urlsplit
 
 import click
@@ -130,12 +131,11 @@ def _data_folder(application: Application) -> Iterator[Finding]:
 
 def _disk(connection: Connection[Any]) -> Iterator[Finding]:
     """Report the size of the database, and the free space of its disk if it is on this machine."""
-    row = connection.execute(
+    size, folder = connection.execute(
         "select pg_size_pretty(pg_database_size(current_database())),"
         " case when pg_has_role('pg_read_all_settings', 'usage')"
         " then current_setting('data_directory') end"
-    ).fetchone()
-    size, folder = (row[0], row[1]) if row else ("?", None)
+    ).fetchall()[0]
     try:
         is_near = connection.info.host.startswith("/") or connection.info.host in LOOPBACK
         is_here = folder and is_near and Path(folder).is_dir()
@@ -156,23 +156,25 @@ def _free(what: str, where: str, free: int) -> Finding:
 
 def _clock(connection: Connection[Any]) -> Iterator[Finding]:
     before = datetime.now(UTC)
-    row = connection.execute("select clock_timestamp()").fetchone()
-    middle = before + (datetime.now(UTC) - before) / 2
-    apart = abs(row[0] - middle) if row else timedelta(0)
+    ((there,),) = connection.execute("select clock_timestamp()").fetchall()
+    apart = abs(there - before - (datetime.now(UTC) - before) / 2)
     found = f"{apart.total_seconds():.2f} s from the database's"
     advice = "synchronize both machines with the same time server (NTP)"
     yield _finding("clock", apart < MAX_CLOCK_DIFFERENCE, found, advice)
 
 
+def _of_bus(connection: Connection[Any], query: LiteralString) -> Any:
+    """Return the value of a query; None where the bus is not installed."""
+    with suppress(psycopg.Error), connection.transaction():
+        return connection.execute(query).fetchall()[0][0]
+    return None
+
+
 def _maintenance(connection: Connection[Any]) -> Iterator[Finding]:
-    try:
-        with connection.transaction():
-            row = connection.execute(
-                "select extract(epoch from mbus.now()) - last_value from mbus.attended"
-            ).fetchone()
-    except psycopg.Error:
+    query = "select extract(epoch from mbus.now()) - last_value from mbus.attended"
+    if (age := _of_bus(connection, query)) is None:
         return
-    seconds = float(row[0]) if row else 0.0
+    seconds = float(age)
     is_recent = seconds <= MAX_MAINTENANCE_AGE.total_seconds()
     found = "never" if seconds > NEVER_SECONDS else f"{max(seconds, 0):.0f} s ago"
     advice = "run `postroad up`, or `postroad serve maintenance`"
@@ -180,12 +182,7 @@ def _maintenance(connection: Connection[Any]) -> Iterator[Finding]:
 
 
 def _identity(connection: Connection[Any]) -> Iterator[Finding]:
-    try:
-        with connection.transaction():
-            row = connection.execute("select mbus.is_restored()").fetchone()
-    except psycopg.Error:
-        return
-    if row and row[0]:
+    if _of_bus(connection, "select mbus.is_restored()"):
         yield Finding(
             "bus",
             "bad",

@@ -91,39 +91,24 @@ PARTS: tuple[Part, ...] = (
     Part("alerts", "parts_alerts:alerts", "sends alerts", "postroad.alerts"),
     Part("bridges", "parts_bridge:bridges", "run the bridges", "postroad.bridge.supervisor"),
     Part("exchange", "parts_exchange:exchange", "files", "postroad.exchange", "/exchange"),
-    Part(
-        "intake", "parts_intake:intake", "web interface of the intake", "postroad.intake", "/intake"
-    ),
+    Part("intake", "parts_intake:intake", "web interface of the intake", "postroad.intake",
+         "/intake"),
     Part("celery-worker", "parts_intake:worker", "tasks", "postroad.intake"),
     Part("celery-beat", "parts_intake:beat", "schedule", "postroad.intake"),
-    Part(
-        "coordination",
-        "parts_coordination:Coordination",
-        "writer, coordinator, reader",
-        "postroad.coordination",
-    ),
-    Part(
-        "gateway",
-        "parts_coordination:gateway",
-        "web interface of coordination",
-        "postroad.coordination",
-        "/coordination",
-    ),
+    Part("coordination", "parts_coordination:Coordination", "writer, coordinator, reader",
+         "postroad.coordination"),
+    Part("gateway", "parts_coordination:gateway", "web interface of coordination",
+         "postroad.coordination", "/coordination"),
     Part("web", "web:WebService", "console, interfaces, metrics", "nicegui"),
     Part("sample-orders", "sample:SampleOrders", "orders, bills"),
     Part("sample-tours", "sample_tours:SampleTours", "sagas of an agency"),
-    Part(
-        "sample-branch",
-        "sample_branch:SampleBranch",
-        "gets large orders",
-        "postroad.bridge.supervisor",
-    ),
-    Part(
-        "sample-partners", "parts_exchange:partners", "mobile client and ERPs", "postroad.exchange"
-    ),
+    Part("sample-branch", "sample_branch:SampleBranch", "gets large orders",
+         "postroad.bridge.supervisor"),
+    Part("sample-partners", "parts_exchange:partners", "mobile client and ERPs",
+         "postroad.exchange"),
     Part("sample-writers", "parts_coordination:writers", "change items", "postroad.coordination"),
     Part("sample-sftp", "sample_sftp:SampleSftp", "files appear", "postroad.intake"),
-)
+)  # fmt: skip
 
 
 def present_parts(*, has_sample: bool) -> tuple[Part, ...]:
