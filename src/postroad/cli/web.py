@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,15 +14,15 @@ from fastapi import FastAPI
 from postroad import __version__
 from postroad.bus import AsyncBus
 from postroad.cli.parts import PartContext
-from postroad.cli.web_components import open_components
 from postroad.console.accounts import Accounts
 from postroad.console.application import add_console, add_health
 from postroad.console.cache import Cache
-from postroad.console.connections import Connections
-from postroad.console.context import Context
+from postroad.console.connections import Connections, DirectConnections
+from postroad.console.context import Components, Context
 from postroad.console.database import DatabaseFacts
 from postroad.console.gate import PREFIX
 from postroad.console.history import History
+from postroad.console.pages import is_there
 from postroad.postgres.connections import open_async_pool
 from postroad.service import Service
 from postroad.settings import HttpSettings
@@ -84,7 +85,7 @@ class WebService(Service):
         try:
             async with (
                 AsyncBus(dsn, listen=not is_pooled) as bus,
-                open_components(self._context) as components,
+                contextlib.AsyncExitStack() as opened,
             ):
                 yield Context(
                     bus=bus,
@@ -94,7 +95,7 @@ class WebService(Service):
                     history=History(bus, cache),
                     database=DatabaseFacts(pool),
                     connections=Connections(pool),
-                    components=components,
+                    components=_components(self._context, opened),
                     effective=loaded.effective(),
                     cache=cache,
                 )
@@ -108,3 +109,31 @@ def _application(context: Context) -> FastAPI:
     add_health(app, context)
     add_console(app, context)
     return app
+
+
+def _components(context: PartContext, opened: contextlib.AsyncExitStack) -> Components:
+    """Return what the pages of the installed components need; `opened` closes it."""
+    components, settings = Components(), context.application.settings
+    if is_there("postroad.exchange"):
+        from postroad.cli.exchange_context import exchange_root
+
+        components.exchange_root = exchange_root(context.application)
+    if is_there("postroad.bridge.addresses"):
+        from postroad.bridge.addresses import Addresses
+
+        components.bridge_addresses = Addresses.of(context.dsn, settings.bridge)
+    if is_there("postroad.coordination"):
+        from postroad.cli.coordination_databases import find_databases
+
+        databases = find_databases(settings.coordination, context.dsn)
+        for part in ("writer", "coordinator", "reader"):
+            components.coordination[part] = DirectConnections(getattr(databases, part))
+    if is_there("postroad.intake"):
+        from postroad.cli.intake_context import make_context
+        from postroad.intake.probe import try_server
+
+        intake = make_context(context.application, context.dsn)
+        engine = intake.open_engine("console")
+        opened.push_async_callback(engine.close)
+        components.vault, components.try_server = intake.vault, partial(try_server, engine)
+    return components

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from postroad.console.accounts import Accounts
@@ -11,12 +12,24 @@ from postroad.console.cache import Cache
 
 if TYPE_CHECKING:
     from postroad.bus import AsyncBus
-    from postroad.console.components import Components
     from postroad.console.connections import Connections
     from postroad.console.database import DatabaseFacts
     from postroad.console.history import History
     from postroad.settings import ConsoleSettings, HttpSettings
     from postroad.settings_sources import Effective
+
+
+@dataclass
+class Components:
+    """Dependencies of the components' pages; those of one that is not installed are None."""
+
+    exchange_root: Path | None = None
+    bridge_addresses: Any = None
+    vault: Any = None
+    # Connections to coordination's own databases: writer, coordinator, reader.
+    coordination: dict[str, Connections] = field(default_factory=dict)
+    # Logs in to an SFTP server and lists its folder.
+    try_server: Callable[[int], Awaitable[dict[str, Any]]] | None = None
 
 
 @dataclass
