@@ -14,6 +14,7 @@ from psycopg.pq import Format
 from psycopg.types.json import set_json_loads
 
 from postroad.coordination.errors import translate
+from postroad.postgres.calls import Connection
 
 # Python refuses to convert integers of more digits.
 MAX_INTEGER_DIGITS = 4300
@@ -28,7 +29,6 @@ CAPTURED = "captured"
 PUBLISHED = "published"
 
 BECOME = "select coordination.become(%s, %s)"
-PUBLISH = "select coordination.publish(%s)"
 PULL = (
     "select page::text, events, payloads, more, next_position, next_sequence, afters, befores"
     " from coordination.pull(%s, %s, %s, 2)"
@@ -40,8 +40,6 @@ PULL_VERSION_1 = (
 )
 CURSOR = "select position, sequence, has_snapshot, needs_snapshot from coordination.progress"
 STAGE = "select coordination.stage(%s::jsonb, %s, %s)"
-ATTEND = "select coordination.attend(%s)"
-ANNOUNCE = "select coordination.announce()"
 CONFIGURE_READER = (
     "update coordination.progress set wait = %s, max_attempts = %s, has_checks = %s"
     " where (wait, max_attempts, has_checks) is distinct from (%s, %s, %s)"
@@ -54,9 +52,6 @@ STAGED_PAYLOADS = (
     'select "Entity", "Operation", "Content" from coordination."AppEventPayload"'
     ' where "AppEventId" = %s order by "Sequence"'
 )
-VOTE = "select coordination.vote(%s, %s)"
-WATCH = "select coordination.watch(%s, %s)"
-PURGE = "select coordination.purge(%s, %s)"
 
 # An earlier version sent the events of the Writer to every Reader. Only a Reader of that version
 # empties such an outlet.
@@ -86,13 +81,13 @@ class _TextArrayDumper(Dumper):
         return obj
 
 
-def pass_arrays(connection: psycopg.Connection) -> None:
+def pass_arrays(connection: Connection) -> None:
     """Make the connection read and write arrays of texts as TextArray."""
     connection.adapters.register_loader(_TextArrayDumper.oid, _TextArrayLoader)
     connection.adapters.register_dumper(TextArray, _TextArrayDumper)
 
 
-async def fetch_value(connection: psycopg.Connection, query: str, *parameters: object) -> Any:
+async def fetch_value(connection: Connection, query: str, *parameters: object) -> Any:
     """Run a query; return the first column of its first row, or None. Raises CoordinationError."""
     with translated():
         cursor = await connection.execute(query.encode(), parameters or None)

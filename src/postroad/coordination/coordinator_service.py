@@ -17,7 +17,7 @@ from datetime import timedelta
 from postroad.coordination import calls
 from postroad.coordination.inbox import Inbox
 from postroad.coordination.polling import KEEP_DEFAULT, PollingService, Upkeep
-from postroad.postgres.calls import Connection
+from postroad.postgres.calls import Connection, call
 
 DEADLINE_DEFAULT = timedelta(seconds=30)
 ASK_DEFAULT = timedelta(seconds=10)
@@ -61,5 +61,5 @@ class Coordinator(PollingService):
 
     async def work(self, connection: Connection) -> bool:
         """Check deadlines and readers once."""
-        await connection.execute(calls.WATCH, self._limits)
+        await call(connection, "coordination.watch", *self._limits)
         return False

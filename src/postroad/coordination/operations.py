@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from postroad import trace
-from postroad.coordination import calls
-from postroad.coordination.calls import translated
 from postroad.coordination.snapshot import take_snapshot
-from postroad.postgres.calls import Connection
+from postroad.postgres.calls import Connection, call, change
 
 __all__ = ["cancel", "purge", "remove_reader", "retry", "set_voter", "skip", "take_snapshot"]
-
-CANCEL = "select coordination.cancel(%s, %s)" + trace.FOLLOWED
-RETRY = "select coordination.retry(%s, %s)" + trace.FOLLOWED
-SKIP = "select coordination.skip(%s, %s)" + trace.FOLLOWED
 
 
 async def cancel(
@@ -29,8 +22,7 @@ async def cancel(
 
     Example: postroad coordination cancel 42 --reason "wrong prices"
     """
-    with translated():
-        await connection.execute(CANCEL, (event_id, reason, trace.line()))
+    await change(connection, "coordination.cancel", event_id, reason)
 
 
 async def retry(
@@ -43,8 +35,7 @@ async def retry(
 
     Example: postroad coordination retry 42 --reader lists
     """
-    with translated():
-        await connection.execute(RETRY, (event_id, reader, trace.line()))
+    await change(connection, "coordination.retry", event_id, reader)
 
 
 async def skip(
@@ -60,8 +51,7 @@ async def skip(
 
     Example: postroad coordination skip 42 --reader lists
     """
-    with translated():
-        await connection.execute(SKIP, (event_id, reader, trace.line()))
+    await change(connection, "coordination.skip", event_id, reader)
 
 
 async def set_voter(
@@ -74,16 +64,14 @@ async def set_voter(
 
     Example: postroad coordination voter lists --no-voter
     """
-    with translated():
-        await connection.execute("select coordination.set_voter(%s, %s)", (reader, is_voter))
+    await call(connection, "coordination.set_voter", reader, is_voter)
 
 
 async def remove_reader(connection: Connection, reader: str) -> None:
     """Forget a reader; nothing waits for it any more. Raises ReaderNotFound."""
-    with translated():
-        await connection.execute("select coordination.remove_reader(%s)", (reader,))
+    await call(connection, "coordination.remove_reader", reader)
 
 
 async def purge(connection: Connection, keep: object, limit: int = 10_000) -> int:
     """Remove finished events older than `keep` from this database; return how many."""
-    return int(await calls.fetch_value(connection, calls.PURGE, keep, limit) or 0)
+    return int(await call(connection, "coordination.purge", keep, limit))

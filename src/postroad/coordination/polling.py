@@ -22,7 +22,7 @@ from postroad.bus.reconnect import SURVIVABLE, Backoff
 from postroad.bus.session import run_async
 from postroad.coordination import calls
 from postroad.coordination.errors import CoordinationError, translate
-from postroad.postgres.calls import Connection
+from postroad.postgres.calls import Connection, call
 from postroad.postgres.connections import connect_async
 from postroad.postgres.listen import ListenHub, Notice
 from postroad.service import Service
@@ -133,7 +133,7 @@ class Upkeep(PollingService):
     async def work(self, connection: Connection) -> bool:
         """Purge once, in a small transaction; return whether there may be more."""
         await run_async(connection, bus_calls.maintain(None))
-        count = await calls.fetch_value(connection, calls.PURGE, self._keep, PURGE_EVENTS) or 0
+        count = await call(connection, "coordination.purge", self._keep, PURGE_EVENTS)
         if count:
             self.signals.emit("purged", count)
         return bool(count >= PURGE_EVENTS)

@@ -29,7 +29,7 @@ from postroad.coordination.errors import EventNotFound, EventsPurged, WriterUnre
 from postroad.coordination.inbox import Inbox
 from postroad.coordination.polling import KEEP_DEFAULT, PollingService, Upkeep
 from postroad.coordination.snapshot import take_snapshot
-from postroad.postgres.calls import Connection
+from postroad.postgres.calls import Connection, call
 from postroad.postgres.connections import connect_async
 
 logger = logging.getLogger(__name__)
@@ -127,7 +127,7 @@ class Reader(PollingService):
         row = await cursor.fetchone()
         if self._takes_snapshot and row is not None and row[0] == 0 and not row[2]:
             await self._take_snapshot()
-        await connection.execute(calls.ANNOUNCE)
+        await call(connection, "coordination.announce")
 
     async def work(self, connection: Connection) -> bool:
         """Pull and stage until the Reader has caught up, retry what is due, and vote."""
@@ -156,7 +156,7 @@ class Reader(PollingService):
                 f"pulling was interrupted: {str(failure).strip() or type(failure).__name__}",
                 hint="it is retried automatically",
             ) from failure
-        has_more = await calls.fetch_value(connection, calls.ATTEND, self._repeat)
+        has_more = await call(connection, "coordination.attend", self._repeat)
         voted = await self._check(connection) if self._checks else 0
         if staged or voted or has_more:
             self.signals.emit("staged", staged)
@@ -217,8 +217,7 @@ class Reader(PollingService):
                 if reason is not None:
                     break
             try:
-                with translated():
-                    await connection.execute(calls.VOTE, (event, reason))
+                await call(connection, "coordination.vote", event, reason)
             except EventNotFound:
                 # Cancelled while the check was running.
                 logger.info("vote_too_late", extra={"event_id": event})

@@ -20,7 +20,7 @@ import psycopg
 from postroad.coordination import calls
 from postroad.coordination.inbox import Inbox
 from postroad.coordination.polling import KEEP_DEFAULT, PollingService, Upkeep, notify
-from postroad.postgres.calls import Connection
+from postroad.postgres.calls import Connection, call
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class Writer(PollingService):
     async def work(self, connection: Connection) -> bool:
         """Give captured events positions and post them."""
         began = time.perf_counter()
-        count = await calls.fetch_value(connection, calls.PUBLISH, self._resend)
+        count = await call(connection, "coordination.publish", self._resend)
         if count:
             await notify(connection, calls.PUBLISHED)
             self.signals.emit("published", count)
