@@ -12,13 +12,13 @@ import click
 from postroad.alerts.sender import AlertSender
 from postroad.bridge import DatabaseBridge
 from postroad.cli.context import Application, pass_application, run_service
-from postroad.cli.coordination_databases import Databases, coordination_databases, prepare_database
+from postroad.cli.coordination_databases import coordination_databases
 from postroad.cli.output import print_table
-from postroad.cli.parts_coordination import make_gateway, make_service
+from postroad.cli.parts_coordination import make_gateway, make_service, prepare
 from postroad.cli.together import Together
 from postroad.coordination import install_bridges
 from postroad.coordination.reader_service import Check
-from postroad.coordination.sample import SampleWriter, install_sample
+from postroad.coordination.sample import SampleWriter
 from postroad.service import Service
 from postroad.settings import masked_database_url
 
@@ -61,7 +61,8 @@ def serve(
     settings = application.settings.coordination
     with coordination_databases(application) as databases:
         reader = name or settings.reader_name
-        _prepare(part, databases, reader, has_sample=has_sample)
+        has_reader, sample = part in ("reader", "gateway"), (part,) if has_sample else ()
+        prepare(databases, reader, has_reader=has_reader, sample=sample)
         services: list[Service] = []
         bridges: list[DatabaseBridge] = []
         if part == "gateway":
@@ -89,18 +90,6 @@ def serve(
 
         asyncio.run(run())
     click.echo("stopped", err=True)
-
-
-def _prepare(part: str, databases: Databases, reader: str, *, has_sample: bool) -> None:
-    """Prepare all databases, so that the services may be started in any order."""
-    prepare_database(databases.writer, "writer")
-    prepare_database(databases.coordinator, "coordinator")
-    if part in ("reader", "gateway"):
-        prepare_database(databases.reader, "reader", reader)
-    if has_sample and part == "writer":
-        install_sample(databases.writer)
-    if has_sample and part == "reader":
-        install_sample(databases.reader, reader=reader)
 
 
 def _find_check(name: str) -> Check:

@@ -87,7 +87,8 @@ class Coordination(Service):
     async def run(self) -> None:
         """Run until stopped."""
         databases, reader = self._databases, self._settings.reader_name
-        await asyncio.to_thread(_prepare, databases, reader)
+        sample = ("writer", "reader")
+        await asyncio.to_thread(prepare, databases, reader, has_reader=True, sample=sample)
         services: list[Service] = []
         bridges: list[DatabaseBridge] = []
         for part in ("writer", "coordinator", "reader"):
@@ -118,9 +119,16 @@ def _databases(context: PartContext) -> Databases:
     return find_databases(context.application.settings.coordination, context.dsn)
 
 
-def _prepare(databases: Databases, reader: str) -> None:
+def prepare(databases: Databases, reader: str, *, has_reader: bool, sample: Sequence[str]) -> None:
+    """Prepare all databases, so that services may be started in any order.
+
+    `sample` are the roles whose databases get the entities of the sample.
+    """
     prepare_database(databases.writer, "writer")
     prepare_database(databases.coordinator, "coordinator")
-    prepare_database(databases.reader, "reader", reader)
-    install_sample(databases.writer)
-    install_sample(databases.reader, reader=reader)
+    if has_reader:
+        prepare_database(databases.reader, "reader", reader)
+    if "writer" in sample:
+        install_sample(databases.writer)
+    if "reader" in sample:
+        install_sample(databases.reader, reader=reader)

@@ -34,31 +34,26 @@ def line_chart(
 
 
 def _options(lines: Mapping[str, Line], unit: str) -> dict[str, Any]:
-    grey = "#8796a5"
+    grey = {"color": "#8796a5"}
+    icon = {"icon": "roundRect", "itemWidth": 12, "itemHeight": 4}
+    label, least = f"{{value}} {unit}".strip(), 0 if unit else 1
     return {
         "animation": False,
         "color": list(COLOURS),
         "grid": {"left": 8, "right": 12, "top": 34, "bottom": 4, "containLabel": True},
-        "legend": {
-            "top": 0,
-            "left": 0,
-            "icon": "roundRect",
-            "itemWidth": 12,
-            "itemHeight": 4,
-            "textStyle": {"color": grey},
-        },
+        "legend": {"top": 0, "left": 0, **icon, "textStyle": grey},
         "tooltip": {"trigger": "axis"},
         "xAxis": {
             "type": "time",
-            "axisLabel": {"color": grey, "hideOverlap": True},
-            "axisLine": {"lineStyle": {"color": grey}},
+            "axisLabel": {**grey, "hideOverlap": True},
+            "axisLine": {"lineStyle": grey},
             "splitNumber": 4,
         },
         "yAxis": {
             "type": "value",
             "min": 0,
-            "minInterval": 0 if unit else 1,
-            "axisLabel": {"color": grey, "formatter": f"{{value}} {unit}".strip()},
+            "minInterval": least,
+            "axisLabel": {**grey, "formatter": label},
             "splitLine": {"lineStyle": {"color": "#8796a533"}},
         },
         "series": [

@@ -12,11 +12,10 @@ from psycopg_pool import AsyncConnectionPool
 from pydantic import BaseModel
 
 from postroad import trace
-from postroad.coordination.calls import fetch_value
 from postroad.coordination.gateway.event_routes import MAX_ID, Limit
 from postroad.coordination.gateway.rows import Row, Rows
 from postroad.coordination.gateway.shapes import Shape
-from postroad.postgres.calls import Connection
+from postroad.postgres.calls import call
 from postroad.web.cursors import decode_cursor
 from postroad.web.pages import Page, page_of
 from postroad.web.problems import problem_responses
@@ -59,7 +58,7 @@ def add_entity_routes(
         async with writer.connection() as connection:
             await _begin(connection, mode)
             row = await rows.insert(connection, _given(body), await _text(request))
-            event = await _event(connection)
+            event = await call(connection, "coordination.current_event")
         key = quote(rows.join_key(row), safe=",")
         after = f"?after={event}" if event is not None else ""
         location = f"{router.prefix}{collection}/{key}{after}"
@@ -73,13 +72,13 @@ def add_entity_routes(
             row = await rows.update(
                 connection, key, _given(body), await _text(request), _version(if_match)
             )
-            return _answer(await _event(connection), row)
+            return _answer(await call(connection, "coordination.current_event"), row)
 
     async def delete(key: str, mode: Mode = None, if_match: IfMatch = None) -> Response:
         async with writer.connection() as connection:
             await _begin(connection, mode)
             await rows.delete(connection, key, _version(if_match))
-            return _answer(await _event(connection), None)
+            return _answer(await call(connection, "coordination.current_event"), None)
 
     async def list_rows(
         after: After = None, limit: Limit = 100, cursor: str | None = None
@@ -134,11 +133,6 @@ async def _text(request: Request) -> str:
     """Return the body as it was sent: the database reads numbers exactly, the model does not."""
     body = await request.body()
     return body.decode(json.detect_encoding(body))
-
-
-async def _event(connection: Connection) -> int | None:
-    event: int | None = await fetch_value(connection, "select coordination.current_event()")
-    return event
 
 
 def _json(text: str, status: int = 200, headers: dict[str, str] | None = None) -> Response:
