@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -29,20 +29,6 @@ Role = Literal["viewer", "operator", "admin"]
 ROLES: tuple[Role, ...] = get_args(Role)
 Outcome = Literal["begun", "done", "failed", "refused"]
 FIRST_ACCOUNT = "admin"
-
-
-@dataclass(frozen=True, slots=True)
-class Account:
-    """An account of a person who may sign in."""
-
-    name: str
-    role: Role
-    has_password: bool
-    created_at: datetime
-    changed_at: datetime
-    sessions: int
-    # The provider of the account; None for local accounts.
-    issuer: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +84,9 @@ class Accounts:
         with _refusals(name):
             return bool(await self._call("drop_account", name))
 
-    async def all(self) -> Sequence[Account]:
-        """List all accounts. Read-only."""
-        return [Account(**row) for row in await self._select("accounts")]
+    async def roles(self) -> dict[str, Role]:
+        """Return the roles of all accounts by name. Read-only."""
+        return {row["name"]: row["role"] for row in await self._select("accounts")}
 
     async def sign_in(
         self,

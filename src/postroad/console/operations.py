@@ -39,7 +39,7 @@ async def password(connection: Connection, name: str) -> dict[str, str]:
     Example: postroad console password admin
     """
     fresh, accounts = new_password(), _accounts(connection)
-    if name not in {one.name for one in await accounts.all()}:
+    if name not in await accounts.roles():
         raise AccountInvalid(
             f"there is no account {name}", hint=f"add it: postroad console add {name}"
         )

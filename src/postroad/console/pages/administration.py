@@ -22,11 +22,6 @@ from postroad.operate import Row
 from postroad.operate.resource import MAX_KEYS
 
 
-async def services(view: View) -> list[Row]:
-    """Return the services of all hosts, shared by all pages."""
-    return await view.load("services", SERVICES.all)
-
-
 @page("/workers", "workers", "nav.workers")
 async def _workers(view: View) -> None:
     t = view.t
@@ -98,7 +93,7 @@ async def _accounts(view: View) -> None:
 
     async def put(existing: str | None) -> None:
         """Add an account, or change one; empty fields keep their values."""
-        known = {one.name: one for one in await accounts.all()}
+        known = await accounts.roles()
         if existing is not None and existing not in known:
             view.notify(t("common.nothing_found"))
             return
@@ -109,7 +104,7 @@ async def _accounts(view: View) -> None:
             if existing is None:
                 fields["name"] = field(ui.input, t("account.name"), "account-name")
             roles = {each: t(f"role.{each}") for each in ROLES}
-            role = known[existing].role if existing else "viewer"
+            role = known[existing] if existing else "viewer"
             title, test = t("account.role"), "account-role"
             fields["role"] = field(ui.select, title, test, options=roles, value=role)
             title = t("account.new_password") if existing else t("account.password")
@@ -119,7 +114,7 @@ async def _accounts(view: View) -> None:
         async def submit() -> bool:
             name = existing or str(fields["name"].value or "")
             role, password = fields["role"].value, str(fields["password"].value or "")
-            is_new_role = existing is None or role != known[existing].role
+            is_new_role = existing is None or role != known[existing]
 
             async def save() -> str:
                 if existing is None and name.lower() in known:

@@ -50,12 +50,6 @@ async def live_graph(view: View, text: Callable[[], Awaitable[str]], label: str)
     view.on_refresh(again)
 
 
-def _saga_graph(view: View, steps: Sequence[SagaStep]) -> str:
-    """Draw a saga with its states in the user's language."""
-    text = mermaid(steps).replace("-. undo .->", f"-. {view.t('saga.compensation')} .->")
-    return re.sub(r'<br/>(\w+)"', lambda word: f'<br/>{view.t.state(word[1])}"', text)
-
-
 def _waiting_graph(waits: Sequence[Row]) -> str:
     """Draw arrows from messages to the messages that wait for them."""
     names: dict[str, str] = {}
@@ -133,7 +127,9 @@ async def _saga(view: View) -> None:
         return detail_facts(view, SAGAS, await row(), first["saga"])
 
     async def graph() -> str:
-        return _saga_graph(view, await steps())
+        # With its states in the user's language.
+        text = mermaid(await steps()).replace("-. undo .->", f"-. {t('saga.compensation')} .->")
+        return re.sub(r'<br/>(\w+)"', lambda word: f'<br/>{t.state(word[1])}"', text)
 
     async def listed() -> Markup:
         return table(

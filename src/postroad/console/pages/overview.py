@@ -13,7 +13,6 @@ from postroad.console.flow_map_narrow import draw_narrow
 from postroad.console.frame import page
 from postroad.console.incidents import Incident, incidents
 from postroad.console.markup import Markup, address, card, element, joined, link, number
-from postroad.console.pages.administration import services
 from postroad.console.pages.bus import bus_figures
 from postroad.console.pages.flow import flow_of
 from postroad.console.parts.lists import empty, figures, severity_badge
@@ -42,10 +41,9 @@ async def _overview(view: View) -> None:
         return _incident_card(view, await incidents(view))
 
     async def health() -> Markup:
-        none = t("worker.none")
-        return card(
-            t("overview.health"), part_table(view, SERVICES.listed[:4], await services(view), none)
-        )
+        found = await view.load("services", SERVICES.all)
+        shown = part_table(view, SERVICES.listed[:4], found, t("worker.none"))
+        return card(t("overview.health"), shown)
 
     await view.live(totals)
     first = await flow()
