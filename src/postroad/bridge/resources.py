@@ -24,11 +24,6 @@ def _read(found: Callable[[Addresses], Awaitable[list[Any]]]) -> Rows:
     return Rows(read)
 
 
-async def _shards(addresses: Addresses) -> list[Row]:
-    found = await status.shard_statuses(addresses)
-    return [{"id": f"{one.logical}/{one.name}", **asdict(one)} for one in found]
-
-
 _ENDS = (
     Column("name", "Bridge", "Мост"),
     Column("kind", "Kind", "Вид", "word", is_sortable=True),
@@ -75,7 +70,7 @@ STATUS = Resource(
 )  # fmt: skip
 
 SHARDS = Resource(
-    "bridge.shards", "shard", Rows(_shards),
+    "bridge.shards", "shard", Rows(status.shard_statuses),
     "List the shards of one logical queue or of all, and how many messages wait in each.",
     (
         Column("id", "Shard", "Шард", is_listed=False),

@@ -14,6 +14,7 @@ from postroad.bridge.calls import transact
 from postroad.bridge.errors import BridgeError
 from postroad.bridge.registry import Bridge, find, load
 from postroad.errors import first_line
+from postroad.postgres.calls import Row, run
 from postroad.postgres.errors import DatabaseError
 
 
@@ -46,19 +47,6 @@ class BridgeStatus(Bridge):
     problem: str | None = None
     problem_at: datetime | None = None
     is_run: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ShardStatus:
-    """The status of one shard of a logical queue; `depth` is None when its database is away."""
-
-    logical: str
-    name: str
-    weight: int
-    depth: int | None = None
-    posted_per_second: float | None = None
-    consumed_per_second: float | None = None
-    problem: str | None = None
 
 
 async def status(addresses: Addresses, name: str | None = None) -> list[BridgeStatus]:
@@ -95,28 +83,27 @@ def _status(bridge: Bridge, rows: dict[str, dict[str, Any]], problem: str | None
     return seen
 
 
-async def shard_statuses(addresses: Addresses, logical: str | None = None) -> list[ShardStatus]:
-    """Return the status of the shards of one logical queue or of all."""
+async def shard_statuses(addresses: Addresses) -> list[Row]:
+    """Return the status of all shards; an unavailable database is reported, not raised."""
     return [
-        await _shard_status(addresses, ShardStatus(queue, name, weight))
+        await _shard_status(addresses, queue, name, weight)
         for queue, weights in sorted(addresses.shards.items())
-        if logical in (None, queue)
         for name, weight in sorted(weights.items())
     ]
 
 
-async def _shard_status(addresses: Addresses, shard: ShardStatus) -> ShardStatus:
-    try:
-        async with transact(addresses.database(shard.name)) as connection:
-            cursor = await connection.execute(
-                "select sum(s.depth)::bigint, max(s.posted_per_second), sum(s.consumed_per_second)"
-                " from mbus.status s where s.queue = %s",
-                (shard.logical,),
-            )
-            ((depth, posted, consumed),) = await cursor.fetchall()
-    except (psycopg.Error, DatabaseError, BridgeError) as away:
-        return replace(shard, problem=first_line(away))
-    problem = "the queue does not exist there" if depth is None else None
-    return replace(
-        shard, depth=depth, posted_per_second=posted, consumed_per_second=consumed, problem=problem
+async def _shard_status(addresses: Addresses, queue: str, name: str, weight: int) -> Row:
+    found: Row = {"depth": None, "posted_per_second": None, "consumed_per_second": None}
+    problem = None
+    text = (
+        "select sum(depth)::bigint as depth, max(posted_per_second) as posted_per_second,"
+        " sum(consumed_per_second) as consumed_per_second from mbus.status where queue = %s"
     )
+    try:
+        async with transact(addresses.database(name)) as connection:
+            (found,) = await run(connection.cursor(row_factory=dict_row), text, queue)
+            problem = "the queue does not exist there" if found["depth"] is None else None
+    except (psycopg.Error, DatabaseError, BridgeError) as away:
+        problem = first_line(away)
+    shard = {"id": f"{queue}/{name}", "logical": queue, "name": name, "weight": weight}
+    return {**shard, **found, "problem": problem}

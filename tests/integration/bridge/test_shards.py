@@ -135,8 +135,8 @@ async def test_nothing_is_lost_while_one_shard_is_added_and_one_emptied_under_lo
             return len(seen) == 2 * LOAD
 
         await wait_until_async(done, what="all consumed", timeout_seconds=200)
-        statuses = await shard_statuses(after, "orders")
+        statuses = await shard_statuses(after)
     assert set(seen.values()) == {1}
-    assert [(each.name, each.weight, each.depth) for each in statuses] == [
+    assert [(each["name"], each["weight"], each["depth"]) for each in statuses] == [
         ("s0", 1, 0), ("s1", 0, 0), ("s2", 1, 0), ("s3", 1, 0), ("s4", 1, 0)
     ]  # fmt: skip
