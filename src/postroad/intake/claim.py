@@ -10,6 +10,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from datetime import timedelta
+from typing import Any
 
 import psycopg
 
@@ -46,15 +47,19 @@ class Claim:
         if not self.holder.holds(file_id):
             raise errors.LeaseLost(f"the lease of file {file_id} has expired")
 
+    async def change(self, function: str, files: int | list[int], *values: Any) -> Any:
+        """Call a function of the journal for held files, which checks their token."""
+        return await self.engine.journal.change(function, files, self.token, *values)
+
     async def give_back(self, note: str | None = None, pause: timedelta | None = None) -> None:
         """Release the files that are still held, in their state; stored parts are kept."""
         ids = sorted(self.holder.keys())
         for file_id in ids:
             self.holder.release(file_id)
         if pause is not None:
-            await self.engine.journal.change("postpone", ids, self.token, pause)
+            await self.change("postpone", ids, pause)
         if ids:
-            await self.engine.journal.change("release", ids, self.token, note)
+            await self.change("release", ids, note)
 
     async def attempt(self, row: Row, work: Callable[[], Awaitable[None]]) -> None:
         """Run the work of one file and record a failure; the file is held on after a success.
@@ -63,19 +68,18 @@ class Claim:
         count as an attempt of this one.
         """
         file_id = row["id"]
-        call = self.engine.journal.change
         try:
             await work()
         except errors.LeaseLost:
             logger.info("lease_lost", extra={"file_id": file_id})
         except errors.FileVanished as failure:
-            await call("conclude", file_id, self.token, "vanished", failure.message)
+            await self.change("conclude", file_id, "vanished", failure.message)
         except errors.FileChanged as failure:
-            await call("conclude", file_id, self.token, "superseded", failure.message)
+            await self.change("conclude", file_id, "superseded", failure.message)
         except (errors.UploadLost, errors.ObjectDiffers) as failure:
             # The upload is restarted; a file to which this happens repeatedly fails in the end.
             if row["upload_id"]:
-                await call("forget_upload", file_id, row["upload_id"])
+                await self.engine.journal.change("forget_upload", file_id, row["upload_id"])
             await self._fail(file_id, failure.message)
         except errors.KeyRefused as failure:
             # Another attempt would fail in the same way: an operator has to act.
@@ -93,18 +97,15 @@ class Claim:
         self.holder.release(file_id)
 
     async def _fail(self, file_id: int, problem: str, *, is_final: bool = False) -> None:
-        status = await self.engine.journal.change(
-            "fail", file_id, self.token, problem, self.engine.settings.max_attempts, is_final
-        )
+        most = self.engine.settings.max_attempts
+        status = await self.change("fail", file_id, problem, most, is_final)
         if status == "failed":
             logger.error("file_failed", extra={"file_id": file_id, "reason": problem})
             title = f"File {file_id} could not be imported"
             await self.engine.alert(alert_key("file", file_id), "error", title, problem)
 
     async def _extend(self, files: dict[int, Row]) -> set[int]:
-        lease = self.engine.settings.lease
-        held = await self.engine.journal.change("extend", sorted(files), self.token, lease)
-        return files.keys() - set(held)
+        return files.keys() - await self.change("extend", sorted(files), self.engine.settings.lease)
 
 
 @contextlib.asynccontextmanager

@@ -35,7 +35,7 @@ async def notify(engine: Engine, ids: list[int]) -> list[int]:
         if held.rows:
             files = [row["id"] for row in held.rows]
             fields = list(engine.settings.amqp_fields)
-            done = await engine.journal.change("finish", files, held.token, outbox, fields)
+            done = await held.change("finish", files, outbox, fields)
             for file_id in done:
                 held.holder.release(file_id)
     await clean_up(engine)

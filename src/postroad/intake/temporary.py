@@ -33,7 +33,7 @@ async def upload(engine: Engine, ids: list[int]) -> list[int]:
                 done.append(row["id"])
 
             if await engine.temporary.size(temporary_name(row)) is None:
-                await engine.journal.change("download_again", row["id"], held.token)
+                await held.change("download_again", row["id"])
             else:
                 await held.attempt(row, one)
             held.holder.release(row["id"])
@@ -70,9 +70,7 @@ async def _send(held: Claim, row: Row) -> None:
         # Of the temporary file, not of the one at the source: it is fetched again.
         await engine.temporary.remove(name)
         raise ObjectDiffers(failure.message) from None
-    await engine.journal.change(
-        "uploaded", [row["id"]], held.token, engine.store.name, [key], [digest]
-    )
+    await held.change("uploaded", [row["id"]], engine.store.name, [key], [digest])
 
 
 def _same(digest: str, row: Row) -> str:

@@ -84,9 +84,7 @@ async def _stream(held: Claim, server: Row, row: Row, source: Source) -> None:
     )
     digest = await _copy(upload, server, source)
     held.check(row["id"])
-    await held.engine.journal.change(
-        "uploaded", [row["id"]], held.token, store.name, [upload.key], [digest]
-    )
+    await held.change("uploaded", [row["id"]], store.name, [upload.key], [digest])
 
 
 async def _download(held: Claim, server: Row, row: Row, source: Source) -> None:
@@ -102,7 +100,7 @@ async def _download(held: Claim, server: Row, row: Row, source: Source) -> None:
     except (errors.StoreRefused, errors.StoreUnavailable) as failure:
         # Of the temporary folder: the store itself has not failed.
         raise errors.FileUnreadable(failure.message) from None
-    await engine.journal.change("downloaded", row["id"], held.token, digest)
+    await held.change("downloaded", row["id"], digest)
     await engine.temporary_folder_works()
 
 
@@ -134,11 +132,7 @@ async def _store_small(
     async def record() -> None:
         ids, keys, hashes = (list(column) for column in zip(*stored, strict=True))
         stored.clear()
-        done.extend(
-            await engine.journal.change(
-                "uploaded", ids, held.token, engine.store.name, keys, hashes
-            )
-        )
+        done.extend(await held.change("uploaded", ids, engine.store.name, keys, hashes))
         for file_id in ids:
             held.holder.release(file_id)
 

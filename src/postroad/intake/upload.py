@@ -67,11 +67,10 @@ class Upload:
 
     async def open(self) -> None:
         """Resume the upload that was begun, or begin one."""
-        journal = self.claim.engine.journal
         if self.row["upload_id"] and self.row["store"] == self.store.name:
             self.upload_id, self.part_size = self.row["upload_id"], self.row["part_size"]
             self.key = self.row["object_key"]
-            for part in await journal.select("parts", self._id):
+            for part in await self.claim.engine.journal.select("parts", self._id):
                 number = part["number"]
                 self.stored[number] = Part(number, part["size"], part["etag"])
                 self.digests[number] = part["sha256"]
@@ -88,15 +87,8 @@ class Upload:
         wanted = self.claim.engine.settings.part_bytes
         self.part_size = part_size_for(self.row["filesize"], wanted)
         self.row["upload_id"] = self.upload_id = await self.store.begin(self.key)
-        await journal.change(
-            "begin_upload",
-            self._id,
-            self.claim.token,
-            self.store.name,
-            self.key,
-            self.upload_id,
-            self.part_size,
-        )
+        begun = self.store.name, self.key, self.upload_id, self.part_size
+        await self.claim.change("begin_upload", self._id, *begun)
 
     async def _compare(self, at_store: list[Part] | None) -> None:
         if at_store is None:
@@ -171,16 +163,8 @@ class Upload:
             lambda: hashlib.md5(data, usedforsecurity=False).hexdigest()
         ):
             etag = await self.store.put_part(self.key, self.upload_id, number, offset, data, digest)
-        await self.claim.engine.journal.change(
-            "store_part",
-            self._id,
-            self.claim.token,
-            number,
-            len(data),
-            etag,
-            digest,
-            self.claim.engine.settings.lease,
-        )
+        lease = self.claim.engine.settings.lease
+        await self.claim.change("store_part", self._id, number, len(data), etag, digest, lease)
         self.stored[number] = Part(number, len(data), etag)
         self.digests[number] = digest
 
