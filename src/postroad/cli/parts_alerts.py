@@ -11,27 +11,16 @@ from postroad.service import Service
 
 def alerts(context: PartContext) -> Service:
     """Make the sender and the watchers."""
-    settings = context.application.settings
-    folder = settings.data_folder or data_folder_default()
+    dsn, settings = context.dsn, context.application.settings
+    alerts, every = settings.alerts, settings.alerts.watch_interval
+    folders = [settings.data_folder or data_folder_default(), *alerts.watch_folders]
+    least = alerts.disk_least_free_percent
     return Together(
         "alerts",
         [
-            AlertSender(context.dsn, settings.alerts, is_pooled=settings.database.is_pooled),
-            DiskWatcher(
-                context.dsn,
-                [folder, *settings.alerts.watch_folders],
-                least_free_percent=settings.alerts.disk_least_free_percent,
-                interval=settings.alerts.watch_interval,
-            ),
-            ClockWatcher(
-                context.dsn,
-                jump=settings.alerts.clock_jump,
-                interval=settings.alerts.watch_interval,
-            ),
-            PauseWatcher(
-                context.dsn,
-                limit=settings.alerts.pause_limit,
-                interval=settings.alerts.watch_interval,
-            ),
+            AlertSender(dsn, alerts, is_pooled=settings.database.is_pooled),
+            DiskWatcher(dsn, folders, least_free_percent=least, interval=every),
+            ClockWatcher(dsn, jump=alerts.clock_jump, interval=every),
+            PauseWatcher(dsn, limit=alerts.pause_limit, interval=every),
         ],
     )

@@ -25,6 +25,8 @@ from postroad.web.tokens import hash_token, new_token
 if TYPE_CHECKING:
     from psycopg_pool import AsyncConnectionPool
 
+    from postroad.settings import ConsoleSettings
+
 Role = Literal["viewer", "operator", "admin"]
 ROLES: tuple[Role, ...] = get_args(Role)
 Outcome = Literal["begun", "done", "failed", "refused"]
@@ -89,14 +91,7 @@ class Accounts:
         return {row["name"]: row["role"] for row in await self._select("accounts")}
 
     async def sign_in(
-        self,
-        name: str,
-        password: str,
-        address: str,
-        *,
-        most: int,
-        window: timedelta,
-        lifetime: timedelta,
+        self, name: str, password: str, address: str, settings: ConsoleSettings
     ) -> Session:
         """Compare the password and open a session. Raises LoginRefused, TooManyLogins.
 
@@ -104,12 +99,13 @@ class Accounts:
         """
         if "\0" in name:
             raise LoginRefused("the name or the password is wrong")
-        (found,) = await self._select("begin_login", name, address, most, window)
+        limits = settings.login_attempts, settings.login_window
+        (found,) = await self._select("begin_login", name, address, *limits)
         if not found["is_allowed"]:
             raise TooManyLogins("too many failed logins", hint="try again in a few minutes")
         if not await is_password_of(password, found["password_hash"]):
             raise LoginRefused("the name or the password is wrong")
-        return await self.open(name, address, lifetime)
+        return await self.open(name, address, settings.session_lifetime)
 
     async def open(self, name: str, address: str, lifetime: timedelta) -> Session:
         """Open a session for an account whose owner was identified."""

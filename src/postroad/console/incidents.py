@@ -109,19 +109,10 @@ async def _alerts(view: View) -> list[Incident]:
 
 def from_alert(one: Row) -> Incident:
     """Return an alert as an incident with a link to its object."""
-    return Incident(
-        one["severity"],
-        one["title"],
-        alert_address(one["key"], one["room"]),
-        one["room"],
-        one["body"],
-        one["key"],
-        one["count"],
-        one["raised_at"],
-        one["last_at"],
-        (one["acked_by"] or "?") if one["acked_at"] else None,
-        one["cleared_at"],
-    )
+    href = alert_address(one["key"], one["room"])
+    facts = (one[name] for name in ("room", "body", "key", "count", "raised_at", "last_at"))
+    acked_by = (one["acked_by"] or "?") if one["acked_at"] else None
+    return Incident(one["severity"], one["title"], href, *facts, acked_by, one["cleared_at"])
 
 
 async def _services(view: View) -> list[Incident]:

@@ -43,14 +43,7 @@ def login_router(context: Context) -> APIRouter:
             name.replace("\0", "")[:200] or "-", "viewer", datetime.now(UTC), address=address
         )
         try:
-            session = await context.accounts.sign_in(
-                name,
-                password,
-                address,
-                most=settings.login_attempts,
-                window=settings.login_window,
-                lifetime=settings.session_lifetime,
-            )
+            session = await context.accounts.sign_in(name, password, address, settings)
         except TooManyLogins:
             # Once per address and window: a flood must not fill the audit log, which is kept.
             await context.cache.get(

@@ -41,13 +41,10 @@ from postroad.operate import Row
 OLD = timedelta(minutes=5)
 TREND_POINTS = 60
 # Which figure counts the messages in a state.
-COUNTED = {
-    "ready": "ready",
-    "delayed": "delayed",
-    "waiting": "blocked",
-    "leased": "leased",
-    "dead": "dmq",
-}
+COUNTED = {"ready": "ready", "delayed": "delayed", "waiting": "blocked", "leased": "leased",
+           "dead": "dmq"}  # fmt: skip
+CONSUMER_COLUMNS = ("consumer", "state", "paused_by", "pause_reason", "selector", *COUNTED.values(),
+                    "oldest_age", "max_attempts")  # fmt: skip
 HAPPENS = ("posted", "consumed", "rejected", "died", "expired")
 
 
@@ -150,12 +147,8 @@ def _cells() -> dict[str, Callable[[Row], object]]:
         shown: Markup | str = number(value) if state == "ready" else count_of([value])
         if state == "dead" and value:
             shown = badge(str(shown), "dead")
-        return link(
-            shown,
-            address(
-                "bus", "queues", row["queue"], "messages", consumer=row["consumer"], state=state
-            ),
-        )
+        place = ("bus", "queues", row["queue"], "messages")
+        return link(shown, address(*place, consumer=row["consumer"], state=state))
 
     return {"depth": depth, **{name: partial(count, state) for state, name in COUNTED.items()}}
 
@@ -181,16 +174,7 @@ async def _queue(view: View) -> None:
             FIGURES,
             rows,
             cells={**_cells(), "consumer": choose},
-            names=(
-                "consumer",
-                "state",
-                "paused_by",
-                "pause_reason",
-                "selector",
-                *COUNTED.values(),
-                "oldest_age",
-                "max_attempts",
-            ),
+            names=CONSUMER_COLUMNS,
             none=empty(t("bus.no_consumer")),
         )
         return joined(
