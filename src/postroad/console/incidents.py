@@ -109,10 +109,14 @@ async def _alerts(view: View) -> list[Incident]:
 
 def from_alert(one: Row) -> Incident:
     """Return an alert as an incident with a link to its object."""
-    href = alert_address(one["key"], one["room"])
-    facts = (one[name] for name in ("room", "body", "key", "count", "raised_at", "last_at"))
-    acked_by = (one["acked_by"] or "?") if one["acked_at"] else None
-    return Incident(one["severity"], one["title"], href, *facts, acked_by, one["cleared_at"])
+    same = ("severity", "title", "body", "key", "count", "last_at", "cleared_at")
+    return Incident(
+        **{name: one[name] for name in same},
+        href=alert_address(one["key"], one["room"]),
+        component=one["room"],
+        since=one["raised_at"],
+        acked_by=(one["acked_by"] or "?") if one["acked_at"] else None,
+    )
 
 
 async def _services(view: View) -> list[Incident]:

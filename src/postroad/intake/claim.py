@@ -105,7 +105,9 @@ class Claim:
             await self.engine.alert(alert_key("file", file_id), "error", title, problem)
 
     async def _extend(self, files: dict[int, Row]) -> set[int]:
-        return files.keys() - await self.change("extend", sorted(files), self.engine.settings.lease)
+        lease = self.engine.settings.lease
+        held: list[int] = await self.change("extend", sorted(files), lease)
+        return files.keys() - held
 
 
 @contextlib.asynccontextmanager
