@@ -7,6 +7,7 @@ cookie must be valid, except for the login page and its resources.
 
 from __future__ import annotations
 
+from functools import partial
 from urllib.parse import quote
 
 import psycopg
@@ -50,6 +51,14 @@ def session_of(scope: Scope) -> Session:
     return session
 
 
+async def current_session(
+    accounts: Accounts, cache: Cache, token: str, address: str
+) -> Session | None:
+    """Return the session of a token, at most two seconds old; None if it has ended."""
+    load = partial(accounts.session, token, address)
+    return await cache.get(("session", token), load, SESSION_AGE_SECONDS, is_strict=True)
+
+
 class Gate:
     """ASGI middleware around the whole application; paths outside the prefix pass unchecked."""
 
@@ -85,12 +94,7 @@ class Gate:
         if not token:
             return None
         address = (scope.get("client") or ("", 0))[0]
-        return await self._cache.get(
-            ("session", token),
-            lambda: self._accounts.session(token, address),
-            SESSION_AGE_SECONDS,
-            is_strict=True,
-        )
+        return await current_session(self._accounts, self._cache, token, address)
 
     async def _send_to_login(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not wants_page(scope):

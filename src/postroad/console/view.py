@@ -21,7 +21,7 @@ from postroad.console.accounts import Role, Session
 from postroad.console.catalogue import Texts, texts_of
 from postroad.console.context import Context
 from postroad.console.errors import AddressInvalid
-from postroad.console.gate import session_of
+from postroad.console.gate import current_session, session_of
 from postroad.console.markup import Markup, joined, moment
 from postroad.errors import PostroadError
 from postroad.postgres.errors import DatabaseUnavailable
@@ -174,7 +174,8 @@ class View:
     async def refresh(self) -> None:
         """Refresh what the page shows; a page whose session has ended is left."""
         try:
-            if await self._current() is None:
+            known = self.session.token, self.session.address
+            if await current_session(self.context.accounts, self.context.cache, *known) is None:
                 if self.open_dialogs:
                     # Leaving the page would discard the input; it can be copied from the dialog.
                     self._show_banner("error.ended")
@@ -196,14 +197,6 @@ class View:
             if text is not None:
                 self._banner.set_text(self.t(text))
             self._banner.set_visibility(text is not None)
-
-    async def _current(self) -> Session | None:
-        token = self.session.token
-        return await self.context.cache.get(
-            ("session", token),
-            lambda: self.context.accounts.session(token, self.session.address),
-            is_strict=True,
-        )
 
     def may(self, role: Role) -> bool:
         """Return whether to offer an action; permission is checked when it is run."""

@@ -36,22 +36,11 @@ async def _workers(view: View) -> None:
         return row_button(view, t("worker.forget"), "forget", row["host"]) or ""
 
     view.on_row("forget", forget)
-    await show_resource(
-        view,
-        SERVICES,
-        none="worker.none",
-        advice=element("code", "postroad up"),
-        more={"": button},
-        title=t("worker.services"),
-    )
-    await show_resource(
-        view,
-        SESSIONS,
-        none="worker.no_session",
-        title=t("worker.sessions"),
-        has_form=False,
-        name="session_",
-    )
+    title, advice = t("worker.services"), element("code", "postroad up")
+    more = {"": button}
+    await show_resource(view, SERVICES, none="worker.none", advice=advice, more=more, title=title)
+    title, none, name = t("worker.sessions"), "worker.no_session", "session_"
+    await show_resource(view, SESSIONS, none=none, title=title, has_form=False, name=name)
 
 
 @page("/audit", "audit", "nav.audit", role="admin")

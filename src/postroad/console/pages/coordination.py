@@ -44,11 +44,5 @@ async def _overview(view: View) -> None:
         t("coordination.lag"),
         lambda: {name: list(points) for name, points in view.context.more.get("lag", {}).items()},
     )
-    await show_resource(
-        view,
-        EVENTS,
-        connections,
-        to=("coordination", "events"),
-        none="coordination.no_event",
-        actions=(RETRY,),
-    )
+    to, none = ("coordination", "events"), "coordination.no_event"
+    await show_resource(view, EVENTS, connections, to=to, none=none, actions=(RETRY,))
