@@ -44,13 +44,7 @@ class Coordinator(PollingService):
     ) -> None:
         inboxes = [
             Inbox(
-                f"coordination {queue} inbox",
-                dsn,
-                queue=queue,
-                consumer="coordinator",
-                call="coordination.receive({}, %s)",
-                parameters=(deadline,),
-                listen=listen,
+                "coordinator", dsn, queue, "coordination.receive({}, %s)", deadline, listen=listen
             )
             for queue in (calls.EVENTS, calls.VOTES)
         ]

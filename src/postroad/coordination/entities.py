@@ -30,12 +30,13 @@ class _Registrar:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
 
-    def _call(self, statement: str, **parameters: object) -> Any:
+    def _call(self, function: str, *given: object) -> None:
+        parameters = {f"p{number}": value for number, value in enumerate(given)}
+        statement = (
+            f"select coordination.{function}({', '.join(f':{name}' for name in parameters)})"
+        )
         with _own_errors(), self.engine.begin() as connection:
-            return connection.execute(text(statement), parameters).scalar()
-
-    def _become(self, role: str, name: str | None) -> None:
-        self._call("select coordination.become(:role, :name)", role=role, name=name)
+            connection.execute(text(statement), parameters)
 
 
 class EntityWriter(_Registrar):
@@ -43,7 +44,7 @@ class EntityWriter(_Registrar):
 
     def __init__(self, engine: Engine, name: str | None = None) -> None:
         super().__init__(engine)
-        self._become("writer", name)
+        self._call("become", "writer", name)
 
     def track(
         self,
@@ -64,20 +65,13 @@ class EntityWriter(_Registrar):
         """
         for model in models:
             name, table = _described(model)
-            self._call(
-                "select coordination.track(:table, :name, :mode, :policy, :with_rows)",
-                table=table,
-                name=name,
-                mode=mode,
-                policy=on_conflict,
-                with_rows=with_rows,
-            )
+            self._call("track", table, name, mode, on_conflict, with_rows)
         return self
 
     def untrack(self, *models: type[Any] | Table) -> Self:
         """Write no more events for these models; what was written stays."""
         for model in models:
-            self._call("select coordination.untrack(:name)", name=_described(model)[0])
+            self._call("untrack", _described(model)[0])
         return self
 
     @staticmethod
@@ -100,7 +94,7 @@ class EntityReader(_Registrar):
 
     def __init__(self, engine: Engine, name: str) -> None:
         super().__init__(engine)
-        self._become("reader", name)
+        self._call("become", "reader", name)
 
     def replicate(self, *models: type[Any] | Table, is_subset: bool = False) -> Self:
         """Keep copies of the Writer's entities in the tables of these models.
@@ -110,18 +104,13 @@ class EntityReader(_Registrar):
         """
         for model in models:
             name, table = _described(model)
-            self._call(
-                "select coordination.replicate(:table, :name, :subset)",
-                table=table,
-                name=name,
-                subset=is_subset,
-            )
+            self._call("replicate", table, name, is_subset)
         return self
 
     def ignore(self, *names: str) -> Self:
         """Pass over these entities of the Writer, instead of parking their events here."""
         for name in names:
-            self._call("select coordination.ignore(:name)", name=name)
+            self._call("ignore", name)
         return self
 
 

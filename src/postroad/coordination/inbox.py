@@ -7,7 +7,6 @@ error: the bus retries it later, and moves it to the dead message queue after to
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from datetime import timedelta
 
 import psycopg
@@ -31,20 +30,12 @@ class Inbox(PollingService):
     """Passes the messages of one queue to one SQL function."""
 
     def __init__(
-        self,
-        name: str,
-        dsn: str,
-        *,
-        queue: str,
-        consumer: str,
-        call: str,
-        parameters: Sequence[object] = (),
-        listen: bool = True,
+        self, role: str, dsn: str, queue: str, call: str, *parameters: object, listen: bool
     ) -> None:
-        notice = (dsn, BUS_CHANNEL, queue)
+        name, notice = f"coordination {role} inbox of {queue}", (dsn, BUS_CHANNEL, queue)
         super().__init__(name, dsn, notice=notice, pause=PAUSE_DEFAULT, listen=listen)
-        self._subscription = (queue, consumer)
-        take = f"mbus.consumen_{queue}_by_{consumer}(%s) m"
+        self._subscription = (queue, role)
+        take = f"mbus.consumen_{queue}_by_{role}(%s) m"
         # Messages posted by the function belong to the trace of the message that it handles; `case`
         # makes the trace be set before the function runs.
         followed = "mbus.follow_trace(m.headers)"
@@ -52,7 +43,7 @@ class Inbox(PollingService):
         self._many = f"select count({each}) from {take}"  # noqa: S608 - own names
         self._one = f"select m.iid, m.data::text, {followed} from {take}"  # noqa: S608 - own names
         self._call = f"select {call.format('%s::jsonb')}"
-        self._parameters = tuple(parameters)
+        self._parameters = parameters
 
     async def work(self, connection: Connection) -> bool:
         """Take a batch; return whether there may be more."""

@@ -92,14 +92,7 @@ class Reader(PollingService):
         keep: timedelta = KEEP_DEFAULT,
         listen: bool = True,
     ) -> None:
-        inbox = Inbox(
-            "coordination reader inbox",
-            dsn,
-            queue=calls.DECISIONS,
-            consumer="reader",
-            call="coordination.settle({})",
-            listen=listen,
-        )
+        inbox = Inbox("reader", dsn, calls.DECISIONS, "coordination.settle({})", listen=listen)
         super().__init__(
             "coordination reader",
             dsn,

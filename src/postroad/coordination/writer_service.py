@@ -49,14 +49,7 @@ class Writer(PollingService):
         keep: timedelta = KEEP_DEFAULT,
         listen: bool = True,
     ) -> None:
-        inbox = Inbox(
-            "coordination writer inbox",
-            dsn,
-            queue=calls.DECISIONS,
-            consumer="writer",
-            call="coordination.finish({})",
-            listen=listen,
-        )
+        inbox = Inbox("writer", dsn, calls.DECISIONS, "coordination.finish({})", listen=listen)
         super().__init__(
             "coordination writer",
             dsn,

@@ -76,25 +76,11 @@ class Shape:
 
     def creation(self) -> type[BaseModel]:
         """Make the model of a new row: columns without a default are required."""
-        return self._model(
-            "New",
-            {
-                column.name: (column.annotation(), ... if column.is_required else None)
-                for column in self.columns
-                if not column.is_generated
-            },
-        )
+        return self._model("New", [one for one in self.columns if not one.is_generated])
 
     def change(self) -> type[BaseModel]:
         """Make the model of a change: a field that is left out stays, null is written."""
-        return self._model(
-            "Change",
-            {
-                column.name: (column.annotation(), None)
-                for column in self.columns
-                if column.name not in self.keys
-            },
-        )
+        return self._model("Change", [one for one in self.columns if one.name not in self.keys])
 
     def kept_in(self, replica: Shape) -> Shape:
         """Return the shape of a Reader's table, with those of these columns that it has."""
@@ -102,12 +88,12 @@ class Shape:
         columns = tuple(column for column in self.columns if column.name in kept)
         return replace(self, table=replica.table, columns=columns)
 
-    def _model(self, purpose: Literal["New", "Change"], fields: dict[str, Any]) -> type[BaseModel]:
+    def _model(self, purpose: Literal["New", "Change"], columns: list[Column]) -> type[BaseModel]:
         # Columns may have any name, pydantic's fields may not: the column is the alias.
-        named: dict[str, Any] = {
-            f"f{number}": (kind, Field(default=default, alias=column))
-            for number, (column, (kind, default)) in enumerate(fields.items())
-        }
+        named: dict[str, Any] = {}
+        for number, one in enumerate(columns):
+            default = ... if purpose == "New" and one.is_required else None
+            named[f"f{number}"] = (one.annotation(), Field(default=default, alias=one.name))
         made: type[BaseModel] = create_model(
             f"{purpose}{self.name}", __config__=ConfigDict(extra="forbid"), **named
         )
