@@ -46,15 +46,9 @@ class AlertRelay(ConnectedService):
         self.announce_ready()
         async with asyncio.TaskGroup() as group:
             for source in self._sources:
-                group.create_task(
-                    self.repeat(
-                        self._carry,
-                        source,
-                        self._target,
-                        interval=self._interval,
-                        event="alert_relay_interrupted",
-                    )
-                )
+                ends, event = (source, self._target), "alert_relay_interrupted"
+                carrying = self.repeat(self._carry, *ends, interval=self._interval, event=event)
+                group.create_task(carrying)
             await self.stopping.wait()
 
     async def _carry(self, source: Connection, target: Connection) -> bool:

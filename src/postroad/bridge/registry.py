@@ -79,12 +79,8 @@ def define(name: str, definition: BridgeDefinition, addresses: Addresses) -> Bri
 
 def pump_settings(settings: BridgeSettings) -> PumpSettings:
     """Read how bridges work from the settings."""
-    return PumpSettings(
-        batch_messages=settings.batch_messages,
-        batch_bytes=settings.batch_bytes,
-        hands=settings.hands,
-        keep=settings.keep,
-    )
+    names = ("batch_messages", "batch_bytes", "hands", "keep")
+    return PumpSettings(**{name: getattr(settings, name) for name in names})
 
 
 def make_service(bridge: Bridge, addresses: Addresses, settings: PumpSettings) -> BridgeService:

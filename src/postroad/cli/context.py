@@ -119,17 +119,13 @@ class Application:
     @contextmanager
     def connection(self, *, autocommit: bool = False) -> Iterator[Connection]:
         """Yield a connection to the database; commits at the end unless an error is raised."""
-        database = self.settings.database
-        with (
-            self.database() as dsn,
-            connect(
-                dsn,
-                connect_timeout=database.connect_timeout,
-                is_pooled=database.is_pooled,
-                autocommit=autocommit,
-            ) as connection,
-        ):
+        with self.database() as dsn, connect(dsn, **self._options(autocommit)) as connection:
             yield connection
+
+    def _options(self, autocommit: bool) -> dict[str, Any]:
+        database = self.settings.database
+        given = {"connect_timeout": database.connect_timeout, "is_pooled": database.is_pooled}
+        return {**given, "autocommit": autocommit}
 
     def run(
         self,
@@ -141,15 +137,9 @@ class Application:
         autocommit: bool = False,
     ) -> T:
         """Run an operation on its own connection; commit, or roll back in a dry run."""
-        database = self.settings.database
 
         async def run(dsn: str) -> T:
-            async with await connect_async(
-                dsn,
-                connect_timeout=database.connect_timeout,
-                is_pooled=database.is_pooled,
-                autocommit=autocommit,
-            ) as connection:
+            async with await connect_async(dsn, **self._options(autocommit)) as connection:
                 result = await do(connection)
                 if is_dry_run:
                     await connection.rollback()

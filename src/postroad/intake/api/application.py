@@ -58,13 +58,8 @@ def create_api(context: IntakeContext, token: str) -> FastAPI:
 
     for resource, routes in ((SERVERS, servers), (FILES, files)):
         lists = APIRouter(tags=[resource.plural])
-        add_list(
-            lists,
-            f"/{resource.plural}",
-            resource,
-            partial(read, resource),
-            is_array=resource is SERVERS,
-        )
+        path, is_array = f"/{resource.plural}", resource is SERVERS
+        add_list(lists, path, resource, partial(read, resource), is_array=is_array)
         router.include_router(lists)
         router.include_router(routes)
     app.include_router(router)
