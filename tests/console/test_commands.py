@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,6 +16,7 @@ from postroad.cli.main import cli
 from postroad.console.accounts import Accounts
 from postroad.console.errors import LastAdmin, LoginRefused
 from postroad.postgres.connections import open_async_pool
+from postroad.settings import ConsoleSettings
 
 T = TypeVar("T")
 
@@ -68,10 +68,7 @@ def test_the_first_password_is_made_anew_until_somebody_has_used_it(database: st
     assert told is not None
 
     async def sign_in(accounts: Accounts, password: str) -> str:
-        minute = timedelta(minutes=1)
-        session = await accounts.sign_in(
-            "admin", password, "::1", most=9, window=minute, lifetime=minute
-        )
+        session = await accounts.sign_in("admin", password, "::1", ConsoleSettings())
         return session.account
 
     with pytest.raises(LoginRefused):
