@@ -29,6 +29,7 @@ def make_app(url: str) -> Celery:
         worker_proc_alive_timeout=30,
         # Shorter than usual, so that tests of its end need not wait long.
         broker_transport_options={"lease_seconds": 3},
+        beat_schedule={"often": {"task": "record", "schedule": 1.0, "args": ("run",)}},
     )
     return app
 
