@@ -32,12 +32,12 @@ TOPICS: dict[str, tuple[str, ...]] = {
     ),
     "Posting": ("post", "post_<q>", "postn_<q>", "get_iid"),
     "Taking in a transaction": (
-        "consume", "consume_<q>_by_<c>", "consumen_<q>_by_<c>", "take", "take_<q>",
-        "take_from_<q>_by_<c>", "peek_<q>",
+        "consume", "consume_<q>_by_<c>", "consumen_<q>_by_<c>", "batch_<q>_by_<c>",
+        "take", "take_<q>", "take_from_<q>_by_<c>", "peek_<q>",
     ),
     "Leases": (
-        "lease_<q>_by_<c>", "ack", "ackn", "ackn_<q>_by_<c>", "nack", "extend", "extendn",
-        "releasen",
+        "lease_<q>_by_<c>", "leasen_<q>_by_<c>", "ack", "ackn", "ackn_<q>_by_<c>", "nack",
+        "extend", "extendn", "releasen",
     ),
     "Sagas": (
         "create_saga", "cancel_saga", "abort_saga", "retry_saga", "settle_saga_step", "sagas",

@@ -15,12 +15,15 @@ from pathlib import Path
 SQL = Path(__file__).parents[2] / "src" / "postroad" / "bus" / "sql"
 
 PLACEHOLDERS = {
-    "{function}": "consumen_<q>_by_<c>",
+    "{function}": "batch_<q>_by_<c>",
     "{queue}": "<q>",
     "{consumer}": "<c>",
     "{payload}": "T",
     "{model}": "qt_model",
-    "{returns}": "qt_model",
+    "{returns}": "table (columns of qt_model, constants text)",
+    "{arguments}": "amt integer",
+    "{columns_delivered}": "columns of qt_model, constants text",
+    "{columns_leased}": "token bigint, attempt integer, leased_until timestamptz",
     "{lease_model}": "lease_model",
 }
 
@@ -38,7 +41,7 @@ _IS_CALL_BY_NAME = re.compile(r"select (?:\* from )?mbus\.%I\(")
 # MB000 never leaves the function that raises it.
 _CODE = re.compile(r"errcode = '(MB(?!000)\d{3})'")
 # Taking is generated twice from one template: as messages, and as parcels for leases.
-_ALIAS = {"_take_<q>_by_<c>": "consumen_<q>_by_<c>"}
+_ALIAS = {"_take_<q>_by_<c>": "batch_<q>_by_<c>"}
 
 
 @dataclass(frozen=True)

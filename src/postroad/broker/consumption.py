@@ -217,7 +217,7 @@ class Consumption:
         since = self._leases.now()
         finished = self._leases.take_finished()
         must_await = watch.is_short and not watch.is_awaited
-        text = f"select iid, data, token, attempt from mbus.lease_{name}_by_default($1, $2)"
+        text = f"select iid, data, token, attempt from mbus.leasen_{name}_by_default($1, $2)"
         parameters = [str(amount), self._ttl_text]
         if watch.route.is_temporary:
             text = "select iid, data, 0, 1 from mbus.consume_temporary_text($2, $1)"

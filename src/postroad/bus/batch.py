@@ -20,7 +20,7 @@ from postroad.bus.call import Call
 from postroad.bus.message import Message
 from postroad.bus.parameters import function
 from postroad.bus.payload import Payload
-from postroad.bus.rows import select
+from postroad.bus.rows import select_batch
 from postroad.bus.worker import MAX_CONFLICTS, Handler, is_conflict
 
 FIRST_BATCH_SIZE = 10
@@ -148,7 +148,7 @@ class Batch:
     """The messages of one transaction, and the text that commits them and takes more."""
 
     def __init__(self, handler: Handler) -> None:
-        self._source = function("consumen", handler.queue, "by", handler.consumer)
+        self._source = function("batch", handler.queue, "by", handler.consumer)
         # A batch handler has a fixed size, however long it takes.
         limit = handler.batch or handler.prefetch
         self._size = BatchSize(limit, handler.batch or FIRST_BATCH_SIZE)
@@ -166,7 +166,7 @@ class Batch:
         commit = f"{_CHECK.format(self.xid)}commit" if self.taken and self.xid else "commit"
         if is_last:
             return commit
-        take = _BEGIN + select(Message, f"{self._source}({self.amount})") + _XID
+        take = _BEGIN + select_batch(Message, f"{self._source}({self.amount})") + _XID
         return f"{commit}; {take}" if self.taken else take
 
     def took(

@@ -262,7 +262,7 @@ def consume(queue: str, consumer: str = "default", amount: int = 1) -> OfQueue[l
     return OfQueue(
         queue,
         lambda payload: Call(
-            rows.select(Message, function("consumen", queue, "by", consumer) + "(amt => %s)"),
+            rows.select_batch(Message, function("batch", queue, "by", consumer) + "(amt => %s)"),
             (amount,),
             rows.messages(payload),
             queue,
@@ -391,11 +391,11 @@ def lease(
     The caller holds each until `ack`, `nack`, or the end of the lease, when it is delivered
     again. The lease is part of the caller's transaction when the bus has the caller's connection.
     """
-    source = function("lease", queue, "by", consumer) + "(amt => %s, ttl => %s)"
+    source = function("leasen", queue, "by", consumer) + "(amt => %s, ttl => %s)"
     return OfQueue(
         queue,
         lambda payload: Call(
-            rows.select(LeasedMessage, source),
+            rows.select_batch(LeasedMessage, source),
             (amount, length("ttl", ttl)),
             rows.leased_messages(payload),
             queue,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from postroad.bus.hstore import Hstore, parse
 
@@ -42,6 +43,11 @@ class Message:
         return int(self.headers.get("attempts") or 0)
 
 
+def _time_text(moment: datetime) -> str:
+    """Write a time as the server does: without trailing zeros, and a zone of whole hours as +02."""
+    return re.sub(r"(\.\d+?)0+(?=[+-])", r"\1", moment.isoformat(" ")).removesuffix(":00")
+
+
 class _LazyHstore:
     """An hstore field that is parsed on first access.
 
@@ -50,6 +56,8 @@ class _LazyHstore:
 
     def __init__(self, slot: Any) -> None:
         self._slot = slot
+        # The server leaves the time of posting to the client: it is the field `added` as text.
+        self._is_stamped = slot.__name__ == "headers"
 
     def __get__(self, message: object | None, owner: type | None = None) -> Any:
         if message is None:
@@ -57,6 +65,8 @@ class _LazyHstore:
         value = self._slot.__get__(message, owner)
         if type(value) is str:
             value = parse(value)
+            if self._is_stamped:
+                value.setdefault("enqueue_time", _time_text(cast("Message", message).added))
             self._slot.__set__(message, value)
         return value
 

@@ -22,6 +22,16 @@ def select(row: type, source: str) -> str:
     return f"select {', '.join(field.name for field in fields(row))} from {source}"  # noqa: S608
 
 
+def select_batch(row: type, source: str) -> str:
+    """Select messages as `batch_<q>_by_<c>` and `leasen_<q>_by_<c>` return them.
+
+    Headers without `enqueue_time` are those that the server would add; see `Message.headers`.
+    """
+    return select(row, source).replace(
+        " headers,", " coalesce(headers::text, constants) as headers,"
+    )
+
+
 def nothing(_: list[Row]) -> None:
     """Read nothing: the function returns void."""
     return

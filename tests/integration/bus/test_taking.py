@@ -17,6 +17,7 @@ from postroad.bus import (
     TakenInTransaction,
     WrongIsolation,
 )
+from postroad.bus.hstore import parse
 
 
 async def test_messages_come_in_order_of_posting_and_once(bus):
@@ -25,6 +26,22 @@ async def test_messages_come_in_order_of_posting_and_once(bus):
     assert [m.data for m in await bus.consume("orders", amount=2)] == ["a", "b"]
     assert [m.data for m in await bus.consume("orders", amount=2)] == ["c"]
     assert await bus.consume("orders", amount=2) == []
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Kolkata", "America/St_Johns", "Europe/Berlin"])
+async def test_the_headers_are_those_that_the_server_would_send(bus, database, transaction, zone):
+    await bus.create_queue("orders", payload="text")
+    await bus.post_many("orders", ["plain", "stamped"], [{}, {"colour": "red"}])
+    options = f"-c timezone={zone}"
+    with psycopg.connect(database, options=options) as connection:
+        query = b"select headers::text from mbus.consumen_orders_by_default(9)"
+        expected = [parse(text) for (text,) in connection.execute(query)]
+        connection.rollback()
+    async with transaction(options=options) as (connection, mine):
+        assert [dict(each.headers) for each in await mine.consume("orders", amount=9)] == expected
+        await connection.rollback()
+        leased = await mine.lease("orders", amount=9)
+        assert [dict(each.headers) for each in leased] == expected
 
 
 async def test_each_consumer_gets_its_own_copy_of_what_its_selector_matches(bus):

@@ -226,29 +226,8 @@ begin
   return '{}';
 end $function$
 
-CREATE OR REPLACE FUNCTION mbus.clear_queue_sample()
- RETURNS bigint
- LANGUAGE plpgsql
- SECURITY DEFINER
- SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
-AS $function$
-begin
-  -- The cast matters: with a bare literal, mbus._queue(…) would be read as a cast to the array type.
-  return mbus._expire(mbus._queue('sample'::text), 1000000);
-end $function$
-
-CREATE OR REPLACE FUNCTION mbus.consume_sample_by_default()
- RETURNS SETOF mbus.qt_model
- LANGUAGE plpgsql
- SECURITY DEFINER ROWS 1
- SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
-AS $function$
-begin
-  return query select * from mbus.consumen_sample_by_default(1);
-end $function$
-
-CREATE OR REPLACE FUNCTION mbus.consumen_sample_by_default(amt integer)
- RETURNS SETOF mbus.qt_model
+CREATE OR REPLACE FUNCTION mbus.batch_sample_by_default(amt integer)
+ RETURNS TABLE(id bigint, added timestamp with time zone, iid text, delayed_until timestamp with time zone, expires timestamp with time zone, received integer[], headers hstore, properties hstore, data hstore, constants text)
  LANGUAGE plpgsql
  SECURITY DEFINER ROWS 100
  SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
@@ -296,7 +275,8 @@ begin
           returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
                (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
-               mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail), g.properties, g.data
+               case when g.headers is not null or g.trail is not null then mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail) end,
+               g.properties, g.data, '"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::text
         from gone g where (
           select set_config('mbus.taken', concat(right(current_setting('mbus.taken', true), 100000), e'\n8000:',
             array_agg(coalesce(n.origin, n.id)), jsonb_object_agg(n.origin, n.trail) filter (where n.origin is not null)), true)
@@ -317,7 +297,8 @@ begin
           returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
                (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
-               mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail), g.properties, g.data
+               case when g.headers is not null or g.trail is not null then mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail) end,
+               g.properties, g.data, '"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::text
         from gone g where (
           select set_config('mbus.taken', concat(right(current_setting('mbus.taken', true), 100000), e'\n8000:',
             array_agg(coalesce(n.origin, n.id)), jsonb_object_agg(n.origin, n.trail) filter (where n.origin is not null)), true)
@@ -341,8 +322,58 @@ begin
   end if;
 end $function$
 
+CREATE OR REPLACE FUNCTION mbus.clear_queue_sample()
+ RETURNS bigint
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+begin
+  -- The cast matters: with a bare literal, mbus._queue(…) would be read as a cast to the array type.
+  return mbus._expire(mbus._queue('sample'::text), 1000000);
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.consume_sample_by_default()
+ RETURNS SETOF mbus.qt_model
+ LANGUAGE plpgsql
+ SECURITY DEFINER ROWS 1
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+begin
+  return query
+  select m.id, m.added, m.iid, m.delayed_until, m.expires, m.received,
+         coalesce(m.headers, m.constants::hstore || hstore('enqueue_time', m.added::text)), m.properties, m.data
+  from mbus.batch_sample_by_default(1) m;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.consumen_sample_by_default(amt integer)
+ RETURNS SETOF mbus.qt_model
+ LANGUAGE plpgsql
+ SECURITY DEFINER ROWS 100
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+begin
+  return query
+  select m.id, m.added, m.iid, m.delayed_until, m.expires, m.received,
+         coalesce(m.headers, m.constants::hstore || hstore('enqueue_time', m.added::text)), m.properties, m.data
+  from mbus.batch_sample_by_default(amt) m;
+end $function$
+
 CREATE OR REPLACE FUNCTION mbus.lease_sample_by_default(amt integer DEFAULT 1, ttl interval DEFAULT '00:00:30'::interval)
  RETURNS SETOF mbus.lease_model
+ LANGUAGE plpgsql
+ SECURITY DEFINER ROWS 100
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+begin
+  return query
+  select m.id, m.added, m.iid, m.delayed_until, m.expires, m.received,
+         coalesce(m.headers, m.constants::hstore || hstore('enqueue_time', m.added::text)), m.properties, m.data, m.token, m.attempt, m.leased_until
+  from mbus.leasen_sample_by_default(amt, ttl) m;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.leasen_sample_by_default(amt integer, ttl interval)
+ RETURNS TABLE(id bigint, added timestamp with time zone, iid text, delayed_until timestamp with time zone, expires timestamp with time zone, received integer[], headers hstore, properties hstore, data hstore, constants text, token bigint, attempt integer, leased_until timestamp with time zone)
  LANGUAGE plpgsql
  SECURITY DEFINER ROWS 100
  SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
@@ -393,7 +424,8 @@ begin
           returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data, s.token)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
                (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
-               mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail), g.properties, g.data, g.token, mbus._attempts(g.trail) + 1, v_until
+               case when g.headers is not null or g.trail is not null then mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail) end,
+               g.properties, g.data, '"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::text, g.token, mbus._attempts(g.trail) + 1, v_until
         from gone g order by g.id;
 
       when 1 then
@@ -411,7 +443,8 @@ begin
           returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data, s.token)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
                (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
-               mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail), g.properties, g.data, g.token, mbus._attempts(g.trail) + 1, v_until
+               case when g.headers is not null or g.trail is not null then mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail) end,
+               g.properties, g.data, '"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::text, g.token, mbus._attempts(g.trail) + 1, v_until
         from gone g order by g.id;
 
       end case;
@@ -494,8 +527,11 @@ begin
   if $4 is not null or $5 is not null then
     perform mbus._check_expiry($4, $5);
   end if;
-  -- What needs a decision per message is posted message by message.
-  v_one_by_one := $4 is not null or $2 is not null and exists (
+  -- What needs a decision per message is posted message by message, and so are arrays of another shape: the others are read by
+  -- subscript, which is quicker than unnesting four arrays.
+  v_one_by_one := $4 is not null
+    or coalesce(array_dims($1) <> v_dimensions or array_dims(v_headers) <> v_dimensions or array_dims(v_properties) <> v_dimensions, false)
+    or $2 is not null and exists (
     select from unnest($2) h where h ?| '{priority,dedup_key,consume_after}'
       or h ? 'group' and (not false or octet_length(h -> 'group') > 500));
   if not v_one_by_one then
@@ -523,15 +559,15 @@ begin
     case v_generation % 2
     when 0 then
       insert into mbus."qt$sample$0" (id, added, data, headers, properties, expires)
-      select m.id, v_now, m.data, m.headers, m.properties, $5
-      from unnest(v_ids, $1, v_headers, v_properties) m(id, data, headers, properties)
-      where pg_sequence_last_value('mbus."qs$sample$head"') <= v_generation;
+      select v_ids[m.place], v_now, $1[m.place], v_headers[m.place], v_properties[m.place], $5
+      from generate_series(1, v_count) m(place)
+      where (select pg_sequence_last_value('mbus."qs$sample$head"')) <= v_generation;
 
     when 1 then
       insert into mbus."qt$sample$1" (id, added, data, headers, properties, expires)
-      select m.id, v_now, m.data, m.headers, m.properties, $5
-      from unnest(v_ids, $1, v_headers, v_properties) m(id, data, headers, properties)
-      where pg_sequence_last_value('mbus."qs$sample$head"') <= v_generation;
+      select v_ids[m.place], v_now, $1[m.place], v_headers[m.place], v_properties[m.place], $5
+      from generate_series(1, v_count) m(place)
+      where (select pg_sequence_last_value('mbus."qs$sample$head"')) <= v_generation;
 
     end case;
     exit when found;

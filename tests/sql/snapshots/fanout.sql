@@ -407,39 +407,8 @@ begin
   return '{}';
 end $function$
 
-CREATE OR REPLACE FUNCTION mbus.clear_queue_sample()
- RETURNS bigint
- LANGUAGE plpgsql
- SECURITY DEFINER
- SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
-AS $function$
-begin
-  -- The cast matters: with a bare literal, mbus._queue(…) would be read as a cast to the array type.
-  return mbus._expire(mbus._queue('sample'::text), 1000000);
-end $function$
-
-CREATE OR REPLACE FUNCTION mbus.consume_sample_by_default()
- RETURNS SETOF mbus.qt_model_jsonb
- LANGUAGE plpgsql
- SECURITY DEFINER ROWS 1
- SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
-AS $function$
-begin
-  return query select * from mbus.consumen_sample_by_default(1);
-end $function$
-
-CREATE OR REPLACE FUNCTION mbus.consume_sample_by_done()
- RETURNS SETOF mbus.qt_model_jsonb
- LANGUAGE plpgsql
- SECURITY DEFINER ROWS 1
- SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
-AS $function$
-begin
-  return query select * from mbus.consumen_sample_by_done(1);
-end $function$
-
-CREATE OR REPLACE FUNCTION mbus.consumen_sample_by_default(amt integer)
- RETURNS SETOF mbus.qt_model_jsonb
+CREATE OR REPLACE FUNCTION mbus.batch_sample_by_default(amt integer)
+ RETURNS TABLE(id bigint, added timestamp with time zone, iid text, delayed_until timestamp with time zone, expires timestamp with time zone, received integer[], headers hstore, properties hstore, data jsonb, constants text)
  LANGUAGE plpgsql
  SECURITY DEFINER ROWS 100
  SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
@@ -488,7 +457,8 @@ begin
           returning s.id, s.origin)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
                (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
-               mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail), g.properties, g.data
+               case when g.headers is not null or g.trail is not null then mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail) end,
+               g.properties, g.data, '"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::text
         from gone d join mbus."ql$sample$0" g on g.id = d.id where (
           select set_config('mbus.taken', concat(right(current_setting('mbus.taken', true), 100000), e'\n8000:',
             array_agg(coalesce(n.origin, n.id)), jsonb_object_agg(n.origin, (select l.trail from mbus."ql$sample$0" l where l.id = n.id)) filter (where n.origin is not null)), true)
@@ -510,7 +480,8 @@ begin
           returning s.id, s.origin)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
                (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
-               mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail), g.properties, g.data
+               case when g.headers is not null or g.trail is not null then mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail) end,
+               g.properties, g.data, '"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::text
         from gone d join mbus."ql$sample$1" g on g.id = d.id where (
           select set_config('mbus.taken', concat(right(current_setting('mbus.taken', true), 100000), e'\n8000:',
             array_agg(coalesce(n.origin, n.id)), jsonb_object_agg(n.origin, (select l.trail from mbus."ql$sample$1" l where l.id = n.id)) filter (where n.origin is not null)), true)
@@ -534,8 +505,8 @@ begin
   end if;
 end $function$
 
-CREATE OR REPLACE FUNCTION mbus.consumen_sample_by_done(amt integer)
- RETURNS SETOF mbus.qt_model_jsonb
+CREATE OR REPLACE FUNCTION mbus.batch_sample_by_done(amt integer)
+ RETURNS TABLE(id bigint, added timestamp with time zone, iid text, delayed_until timestamp with time zone, expires timestamp with time zone, received integer[], headers hstore, properties hstore, data jsonb, constants text)
  LANGUAGE plpgsql
  SECURITY DEFINER ROWS 100
  SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
@@ -584,7 +555,8 @@ begin
           returning s.id, s.origin)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
                (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
-               mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail), g.properties, g.data
+               case when g.headers is not null or g.trail is not null then mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail) end,
+               g.properties, g.data, '"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::text
         from gone d join mbus."ql$sample$0" g on g.id = d.id where (
           select set_config('mbus.taken', concat(right(current_setting('mbus.taken', true), 100000), e'\n8001:',
             array_agg(coalesce(n.origin, n.id)), jsonb_object_agg(n.origin, (select l.trail from mbus."ql$sample$0" l where l.id = n.id)) filter (where n.origin is not null)), true)
@@ -606,7 +578,8 @@ begin
           returning s.id, s.origin)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
                (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
-               mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail), g.properties, g.data
+               case when g.headers is not null or g.trail is not null then mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail) end,
+               g.properties, g.data, '"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::text
         from gone d join mbus."ql$sample$1" g on g.id = d.id where (
           select set_config('mbus.taken', concat(right(current_setting('mbus.taken', true), 100000), e'\n8001:',
             array_agg(coalesce(n.origin, n.id)), jsonb_object_agg(n.origin, (select l.trail from mbus."ql$sample$1" l where l.id = n.id)) filter (where n.origin is not null)), true)
@@ -630,8 +603,97 @@ begin
   end if;
 end $function$
 
+CREATE OR REPLACE FUNCTION mbus.clear_queue_sample()
+ RETURNS bigint
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+begin
+  -- The cast matters: with a bare literal, mbus._queue(…) would be read as a cast to the array type.
+  return mbus._expire(mbus._queue('sample'::text), 1000000);
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.consume_sample_by_default()
+ RETURNS SETOF mbus.qt_model_jsonb
+ LANGUAGE plpgsql
+ SECURITY DEFINER ROWS 1
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+begin
+  return query
+  select m.id, m.added, m.iid, m.delayed_until, m.expires, m.received,
+         coalesce(m.headers, m.constants::hstore || hstore('enqueue_time', m.added::text)), m.properties, m.data
+  from mbus.batch_sample_by_default(1) m;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.consume_sample_by_done()
+ RETURNS SETOF mbus.qt_model_jsonb
+ LANGUAGE plpgsql
+ SECURITY DEFINER ROWS 1
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+begin
+  return query
+  select m.id, m.added, m.iid, m.delayed_until, m.expires, m.received,
+         coalesce(m.headers, m.constants::hstore || hstore('enqueue_time', m.added::text)), m.properties, m.data
+  from mbus.batch_sample_by_done(1) m;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.consumen_sample_by_default(amt integer)
+ RETURNS SETOF mbus.qt_model_jsonb
+ LANGUAGE plpgsql
+ SECURITY DEFINER ROWS 100
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+begin
+  return query
+  select m.id, m.added, m.iid, m.delayed_until, m.expires, m.received,
+         coalesce(m.headers, m.constants::hstore || hstore('enqueue_time', m.added::text)), m.properties, m.data
+  from mbus.batch_sample_by_default(amt) m;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.consumen_sample_by_done(amt integer)
+ RETURNS SETOF mbus.qt_model_jsonb
+ LANGUAGE plpgsql
+ SECURITY DEFINER ROWS 100
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+begin
+  return query
+  select m.id, m.added, m.iid, m.delayed_until, m.expires, m.received,
+         coalesce(m.headers, m.constants::hstore || hstore('enqueue_time', m.added::text)), m.properties, m.data
+  from mbus.batch_sample_by_done(amt) m;
+end $function$
+
 CREATE OR REPLACE FUNCTION mbus.lease_sample_by_default(amt integer DEFAULT 1, ttl interval DEFAULT '00:00:30'::interval)
  RETURNS SETOF mbus.lease_model_jsonb
+ LANGUAGE plpgsql
+ SECURITY DEFINER ROWS 100
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+begin
+  return query
+  select m.id, m.added, m.iid, m.delayed_until, m.expires, m.received,
+         coalesce(m.headers, m.constants::hstore || hstore('enqueue_time', m.added::text)), m.properties, m.data, m.token, m.attempt, m.leased_until
+  from mbus.leasen_sample_by_default(amt, ttl) m;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.lease_sample_by_done(amt integer DEFAULT 1, ttl interval DEFAULT '00:00:30'::interval)
+ RETURNS SETOF mbus.lease_model_jsonb
+ LANGUAGE plpgsql
+ SECURITY DEFINER ROWS 100
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+begin
+  return query
+  select m.id, m.added, m.iid, m.delayed_until, m.expires, m.received,
+         coalesce(m.headers, m.constants::hstore || hstore('enqueue_time', m.added::text)), m.properties, m.data, m.token, m.attempt, m.leased_until
+  from mbus.leasen_sample_by_done(amt, ttl) m;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.leasen_sample_by_default(amt integer, ttl interval)
+ RETURNS TABLE(id bigint, added timestamp with time zone, iid text, delayed_until timestamp with time zone, expires timestamp with time zone, received integer[], headers hstore, properties hstore, data jsonb, constants text, token bigint, attempt integer, leased_until timestamp with time zone)
  LANGUAGE plpgsql
  SECURITY DEFINER ROWS 100
  SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
@@ -683,7 +745,8 @@ begin
           returning s.id, s.origin, s.token)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
                (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
-               mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail), g.properties, g.data, d.token, mbus._attempts(g.trail) + 1, v_until
+               case when g.headers is not null or g.trail is not null then mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail) end,
+               g.properties, g.data, '"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::text, d.token, mbus._attempts(g.trail) + 1, v_until
         from gone d join mbus."ql$sample$0" g on g.id = d.id order by g.id;
 
       when 1 then
@@ -702,7 +765,8 @@ begin
           returning s.id, s.origin, s.token)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
                (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
-               mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail), g.properties, g.data, d.token, mbus._attempts(g.trail) + 1, v_until
+               case when g.headers is not null or g.trail is not null then mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail) end,
+               g.properties, g.data, '"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::text, d.token, mbus._attempts(g.trail) + 1, v_until
         from gone d join mbus."ql$sample$1" g on g.id = d.id order by g.id;
 
       end case;
@@ -712,8 +776,8 @@ begin
   end loop;
 end $function$
 
-CREATE OR REPLACE FUNCTION mbus.lease_sample_by_done(amt integer DEFAULT 1, ttl interval DEFAULT '00:00:30'::interval)
- RETURNS SETOF mbus.lease_model_jsonb
+CREATE OR REPLACE FUNCTION mbus.leasen_sample_by_done(amt integer, ttl interval)
+ RETURNS TABLE(id bigint, added timestamp with time zone, iid text, delayed_until timestamp with time zone, expires timestamp with time zone, received integer[], headers hstore, properties hstore, data jsonb, constants text, token bigint, attempt integer, leased_until timestamp with time zone)
  LANGUAGE plpgsql
  SECURITY DEFINER ROWS 100
  SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
@@ -765,7 +829,8 @@ begin
           returning s.id, s.origin, s.token)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
                (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
-               mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail), g.properties, g.data, d.token, mbus._attempts(g.trail) + 1, v_until
+               case when g.headers is not null or g.trail is not null then mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail) end,
+               g.properties, g.data, '"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::text, d.token, mbus._attempts(g.trail) + 1, v_until
         from gone d join mbus."ql$sample$0" g on g.id = d.id order by g.id;
 
       when 1 then
@@ -784,7 +849,8 @@ begin
           returning s.id, s.origin, s.token)
         select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
                (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
-               mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail), g.properties, g.data, d.token, mbus._attempts(g.trail) + 1, v_until
+               case when g.headers is not null or g.trail is not null then mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail) end,
+               g.properties, g.data, '"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::text, d.token, mbus._attempts(g.trail) + 1, v_until
         from gone d join mbus."ql$sample$1" g on g.id = d.id order by g.id;
 
       end case;
@@ -852,8 +918,11 @@ begin
   if $4 is not null or $5 is not null then
     perform mbus._check_expiry($4, $5);
   end if;
-  -- What needs a decision per message is posted message by message.
-  v_one_by_one := $4 is not null or $2 is not null and exists (
+  -- What needs a decision per message is posted message by message, and so are arrays of another shape: the others are read by
+  -- subscript, which is quicker than unnesting four arrays.
+  v_one_by_one := $4 is not null
+    or coalesce(array_dims($1) <> v_dimensions or array_dims(v_headers) <> v_dimensions or array_dims(v_properties) <> v_dimensions, false)
+    or $2 is not null and exists (
     select from unnest($2) h where h ?| '{priority,dedup_key,consume_after}'
       or h ? 'group' and (not false or octet_length(h -> 'group') > 500));
   if not v_one_by_one then
@@ -867,24 +936,18 @@ begin
     if $2 is not null and exists (select from unnest($2) h where h ? 'seenby') then
       v_headers := mbus._seen_all(v_headers);
     end if;
-    -- By subscript, which is quicker than unnesting four arrays; arrays of another shape go one by one.
-    if array_dims($1) is distinct from v_dimensions or array_dims(v_headers) <> v_dimensions
-       or array_dims(v_properties) <> v_dimensions then
-      v_one_by_one := true;
-    else
-      begin
-        v_hits_8001 := array(
-          select coalesce(((t.properties->'STATE')='DONE'
-          ), false)
-          from (
-            select v_ids[m.place] as id, v_now as added, 'sample.' || v_ids[m.place] || '@node' as iid,
-                   null::timestamptz as delayed_until, $5 as expires, null::integer[] as received,
-                   null::hstore as headers, v_properties[m.place] as properties, $1[m.place] as data
-            from generate_series(1, v_count) m(place)) t);
-      exception when others or assert_failure then
-        v_one_by_one := true;    -- one of them raises: find out which
-      end;
-    end if;
+    begin
+      v_hits_8001 := array(
+        select coalesce(((t.properties->'STATE')='DONE'
+        ), false)
+        from (
+          select v_ids[m.place] as id, v_now as added, 'sample.' || v_ids[m.place] || '@node' as iid,
+                 null::timestamptz as delayed_until, $5 as expires, null::integer[] as received,
+                 null::hstore as headers, v_properties[m.place] as properties, $1[m.place] as data
+          from generate_series(1, v_count) m(place)) t);
+    exception when others or assert_failure then
+      v_one_by_one := true;    -- one of them raises: find out which
+    end;
 
   end if;
   if v_one_by_one then
@@ -899,9 +962,9 @@ begin
     case v_generation % 2
     when 0 then
       insert into mbus."ql$sample$0" (id, added, data, headers, properties, expires)
-      select i.id, v_now, i.data, i.headers, i.properties, $5
-      from unnest(v_ids, $1, v_headers, v_properties) i(id, data, headers, properties)
-      where pg_sequence_last_value('mbus."qs$sample$head"') <= v_generation and (true);
+      select v_ids[m.place], v_now, $1[m.place], v_headers[m.place], v_properties[m.place], $5
+      from generate_series(1, v_count) m(place)
+      where (select pg_sequence_last_value('mbus."qs$sample$head"')) <= v_generation and (true);
       -- The slot is locked now, whether or not anything was stored: the head cannot pass it.
       if pg_sequence_last_value('mbus."qs$sample$head"') <= v_generation then
         insert into mbus."qc$sample$default$0" (id) select i.id from unnest(v_ids) i(id);
@@ -911,9 +974,9 @@ begin
 
     when 1 then
       insert into mbus."ql$sample$1" (id, added, data, headers, properties, expires)
-      select i.id, v_now, i.data, i.headers, i.properties, $5
-      from unnest(v_ids, $1, v_headers, v_properties) i(id, data, headers, properties)
-      where pg_sequence_last_value('mbus."qs$sample$head"') <= v_generation and (true);
+      select v_ids[m.place], v_now, $1[m.place], v_headers[m.place], v_properties[m.place], $5
+      from generate_series(1, v_count) m(place)
+      where (select pg_sequence_last_value('mbus."qs$sample$head"')) <= v_generation and (true);
       -- The slot is locked now, whether or not anything was stored: the head cannot pass it.
       if pg_sequence_last_value('mbus."qs$sample$head"') <= v_generation then
         insert into mbus."qc$sample$default$1" (id) select i.id from unnest(v_ids) i(id);

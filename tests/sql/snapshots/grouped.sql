@@ -368,29 +368,8 @@ begin
   return '{}';
 end $function$
 
-CREATE OR REPLACE FUNCTION mbus.clear_queue_sample()
- RETURNS bigint
- LANGUAGE plpgsql
- SECURITY DEFINER
- SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
-AS $function$
-begin
-  -- The cast matters: with a bare literal, mbus._queue(…) would be read as a cast to the array type.
-  return mbus._expire(mbus._queue('sample'::text), 1000000);
-end $function$
-
-CREATE OR REPLACE FUNCTION mbus.consume_sample_by_default()
- RETURNS SETOF mbus.qt_model
- LANGUAGE plpgsql
- SECURITY DEFINER ROWS 1
- SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
-AS $function$
-begin
-  return query select * from mbus.consumen_sample_by_default(1);
-end $function$
-
-CREATE OR REPLACE FUNCTION mbus.consumen_sample_by_default(amt integer)
- RETURNS SETOF mbus.qt_model
+CREATE OR REPLACE FUNCTION mbus.batch_sample_by_default(amt integer)
+ RETURNS TABLE(id bigint, added timestamp with time zone, iid text, delayed_until timestamp with time zone, expires timestamp with time zone, received integer[], headers hstore, properties hstore, data hstore, constants text)
  LANGUAGE plpgsql
  SECURITY DEFINER ROWS 100
  SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
@@ -435,7 +414,8 @@ begin
   return query
   select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
                (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
-               mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail), g.properties, g.data
+               case when g.headers is not null or g.trail is not null then mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail) end,
+               g.properties, g.data, '"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::text
   from (select r.number as id, null::bigint as origin, r.added, r.expires, r.headers, r.properties, r.trail,
                r.data_hstore as data from unnest(v_retries) r) g
   order by g.id;
@@ -476,7 +456,8 @@ begin
             returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
           select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
                (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
-               mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail), g.properties, g.data
+               case when g.headers is not null or g.trail is not null then mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail) end,
+               g.properties, g.data, '"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::text
           from gone g where (
           select set_config('mbus.taken', concat(right(current_setting('mbus.taken', true), 100000), e'\n8000:',
             array_agg(coalesce(n.origin, n.id)), jsonb_object_agg(n.origin, n.trail) filter (where n.origin is not null)), true)
@@ -513,7 +494,8 @@ begin
             returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
           select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
                (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
-               mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail), g.properties, g.data
+               case when g.headers is not null or g.trail is not null then mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail) end,
+               g.properties, g.data, '"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::text
           from gone g where (
           select set_config('mbus.taken', concat(right(current_setting('mbus.taken', true), 100000), e'\n8000:',
             array_agg(coalesce(n.origin, n.id)), jsonb_object_agg(n.origin, n.trail) filter (where n.origin is not null)), true)
@@ -550,7 +532,8 @@ begin
             returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
           select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
                (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
-               mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail), g.properties, g.data
+               case when g.headers is not null or g.trail is not null then mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail) end,
+               g.properties, g.data, '"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::text
           from gone g where (
           select set_config('mbus.taken', concat(right(current_setting('mbus.taken', true), 100000), e'\n8000:',
             array_agg(coalesce(n.origin, n.id)), jsonb_object_agg(n.origin, n.trail) filter (where n.origin is not null)), true)
@@ -587,7 +570,8 @@ begin
             returning s.id, s.origin, s.added, s.expires, s.headers, s.properties, s.trail, s.data)
           select coalesce(g.origin, g.id), g.added, 'sample.' || coalesce(g.origin, g.id) || '@node',
                (g.trail ->> 'delayed_until')::timestamptz, g.expires, null::integer[],
-               mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail), g.properties, g.data
+               case when g.headers is not null or g.trail is not null then mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, g.added, g.headers, g.trail) end,
+               g.properties, g.data, '"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::text
           from gone g where (
           select set_config('mbus.taken', concat(right(current_setting('mbus.taken', true), 100000), e'\n8000:',
             array_agg(coalesce(n.origin, n.id)), jsonb_object_agg(n.origin, n.trail) filter (where n.origin is not null)), true)
@@ -612,8 +596,58 @@ begin
   end if;
 end $function$
 
+CREATE OR REPLACE FUNCTION mbus.clear_queue_sample()
+ RETURNS bigint
+ LANGUAGE plpgsql
+ SECURITY DEFINER
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+begin
+  -- The cast matters: with a bare literal, mbus._queue(…) would be read as a cast to the array type.
+  return mbus._expire(mbus._queue('sample'::text), 1000000);
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.consume_sample_by_default()
+ RETURNS SETOF mbus.qt_model
+ LANGUAGE plpgsql
+ SECURITY DEFINER ROWS 1
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+begin
+  return query
+  select m.id, m.added, m.iid, m.delayed_until, m.expires, m.received,
+         coalesce(m.headers, m.constants::hstore || hstore('enqueue_time', m.added::text)), m.properties, m.data
+  from mbus.batch_sample_by_default(1) m;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.consumen_sample_by_default(amt integer)
+ RETURNS SETOF mbus.qt_model
+ LANGUAGE plpgsql
+ SECURITY DEFINER ROWS 100
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+begin
+  return query
+  select m.id, m.added, m.iid, m.delayed_until, m.expires, m.received,
+         coalesce(m.headers, m.constants::hstore || hstore('enqueue_time', m.added::text)), m.properties, m.data
+  from mbus.batch_sample_by_default(amt) m;
+end $function$
+
 CREATE OR REPLACE FUNCTION mbus.lease_sample_by_default(amt integer DEFAULT 1, ttl interval DEFAULT '00:00:30'::interval)
  RETURNS SETOF mbus.lease_model
+ LANGUAGE plpgsql
+ SECURITY DEFINER ROWS 100
+ SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
+AS $function$
+begin
+  return query
+  select m.id, m.added, m.iid, m.delayed_until, m.expires, m.received,
+         coalesce(m.headers, m.constants::hstore || hstore('enqueue_time', m.added::text)), m.properties, m.data, m.token, m.attempt, m.leased_until
+  from mbus.leasen_sample_by_default(amt, ttl) m;
+end $function$
+
+CREATE OR REPLACE FUNCTION mbus.leasen_sample_by_default(amt integer, ttl interval)
+ RETURNS TABLE(id bigint, added timestamp with time zone, iid text, delayed_until timestamp with time zone, expires timestamp with time zone, received integer[], headers hstore, properties hstore, data hstore, constants text, token bigint, attempt integer, leased_until timestamp with time zone)
  LANGUAGE plpgsql
  SECURITY DEFINER ROWS 100
  SET search_path TO 'pg_catalog', 'mbus', 'public', 'pg_temp'
@@ -632,7 +666,7 @@ begin
   select h.number, h.added, 'sample.' || h.number || '@node', (h.trail ->> 'delayed_until')::timestamptz,
          h.expires, null::integer[], mbus._deliver('"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::hstore, h.added, h.headers,
            h.trail || jsonb_build_object('attempts', mbus._attempts(h.trail) - 1)),
-         h.properties, h.data_hstore, h.token, (h.trail ->> 'attempts')::integer, h.leased_until
+         h.properties, h.data_hstore, '"seenby"=>"{database}", "source_db"=>"database", "destination"=>"sample"'::text, h.token, (h.trail ->> 'attempts')::integer, h.leased_until
   from held h order by h.token;
 end $function$
 
@@ -717,8 +751,11 @@ begin
   if $4 is not null or $5 is not null then
     perform mbus._check_expiry($4, $5);
   end if;
-  -- What needs a decision per message is posted message by message.
-  v_one_by_one := $4 is not null or $2 is not null and exists (
+  -- What needs a decision per message is posted message by message, and so are arrays of another shape: the others are read by
+  -- subscript, which is quicker than unnesting four arrays.
+  v_one_by_one := $4 is not null
+    or coalesce(array_dims($1) <> v_dimensions or array_dims(v_headers) <> v_dimensions or array_dims(v_properties) <> v_dimensions, false)
+    or $2 is not null and exists (
     select from unnest($2) h where h ?| '{priority,dedup_key,consume_after}'
       or h ? 'group' and (not true or octet_length(h -> 'group') > 500));
   if not v_one_by_one then
@@ -746,27 +783,27 @@ begin
     case v_generation % 2
     when 2 then
       insert into mbus."qt$sample$h0" (id, added, data, headers, properties, expires)
-      select m.id, v_now, m.data, m.headers, m.properties, $5
-      from unnest(v_ids, $1, v_headers, v_properties) m(id, data, headers, properties)
-      where pg_sequence_last_value('mbus."qs$sample$head"') <= v_generation;
+      select v_ids[m.place], v_now, $1[m.place], v_headers[m.place], v_properties[m.place], $5
+      from generate_series(1, v_count) m(place)
+      where (select pg_sequence_last_value('mbus."qs$sample$head"')) <= v_generation;
 
     when 3 then
       insert into mbus."qt$sample$h1" (id, added, data, headers, properties, expires)
-      select m.id, v_now, m.data, m.headers, m.properties, $5
-      from unnest(v_ids, $1, v_headers, v_properties) m(id, data, headers, properties)
-      where pg_sequence_last_value('mbus."qs$sample$head"') <= v_generation;
+      select v_ids[m.place], v_now, $1[m.place], v_headers[m.place], v_properties[m.place], $5
+      from generate_series(1, v_count) m(place)
+      where (select pg_sequence_last_value('mbus."qs$sample$head"')) <= v_generation;
 
     when 0 then
       insert into mbus."qt$sample$0" (id, added, data, headers, properties, expires)
-      select m.id, v_now, m.data, m.headers, m.properties, $5
-      from unnest(v_ids, $1, v_headers, v_properties) m(id, data, headers, properties)
-      where pg_sequence_last_value('mbus."qs$sample$head"') <= v_generation;
+      select v_ids[m.place], v_now, $1[m.place], v_headers[m.place], v_properties[m.place], $5
+      from generate_series(1, v_count) m(place)
+      where (select pg_sequence_last_value('mbus."qs$sample$head"')) <= v_generation;
 
     when 1 then
       insert into mbus."qt$sample$1" (id, added, data, headers, properties, expires)
-      select m.id, v_now, m.data, m.headers, m.properties, $5
-      from unnest(v_ids, $1, v_headers, v_properties) m(id, data, headers, properties)
-      where pg_sequence_last_value('mbus."qs$sample$head"') <= v_generation;
+      select v_ids[m.place], v_now, $1[m.place], v_headers[m.place], v_properties[m.place], $5
+      from generate_series(1, v_count) m(place)
+      where (select pg_sequence_last_value('mbus."qs$sample$head"')) <= v_generation;
 
     end case;
     exit when found;

@@ -46,9 +46,19 @@ def test_a_consumer_is_read_by_column_names() -> None:
     assert call.text.startswith("select id, added, iid,")
     assert call.parameters == (5,)
     now = datetime.now(UTC)
-    row = (1, now, "orders.1@x", None, None, None, '"a"=>"1"', None, "text, no => hstore")
+    row = (
+        1,
+        now,
+        "orders.1@x",
+        None,
+        None,
+        None,
+        '"a"=>"1", "enqueue_time"=>"x"',
+        None,
+        "text, no => hstore",
+    )
     [message] = call.read([row])
-    assert message.headers == {"a": "1"}
+    assert message.headers == {"a": "1", "enqueue_time": "x"}
     assert message.properties == {}
     assert message.received == ()
     assert message.data == "text, no => hstore"

@@ -47,7 +47,7 @@ language sql stable set search_path from current as $$
         then ', s.added, s.expires, s.headers, s.properties, s.trail, s.data' else '' end,
       'holder', case p_queue.mode when 'direct' then 'g' else 'd' end,
       'taken', case p_queue.mode when 'direct' then 'gone g' else format('gone d join mbus.%I g on g.id = d.id', n.log) end,
-      'note_taken', case when p_values ->> 'returns' <> 'parcel' then mbus._fill('note_taken', p_values || jsonb_build_object(
+      'note_taken', case when p_values ->> 'returns' <> 'setof mbus.parcel' then mbus._fill('note_taken', p_values || jsonb_build_object(
         'trail', case p_queue.mode when 'direct' then 'n.trail' else format('(select l.trail from mbus.%I l where l.id = n.id)', n.log) end)) end,
       'deliveries', case when p_template = 'put_fanout' then mbus._deliveries('delivery', p_queue, l.lane, s.slot) end,
       'bulk_deliveries', case when p_template = 'postn_fanout' then mbus._deliveries('bulk_delivery', p_queue, l.lane, s.slot) end)),
@@ -71,7 +71,12 @@ language sql stable set search_path from current as $$
     'queue', p_queue.name, 'queue_id', p_queue.id, 'slots', p_queue.slots, 'has_groups', p_queue.has_groups,
     'payload', p_queue.payload, 'data', 'data_' || p_queue.payload,
     'model', mbus._model(p_queue.payload),
+    -- A message as workers take it: the headers are null where they are the constants and the time of posting, which
+    -- the client adds, because the server would need longer for them than for the rest of the message.
+    'columns_delivered', 'id bigint, added timestamptz, iid text, delayed_until timestamptz, expires timestamptz, received integer[], '
+      || 'headers hstore, properties hstore, data ' || p_queue.payload || ', constants text',
     'lease_model', replace(mbus._model(p_queue.payload), 'qt', 'lease'),
+    'columns_leased', 'token bigint, attempt integer, leased_until timestamptz',
     'position', quote_ident('qs$' || p_queue.name || '$position'),
     'head', quote_ident('qs$' || p_queue.name || '$head'),
     'tail', quote_ident('qs$' || p_queue.name || '$tail'),
@@ -98,7 +103,7 @@ $$;
 create or replace function mbus._consumer_functions(p_queue text, p_consumer text) returns text[]
 language sql immutable set search_path from current as $$
   select array_agg(prefix || p_queue || '_by_' || p_consumer)
-  from unnest('{consume_,consumen_,take_from_,lease_,_take_,ackn_}'::text[]) prefix
+  from unnest('{consume_,consumen_,batch_,take_from_,lease_,leasen_,_take_,ackn_}'::text[]) prefix
 $$;
 
 -- The names of all functions of a queue.  Looked up one by one: with many queues there are many functions.
@@ -160,54 +165,59 @@ language plpgsql set search_path from current as $$
 declare
   v_is_paused constant boolean := exists (
     select from mbus.pause p where p.queue_id = p_queue.id and coalesce(p.consumer_id, p_consumer.id) = p_consumer.id);
-  v_values constant jsonb := p_values || jsonb_build_object(
+  v_values jsonb := p_values || jsonb_build_object(
     'consumer', p_consumer.name, 'consumer_id', p_consumer.id, 'when_running', case when v_is_paused then ' where false' end,
     'paused', case when v_is_paused then e'  return;    -- see mbus.pause\n' end);
-  v_suffix constant text := p_queue.name || '_by_' || p_consumer.name;
 begin
   if p_queue.has_waiters then
-    execute mbus._fill('consumen_waited', v_values || jsonb_build_object('output', mbus._fill('output_message', v_values)));
+    execute mbus._fill('batch_waited', v_values || jsonb_build_object('output', mbus._fill('output_message', v_values)));
   else
-    perform mbus._generate_take(p_queue, p_consumer, v_values, 'consumen_' || v_suffix, mbus._model(p_queue.payload), 'output_message');
+    perform mbus._generate_take(p_queue, p_consumer, v_values, 'batch_');
   end if;
-  perform mbus._generate_take(p_queue, p_consumer, v_values, '_take_' || v_suffix, 'parcel', 'output_parcel');
-  execute mbus._fill('consume', v_values);
+  perform mbus._generate_take(p_queue, p_consumer, v_values, '_take_');
   if p_queue.has_groups then
     execute mbus._fill('lease_grouped', v_values);
   else
-    perform mbus._generate_take(p_queue, p_consumer, v_values, 'lease_' || v_suffix, v_values ->> 'lease_model', 'output_message', true);
+    perform mbus._generate_take(p_queue, p_consumer, v_values, 'leasen_');
   end if;
+  v_values := v_values || jsonb_build_object('delivered', mbus._fill('delivered', v_values));
+  execute mbus._fill('consume', v_values);
+  execute mbus._fill('consumen', v_values);
+  execute mbus._fill('lease', v_values);
   execute mbus._fill('ack', v_values || jsonb_build_object('branches', mbus._branches('ack_cell', p_queue, p_consumer, v_values),
     'tally', mbus._fill('tally', v_values || '{"count": "v_count"}'),
     'done', case when p_queue.has_waiters then mbus._fill('ack_done', v_values) end));
   execute mbus._fill('take_from', v_values);
 end $$;
 
--- Taking is generated twice, with the rows as messages and as parcels: going from one to the other
--- afterwards would copy every payload once more.  Leasing goes the same way and keeps the rows.
-create or replace function mbus._generate_take(
-  p_queue mbus.queue, p_consumer mbus.consumer, p_values jsonb, p_function text, p_returns text, p_output text,
-  p_is_lease boolean default false)
+-- Taking is generated twice, with the rows as messages (batch_) and as parcels (_take_): going from one to the other
+-- afterwards would copy every payload once more.  Leasing (leasen_) goes the same way and keeps the rows.
+create or replace function mbus._generate_take(p_queue mbus.queue, p_consumer mbus.consumer, p_values jsonb, p_prefix text)
 returns void
 language plpgsql set search_path from current as $$
 declare
   v_kind   constant text := case when p_queue.has_groups then 'take_grouped' else 'take' end;
+  v_is_lease  constant boolean := p_prefix = 'leasen_';
+  v_is_parcel constant boolean := p_prefix = '_take_';
   v_values constant jsonb := p_values || jsonb_build_object(
-    'function', p_function, 'returns', p_returns, 'output', mbus._fill(p_output, p_values),
+    'function', p_prefix || p_queue.name || '_by_' || p_consumer.name,
+    'returns', case when v_is_parcel then 'setof mbus.parcel'
+                    else format('table (%s)', concat_ws(', ', p_values ->> 'columns_delivered', case when v_is_lease then p_values ->> 'columns_leased' end)) end,
+    'output', mbus._fill(case when v_is_parcel then 'output_parcel' else 'output_message' end, p_values),
     -- mbus.purge takes parcels of a paused consumer, too.
-    'paused', case when p_returns <> 'parcel' then p_values ->> 'paused' end,
-    'promise', case when p_is_lease then 'Leases' else 'Removes' end,
-    'arguments', 'amt integer' || case when p_is_lease then ' default 1, ttl interval default ''30 seconds''' else '' end,
-    'until', case when p_is_lease then e'  v_until      constant timestamptz := v_now\n    + case when ttl > interval ''0'' and ttl < interval ''1 year'' then ttl else mbus._check_ttl(ttl) end;\n' end,
+    'paused', case when not v_is_parcel then p_values ->> 'paused' end,
+    'promise', case when v_is_lease then 'Leases' else 'Removes' end,
+    'arguments', 'amt integer' || case when v_is_lease then ', ttl interval' else '' end,
+    'until', case when v_is_lease then e'  v_until      constant timestamptz := v_now\n    + case when ttl > interval ''0'' and ttl < interval ''1 year'' then ttl else mbus._check_ttl(ttl) end;\n' end,
     -- What is taken as parcels is counted by the function that takes it, what is leased when it is acked.
-    'tally', case when p_returns = 'parcel' or p_is_lease then ''
+    'tally', case when v_is_parcel or v_is_lease then ''
                   else mbus._fill('tally', p_values || '{"count": "amt - v_missing"}') end);
 begin
   execute mbus._fill(v_kind, v_values || jsonb_build_object(
     'hint', quote_ident(mbus._ready_name(p_queue, p_consumer.name, 'normal', 0) || '$hint'),
-    'note_retries', case when p_output = 'output_message'
+    'note_retries', case when not v_is_parcel
                          then format(e'  perform mbus._note_taken(v_retries, %s);\n', p_consumer.id) end,
-    'branches', mbus._branches(case when p_is_lease then 'lease_cell' else v_kind || '_cell' end, p_queue, p_consumer, v_values)));
+    'branches', mbus._branches(case when v_is_lease then 'lease_cell' else v_kind || '_cell' end, p_queue, p_consumer, v_values)));
 end $$;
 
 -- True if a selector may read the headers, by name or because it uses the whole row.  Only these selectors get the headers as
@@ -229,9 +239,7 @@ create or replace function mbus._hit_values(p_queue mbus.queue, p_values jsonb) 
 language sql stable set search_path from current as $$
   select jsonb_build_object(
     'hit_declarations', string_agg('  v_hits_' || c.id || ' boolean[];', e'\n' order by c.id),
-    'hit_arrays', case when count(*) = (select count(*) from mbus.consumer w where w.queue_id = p_queue.id) then string_agg(', v_hits_' || c.id, '' order by c.id) end,
-    'hit_columns', case when count(*) = (select count(*) from mbus.consumer w where w.queue_id = p_queue.id) then string_agg(', hit_' || c.id, '' order by c.id) end,
-    'any_hit', case when count(*) = (select count(*) from mbus.consumer w where w.queue_id = p_queue.id) then string_agg('i.hit_' || c.id, ' or ' order by c.id) else 'true' end,
+    'any_hit', case when count(*) = (select count(*) from mbus.consumer w where w.queue_id = p_queue.id) then string_agg('v_hits_' || c.id || '[m.place]', ' or ' order by c.id) else 'true' end,
     'hits', string_agg(mbus._fill('postn_hits', p_values || jsonb_build_object(
               'consumer_id', c.id, 'selector', c.selector,
               'headers', case when mbus._reads_headers(c.selector)

@@ -1,7 +1,7 @@
--- Takes up to amt messages for the time ttl.  The lease is made in the caller's transaction; once it
--- is committed the message is the holder's until it acks, nacks or lets the lease end.
-create or replace function mbus.lease_{queue}_by_{consumer}(amt integer default 1, ttl interval default '30 seconds')
-returns setof mbus.{lease_model}
+-- As lease, for clients that handle many messages: headers is null where it would be constants and enqueue_time, which is
+-- the column added as text.
+create or replace function mbus.leasen_{queue}_by_{consumer}(amt integer, ttl interval)
+returns table ({columns_delivered}, {columns_leased})
 language plpgsql security definer set search_path from current rows 100 as $function$
 declare
   v_until constant timestamptz := mbus.now() + mbus._check_ttl(ttl);
@@ -17,6 +17,6 @@ begin
   select h.number, h.added, '{queue}.' || h.number || '@{node}', (h.trail ->> 'delayed_until')::timestamptz,
          h.expires, null::integer[], mbus._deliver({constants}::hstore, h.added, h.headers,
            h.trail || jsonb_build_object('attempts', mbus._attempts(h.trail) - 1)),
-         h.properties, h.{data}, h.token, (h.trail ->> 'attempts')::integer, h.leased_until
+         h.properties, h.{data}, {constants}::text, h.token, (h.trail ->> 'attempts')::integer, h.leased_until
   from held h order by h.token;
 end $function$;

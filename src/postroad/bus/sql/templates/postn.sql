@@ -19,8 +19,11 @@ begin
   if $4 is not null or $5 is not null then
     perform mbus._check_expiry($4, $5);
   end if;
-  -- What needs a decision per message is posted message by message.
-  v_one_by_one := {followed}$4 is not null or $2 is not null and exists (
+  -- What needs a decision per message is posted message by message, and so are arrays of another shape: the others are read by
+  -- subscript, which is quicker than unnesting four arrays.
+  v_one_by_one := {followed}$4 is not null
+    or coalesce(array_dims($1) <> v_dimensions or array_dims(v_headers) <> v_dimensions or array_dims(v_properties) <> v_dimensions, false)
+    or $2 is not null and exists (
     select from unnest($2) h where h ?| '{priority,dedup_key,consume_after}'
       or h ? 'group' and (not {has_groups} or octet_length(h -> 'group') > 500));
   if not v_one_by_one then

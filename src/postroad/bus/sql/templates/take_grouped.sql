@@ -4,7 +4,7 @@
 -- Locks: an advisory lock per group (consumer id, hash of the group), without waiting, then the rows.
 -- The groups are locked in one statement and the rows read in the next, whose snapshot therefore
 -- sees all that the last holder of the group has done.
-create or replace function mbus.{function}({arguments}) returns setof mbus.{returns}
+create or replace function mbus.{function}({arguments}) returns {returns}
 language plpgsql security definer rows 100
 set search_path from current set enable_seqscan = off set jit = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
 as $function$

@@ -1,6 +1,6 @@
--- Takes up to amt messages in the caller's transaction: commit consumes them, rollback or a lost
--- connection gives them back at once.  Messages that wait for them are released with them.
-create or replace function mbus.consumen_{queue}_by_{consumer}(amt integer) returns setof mbus.{model}
+-- As consumen, for clients that handle many messages: headers is null where it would be constants and enqueue_time, which is
+-- the column added as text.  Messages that wait for these are released with them.
+create or replace function mbus.batch_{queue}_by_{consumer}(amt integer) returns table ({columns_delivered})
 language plpgsql security definer set search_path from current rows 100 as $function$
 declare
   v_taken constant mbus.parcel[] := array(select p from mbus._take_{queue}_by_{consumer}($1) p{when_running});

@@ -1,0 +1,9 @@
+-- Takes up to amt messages for the time ttl.  The lease is made in the caller's transaction; once it
+-- is committed the message is the holder's until it acks, nacks or lets the lease end.
+create or replace function mbus.lease_{queue}_by_{consumer}(amt integer default 1, ttl interval default '30 seconds') returns setof mbus.{lease_model}
+language plpgsql security definer set search_path from current rows 100 as $function$
+begin
+  return query
+  select {delivered}, m.token, m.attempt, m.leased_until
+  from mbus.leasen_{queue}_by_{consumer}(amt, ttl) m;
+end $function$;
