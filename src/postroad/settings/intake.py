@@ -4,30 +4,20 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Literal
 
 from pydantic import Field
 
-from postroad.settings.values import Duration, Port, Secret, Section
+from postroad.settings.s3 import S3Settings
+from postroad.settings.values import Duration, Port, Secret
 
 MIB = 1024 * 1024
 
 
-class IntakeSettings(Section):
+class IntakeSettings(S3Settings):
     """Files from SFTP servers."""
 
     store: str | None = None
     """Where files go: `s3://bucket/prefix` or a folder. Default: `intake` in the data folder."""
-    s3_endpoint: str | None = None
-    """Address of the S3-compatible store, such as `http://127.0.0.1:9000`. Default: Amazon's."""
-    s3_access_key: Secret | None = None
-    """Access key of the store, or `file:/path` of one. Default: as the AWS tools find it."""
-    s3_secret_key: Secret | None = None
-    """Secret key of the store, or `file:/path` of one. Default: as the AWS tools find it."""
-    s3_region: str = "us-east-1"
-    """Region of the store. Default us-east-1."""
-    s3_checksums: Literal["when_required", "when_supported"] = "when_required"
-    """Whether the client library adds checksums that some stores refuse. Default when_required."""
     broker: Secret | None = None
     """Celery's broker: `mbus://…` or `amqp://…`. Default: the bus in the database in use."""
     discover_interval: Duration = timedelta(seconds=30)

@@ -7,8 +7,8 @@ from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from postroad.intake.stores import s3_put
-from postroad.intake.stores.s3_put import SignedPut
+from postroad.s3 import put as s3_put
+from postroad.s3.put import SignedPut
 
 MOMENT = time.datetime(2026, 11, 15, 12, 0, 0, tzinfo=time.UTC)
 

@@ -1,7 +1,6 @@
 """Any S3-compatible store, by multipart uploads whose id and parts are kept in the journal.
 
-Checksums of the client library are sent only where the protocol requires them, because some stores
-reject them. Sending a part twice with the same bytes is harmless; some stores reject a part that
+Sending a part twice with the same bytes is harmless; some stores reject a part that
 they have, so the parts are listed before an upload is resumed.
 """
 
@@ -14,20 +13,17 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-import boto3
-from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from postroad.errors import first_line
 from postroad.intake import errors
 from postroad.intake.stores.part import OpenUpload, Part
-from postroad.intake.stores.s3_put import SignedPut
+from postroad.s3 import is_full, new_client, new_signed_put, reason_of
 from postroad.settings.intake import IntakeSettings
 
 T = TypeVar("T")
 
 READ_BYTES = 4 * 1024 * 1024
-CONNECT_TIMEOUT_SECONDS = 10
 READ_TIMEOUT_SECONDS = 60
 UPLOAD_LOST = {"NoSuchUpload", "InvalidPart", "InvalidPartOrder", "NotImplemented"}
 KEY_REFUSED = {
@@ -36,7 +32,6 @@ KEY_REFUSED = {
     "XMinioParentIsObject",
     "XMinioObjectExistsAsDirectory",
 }
-FULL = {"EntityTooLarge", "QuotaExceeded", "XMinioStorageFull", "InsufficientCapacity"}
 REFUSED = {
     "AccessDenied",
     "InvalidAccessKeyId",
@@ -46,7 +41,6 @@ REFUSED = {
     "AllAccessDisabled",
 }
 SERVER_FAULT = 500
-INSUFFICIENT_STORAGE = 507
 MISSING = 404
 
 
@@ -58,34 +52,9 @@ class S3Store:
         self.name = f"s3://{bucket}/{prefix}".rstrip("/")
         self._prefix = f"{prefix}/" if prefix else ""
         self._threads = ThreadPoolExecutor(settings.uploads, thread_name_prefix="store")
-        endpoint = settings.s3_endpoint
-        given = (settings.s3_access_key, settings.s3_secret_key)
-        access_key, secret_key = (key.get_secret_value() if key else None for key in given)
-        checksums: Any = settings.s3_checksums
         # Untyped: requests are named by text in `_request`.
-        self._client: Any = boto3.session.Session().client(
-            "s3",
-            endpoint_url=endpoint,
-            aws_access_key_id=access_key,
-            aws_secret_access_key=secret_key,
-            region_name=settings.s3_region,
-            config=Config(
-                signature_version="s3v4",
-                request_checksum_calculation=checksums,
-                response_checksum_validation=checksums,
-                s3={"addressing_style": "path" if endpoint else "auto"},
-                max_pool_connections=settings.uploads + 2,
-                connect_timeout=CONNECT_TIMEOUT_SECONDS,
-                read_timeout=READ_TIMEOUT_SECONDS,
-                retries={"mode": "standard", "total_max_attempts": 2},
-            ),
-        )
-        self._fast: SignedPut | None = None
-        if endpoint and access_key and secret_key:
-            keys = (access_key, secret_key)
-            self._fast = SignedPut(
-                endpoint.rstrip("/"), *keys, settings.s3_region, settings.uploads
-            )
+        self._client: Any = new_client(settings, settings.uploads + 2, READ_TIMEOUT_SECONDS)
+        self._fast = new_signed_put(settings, settings.uploads)
 
     async def put(self, key: str, data: bytes | bytearray, sha256: str) -> None:
         """Store a small object by one request."""
@@ -195,9 +164,7 @@ class S3Store:
             ) from None
 
     def _named(self, failure: ClientError) -> Exception:
-        code = failure.response.get("Error", {}).get("Code", "")
-        status = failure.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        text = failure.response.get("Error", {}).get("Message", "") or code
+        code, status, text = reason_of(failure)
         if code in UPLOAD_LOST:
             return errors.UploadLost(f"the store {self.name} cannot go on with the upload: {text}")
         if code in KEY_REFUSED:
@@ -207,7 +174,7 @@ class S3Store:
             )
         if code == "BadDigest":
             return errors.ObjectDiffers(f"the store {self.name} received other bytes: {text}")
-        if code in FULL or status == INSUFFICIENT_STORAGE or "no space left" in text.lower():
+        if is_full(code, status, text):
             return errors.StoreFull(f"the store {self.name} is full: {text}")
         if code in REFUSED or (code in {"403", "404"} and status < SERVER_FAULT):
             return errors.StoreRefused(
