@@ -106,6 +106,7 @@ BACK = {
     "exchange": """
         drop view exchange.database_list, exchange.client_list;
         drop view exchange.process_list, exchange.message_list, exchange.server_list;
+        alter table exchange.message drop column object cascade;
         drop table exchange.member cascade;
         alter table exchange.server drop column sweeper;
         drop function exchange.tick;

@@ -9,7 +9,7 @@ import click
 import uvloop
 
 from postroad.cli.context import Application, pass_application, run_service
-from postroad.cli.exchange_context import exchange_root, installed
+from postroad.cli.exchange_context import as_root, exchange_root, installed
 from postroad.cli.exchange_operate import COMMANDS
 from postroad.cli.exchange_workers import Workers
 from postroad.cli.output import json_option, print_json
@@ -30,7 +30,7 @@ for command in COMMANDS:
 
 
 @exchange.command()
-@click.option("--root", type=click.Path(path_type=Path), help="The root folder of the mailboxes.")
+@click.option("--root", type=as_root, help="The root folder, or s3://bucket/prefix.")
 @click.option("--host", help="The address to listen on; default 127.0.0.1.")
 @click.option("--port", type=click.IntRange(0, 65535), help="The port; 0: any free one.")
 @click.option("--workers", type=click.IntRange(1, 64), help="How many processes; default 1.")
@@ -41,7 +41,7 @@ for command in COMMANDS:
 @pass_application
 def serve(
     application: Application,
-    root: Path | None,
+    root: Path | str | None,
     host: str | None,
     port: int | None,
     workers: int | None,

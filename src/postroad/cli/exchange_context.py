@@ -17,12 +17,17 @@ from postroad.postgres.migrator import status
 T = TypeVar("T")
 
 
-def exchange_root(application: Application) -> Path:
-    """Return the configured root folder, or `exchange` in the data folder."""
-    root = application.settings.exchange.root
-    if root is not None:
-        return root
+def exchange_root(application: Application) -> Path | str:
+    """Return the configured root, or the folder `exchange` in the data folder."""
+    configured = application.settings.exchange.root
+    if configured is not None:
+        return configured
     return application.embedded_server().cluster.home.parent / "exchange"
+
+
+def as_root(value: str) -> Path | str:
+    """Parse an option: a folder, or `s3://bucket/prefix`."""
+    return value if value.startswith("s3://") else Path(value)
 
 
 def installed(application: Application, dsn: str) -> None:

@@ -12,11 +12,17 @@ from rich.progress import Progress
 
 from postroad.cli.context import Application, pass_application
 from postroad.cli.derived import MAX_LIMIT, action_command, list_command, resource_group
-from postroad.cli.exchange_context import exchange_connection, exchange_root, exchange_run
+from postroad.cli.exchange_context import (
+    as_root,
+    exchange_connection,
+    exchange_root,
+    exchange_run,
+)
 from postroad.cli.output import dry_run_option, json_option, print_records, print_result
 from postroad.exchange import operations, status
 from postroad.exchange.check import check as compare
-from postroad.exchange.files import Storage
+from postroad.exchange.export import export
+from postroad.exchange.files import Storage, open_storage
 from postroad.exchange.resources import (
     ACTIONS,
     CLIENTS,
@@ -92,22 +98,23 @@ def replay(
 @click.option("--fix", "is_fixing", is_flag=True, help="Repair the differences.")
 @click.option(
     "--root",
-    type=click.Path(path_type=Path),
-    help="The root folder. Default: the one that the server used last.",
+    type=as_root,
+    help="The root. Default: the one that the server used last.",
 )
 @json_option
 @pass_application
-def check(application: Application, is_fixing: bool, root: Path | None, as_json: bool) -> None:
-    """Compare rows and folders: missing, changed, misplaced and unlisted files.
+def check(
+    application: Application, is_fixing: bool, root: Path | str | None, as_json: bool
+) -> None:
+    """Compare rows and files: missing, changed, misplaced and unlisted files or objects.
 
     Exits with 1 if a file is missing or changed (`--fix` parks its message), or if another
-    problem was found and not repaired. Refuses a folder that is not the journal's root.
+    problem was found and not repaired. Refuses a root that is not the journal's.
 
     Example: postroad exchange check --fix
     """
     with exchange_connection(application) as connection, Progress(transient=True) as bar:
-        served = exchange_run(application, status.server)["root_path"]
-        storage = Storage(root or (Path(served) if served else exchange_root(application)))
+        storage = _storage(application, root)
         task = bar.add_task("comparing rows and folders", total=None)
         findings = compare(
             connection,
@@ -125,6 +132,46 @@ def check(application: Application, is_fixing: bool, root: Path | None, as_json:
         raise click.exceptions.Exit(1)
 
 
+@click.command("export")
+@click.argument("database_id", metavar="DATABASE")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--root", type=as_root, help="The root. Default: the one that is served.")
+@json_option
+@pass_application
+def export_files(
+    application: Application,
+    database_id: str,
+    folder: Path,
+    root: Path | str | None,
+    as_json: bool,
+) -> None:
+    """Write the folders of a database as people read them, whatever the store is.
+
+    Repeat it to bring the folder up to date. Exits with 1 if a file could not be written.
+
+    Example: postroad exchange export sales /tmp/sales
+    """
+    with exchange_connection(application) as connection, Progress(transient=True) as bar:
+        storage = _storage(application, root)
+        task = bar.add_task("writing files", total=None)
+        arguments = connection, storage, database_id, folder
+        files, failures = export(*arguments, lambda count: bar.advance(task, count))
+    result = {"database": database_id, "folder": str(folder), "files": files}
+    failed = [{"name": move.name, "error": str(failure)} for move, failure in failures]
+    text = f"{files} files of {database_id} are in {folder}"
+    print_result({**result, "failed": failed}, text, as_json=as_json)
+    for one in failed:
+        click.echo(f"{one['name']}: {one['error']}", err=True)
+    if failed:
+        raise click.exceptions.Exit(1)
+
+
+def _storage(application: Application, root: Path | str | None) -> Storage:
+    """Return the storage of a root, by default of the one that was served last."""
+    served = exchange_run(application, status.server)["root_path"]
+    return open_storage(root or served or exchange_root(application), application.settings.exchange)
+
+
 COMMANDS = (
     resource_group(CLIENTS, ACTIONS, exchange_run, limit=MAX_LIMIT),
     resource_group(DATABASES, ACTIONS, exchange_run, limit=MAX_LIMIT),
@@ -137,4 +184,5 @@ COMMANDS = (
     action_command(RELEASE, _run),
     replay,
     check,
+    export_files,
 )

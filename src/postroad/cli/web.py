@@ -116,8 +116,9 @@ def _components(context: PartContext, opened: contextlib.AsyncExitStack) -> Comp
     components, settings = Components(), context.application.settings
     if is_there("postroad.exchange"):
         from postroad.cli.exchange_context import exchange_root
+        from postroad.exchange.files import open_storage
 
-        components.exchange_root = exchange_root(context.application)
+        components.exchange = open_storage(exchange_root(context.application), settings.exchange)
     if is_there("postroad.bridge.addresses"):
         from postroad.bridge.addresses import Addresses
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from postroad.console.accounts import Accounts
@@ -23,7 +22,8 @@ if TYPE_CHECKING:
 class Components:
     """Dependencies of the components' pages; those of one that is not installed are None."""
 
-    exchange_root: Path | None = None
+    # The storage of the files of the exchange.
+    exchange: Any = None
     bridge_addresses: Any = None
     vault: Any = None
     # Connections to coordination's own databases: writer, coordinator, reader.

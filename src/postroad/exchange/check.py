@@ -5,7 +5,7 @@
 | moved | a file is in another folder than its row | moved to the row's folder |
 | missing | no file | an alert; the message is parked unless it was processed |
 | changed | another size or digest than the stored one | the same, and the file goes to Error |
-| unlisted | a file without a row | moved to Error as `unlisted-…` |
+| unlisted | a file without a row | moved to Error as `unlisted-…`, an object to `unlisted/` |
 | temporary | left by a crash | removed |
 | unsafe | a link, a pipe, a folder among the files | reported, never touched |
 
@@ -19,7 +19,9 @@ import os
 import secrets
 import stat
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 from psycopg import Connection
@@ -29,7 +31,6 @@ from postroad.exchange import status
 from postroad.exchange.errors import ExchangeError, FileUnsafe, RootForeign
 from postroad.exchange.files import FOLDERS, TEMPORARY_PREFIX, Storage
 from postroad.exchange.moves import Move, redo
-from postroad.exchange.root import is_root_locked, root_name
 
 Kind = Literal["moved", "missing", "changed", "unlisted", "temporary", "unsafe"]
 
@@ -46,6 +47,13 @@ PLACED = (
 PENDING = (
     "select exchange.pending(p_processes => null, p_numbers => %s::bigint[], p_after => 0,"
     " p_limit => 1)"
+)
+# Objects that neither a row names nor a server that runs has stored.
+UNLISTED = (
+    "select u.name from unnest(%s::text[]) u (name)"
+    " where not exists (select from exchange.message m where m.object = u.name)"
+    " and not exists (select from exchange.member m"
+    " where starts_with(u.name, 'object-' || m.epoch || '.'))"
 )
 PAGE = 1000
 
@@ -92,13 +100,13 @@ def _refuse_foreign(connection: Connection[Any], storage: Storage) -> None:
     with connection.cursor(row_factory=dict_row) as cursor:
         server = cursor.execute(status.SERVER).fetchone() or {}
     known, path = server["root_id"], server["root_path"]
-    hint = f"give --root the folder that the server uses: {path}" if path else None
-    if known is not None and root_name(storage.root) != known:
-        raise RootForeign(f"{storage.root} is not the root folder of this journal", hint=hint)
-    if server["is_serving"] and not is_root_locked(storage.root):
+    hint = f"give --root what the server uses: {path}" if path else None
+    if known is not None and storage.root_name() != known:
+        raise RootForeign(f"{storage.address} is not the root of this journal", hint=hint)
+    if server["is_serving"] and not storage.is_in_use():
         # The same name and no lock: a copy of the root, or the server runs on another machine.
         raise RootForeign(
-            f"the server {server['holder']} does not serve from {storage.root}", hint=hint
+            f"the server {server['holder']} does not serve from {storage.address}", hint=hint
         )
 
 
@@ -114,7 +122,7 @@ def _check_database(
         storage.make_database(database)
     expected: set[tuple[str, str]] = set()
     temporaries: set[str] = set()
-    for move in _filed(connection, database):
+    for move, finding in _compared(connection, storage, database):
         progress(1)
         if move.temporary:
             temporaries.add(move.temporary)
@@ -122,9 +130,6 @@ def _check_database(
             expected.add((str(folder), move.name))
             if move.head:
                 expected.add((str(folder), move.head))
-        if move.folder is None:
-            continue
-        finding = _compare(storage, move)
         if finding is not None and _is_still_so(connection, move):
             # Its move may have ended after the first look, and before the row was read.
             finding = _compare(storage, move)
@@ -140,25 +145,41 @@ def _check_database(
                 found = _unlisted(storage, database, folder, name, temporaries)
                 if found is not None and not _is_listed_now(connection, database, name):
                     findings.append(_put_aside(storage, found) if is_fixing else found)
+    for page in storage.pages(database):
+        # Read after the page: those that running servers are just storing are not among them.
+        rows = connection.execute(UNLISTED, ([name for name, _ in page],)).fetchall()
+        for (name,) in rows:
+            found = Finding("unlisted", database, "", name, "no row has this object")
+            findings.append(_put_aside(storage, found) if is_fixing else found)
     return findings
 
 
-def _filed(connection: Connection[Any], database: str) -> Iterator[Move]:
+def filed(connection: Connection[Any], database: str) -> Iterator[list[Move]]:
+    """Yield every file that belongs into the folders of a database, in pages."""
     after = 0
     while True:
         rows = connection.execute(FILED, (database, after, PAGE)).fetchall()
-        for (fact,) in rows:
-            yield Move.of(fact)
+        yield [Move.of(fact) for (fact,) in rows]
         if len(rows) < PAGE:
             return
         after = rows[-1][0]["number"]
 
 
+def _compared(
+    connection: Connection[Any], storage: Storage, database: str
+) -> Iterator[tuple[Move, Finding | None]]:
+    with ThreadPoolExecutor(storage.readers) as threads:
+        for moves in filed(connection, database):
+            yield from zip(moves, threads.map(partial(_compare, storage), moves), strict=True)
+
+
 def _compare(storage: Storage, move: Move) -> Finding | None:
     """Compare one row with its file."""
-    folder = str(move.folder)
+    if move.folder is None:
+        return None
+    folder = move.folder
     try:
-        size, digest = storage.digest(move.database, folder, move.name)
+        size, digest = storage.digest(move.database, folder, move.stored_name)
     except FileNotFoundError:
         for other in FOLDERS:
             if other != folder and storage.exists(move.database, other, move.name):
@@ -233,6 +254,9 @@ def _unlisted(
 
 def _put_aside(storage: Storage, finding: Finding) -> Finding:
     try:
+        if storage.has_objects:
+            storage.put_aside(finding.database, finding.name)
+            return replace(finding, is_fixed=True)
         if finding.kind == "temporary":
             storage.unlink(finding.database, finding.folder, finding.name)
         elif finding.kind == "unlisted":

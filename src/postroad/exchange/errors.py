@@ -128,5 +128,5 @@ def storage_failure(failure: OSError, what: str) -> ExchangeError:
     kind = StorageFull if failure.errno in _FULL else StorageFailed
     return kind(
         f"{what}: {reason}",
-        hint="repair the disk and repeat the request, which is idempotent",
+        hint="repair the disk or the store and repeat the request, which is idempotent",
     )

@@ -17,11 +17,15 @@ import itertools
 import os
 import secrets
 import stat
+import uuid
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import Literal, Self, get_args
+from typing import BinaryIO, Literal, Self, get_args
 
 from postroad.exchange.errors import FileUnsafe, StorageFailed, StorageFull
+from postroad.exchange.root import Root, is_root_locked, root_name
+from postroad.settings.exchange import ExchangeSettings
 
 Folder = Literal["Messages", "Prepared", "Log", "Unknown", "Error"]
 FOLDERS: tuple[Folder, ...] = get_args(Folder)
@@ -46,14 +50,20 @@ class Storage:
     `owner` is a part of temporary names; for a server, its generation.
     """
 
+    # Whether content keeps the name under which it was written, and only its row names its folder.
+    has_objects = False
+    # How many files one thread reads while others could read, too; and the most that read then.
+    read_share, readers = 1 << 20, 1
+
     def __init__(self, root: Path, owner: str | None = None) -> None:
         self.root = root
+        self.address = str(root)
         self.owner = owner or secrets.token_hex(8)
         self.is_full = False
 
     def temporary_name(self) -> str:
         """Return an unused name: hidden, and never the name of a message."""
-        return f"{TEMPORARY_PREFIX}{self.owner}.{_TOKEN}.{next(_numbers)}"
+        return next_name(TEMPORARY_PREFIX, self.owner)
 
     def refuse_when_full(self) -> None:
         """Raise StorageFull for new work while the disk is nearly full."""
@@ -62,6 +72,30 @@ class Storage:
                 "the disk is nearly full; open processes may end, nothing new is accepted",
                 hint="free space on the disk of the root folder, then send the request again",
             )
+
+    def session(self) -> contextlib.AbstractContextManager[Storage]:
+        """Return the same folders, each opened once for all operations in the block."""
+        return Session(self)
+
+    def shared_root(self, allows_network: bool) -> Root:
+        """Return the root that the servers of a journal share."""
+        return Root(self.root, allows_network=allows_network)
+
+    def root_name(self) -> uuid.UUID | None:
+        """Return the name of the root, which is in the journal, too; None if it has none."""
+        return root_name(self.root)
+
+    def is_in_use(self) -> bool:
+        """Return whether a server uses the root."""
+        return is_root_locked(self.root)
+
+    def mark(self, root_id: uuid.UUID, served_seconds: float) -> None:
+        """Show other journals that the root is in use; a folder has a lock instead."""
+
+    def free_space(self) -> tuple[int, int] | None:
+        """Return the free and all bytes, None if no limit is known."""
+        disk = os.statvfs(self.root)
+        return disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
 
     @contextlib.contextmanager
     def folder(self, database: str, folder: str) -> Iterator[int]:
@@ -72,6 +106,11 @@ class Storage:
             _opened(folder, parent) as descriptor,
         ):
             yield descriptor
+
+    def require_folder(self, database: str, folder: str) -> None:
+        """Raise an OSError if a folder is missing."""
+        with self.folder(database, folder):
+            pass
 
     def make_database(self, database: str) -> None:
         """Create the missing folders of a database, durably."""
@@ -124,18 +163,21 @@ class Storage:
                 raise FileUnsafe(f"{folder}/{name} is not a plain file")
             return descriptor
 
-    def read(self, database: str, folder: str, name: str, limit_bytes: int) -> bytes:
-        """Read a small file, at most one byte more than the limit."""
-        descriptor = self.open(database, folder, name)
-        with os.fdopen(descriptor, "rb") as file:
-            return file.read(limit_bytes + 1)
+    def open_file(self, database: str, folder: str, name: str) -> BinaryIO:
+        """Open stored content for reading."""
+        return os.fdopen(self.open(database, folder, name), "rb", buffering=0)
+
+    def load(self, database: str, folder: str, name: str, size: int) -> tuple[int, bytes]:
+        """Return the size of stored content, and its bytes if the size is the given one."""
+        with self.open_file(database, folder, name) as file:
+            found = os.fstat(file.fileno()).st_size
+            return found, file.read() if found == size else b""
 
     def digest(self, database: str, folder: str, name: str) -> tuple[int, str]:
         """Return size and sha256 of a file."""
-        descriptor = self.open(database, folder, name)
         found = hashlib.sha256()
         size = 0
-        with os.fdopen(descriptor, "rb", buffering=0) as file:
+        with self.open_file(database, folder, name) as file:
             while chunk := file.read(CHUNK_BYTES):
                 found.update(chunk)
                 size += len(chunk)
@@ -186,6 +228,13 @@ class Storage:
         except FileNotFoundError:
             return
 
+    def pages(self, database: str) -> Iterator[list[tuple[str, datetime]]]:
+        """Yield the names of objects and when they were written; a folder has none."""
+        return iter(())
+
+    def put_aside(self, database: str, name: str) -> None:
+        """Move an object that no row names to where nothing removes it; a folder has none."""
+
     def databases(self) -> list[str]:
         """Return the folders in the root."""
         return sorted(
@@ -193,6 +242,21 @@ class Storage:
             for entry in os.scandir(self.root)
             if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False)
         )
+
+
+def open_storage(root: Path | str, settings: ExchangeSettings) -> Storage:
+    """Return the storage of a root: a folder, or `s3://bucket/prefix`."""
+    if str(root).startswith("s3://"):
+        # Imported when it is used: boto3 takes long.
+        from postroad.exchange.objects import ObjectStorage
+
+        return ObjectStorage(str(root), settings)
+    return Storage(Path(root).absolute())
+
+
+def next_name(prefix: str, owner: str) -> str:
+    """Return a name that was never used: prefix, owner, process, number."""
+    return f"{prefix}{owner}.{_TOKEN}.{next(_numbers)}"
 
 
 class Session(Storage):

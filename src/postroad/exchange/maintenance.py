@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import re
 import time
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import psycopg
 
@@ -32,7 +32,8 @@ logger = logging.getLogger(__name__)
 DATABASES = "select d.id from exchange.database d order by d.id"
 TEMPORARIES = "select v.temporary from exchange.move v where v.temporary is not null"
 RUNNING = (
-    "select s.epoch as last, array(select m.epoch from exchange.member m order by 1) as running"
+    "select s.root_id, s.served_seconds, s.epoch as last,"
+    " array(select m.epoch from exchange.member m order by 1) as running"
     " from exchange.server s"
 )
 
@@ -54,6 +55,7 @@ RETENTION_PAGE = 500
 UNSERVED_AFTER = timedelta(minutes=5)
 MAX_UNSERVED_NAMED = 10
 JUMP_SECONDS = 60.0
+MARK_SECONDS = 20.0
 NEARLY_FULL_BYTES, NEARLY_FULL_PART = 1 << 30, 0.05
 FULL_BYTES, FULL_PART = 16 << 20, 0.01
 TRANSIENT = (psycopg.Error, PostroadError, OSError)
@@ -75,6 +77,7 @@ class Maintenance(Service):
         self._mover = mover
         self._databases = databases
         self._swept_at: float | None = None
+        self._marked_at: float | None = None
         self._cleaned_at = time.monotonic()
         self._wall_ahead = time.time() - time.monotonic()
         # The servers that ran when temporary files were last removed.
@@ -169,6 +172,7 @@ class Maintenance(Service):
             await self._mover.follow_each([Move.of(row["mark_outdated"]) for row in rows])
         while any((await self._journal.select("forget_outdated", *page))[0].values()):
             pass
+        await self._collect()
 
     async def _drop_temporaries(self) -> None:
         """Remove the temporary files of servers that have ended, unless a plan names them."""
@@ -178,21 +182,28 @@ class Maintenance(Service):
             return
         pending = {row["temporary"] for row in await self._journal.rows(TEMPORARIES)}
 
-        def is_left(name: str) -> bool:
-            owner = re.match(rf"{re.escape(TEMPORARY_PREFIX)}(\d+)\.", name)
-            epoch = int(owner[1]) if owner else 0
-            is_running = epoch > servers["last"] or epoch in servers["running"]
-            return name.startswith(TEMPORARY_PREFIX) and not is_running and name not in pending
-
         def drop(database: str) -> None:
             storage = self._mover.storage
             for folder in FOLDERS:
-                for name in filter(is_left, list(storage.names(database, folder))):
-                    storage.unlink(database, folder, name)
+                for name in list(storage.names(database, folder)):
+                    if name not in pending and _is_left(name, servers):
+                        storage.unlink(database, folder, name)
 
         for row in await self._journal.rows(DATABASES):
             await self._use_folders(row["id"], self._mover.in_thread(drop, row["id"]))
         self._running = servers["running"]
+
+    async def _collect(self) -> None:
+        """Remove old objects that no row names, of servers that have ended."""
+        storage = self._mover.storage
+        # In this order: a server that is not among those that run adds no row any more.
+        (servers,) = await self._journal.rows(RUNNING)
+        for row in await self._journal.rows(DATABASES):
+            pages = storage.pages(row["id"])
+            while (page := await self._mover.in_thread(next, pages, None)) is not None:
+                before = datetime.now(UTC) - self._settings.orphan_age
+                names = [name for name, at in page if at < before and _is_left(name, servers)]
+                await self._mover.drop(row["id"], "", names)
 
     async def _use_folders(self, database: str, work: Awaitable[None]) -> None:
         try:
@@ -205,15 +216,23 @@ class Maintenance(Service):
 
     async def _watch_disk(self) -> None:
         storage = self._mover.storage
-        disk = os.statvfs(storage.root)
-        free, total = disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
+        is_due = self._marked_at is None or time.monotonic() - self._marked_at >= MARK_SECONDS
+        if storage.has_objects and self._journal.is_sweeper and is_due:
+            (shared,) = await self._journal.rows(RUNNING)
+            marker = shared["root_id"], shared["served_seconds"]
+            await self._mover.in_thread(storage.mark, *marker)
+            self._marked_at = time.monotonic()
+        space = await self._mover.in_thread(storage.free_space)
+        if space is None:
+            return
+        free, total = space
         storage.is_full = free < min(FULL_BYTES, total * FULL_PART)
         await self._alert(
             "exchange/disk",
             free < min(NEARLY_FULL_BYTES, total * NEARLY_FULL_PART),
             "error",
             "the disk of the exchange is nearly full",
-            f"{free // (1 << 20)} MiB are left under {storage.root}.",
+            f"{free // (1 << 20)} MiB are left under {storage.address}.",
         )
 
     async def _watch_clock(self) -> None:
@@ -256,3 +275,11 @@ class Maintenance(Service):
         else:
             await self._journal.call("alerts.clear", key)
         self._alerts[key] = is_wrong
+
+
+def _is_left(name: str, servers: dict[str, Any]) -> bool:
+    """Return whether a name was given by a server that has ended, which its generation shows."""
+    owner = re.match(rf"(?:{re.escape(TEMPORARY_PREFIX)}|object-)(\d+)\.", name)
+    epoch = int(owner[1]) if owner else 0
+    is_running = epoch > servers["last"] or epoch in servers["running"]
+    return name.startswith((TEMPORARY_PREFIX, "object-")) and not is_running

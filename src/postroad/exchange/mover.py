@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import Any, TypeVar
 
+import psycopg
+
 from postroad.exchange.errors import ExchangeError, FileMissing, TakenOver, storage_failure
 from postroad.exchange.files import Storage
 from postroad.exchange.journal import ExchangeJournal
@@ -24,6 +26,11 @@ logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
+# The objects that no row names.
+UNNAMED = (
+    "select u.name from unnest(%s::text[]) u (name)"
+    " where not exists (select from exchange.message m where m.object = u.name)"
+)
 PENDING_PAGE = 500
 RECORD_DELAY_SECONDS = 0.05
 MAX_UNRECORDED = 200
@@ -63,6 +70,13 @@ class Mover:
 
     async def drop(self, database: str, folder: str, names: Sequence[str]) -> None:
         """Remove temporary files that no plan names; the next start removes what is left."""
+        if names and self.storage.has_objects:
+            # The answer to a repeated call does not show that its first COMMIT, which was in doubt,
+            # has named them.
+            try:
+                names = [row["name"] for row in await self._journal.rows(UNNAMED, list(names))]
+            except (ExchangeError, psycopg.Error):
+                return
         for name in names:
             with contextlib.suppress(ExchangeError):
                 await self.in_thread(self.storage.unlink, database, folder, name)

@@ -20,7 +20,7 @@ from postroad.exchange.errors import (
     StorageFailed,
     storage_failure,
 )
-from postroad.exchange.files import FOLDERS, Session, Storage
+from postroad.exchange.files import FOLDERS, Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +39,17 @@ class Move:
     process: str | None = None
     state: str = ""
     version: int = 0
+    object: str | None = None
 
     @classmethod
     def of(cls, fact: dict[str, Any]) -> Move:
         """Read a row or a JSON object of the journal."""
         return cls(**{name: fact[name] for name in cls.__slots__ if fact.get(name) is not None})
+
+    @property
+    def stored_name(self) -> str:
+        """The name of its content in the store: that of its object or that of its file."""
+        return self.object or self.name
 
     @property
     def head(self) -> str | None:
@@ -55,7 +61,7 @@ def redo(storage: Storage, database: str, moves: Sequence[Move]) -> list[Exchang
     """Do moves of one database; return the failure of each, or None. Blocks."""
     outcomes: list[ExchangeError | None] = []
     touched: list[set[str]] = []
-    with Session(storage) as session:
+    with storage.session() as session:
         for move in moves:
             folders: set[str] = set()
             failed: ExchangeError | None = None
@@ -79,6 +85,8 @@ def redo(storage: Storage, database: str, moves: Sequence[Move]) -> list[Exchang
 
 def _redo_one(storage: Storage, move: Move) -> set[str]:
     """Do one move and return the folders whose names changed."""
+    if storage.has_objects:
+        return _redo_object(storage, move)
     if move.folder is None:
         return _remove(storage, move)
     is_taken = storage.exists(move.database, move.folder, move.name)
@@ -96,6 +104,18 @@ def _redo_one(storage: Storage, move: Move) -> set[str]:
     raise FileMissing(
         f"{move.name} is neither where it was nor in {move.folder}", number=move.number
     )
+
+
+def _redo_object(storage: Storage, move: Move) -> set[str]:
+    """Remove an object, or find it; the row alone names its folder.
+
+    One that has just been stored, which its temporary name shows, was there before its row.
+    """
+    if move.folder is None:
+        storage.unlink(move.database, "", move.stored_name)
+    elif not move.temporary and not storage.exists(move.database, "", move.stored_name):
+        raise FileMissing(f"{move.name} is missing in the store", number=move.number)
+    return set()
 
 
 def _make_way(storage: Storage, move: Move, folder: str) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hashlib
-import os
+import itertools
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from postroad.exchange.content import inline
 from postroad.exchange.errors import FileCorrupt, FileMissing, FileUnsafe, StorageFailed
-from postroad.exchange.files import CHUNK_BYTES, Session, Storage
+from postroad.exchange.files import CHUNK_BYTES, Storage
 from postroad.exchange.mover import Mover
 from postroad.exchange.moves import Move
 
@@ -55,12 +57,15 @@ async def read_inline_many(
 ) -> list[dict[str, Any] | None]:
     """Return the contents for an answer, None for a file that was put in quarantine.
 
-    One thread reads all of them; those that it cannot read are read again, one by one. With
+    Those that cannot be read are read again, one by one. With
     `skips_unreadable` the files of an unreadable folder are left out instead of failing all.
     """
     skipped = (FileCorrupt, StorageFailed) if skips_unreadable else (FileCorrupt,)
     found: list[dict[str, Any] | None] = []
-    for file, stored in zip(files, await mover.in_thread(_read_many, mover, files), strict=True):
+    share = mover.storage.read_share
+    shares = [files[begin : begin + share] for begin in range(0, len(files), share)]
+    read = await asyncio.gather(*(mover.in_thread(_read_many, mover, some) for some in shares))
+    for file, stored in zip(files, itertools.chain.from_iterable(read), strict=True):
         move = file.move
         try:
             if isinstance(stored, Exception):
@@ -79,19 +84,16 @@ async def stream(mover: Mover, move: Move) -> AsyncIterator[bytes]:
     So the reader of a corrupt file gets fewer bytes than announced, and detects it.
     """
     await verified(mover, move, limit_bytes=-1)
-    descriptor = await mover.in_thread(
-        mover.storage.open, move.database, move.folder or "Messages", move.name
-    )
+    where = move.database, move.folder or "Messages", move.stored_name
+    file = await mover.in_thread(mover.storage.open_file, *where)
     digest = hashlib.sha256()
-    try:
+    with contextlib.closing(file):
         held = b""
-        while chunk := await mover.in_thread(os.read, descriptor, CHUNK_BYTES):
+        while chunk := await mover.in_thread(file.read, CHUNK_BYTES):
             digest.update(chunk)
             if held:
                 yield held
             held = chunk
-    finally:
-        os.close(descriptor)
     if digest.hexdigest() != move.sha256:
         await mover.quarantine(move, "its content was changed", is_there=True)
         raise FileCorrupt(f"{move.name}: its content was changed")
@@ -100,7 +102,7 @@ async def stream(mover: Mover, move: Move) -> AsyncIterator[bytes]:
 
 def _read_many(mover: Mover, files: Sequence[Wanted]) -> list[bytes | Exception | None]:
     found: list[bytes | Exception | None] = []
-    with Session(mover.storage) as session:
+    with mover.storage.session() as session:
         for file in files:
             try:
                 found.append(_read(session, file.move, file.move.size <= file.limit_bytes))
@@ -112,18 +114,16 @@ def _read_many(mover: Mover, files: Sequence[Wanted]) -> list[bytes | Exception 
 def _read(storage: Storage, move: Move, is_small: bool) -> bytes | None:
     folder = move.folder or "Messages"
     try:
-        descriptor = storage.open(move.database, folder, move.name)
+        wanted = move.size if is_small else -1
+        size, stored = storage.load(move.database, folder, move.stored_name, wanted)
     except FileNotFoundError as missing:
         # Raises again if the folder itself is missing: then no message is to blame.
-        with storage.folder(move.database, folder):
-            raise FileMissing(f"{move.name} is missing") from missing
-    with os.fdopen(descriptor, "rb", buffering=0) as file:
-        size = os.fstat(file.fileno()).st_size
-        if size != move.size:
-            raise FileCorrupt(f"{move.name} has {size} bytes instead of {move.size}")
-        if not is_small:
-            return None
-        stored = file.read()
+        storage.require_folder(move.database, folder)
+        raise FileMissing(f"{move.name} is missing") from missing
+    if size != move.size:
+        raise FileCorrupt(f"{move.name} has {size} bytes instead of {move.size}")
+    if not is_small:
+        return None
     if hashlib.sha256(stored).hexdigest() != move.sha256:
         raise FileCorrupt(f"{move.name}: its content was changed")
     return stored

@@ -14,7 +14,10 @@ from postroad.exchange.reader import Wanted, read_inline_many
 REPLY = (
     "select exchange._move(r, null) as move from exchange.reply(p_recipient => %s, p_id => %s) r"
 )
-
+REPLIES = (
+    "select r.*, m.object from exchange.replies(%s, %s, %s, %s) r"
+    " join exchange.message m on m.number = r.number order by r.number"
+)
 
 SHOWN = (
     *("id", "name", "database", "sender", "recipient", "sequence"),
@@ -35,7 +38,7 @@ class Replies:
         self, recipient: str, limit: int, max_bytes: int, after: int | None
     ) -> tuple[list[dict[str, Any]], int | None]:
         """Return replies, oldest first, and the number after which the next page begins."""
-        rows = await self.journal.select("replies", recipient, limit, max_bytes, after)
+        rows = await self.journal.rows(REPLIES, recipient, limit, max_bytes, after)
         wanted = [
             Wanted(
                 Move.of({**row, "name": row["file_name"]}),

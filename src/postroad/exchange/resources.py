@@ -147,6 +147,7 @@ MESSAGES = Resource(
         Column("state", "State", "Состояние", "state"),
         Column("folder", "Folder", "Папка", is_listed=False),
         Column("file_name", "File", "Файл", "code", is_listed=False),
+        Column("object", "Object", "Объект", "code", is_listed=False),
         Column("size", "Size", "Размер", "bytes"),
         Column("failures", "Failures", "Неудачи", "number", is_listed=False),
         Column("error", "Error", "Ошибка"),

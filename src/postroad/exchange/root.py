@@ -52,6 +52,9 @@ def is_root_locked(path: Path) -> bool:
 class Root:
     """The root folder, locked while open: shared by the servers of one journal."""
 
+    # Whether another server that starts may be about to name it.
+    is_new = False
+
     def __init__(self, path: Path, *, allows_network: bool = False) -> None:
         self.path = path.absolute()
         self._allows_network = allows_network
@@ -87,8 +90,9 @@ class Root:
                 failure, f"the root folder {self.path} cannot be used"
             ) from failure
 
-    def is_alone(self) -> bool:
+    def is_alone(self, served_seconds: float) -> bool:
         """Return whether no other server uses the folder."""
+        del served_seconds
         if self._lock is None:
             return False
         try:

@@ -31,6 +31,7 @@ from postroad.exchange.journal import ExchangeJournal
 from postroad.exchange.mover import Mover
 from postroad.exchange.moves import Move
 from postroad.exchange.reader import verified
+from postroad.exchange.replies import REPLIES
 from postroad.service import Service
 
 logger = logging.getLogger(__name__)
@@ -121,7 +122,7 @@ class Routes(Service):
         return True
 
     async def _carry_out(self, route: dict[str, Any]) -> bool:
-        rows = await self._journal.select("replies", route["recipient"], PAGE, PAGE_BYTES, None)
+        rows = await self._journal.rows(REPLIES, route["recipient"], PAGE, PAGE_BYTES, None)
         for row in rows:
             move = Move.of({**row, "name": row["file_name"]})
             try:

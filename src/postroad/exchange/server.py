@@ -26,13 +26,12 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from postroad.exchange.databases import Databases
-from postroad.exchange.errors import ExchangeError, RootLocked, TakenOver
-from postroad.exchange.files import Storage
+from postroad.exchange.errors import ExchangeError, RootForeign, RootLocked, TakenOver
+from postroad.exchange.files import open_storage
 from postroad.exchange.intake import Intake
 from postroad.exchange.journal import ExchangeJournal
 from postroad.exchange.maintenance import Maintenance
 from postroad.exchange.mover import Mover
-from postroad.exchange.root import Root
 from postroad.exchange.routes import Routes
 from postroad.postgres.connections import network_parameters
 from postroad.postgres.errors import raised_by
@@ -54,7 +53,9 @@ REMOVE_KILLED = (
     "select exchange.leave(m.epoch) from exchange.member m where m.epoch = any(%s)"
     " and pg_try_advisory_xact_lock(exchange._lock_class() + 2, m.epoch::integer)"
 )
-TAKE_OVER = "select s.epoch from exchange.take_over(%s, %s, %s, %s, %s, %s, %s, %s, %s) s"
+TAKE_OVER = (
+    "select s.epoch, s.served_seconds from exchange.take_over(%s, %s, %s, %s, %s, %s, %s, %s, %s) s"
+)
 HOLD = "select exchange.hold(%s)"
 # In a statement of its own: that of TAKE_OVER does not see one that it has waited for.
 EARLIER = "select m.epoch from exchange.member m where m.epoch < %s"
@@ -75,7 +76,7 @@ class ExchangeServer(Service):
     def __init__(
         self,
         dsn: str,
-        root: Path,
+        root: Path | str,
         settings: ExchangeSettings | None = None,
         *,
         host: str | None = None,
@@ -95,7 +96,9 @@ class ExchangeServer(Service):
         self.intake: Intake | None = None
         self.journal: ExchangeJournal | None = None
         self._dsn = dsn
-        self._root = Root(root, allows_network=self.settings.allows_network_root)
+        self._storage = open_storage(root, self.settings)
+        self._root = self._storage.shared_root(self.settings.allows_network_root)
+        self._served_seconds = 0.0
         self._host = self.settings.host if host is None else host
         self._port = self.settings.port if port is None else port
         self._is_pooled = is_pooled
@@ -123,7 +126,7 @@ class ExchangeServer(Service):
         deadline = asyncio.get_running_loop().time() + ROOT_PATIENCE_SECONDS
         while True:
             try:
-                return self._root.open()
+                return await asyncio.to_thread(self._root.open)
             except RootLocked:
                 if asyncio.get_running_loop().time() > deadline:
                     raise
@@ -137,10 +140,12 @@ class ExchangeServer(Service):
         self.journal = journal = ExchangeJournal(self._dsn, is_pooled=self._is_pooled)
         lock = await self._lock()
         try:
-            is_first = await self._join(lock, journal, root_id)
+            root_id, is_first = await self._join(lock, journal, root_id)
+            self._storage.owner = str(journal.epoch)
+            mover = Mover(journal, self._storage, threads)
             if is_first:
                 await self._refuse_copy(lock, journal.epoch)
-            mover = Mover(journal, Storage(self._root.path, str(journal.epoch)), threads)
+                await mover.in_thread(self._storage.mark, root_id, self._served_seconds)
             databases = Databases(journal, mover, creates=settings.creates_databases)
             intake = Intake(journal, mover, databases)
             self.mover, self.intake = mover, intake
@@ -197,8 +202,8 @@ class ExchangeServer(Service):
 
     async def _join(
         self, lock: psycopg.AsyncConnection[Any], journal: ExchangeJournal, root_id: uuid.UUID
-    ) -> bool:
-        """Begin to serve with a new generation; return whether no server ran before."""
+    ) -> tuple[uuid.UUID, bool]:
+        """Begin to serve with a new generation; return the root, and whether no server ran."""
         host = socket.gethostname()
         deadline = asyncio.get_running_loop().time() + LOCK_PATIENCE_SECONDS
         while True:
@@ -216,18 +221,28 @@ class ExchangeServer(Service):
         settings = self.settings
         timeouts = settings.started_timeout, settings.ready_timeout, settings.defer_delay
         parameters = (
-            *(root_id, f"{host}:{os.getpid()}"),
+            f"{host}:{os.getpid()}",
             *(timeout.total_seconds() for timeout in timeouts),
             *(settings.suspect_after, settings.failed_policy, settings.events_kept),
-            str(self._root.path),
+            self._storage.address,
         )
-        try:
-            row = await (await lock.execute(TAKE_OVER, parameters)).fetchone()
-            journal.epoch = row[0] if row else 0
-            _joined.add(journal.epoch)
-            return await (await lock.execute(EARLIER, (journal.epoch,))).fetchone() is None
-        except psycopg.Error as failure:
-            raise (raised_by(ExchangeError, failure) or failure) from failure
+        deadline = asyncio.get_running_loop().time() + ROOT_PATIENCE_SECONDS
+        while True:
+            try:
+                row = await (await lock.execute(TAKE_OVER, (root_id, *parameters))).fetchone()
+                journal.epoch, self._served_seconds = row or (0, 0.0)
+                _joined.add(journal.epoch)
+                earlier = await (await lock.execute(EARLIER, (journal.epoch,))).fetchone()
+            except psycopg.Error as failure:
+                raised = raised_by(ExchangeError, failure) or failure
+                is_late = asyncio.get_running_loop().time() > deadline
+                if is_late or not (isinstance(raised, RootForeign) and self._root.is_new):
+                    raise raised from failure
+                # Two servers start on an empty store at the same time: the other one names it.
+                await asyncio.sleep(0.1)
+                root_id = await self._open_root()
+            else:
+                return root_id, earlier is None
 
     async def _refuse_copy(self, lock: psycopg.AsyncConnection[Any], epoch: int) -> None:
         """Raise RootLocked if servers of another journal, such as a copy of it, use the root.
@@ -235,13 +250,13 @@ class ExchangeServer(Service):
         They are not among the servers of this journal. Those that start now are in a moment.
         """
         deadline = asyncio.get_running_loop().time() + ROOT_PATIENCE_SECONDS
-        while not self._root.is_alone():
+        while not await asyncio.to_thread(self._root.is_alone, self._served_seconds):
             if await (await lock.execute(OTHERS, (epoch,))).fetchone():
                 return
             if asyncio.get_running_loop().time() > deadline:
                 raise RootLocked(
-                    f"servers of another database use the root folder {self._root.path}",
-                    hint="a copy of a database needs a copy of the root: give --root that folder",
+                    f"servers of another database use the root {self._storage.address}",
+                    hint="a copy of a database needs a copy of the root: give --root that one",
                 )
             await asyncio.sleep(0.1)
 

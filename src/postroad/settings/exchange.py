@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
-from postroad.settings.values import Duration, Port, Section
+from postroad.settings.s3 import S3Settings
+from postroad.settings.values import Duration, Port
+
+Root = Annotated[
+    Annotated[str, StringConstraints(pattern=r"^s3://[^/]+(/.*)?$")] | Path,
+    Field(union_mode="left_to_right"),
+]
 
 
-class ExchangeSettings(Section):
+class ExchangeSettings(S3Settings):
     """The exchange: two-phase hand-over of files to ERP instances."""
 
-    root: Path | None = None
-    """The root folder of the mailboxes. Default: `exchange` in the data folder."""
+    root: Root | None = None
+    """Where files are kept: a folder or `s3://bucket/prefix`. Default: `exchange` in the data
+    folder."""
     host: str = "127.0.0.1"
     """The address to listen on. Default 127.0.0.1."""
     port: Port = 8420
@@ -54,6 +61,8 @@ class ExchangeSettings(Section):
     """The largest uploaded reply; more is 413. Default 2 GiB."""
     file_threads: int = Field(default=24, ge=1, le=256)
     """How many files are written or moved in parallel. Default 24."""
+    orphan_age: Duration = timedelta(days=7)
+    """Age after which an object in an S3 store that no message names is removed. Default 7d."""
     allows_network_root: bool = False
     """Whether the root may be on a network file system, whose locks may be unreliable. Default
     false."""

@@ -79,7 +79,7 @@ def test_between_file_systems_a_move_is_a_copy(
     storage.write("sales", "Messages", "a.json", content)
     for _ in range(2):
         assert redo(storage, "sales", [_move("Log", source="Messages")]) == [None]
-    assert storage.read("sales", "Log", "a.json", len(content)) == content
+    assert storage.load("sales", "Log", "a.json", len(content)) == (len(content), content)
     assert list(storage.names("sales", "Messages")) == []
     assert list(storage.names("sales", "Log")) == ["a.json"]
 
@@ -102,9 +102,9 @@ def test_what_lies_under_the_name_already_is_put_aside(storage: Storage) -> None
     storage.write("sales", "Messages", "a.json", b"mine")
     storage.write("sales", "Log", "a.json", b"another's")
     assert redo(storage, "sales", [_move("Log", source="Messages")]) == [None]
-    assert storage.read("sales", "Log", "a.json", 10) == b"mine"
+    assert storage.load("sales", "Log", "a.json", 4) == (4, b"mine")
     (aside,) = storage.names("sales", "Error")
-    assert storage.read("sales", "Error", aside, 10) == b"another's"
+    assert storage.load("sales", "Error", aside, 9) == (9, b"another's")
 
 
 def test_links_are_not_followed(storage: Storage, tmp_path: Path) -> None:
@@ -115,10 +115,10 @@ def test_links_are_not_followed(storage: Storage, tmp_path: Path) -> None:
         storage.write("evil", "Messages", "x", b"x")
     (tmp_path / "sales/Messages/link.json").symlink_to("/etc/passwd")
     with pytest.raises(FileUnsafe):
-        storage.read("sales", "Messages", "link.json", 10)
+        storage.load("sales", "Messages", "link.json", 10)
     os.mkfifo(tmp_path / "sales/Messages/pipe.json")
     with pytest.raises(FileUnsafe):
-        storage.read("sales", "Messages", "pipe.json", 10)
+        storage.load("sales", "Messages", "pipe.json", 10)
 
 
 def test_a_processed_file_that_was_moved_elsewhere_is_removed_too(storage: Storage) -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import quote
 
 from nicegui import app, ui
@@ -76,12 +74,12 @@ async def message_page(view: View) -> None:
 
 async def _content(view: View, one: Mapping[str, Any]) -> str | None:
     """Read the beginning of the file in its folder; it may be moved in the meantime."""
-    root = view.context.components.exchange_root
-    if root is None or not one["file_name"]:
+    storage = view.context.components.exchange
+    if storage is None or not one["file_name"]:
         return None
 
     def read() -> str:
-        with os.fdopen(_open(root, one), "rb") as file:
+        with contextlib.closing(_open(storage, one)) as file:
             return pretty(file.read(MAX_FILE_BYTES).decode(errors="replace"))
 
     try:
@@ -90,20 +88,20 @@ async def _content(view: View, one: Mapping[str, Any]) -> str | None:
         return None
 
 
-def _open(root: Path, one: Mapping[str, Any]) -> int:
-    return Storage(root).open(one["database"], one["folder"], one["file_name"])
+def _open(storage: Storage, one: Mapping[str, Any]) -> BinaryIO:
+    return storage.open_file(one["database"], one["folder"], one["object"] or one["file_name"])
 
 
 def add_download(context: Context) -> None:
     """Register the URL that serves the whole file of a message."""
 
     async def data(number: int) -> Response:
-        root, file = context.components.exchange_root, None
+        storage, file = context.components.exchange, None
         # The message may not exist, and its file may be moved in the meantime.
         with contextlib.suppress(MessageNotFound, OSError, FileUnsafe):
             one = await context.connections.run(MESSAGES.one, number)
-            if root is not None and one["file_name"]:
-                file = os.fdopen(await asyncio.to_thread(_open, root, one), "rb")
+            if storage is not None and one["file_name"]:
+                file = await asyncio.to_thread(_open, storage, one)
         if file is None:
             return PlainTextResponse("there is no file", status_code=404)
         name = quote(one["file_name"], safe="")

@@ -27,12 +27,13 @@ begin
       returning l.sequence into v_found.sequence;
       insert into exchange.message as m (
         database_id, kind, sender, id, name, sequence, recipient, order_number, state, file_name, size, sha256, digest,
-        media_type, is_group, folder, traceparent)
+        media_type, is_group, folder, traceparent, object)
       values (
         v_item.database, 'message', v_item.sender, v_item.id, v_item.id, v_found.sequence, coalesce(v_item.recipient, ''),
         v_item.order_number, 'queued',
         exchange._file_name(v_found.sequence, v_item.id, v_item.sender, v_item.recipient, v_item.media_type),
-        v_item.size, v_item.sha256, v_item.digest, v_item.media_type, v_item.is_group, 'Messages', v_item.traceparent)
+        v_item.size, v_item.sha256, v_item.digest, v_item.media_type, v_item.is_group, 'Messages', v_item.traceparent,
+        exchange._object(v_item.temporary))
       on conflict do nothing returning m.* into v_found;
       answer := 'new';
       if found then
@@ -65,6 +66,9 @@ begin
       -- It was requeued before its file was back: this is the file.
       update exchange.move v set temporary = v_item.temporary, version = nextval('exchange.move_version')
       where v.number = v_found.number and v.source is null and v.temporary is null;
+      if found then
+        update exchange.message m set object = exchange._object(v_item.temporary) where m.number = v_found.number;
+      end if;
     end if;
     if answer = 'same' then
       -- A file that has its final name is moved by other calls.
@@ -87,7 +91,8 @@ begin
   set state = case when m.is_parked_by_file then 'queued' else m.state end,
       folder = case when m.is_parked_by_file then 'Messages' else 'Error' end,
       error = case when m.is_parked_by_file then null else m.error end,
-      finished_at = case when m.is_parked_by_file then null else m.finished_at end, is_parked_by_file = false
+      finished_at = case when m.is_parked_by_file then null else m.finished_at end, is_parked_by_file = false,
+      object = exchange._object(p_temporary)
   where m.number = p_number and m.state = 'parked' and m.folder is null returning m.folder into v_folder;
   if found then
     update exchange.move v set temporary = p_temporary where v.number = p_number;

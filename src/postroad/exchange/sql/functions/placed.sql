@@ -15,7 +15,7 @@ begin
   insert into exchange.move (number, source)
   select m.number, u.folder
   from unnest(p_numbers, p_folders) u (number, folder) join exchange.message m on m.number = u.number
-  where u.folder <> m.folder
+  where u.folder <> m.folder and m.object is null
   on conflict do nothing;
   -- Locked by a statement of its own: the next one sees the moves that another server has recorded meanwhile.
   perform from exchange.process p where p.id = any (p_processes) and p.state in ('CLEANUP', 'FAILED') order by p.id for update;

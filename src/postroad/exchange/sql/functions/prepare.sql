@@ -76,7 +76,8 @@ begin
     where m.process_id = p_process and m.kind = 'reply' and m.state in ('prepared', 'unknown') and exchange._is_bad(m.folder)
   loop
     if v_reply.temporary is null then perform exchange._refuse_prepare(v_reply.name); end if;
-    update exchange.message m set folder = case m.state when 'prepared' then 'Prepared' else 'Unknown' end, error = null
+    update exchange.message m
+    set folder = case m.state when 'prepared' then 'Prepared' else 'Unknown' end, error = null, object = exchange._object(v_reply.temporary)
     where m.number = v_reply.number;
     update exchange.move v set source = null, temporary = v_reply.temporary where v.number = v_reply.number;
     perform alerts.clear(format('exchange/corrupt/%s', v_reply.number));

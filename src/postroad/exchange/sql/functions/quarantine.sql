@@ -65,10 +65,12 @@ language sql volatile set search_path from current as $$
     format('the file %s of database %s is not what was taken in', p_message.file_name, p_message.database_id),
     concat_ws(' ',
       p_message.error || '.',
-      case when p_is_there then 'What was found is in quarantine in the folder Error.' end,
+      case when p_is_there and p_message.object is null then 'What was found is in quarantine in the folder Error.' end,
       case
         when p_message.state = 'done' then 'It was processed before, and is not handed out again.'
         when p_message.state = 'parked' then format(
-          'Put the right file into the folder Error, then: postroad exchange requeue %s --sender %s', p_message.id, p_message.sender)
+          'Put the right file %s, then: postroad exchange requeue %s --sender %s',
+          coalesce('into the store under ' || p_message.database_id || '/' || p_message.object, 'into the folder Error'),
+          p_message.id, p_message.sender)
         else 'Its process has it already: the outcome decides what is to be done; an alert will report it.' end))
 $$;

@@ -49,11 +49,11 @@ begin
   loop
     insert into exchange.message as m (
       database_id, kind, sender, id, name, sequence, recipient, state, reply_to, file_name, size, sha256, digest, media_type,
-      is_group, folder, process_id)
+      is_group, folder, process_id, object)
     values (
       p_process.database_id, 'reply', p_process.client_id, v_id, p_name, v_sequence, p_recipient, p_state, p_reply_to,
       exchange._file_name(v_sequence, p_name, p_process.client_id, p_recipient, p_media_type),
-      p_size, p_sha256, '', p_media_type, p_is_group, 'Prepared', p_process.id)
+      p_size, p_sha256, '', p_media_type, p_is_group, 'Prepared', p_process.id, exchange._object(p_temporary))
     on conflict (recipient, lower(id)) where kind = 'reply' and state <> 'discarded' do nothing
     returning m.number into v_number;
     exit when found;

@@ -1,4 +1,5 @@
--- Every change of a file's folder is recorded as a plan, in the same transaction.
+-- Every change of a file's folder is recorded as a plan, in the same transaction.  In an object store the row is all that changes, unless
+-- its content is to be removed, or was missing and has to be found.
 create or replace function exchange._plan() returns trigger
 language plpgsql volatile set search_path from current as $$
 begin
@@ -9,7 +10,8 @@ begin
 end $$;
 
 create or replace trigger plan_the_move after update of folder on exchange.message
-for each row when (old.folder is distinct from new.folder) execute function exchange._plan();
+for each row when (old.folder is distinct from new.folder and (new.object is null or new.folder is null or old.folder is null))
+execute function exchange._plan();
 
 -- A move as the server needs it.
 create or replace function exchange._move(p_message exchange.message, p_move exchange.move) returns jsonb
@@ -18,8 +20,12 @@ language sql stable set search_path from current as $$
     'number', p_message.number, 'database', p_message.database_id, 'name', p_message.file_name, 'folder', p_message.folder,
     'source', p_move.source, 'temporary', p_move.temporary, 'size', p_message.size, 'sha256', p_message.sha256,
     'media_type', p_message.media_type, 'process', p_message.process_id, 'state', p_message.state,
-    'version', p_move.version)
+    'version', p_move.version, 'object', p_message.object)
 $$;
+
+-- The name of an object, if content was stored as one under this name; null: it is a temporary file.
+create or replace function exchange._object(p_temporary text) returns text
+language sql immutable parallel safe as $$ select case when starts_with(p_temporary, 'object-') then p_temporary end $$;
 
 -- What is to be moved for a process, by the recorded plan.
 create or replace function exchange._moves(p_process text) returns jsonb

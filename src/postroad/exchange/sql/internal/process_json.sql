@@ -12,7 +12,7 @@ language sql stable set search_path from current as $$
                'name', m.file_name, 'id', m.id, 'sender', m.sender, 'sequence', m.sequence, 'size', m.size,
                'sha256', m.sha256, 'media_type', m.media_type, 'is_group', m.is_group, 'order', m.order_number,
                'result', f.result, 'error', f.error,
-               'number', m.number, 'database', m.database_id, 'folder', m.folder) order by f.position)
+               'number', m.number, 'database', m.database_id, 'folder', m.folder, 'object', m.object) order by f.position)
       from exchange.process_file f join exchange.message m on m.number = f.number
       where f.process_id = p_process.id and not f.is_refused), '[]'),
     'received', coalesce((

@@ -34,7 +34,9 @@ create table exchange.message (
   created_at   timestamptz not null default clock_timestamp(),
   finished_at  timestamptz,
   -- The trace of the request that brought it.
-  traceparent  text default nullif(current_setting('postroad.traceparent', true), '')
+  traceparent  text default nullif(current_setting('postroad.traceparent', true), ''),
+  -- The name of its content in an object store, where the folder is this row's only; null: a file in that folder.
+  object       text
 ) with (fillfactor = 85);
 create unique index message_id_is_one_senders_idx on exchange.message (sender, lower(id)) where kind = 'message';
 create unique index reply_id_is_one_recipients_idx on exchange.message (recipient, lower(id))
@@ -46,4 +48,5 @@ create index message_deferred_idx on exchange.message (database_id, available_at
 create index message_parked_idx on exchange.message (database_id, sender) where state = 'parked';
 create index reply_to_fetch_idx on exchange.message (recipient, number) where state = 'waiting';
 create index message_of_a_process_idx on exchange.message (process_id) where process_id is not null;
+create unique index object_is_one_messages_idx on exchange.message (object) where object is not null;
 create index message_finished_idx on exchange.message (finished_at) where state in ('done', 'discarded');

@@ -34,5 +34,6 @@ from exchange.process p;
 
 create or replace view exchange.message_list as
 select m.number, m.database_id as database, m.kind, m.id, m.sender, nullif(m.recipient, '') as recipient, m.sequence, m.order_number,
-       m.state, m.folder, m.file_name, m.size, m.failures, m.error, m.process_id as process, m.created_at, m.finished_at
+       m.state, m.folder, m.file_name, m.size, m.failures, m.error, m.process_id as process, m.created_at, m.finished_at,
+       m.object
 from exchange.message m;

@@ -1,0 +1,290 @@
+"""The objects of an S3-compatible store, in place of the folders of a root.
+
+Content is written once, under a name that no other content ever gets, before its row is committed.
+The row names the object, and the folder is a column of the row only: a move is the transaction of
+the journal and nothing else. So a server that was suspended can do no harm: it can neither replace
+content nor remove what a newer row names.
+
+```
+<prefix>/.root.json                                     the root's name; who uses it
+<prefix>/<database>/object-<generation>.<token>.<n>     content
+<prefix>/<database>/unlisted/…                          put aside by `postroad exchange check --fix`
+```
+
+Errors of the store are raised as OSError, as those of a disk are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import io
+import json
+import os
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, BinaryIO, cast
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from postroad.errors import first_line
+from postroad.exchange.errors import StorageFailed
+from postroad.exchange.files import Storage, next_name
+from postroad.exchange.root import Root
+from postroad.s3 import is_full, new_client, new_signed_put, reason_of, split_address
+from postroad.settings.exchange import ExchangeSettings
+
+OBJECT_PREFIX = "object-"
+MARKER = ".root.json"
+READ_TIMEOUT_SECONDS = 20.0
+# For so long a marker shows that servers run.
+IN_USE_SECONDS = 60.0
+MISSING = 404
+
+
+class ObjectStorage(Storage):
+    """The objects below one prefix of a bucket."""
+
+    has_objects = True
+    read_share, readers = 2, 16
+
+    def __init__(self, address: str, settings: ExchangeSettings, owner: str | None = None) -> None:
+        self.address = address.rstrip("/")
+        self.owner = owner or uuid.uuid4().hex
+        self.is_full = False
+        self.bucket, self._prefix = split_address(address)
+        self._client = new_client(settings, settings.file_threads, READ_TIMEOUT_SECONDS)
+        self._fast = new_signed_put(settings, settings.file_threads)
+
+    def close(self) -> None:
+        """Close the connections."""
+        if self._fast is not None:
+            self._fast.close()
+        self._client.close()
+
+    def temporary_name(self) -> str:
+        """Return a name that no object has, and that the object keeps."""
+        return next_name(OBJECT_PREFIX, self.owner)
+
+    def session(self) -> contextlib.AbstractContextManager[Storage]:
+        """Return this storage: connections are kept anyway."""
+        return contextlib.nullcontext(self)
+
+    def require_folder(self, database: str, folder: str) -> None:
+        """Raise an OSError if the bucket cannot be used."""
+        self._request("head_bucket")
+
+    def make_database(self, database: str) -> None:
+        """Do nothing: a database has no folders."""
+
+    def write(self, database: str, folder: str, name: str, content: bytes) -> None:
+        """Store an object."""
+        key, sha256 = self._key(database, name), hashlib.sha256(content).hexdigest()
+        path = f"/{self.bucket}/{key}"
+        if self._fast is None or self._fast.put_part(path, content, sha256) is None:
+            self._request("put_object", Key=key, Body=content)
+
+    def write_many(
+        self, database: str, folder: str, files: Sequence[tuple[str, bytes]]
+    ) -> list[OSError | None]:
+        """Store objects; return the failure of each, or None."""
+        failures: list[OSError | None] = []
+        for name, content in files:
+            try:
+                self.write(database, folder, name, content)
+                failures.append(None)
+            except OSError as failure:
+                failures.append(failure)
+        return failures
+
+    @contextlib.contextmanager
+    def writer(self, database: str, folder: str, name: str) -> Iterator[int]:
+        """Yield a local file to write to, then store its content, in parts if it is large."""
+        with tempfile.TemporaryFile() as file:
+            yield file.fileno()
+            file.seek(0)
+            with self._as_os_errors():
+                self._client.upload_fileobj(file, self.bucket, self._key(database, name))
+
+    def open_file(self, database: str, folder: str, name: str) -> BinaryIO:
+        """Open an object for reading, over the network."""
+        answer = self._request("get_object", Key=self._key(database, name))
+        return cast("BinaryIO", _Body(answer["Body"], self._as_os_errors))
+
+    def load(self, database: str, folder: str, name: str, size: int) -> tuple[int, bytes]:
+        """Return the size of an object, and its bytes if the size is the given one."""
+        if size < 0:
+            answer = self._request("head_object", Key=self._key(database, name))
+            return answer["ContentLength"], b""
+        with self._as_os_errors():
+            answer = self._request("get_object", Key=self._key(database, name))
+            with contextlib.closing(answer["Body"]) as body:
+                found = answer["ContentLength"]
+                return found, body.read() if found == size else b""
+
+    def exists(self, database: str, folder: str, name: str) -> bool:
+        """Check whether there is such an object."""
+        try:
+            self._request("head_object", Key=self._key(database, name))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def unlink(self, database: str, folder: str, name: str) -> None:
+        """Remove an object, if it exists."""
+        self._request("delete_object", Key=self._key(database, name))
+
+    def put_aside(self, database: str, name: str) -> None:
+        """Move an object that no row names to where nothing removes it."""
+        source = self._key(database, name)
+        kept = self._key(database, f"unlisted/{name}")
+        copied = {"Bucket": self.bucket, "Key": source}
+        with self._as_os_errors():
+            self._client.copy(copied, self.bucket, kept)
+        self._request("delete_object", Key=source)
+
+    def names(self, database: str, folder: str) -> Iterator[str]:
+        """Yield nothing: the folders are in the journal; see `pages`."""
+        return iter(())
+
+    def pages(self, database: str) -> Iterator[list[tuple[str, datetime]]]:
+        """Yield the names of the objects of a database, and when they were written."""
+        prefix = self._key(database, OBJECT_PREFIX)
+        begin = len(prefix) - len(OBJECT_PREFIX)
+        for page in self._list(Prefix=prefix):
+            yield [(one["Key"][begin:], one["LastModified"]) for one in page.get("Contents", ())]
+
+    def databases(self) -> list[str]:
+        """Return the databases that have objects."""
+        return sorted(
+            one["Prefix"].removeprefix(self._prefix).rstrip("/")
+            for page in self._list(Prefix=self._prefix, Delimiter="/")
+            for one in page.get("CommonPrefixes", ())
+        )
+
+    def free_space(self) -> tuple[int, int] | None:
+        """Return None: a store reports only that it is full."""
+        return None
+
+    def shared_root(self, allows_network: bool) -> Root:
+        """Return the root that the servers of a journal share."""
+        return ObjectRoot(self)
+
+    def root_name(self) -> uuid.UUID | None:
+        """Return the name in the marker, None if there is no marker."""
+        return self._marker()[0]
+
+    def is_in_use(self) -> bool:
+        """Return whether servers have written the marker lately."""
+        return self._marker()[2] < IN_USE_SECONDS
+
+    def is_used_by_other(self, served_seconds: float) -> bool:
+        """Return whether servers of another journal, such as a copy of this one, use the root.
+
+        Their time goes on, and that of this journal does not.
+        """
+        _, served, age_seconds = self._marker()
+        return served > served_seconds and age_seconds < IN_USE_SECONDS
+
+    def mark(self, root_id: uuid.UUID, served_seconds: float) -> None:
+        """Show other journals that the root is in use."""
+        text = json.dumps({"root": str(root_id), "served_seconds": served_seconds})
+        self._request("put_object", Key=self._prefix + MARKER, Body=text.encode())
+
+    def _marker(self) -> tuple[uuid.UUID | None, float, float]:
+        """Return the name of the root, the time served when it was written, and its age."""
+        try:
+            answer = self._request("get_object", Key=self._prefix + MARKER)
+        except FileNotFoundError:
+            return None, 0.0, float("inf")
+        with self._as_os_errors(), contextlib.closing(answer["Body"]) as body:
+            marker = json.loads(body.read())
+        # By the clock of the store alone.
+        now = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
+        age = (now - answer["LastModified"]).total_seconds()
+        return uuid.UUID(marker["root"]), marker["served_seconds"], age
+
+    def _key(self, database: str, name: str) -> str:
+        return f"{self._prefix}{database}/{name}"
+
+    def _list(self, **more: str) -> Iterator[Any]:
+        with self._as_os_errors():
+            pages = self._client.get_paginator("list_objects_v2")
+            yield from pages.paginate(Bucket=self.bucket, **more)
+
+    def _request(self, method: str, **more: Any) -> Any:
+        """Send a request. Raises FileNotFoundError, if the bucket is there and the key is not."""
+        with self._as_os_errors():
+            try:
+                return getattr(self._client, method)(Bucket=self.bucket, **more)
+            except ClientError as failure:
+                code, status, _ = reason_of(failure)
+                if code == "NoSuchBucket" or (method == "head_bucket" and status == MISSING):
+                    raise OSError(errno.EIO, f"there is no bucket {self.bucket}") from failure
+                if status != MISSING:
+                    raise
+        # The answer to HEAD is the same for a missing key and for a missing bucket.
+        self._request("head_bucket")
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), more.get("Key"))
+
+    @contextlib.contextmanager
+    def _as_os_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except ClientError as failure:
+            reason = reason_of(failure)
+            number = errno.ENOSPC if is_full(*reason) else errno.EIO
+            raise OSError(number, f"{self.address}: {reason[2]}") from failure
+        except BotoCoreError as failure:
+            raise OSError(errno.EIO, f"{self.address}: {first_line(failure)}") from failure
+
+
+class _Body(io.RawIOBase):
+    """The content of an object while it arrives."""
+
+    def __init__(self, body: Any, as_os_errors: Callable[[], Any]) -> None:
+        self._body = body
+        self._as_os_errors = as_os_errors
+
+    def readinto(self, buffer: Any) -> int:
+        """Read the next bytes."""
+        with self._as_os_errors():
+            chunk = self._body.read(len(buffer))
+        buffer[: len(chunk)] = chunk
+        return len(chunk)
+
+    def close(self) -> None:
+        """Close the connection, unless all was read."""
+        self._body.close()
+        super().close()
+
+
+class ObjectRoot(Root):
+    """The root in an object store: always the same journal, whose servers share it."""
+
+    def __init__(self, storage: ObjectStorage) -> None:
+        self.storage = storage
+
+    def open(self) -> uuid.UUID:
+        """Return the name of the root, or a new one. Raises StorageFailed."""
+        try:
+            found = self.storage.root_name()
+        except OSError as failure:
+            raise StorageFailed(
+                f"the store {self.storage.address} cannot be used: {failure.strerror}",
+                hint="create the bucket, or correct exchange.root and the settings exchange.s3_…",
+            ) from failure
+        self.is_new = found is None
+        return found or uuid.uuid4()
+
+    def is_alone(self, served_seconds: float) -> bool:
+        """Return whether no other journal uses the store."""
+        return not self.storage.is_used_by_other(served_seconds)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.storage.close()
