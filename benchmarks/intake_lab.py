@@ -25,7 +25,7 @@ from postroad.intake import Credentials, operations
 from postroad.postgres import install, run_blocking
 from postroad.vault import Vault, new_key
 
-__all__ = ["IntakeLab", "open_intake_lab"]
+__all__ = ["IntakeLab", "free_port", "open_intake_lab", "rclone", "wait_for"]
 
 ACCESS_KEY, SECRET_KEY = "AKIDBENCH", "secret-of-the-bench"
 
@@ -176,7 +176,7 @@ def open_intake_lab(lab: Lab) -> Iterator[IntakeLab]:
         subprocess.run(
             ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True
         )
-    sftp_port, s3_port = _free_port(), _free_port()
+    sftp_port, s3_port = free_port(), free_port()
     (folder / "sshd_config").write_text(_SSHD.format(port=sftp_port, folder=folder))
     if os.getuid() == 0:
         Path("/run/sshd").mkdir(exist_ok=True)
@@ -193,7 +193,7 @@ def open_intake_lab(lab: Lab) -> Iterator[IntakeLab]:
     ]
     try:
         for port in (sftp_port, s3_port):
-            _wait_for(port)
+            wait_for(port)
         user = "root" if os.getuid() == 0 else os.environ["USER"]
         yield IntakeLab(lab, folder, sftp_port, s3_port, user)
     finally:
@@ -213,7 +213,8 @@ def write_random(path: Path, size: int) -> None:
             )
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Find a port that nobody has."""
     for port in range(20000 + secrets.randbelow(5000), 32000):
         with socket.socket() as probe:
             try:
@@ -224,7 +225,8 @@ def _free_port() -> int:
     raise RuntimeError("no free port")
 
 
-def _wait_for(port: int) -> None:
+def wait_for(port: int) -> None:
+    """Wait until somebody listens."""
     until = time.monotonic() + 20
     while time.monotonic() < until:
         try:

@@ -14,14 +14,17 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
+from psycopg.conninfo import make_conninfo
 
+from benchmarks.intake_lab import free_port, rclone, wait_for
 from benchmarks.lab import Lab
 from benchmarks.result import Figure, Findings, Scenario, at_least, at_most
 from benchmarks.rounds import thousands
-from postroad.cli.components import ALERTS, EXCHANGE
+from postroad.cli.components import ALERTS, BUS, EXCHANGE
 from postroad.exchange import operations
 from postroad.postgres import install, run_blocking
 
@@ -46,16 +49,15 @@ def run(lab: Lab) -> Findings:
             found = _measure(lab, root, *server)
         with _serving(lab, root, WORKERS) as (port, _):
             found.figures += _measure_workers(lab, root, port, found.raw["rates"]["intake"])
+        with _with_store(lab, root) as (other, environment):
+            found.figures += _measure_store(lab, other, root, environment)
         return found
     finally:
         shutil.rmtree(root, ignore_errors=True)
 
 
 def _measure(lab: Lab, root: Path, port: int, pid: int) -> Findings:
-    tokens = [
-        run_blocking(lab.dsn, operations.add_client, f"c{n}", databases=None).token
-        for n in range(CLIENTS)
-    ]
+    tokens = [_token(lab, f"c{n}") for n in range(CLIENTS)]
     count = lab.scaled(MESSAGES / CLIENTS, 10)
     _load(lab, port, "intake", 10, tokens)
     ratios, rates = [], []
@@ -112,10 +114,7 @@ def _measure(lab: Lab, root: Path, port: int, pid: int) -> Findings:
 
 def _measure_workers(lab: Lab, root: Path, port: int, alone: list[float]) -> list[Figure]:
     """Measure intake and cycles with several server processes."""
-    tokens = [
-        run_blocking(lab.dsn, operations.add_client, f"w{n}", databases=None).token
-        for n in range(CLIENTS)
-    ]
+    tokens = [_token(lab, f"w{n}") for n in range(CLIENTS)]
     count, cycles = lab.scaled(MESSAGES / CLIENTS, 10), lab.scaled(CYCLES / CLIENTS, 5)
     _load(lab, port, "intake", 10, tokens)
     bare = _bare(root / "bare", count)
@@ -143,14 +142,83 @@ def _measure_workers(lab: Lab, root: Path, port: int, alone: list[float]) -> lis
     ]
 
 
+def _measure_store(lab: Lab, other: Lab, root: Path, environment: dict[str, str]) -> list[Figure]:
+    """Measure the folder and the store by turns, each with a server and a journal of its own."""
+    count, cycles = lab.scaled(MESSAGES / CLIENTS, 10), lab.scaled(CYCLES / CLIENTS, 5)
+    rates: dict[str, list[float]] = {kind: [] for kind in ("intake", "cycle")}
+    with (
+        _serving(lab, root) as (folder_port, _),
+        _serving(other, root, store="s3://bucket", **environment) as (store_port, _),
+    ):
+        arms = [
+            (one, port, [_token(one, f"s{n}") for n in range(CLIENTS)])
+            for one, port in ((lab, folder_port), (other, store_port))
+        ]
+        for one, port, tokens in arms:
+            _load(one, port, "intake", 10, tokens)
+        for _ in range(3):
+            took: dict[str, list[float]] = {kind: [] for kind in rates}
+            for one, port, tokens in arms:
+                took["intake"].append(_load(one, port, "intake", count, tokens))
+                _load(one, port, "fill", cycles, tokens)
+                took["cycle"].append(_load(one, port, "cycle", cycles, tokens))
+            for kind, (in_folder, in_store) in took.items():
+                rates[kind].append(in_folder / in_store)
+    lab.report("store")
+    found = {kind: statistics.median(shares) for kind, shares in rates.items()}
+    return [
+        Figure(
+            f"{what} with an S3 store on the same disk, share of the folder",
+            f"{found[kind]:.2f}",
+            judged=found[kind],
+            bar=at_least(0.5),
+        )
+        for kind, what in (("intake", "intake of 10 KiB"), ("cycle", "full cycles"))
+    ]
+
+
+def _token(lab: Lab, client: str) -> str:
+    return run_blocking(lab.dsn, operations.add_client, client, databases=None).token
+
+
 @contextmanager
-def _serving(lab: Lab, root: Path, workers: int = 1) -> Iterator[tuple[int, int]]:
+def _with_store(lab: Lab, root: Path) -> Iterator[tuple[Lab, dict[str, str]]]:
+    """Run a store over a folder beside the root, with an empty journal for it."""
+    (root / "s3/bucket").mkdir(parents=True)
+    port = free_port()
+    keys = "AKIDBENCH", "secret-of-the-bench"
+    address = f"127.0.0.1:{port}"
+    command = [rclone(), "serve", "s3", "--addr", address, "--auth-key", ",".join(keys)]
+    store = subprocess.Popen(
+        [*command, str(root / "s3")], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    lab.execute("create database exchange_in_store")
+    dsn = make_conninfo(lab.dsn, dbname="exchange_in_store")
+    try:
+        wait_for(port)
+        with psycopg.connect(dsn) as connection:
+            for schema in (BUS, ALERTS, EXCHANGE):
+                install(connection, schema)
+        names = ("ENDPOINT", "ACCESS_KEY", "SECRET_KEY")
+        given = zip(names, (f"http://{address}", *keys), strict=True)
+        yield replace(lab, dsn=dsn), {f"POSTROAD_EXCHANGE__S3_{key}": one for key, one in given}
+    finally:
+        store.terminate()
+        store.wait()
+        lab.execute("drop database exchange_in_store with (force)")
+
+
+@contextmanager
+def _serving(
+    lab: Lab, root: Path, workers: int = 1, store: str | None = None, **environment: str
+) -> Iterator[tuple[int, int]]:
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "postroad", "--database-url", lab.dsn, "exchange", "serve"),
-            *("--root", str(root / "root"), "--port", "0", "--workers", str(workers), "--json"),
+            *("--root", store or str(root / "root"), "--port", "0"),
+            *("--workers", str(workers), "--json"),
         ],
-        env=_environment(lab),
+        env=_environment(lab) | environment,
         cwd=lab.root,
         stdout=subprocess.PIPE,
         text=True,
@@ -260,12 +328,13 @@ def _memory(lab: Lab, port: int, pid: int, tokens: list[str], count: int) -> flo
 SCENARIO = Scenario(
     "exchange",
     "The exchange",
-    "One server process; in the last two figures, four on one port. "
+    "One server process; in two figures, four on one port. "
     "Intake: 16 connections send messages of 10 KiB, three rounds, each beside "
     "a round of 16 threads that do no more than temp, fsync, rename and fsync of the folder. "
     "Cycles: API_1, API_3 with one reply, API_4, on 16 databases at once. API_1: one message "
     "handed out with 1,000 and with 1,000,000 waiting, median of 40. Memory: the server's resident "
-    "set while 1 GiB passes in messages of 1 MiB.",
+    "set while 1 GiB passes in messages of 1 MiB. Store: rclone serves a folder on the same "
+    "disk as an S3 store; three rounds by turns with the folder.",
     5,
     run,
 )
