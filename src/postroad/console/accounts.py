@@ -23,8 +23,7 @@ from postroad.postgres.calls import Row, call, select
 from postroad.web.tokens import hash_token, new_token
 
 if TYPE_CHECKING:
-    from psycopg_pool import AsyncConnectionPool
-
+    from postroad.postgres.connections import Pool
     from postroad.settings import ConsoleSettings
 
 Role = Literal["viewer", "operator", "admin"]
@@ -51,7 +50,7 @@ class Session:
 class Accounts:
     """The calls of schema `console`, each in its own transaction."""
 
-    def __init__(self, pool: AsyncConnectionPool[Any]) -> None:
+    def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
     async def ensure_first(self) -> str | None:

@@ -7,10 +7,8 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from psycopg_pool import AsyncConnectionPool
-
 from postroad.postgres.calls import Connection
-from postroad.postgres.connections import connect_async
+from postroad.postgres.connections import Pool, connect_async
 
 CONNECT_TIMEOUT = timedelta(seconds=2)
 
@@ -21,7 +19,7 @@ T = TypeVar("T")
 class Connections:
     """Calls functions whose first argument is a connection: `status`, `operations`, resources."""
 
-    def __init__(self, pool: AsyncConnectionPool[Any]) -> None:
+    def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
     async def run(

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
-from psycopg_pool import AsyncConnectionPool
+from postroad.postgres.connections import Pool
 
 # A health check is repeated, so it fails sooner than a request that needs the database.
 PROBE_TIMEOUT_SECONDS = 2.0
@@ -14,7 +13,7 @@ PROBE_TIMEOUT_SECONDS = 2.0
 class DatabaseFacts:
     """Reads the server's own views."""
 
-    def __init__(self, pool: AsyncConnectionPool[Any]) -> None:
+    def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
     async def is_there(self) -> bool:

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection, Connection
@@ -22,6 +22,8 @@ from postroad.postgres.errors import DatabaseUnavailable
 
 P = ParamSpec("P")
 T = TypeVar("T")
+# A pool whose connections may have any row type.
+Pool: TypeAlias = AsyncConnectionPool[Any]
 
 CONNECT_TIMEOUT_DEFAULT = timedelta(seconds=10)
 # A pool doubles the pause between its attempts for this long; then the next caller makes it

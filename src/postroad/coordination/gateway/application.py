@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request
 from fastapi.responses import StreamingResponse
-from psycopg_pool import AsyncConnectionPool
 
 from postroad.coordination import status
 from postroad.coordination.gateway.changes import changes
@@ -18,7 +17,7 @@ from postroad.coordination.gateway.entity_routes import add_entity_routes
 from postroad.coordination.gateway.event_routes import MAX_ID, add_event_routes, check_entity
 from postroad.coordination.gateway.shapes import Shape
 from postroad.coordination.gateway.waiting import wait_for_event
-from postroad.postgres.connections import open_async_pool
+from postroad.postgres.connections import Pool, open_async_pool
 from postroad.web.application import BEARER, prepare
 from postroad.web.errors import RequestInvalid
 from postroad.web.limits import BodyLimit, TokenCheck
@@ -33,9 +32,9 @@ AFTER_TIMEOUT_DEFAULT = timedelta(seconds=5)
 class GatewayDatabases:
     """Pools to the three databases; their owner opens and closes them."""
 
-    writer: AsyncConnectionPool[Any]
-    coordinator: AsyncConnectionPool[Any]
-    reader: AsyncConnectionPool[Any]
+    writer: Pool
+    coordinator: Pool
+    reader: Pool
 
 
 def make_application(

@@ -9,11 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
-
-from psycopg_pool import AsyncConnectionPool
 
 from postroad.coordination.calls import fetch_value
+from postroad.postgres.connections import Pool
 
 POLL_SECONDS = 0.1
 # A comment line, so that proxies keep the connection.
@@ -31,10 +29,7 @@ _NEXT = (
 
 
 async def changes(
-    reader: AsyncConnectionPool[Any],
-    after: int | None,
-    entity: str | None,
-    is_gone: Callable[[], Awaitable[bool]],
+    reader: Pool, after: int | None, entity: str | None, is_gone: Callable[[], Awaitable[bool]]
 ) -> AsyncIterator[str]:
     """Yield changes until the client is gone: those after a number, or from now on."""
     if after is None:

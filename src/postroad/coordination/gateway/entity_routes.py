@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 from fastapi import APIRouter, Header, Query, Request, Response
-from psycopg_pool import AsyncConnectionPool
 from pydantic import BaseModel
 
 from postroad import trace
@@ -16,6 +15,7 @@ from postroad.coordination.gateway.event_routes import MAX_ID, Limit
 from postroad.coordination.gateway.rows import Row, Rows
 from postroad.coordination.gateway.shapes import Shape
 from postroad.postgres.calls import call
+from postroad.postgres.connections import Pool
 from postroad.web.cursors import decode_cursor
 from postroad.web.pages import Page, page_of
 from postroad.web.problems import problem_responses
@@ -40,12 +40,7 @@ class Command(BaseModel):
 
 
 def add_entity_routes(
-    router: APIRouter,
-    shape: Shape,
-    replica: Shape | None,
-    writer: AsyncConnectionPool[Any],
-    reader: AsyncConnectionPool[Any],
-    wait: Wait,
+    router: APIRouter, shape: Shape, replica: Shape | None, writer: Pool, reader: Pool, wait: Wait
 ) -> None:
     """Add the commands and queries of one entity."""
     name, collection = shape.name, f"/entities/{shape.name}"

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Request
-from psycopg_pool import AsyncConnectionPool
 from pydantic import BaseModel, Field
 
 from postroad.coordination import operations, status
@@ -23,6 +22,7 @@ from postroad.coordination.resources import EVENTS, READERS
 from postroad.operate import Page as ResourcePage
 from postroad.operate import Resource
 from postroad.operate.http import add_list
+from postroad.postgres.connections import Pool
 from postroad.web.cursors import decode_cursor
 from postroad.web.errors import RequestInvalid
 from postroad.web.pages import Page, page_of
@@ -58,10 +58,7 @@ class Skip(BaseModel):
 
 
 def add_event_routes(
-    router: APIRouter,
-    writer: AsyncConnectionPool[Any],
-    coordinator: AsyncConnectionPool[Any],
-    timeout: timedelta,
+    router: APIRouter, writer: Pool, coordinator: Pool, timeout: timedelta
 ) -> None:
     """Add queries and what an operator may do."""
 
@@ -160,7 +157,7 @@ def add_event_routes(
         return Accepted(event_id=event_id, accepted="skip")
 
 
-async def check_entity(database: AsyncConnectionPool[Any], entity: str | None) -> None:
+async def check_entity(database: Pool, entity: str | None) -> None:
     """Refuse a filter by an entity that does not exist. Raises RequestInvalid."""
     if entity is None:
         return

@@ -15,7 +15,6 @@ from datetime import timedelta
 from typing import Any, Literal
 
 import psycopg
-from psycopg_pool import AsyncConnectionPool
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from postroad.bus.reconnect import TRANSIENT, Backoff
@@ -25,6 +24,7 @@ from postroad.coordination.gateway.application import (
     open_databases,
 )
 from postroad.coordination.gateway.shapes import Shape, read_shapes
+from postroad.postgres.connections import Pool
 from postroad.service import Service
 from postroad.settings import HttpSettings
 from postroad.web.server import WebServer
@@ -102,7 +102,7 @@ class Gateway(Service):
         )
         return self.server
 
-    async def _wait_for_shapes(self, writer: AsyncConnectionPool[Any]) -> list[Shape] | None:
+    async def _wait_for_shapes(self, writer: Pool) -> list[Shape] | None:
         backoff = Backoff(longest=timedelta(seconds=FOLLOW_SECONDS))
         while not self.stopping.is_set():
             try:
@@ -115,7 +115,7 @@ class Gateway(Service):
         return None
 
     async def _read_shapes(
-        self, database: AsyncConnectionPool[Any], role: Literal["tracked", "replica"]
+        self, database: Pool, role: Literal["tracked", "replica"]
     ) -> list[Shape] | None:
         try:
             async with database.connection(timeout=FOLLOW_SECONDS) as connection:

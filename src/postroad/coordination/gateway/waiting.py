@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any
-
-from psycopg_pool import AsyncConnectionPool
 
 from postroad.coordination.calls import fetch_value
 from postroad.coordination.errors import CoordinationError, EventNotFound, ReaderBehind
+from postroad.postgres.connections import Pool
 
 FIRST_PAUSE_SECONDS = 0.005
 MAX_PAUSE_SECONDS = 0.1
@@ -36,12 +34,7 @@ async def poll(
         raise late from elapsed
 
 
-async def wait_for_event(
-    event_id: int,
-    writer: AsyncConnectionPool[Any],
-    reader: AsyncConnectionPool[Any],
-    timeout: timedelta,
-) -> None:
+async def wait_for_event(event_id: int, writer: Pool, reader: Pool, timeout: timedelta) -> None:
     """Return once the Reader has applied or dropped the event.
 
     Raises EventNotFound when the Writer has no such event, ReaderBehind when it takes too long.
