@@ -26,6 +26,7 @@ from postroad.postgres.calls import Connection
 
 # Maximum rows of one page, which is also the default for lists that are usually short.
 MAX_LIMIT = 100_000
+LIMIT_HELP = "Maximum number of rows."
 
 
 class Runner(Protocol):
@@ -84,7 +85,7 @@ def list_command(
         if page.cursor is not None:
             click.echo(f"there are more: --after {page.cursor}", err=True)
 
-    sortable = resource.sort_keys
+    sortable, size = resource.sort_keys, click.IntRange(1, MAX_LIMIT)
     parameters: list[click.Parameter] = [
         click.Argument(
             [argument or "row_name"], required=False, metavar=f"[{(argument or 'id').upper()}]"
@@ -93,13 +94,7 @@ def list_command(
         *([click.Option(["--sort"], type=click.Choice(sortable))] if len(sortable) > 1 else []),
         click.Option(["--descending/--ascending", "is_descending"], default=None),
         click.Option(["--after"], metavar="CURSOR", help="The page after this cursor."),
-        click.Option(
-            ["--limit"],
-            type=click.IntRange(1, MAX_LIMIT),
-            default=limit,
-            show_default=True,
-            help="Maximum number of rows.",
-        ),
+        click.Option(["--limit"], type=size, default=limit, show_default=True, help=LIMIT_HELP),
         JSON,
     ]
     help_ = f"{resource.summary}\n\nExample: {resource.example}"
@@ -239,23 +234,15 @@ def resource_group(
 
     noun = f"{resource.plural.capitalize()}: list, show, change. Alone: list them."
     example = f"Example: postroad {resource.component} {resource.plural} --json"
+    help_ = f"{noun}\n\n{example}"
     group = click.Group(
-        resource.plural,
-        callback=alone,
-        params=[JSON],
-        help=f"{noun}\n\n{example}",
-        invoke_without_command=True,
+        resource.plural, callback=alone, params=[JSON], help=help_, invoke_without_command=True
     )
     group.add_command(listing)
     example = f"Example: postroad {resource.component} {resource.plural} show ID"
-    group.add_command(
-        click.Command(
-            "show",
-            callback=show,
-            params=[click.Argument(["row_name"], metavar="ID"), JSON],
-            help=f"Show one {resource.noun} with all its fields.\n\n{example}",
-        )
-    )
+    help_ = f"Show one {resource.noun} with all its fields.\n\n{example}"
+    arguments: list[click.Parameter] = [click.Argument(["row_name"], metavar="ID"), JSON]
+    group.add_command(click.Command("show", callback=show, params=arguments, help=help_))
     for action in actions:
         if action.on is resource:
             group.add_command(action_command(action, run))

@@ -67,12 +67,8 @@ async def _discover(engine: Engine, server_id: int) -> Row | None:
             else:
                 is_whole = not listing.problems
         report["discovered"] += await engine.journal.change("promote", server_id)
-        report.update(
-            files=listing.files,
-            folders=listing.folders,
-            links_passed_over=listing.links_passed_over,
-            problems=listing.problems,
-        )
+        counted = ("files", "folders", "links_passed_over", "problems")
+        report |= {name: getattr(listing, name) for name in counted}
     except SourceError as failure:
         report["problems"] = [failure.message]
         raise

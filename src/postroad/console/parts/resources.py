@@ -362,19 +362,10 @@ def bulk_buttons(
                         total = so_far["count"]
                 return total
 
-            title = title_of(view, action)
-            await confirm(
-                view,
-                title,
-                view.t("common.sure_all", action=title, count=number(count)),
-                lambda: view.act(
-                    f"{resource.component}.{action.verb}",
-                    resource.plural,
-                    do,
-                    role=action.role,
-                    detail=dict(given),
-                ),
-            )
+            title, name = title_of(view, action), f"{resource.component}.{action.verb}"
+            text = view.t("common.sure_all", action=title, count=number(count))
+            act = partial(view.act, name, resource.plural, do, role=action.role, detail=dict(given))
+            await confirm(view, title, text, act)
 
         label = view.t("common.all_matching", action=title_of(view, action))
         test = f"{action.verb}-all"
