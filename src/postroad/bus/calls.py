@@ -205,12 +205,20 @@ def post_many(
     stamped = _stamped(headers)
 
     def chunk(payload: Payload, start: int) -> Call[list[str]]:
+        part = messages[start : start + CHUNK_MESSAGES]
         values = (
-            payloads.array(payload, messages[start : start + CHUNK_MESSAGES]),
             parameters.hstores("headers", stamped, start, CHUNK_MESSAGES),
             parameters.hstores("properties", properties, start, CHUNK_MESSAGES),
         )
-        return Call(text, (*values, *times), rows.values, queue, wakes=(queue,))
+        # Binary format takes the server less time than a literal.
+        is_binary = bool(part) and payload in ("text", "bytea")
+        sent = (
+            [payloads.parameter(payload, each) for each in part]
+            if is_binary
+            else payloads.array(payload, part)
+        )
+        statement = text.replace("%s", "%b", 1) if is_binary else text
+        return Call(statement, (sent, *values, *times), rows.values, queue, wakes=(queue,))
 
     def build(payload: Payload) -> Call[list[str]]:
         starts = range(0, len(messages) or 1, CHUNK_MESSAGES)

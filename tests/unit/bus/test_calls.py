@@ -36,7 +36,7 @@ def test_many_posts_are_cut_into_calls_in_order() -> None:
     data = [str(number) for number in range(2_001)]
     many = calls.post_many("orders", data, None, [{"n": n} for n in data]).build("text").parts
     assert len(many) == 3
-    assert many[2].parameters[0] == '{"2000"}'
+    assert many[2].parameters[0] == ["2000"]
     assert many[2].parameters[2] == r'{"\"n\"=>\"2000\""}'
     assert many[0].read([(["a", "b"],)]) == ["a", "b"]
 
