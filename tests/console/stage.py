@@ -43,6 +43,7 @@ PAGES: Mapping[str, Mapping[str, str]] = {
         "dead-messages": "/bus/queues/shop_orders/messages?state=dead",
         "message": "/bus/messages/{iid}",
         "dead": "/bus/dead",
+        "dead-list": "/bus/dead/messages?queue=shop_orders",
         "waiting": "/bus/waiting",
         "sagas": "/bus/sagas",
         "schedules": "/bus/schedules",

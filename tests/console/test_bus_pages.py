@@ -111,19 +111,76 @@ def test_markup_in_a_message_stays_text(open_page: OpenPage, bus: Bus, queue: st
     assert "owned" not in page.title()
 
 
-def test_dead_messages_are_found_by_their_reason_and_redriven(
-    open_page: OpenPage, bus: Bus, queue: str
+@LANGUAGES
+def test_one_group_of_dead_messages_is_redriven_with_three_clicks(
+    open_page: OpenPage, bus: Bus, queue: str, language: str, width: int
 ) -> None:
-    bus.post(queue, {"n": 1})
-    (held,) = bus.lease(queue)
-    bus.nack(held, error="no such customer", park=True)
-    page = open_page("/bus/dead", role="operator")
-    page.get_by_role("row", name=queue).get_by_text("no such customer").click()
-    expect(page.locator("tbody tr")).to_have_count(1)
-    press(page, "redrive")
+    dead_messages(bus, queue, ["no customer 1", "no customer 2", "out of paper"])
+    page = open_page("/bus", role="operator", language=language, width=width)
+    page.locator("nav.tabs a[href$='/bus/dead']").click()
+    row = page.locator("tr", has_text=queue).filter(has_text="no customer ?")
+    button = row.locator('[data-test="redrive-row"]')
+    expect(button).to_contain_text("2")
+    button.click()
+    expect(page.locator('[data-test="confirm"]')).to_contain_text("2")
     press(page, "confirm")
+    expect(row).to_have_count(0)
+    assert sorted(message.data["n"] for message in bus.consume(queue, amount=10)) == [0, 1]
+    assert [one.error for one in bus.dead(queue)] == ["out of paper"]
+
+
+@LANGUAGES
+def test_dead_messages_of_a_group_are_moved_to_a_queue(
+    open_page: OpenPage, bus: Bus, queue: str, language: str, width: int
+) -> None:
+    bus.create_queue("a_destination", payload="jsonb")
+    dead_messages(bus, queue, ["no customer 1", "no customer 2", "out of paper"])
+    page = open_page("/bus/dead", role="operator", language=language, width=width)
+    row = page.locator("tr", has_text=queue).filter(has_text="no customer ?")
+    row.get_by_text("no customer ?").click()
+    expect(page.locator("tbody tr")).to_have_count(2)
+    press(page, "move-all")
+    page.locator('[data-test="destination"]').fill("a_dest")
+    page.locator(".q-menu").get_by_text("a_destination", exact=True).click()
+    press(page, "confirm")
+    expect(page.locator("tbody tr")).to_have_count(0)
+    assert len(bus.consume("a_destination", amount=10)) == 2
+    assert [one.error for one in bus.dead(queue)] == ["out of paper"]
+    bus.drop_queue("a_destination")
+
+
+def test_dead_messages_are_redriven_with_a_delay(open_page: OpenPage, bus: Bus, queue: str) -> None:
+    dead_messages(bus, queue, ["no customer 1"])
+    page = open_page(f"/bus/dead/messages?queue={queue}", role="operator")
+    press(page, "redrive-all")
+    page.locator('[data-test="delay"]').fill("10")
+    press(page, "confirm")
+    expect(page.locator("tbody tr")).to_have_count(0)
+    (status,) = bus.status(queue)
+    assert (status.delayed, status.dmq) == (1, 0)
+
+
+@LANGUAGES
+def test_a_dead_message_is_edited_and_redriven_and_its_original_is_shown(
+    open_page: OpenPage, bus: Bus, queue: str, language: str, width: int
+) -> None:
+    dead_messages(bus, queue, ["no such customer"])
+    (dead,) = bus.dead(queue)
+    page = open_page(f"/bus/messages/{dead.iid}", role="operator", language=language, width=width)
+    press(page, "edit")
+    page.locator('[data-test="edit-data"]').fill("{")
+    press(page, "edit-send")
+    expect(page.locator(".q-notification")).to_contain_text("JSON")
+    page.locator('[data-test="edit-data"]').fill('{"n": 4711}')
+    press(page, "edit-send")
+    expect(page.locator("pre.data").first).to_contain_text("4711")
+    expect(page.locator("#main")).to_contain_text("operator (console)")
+    expect(page.locator('[data-test="edit"]')).to_be_hidden()
+    (message,) = bus.consume(queue)
+    assert (message.iid, message.data) == (dead.iid, {"n": 4711})
+    # The original stays when the message is gone.
     expect(page.locator(".empty")).to_be_visible()
-    assert [message.data for message in bus.consume(queue)] == [{"n": 1}]
+    expect(page.locator("#main")).to_contain_text('{"n": 0}')
 
 
 def test_messages_are_taken_moved_and_purged_after_a_confirmation(

@@ -42,6 +42,8 @@ BACK = {
         drop table mbus.pause cascade;
         drop table mbus.schedule cascade;
         drop table mbus.schedule_run;
+        drop table mbus.dead_original cascade;
+        alter table mbus.dmq drop column fingerprint cascade;
         drop index mbus.saga_by_state_idx;
         drop table mbus.delayed;
         drop sequence mbus.delayed_id, mbus.delayed_tail;

@@ -99,6 +99,7 @@ class AsyncBus:
     resume_schedule = awaiting(schedule_calls.resume_schedule)
     run_now = awaiting(schedule_calls.run_now)
 
+    redrive_edited = awaiting(calls.redrive_edited)
     maintain = awaiting(calls.maintain)
     notify = awaiting(calls.notify)
     positions = awaiting(calls.positions)

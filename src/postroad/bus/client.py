@@ -100,6 +100,7 @@ class Bus:
     resume_schedule = blocking(schedule_calls.resume_schedule)
     run_now = blocking(schedule_calls.run_now)
 
+    redrive_edited = blocking(calls.redrive_edited)
     maintain = blocking(calls.maintain)
     notify = blocking(calls.notify)
     positions = blocking(calls.positions)

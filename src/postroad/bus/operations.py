@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from datetime import timedelta
 from typing import Annotated, Any, Literal, TypeAlias
 
 from psycopg import AsyncConnection
 
+from postroad.bus import calls, rows
 from postroad.bus import payload as payloads
-from postroad.bus import rows
 from postroad.bus.async_client import AsyncBus
 from postroad.bus.browse import Selection, State, matching
-from postroad.bus.call import Call
+from postroad.bus.call import Call, sql
+from postroad.bus.errors import InvalidArgument, QueueNotFound, WrongPayload
 from postroad.bus.saga import AsyncSagas
 from postroad.bus.schedule_calls import Missed
 
@@ -33,6 +37,76 @@ async def redrive(
     Example: postroad bus redrive orders --iid orders.4711@k3f9q2
     """
     return await AsyncBus(connection).redrive(queue, consumer, iid)
+
+
+async def redrive_dead(
+    connection: AsyncConnection[Any],
+    ids: Sequence[int],
+    *,
+    delay: Annotated[timedelta | None, "Deliver them after this time."] = None,
+) -> int:
+    """Deliver dead messages again, by their numbers or all that match filters.
+
+    Their attempts are counted from zero. Expired messages stay dead. With --all each batch is one
+    transaction: after an interruption, repeat the command.
+
+    Example: postroad bus dead redrive --all --queue orders --group 3f9ac2d17b04 --dry-run
+    """
+    return await AsyncBus(connection)._run(sql(int, "redrive_dead", ids=list(ids), delay=delay))
+
+
+async def move_dead(
+    connection: AsyncConnection[Any],
+    ids: Sequence[int],
+    *,
+    destination: Annotated[str, "The queue that gets them."],
+) -> int:
+    """Post dead messages to another queue with the same payload. Messages of sagas stay dead.
+
+    Each gets an iid of that queue and keeps its own in the header moved_from.
+
+    Example: postroad bus dead move --all --queue orders --destination archive
+    """
+    call = sql(int, "move_dead", ids=list(ids), destination=destination)
+    try:
+        return await AsyncBus(connection)._run(replace(call, wakes=(destination,)))
+    except QueueNotFound as missing:
+        # For the whole batch, not for a message that has disappeared.
+        raise InvalidArgument(str(missing), hint=missing.hint) from missing
+
+
+async def purge_dead(connection: AsyncConnection[Any], ids: Sequence[int]) -> int:
+    """Delete dead messages, by their numbers or all that match filters.
+
+    Messages of sagas stay dead. Messages that wait for a deleted one treat it as lost.
+
+    Example: postroad bus dead purge --all --queue orders --older-than "30 days"
+    """
+    return await AsyncBus(connection)._run(sql(int, "purge_dead", ids=list(ids)))
+
+
+async def edit_dead(
+    connection: AsyncConnection[Any],
+    iid: str,
+    *,
+    data: Annotated[str | None, "The new payload, as the list shows it."] = None,
+    properties: Annotated[str | None, "The new properties, as JSON."] = None,
+    consumer: Annotated[str | None, "Only the copy of this consumer."] = None,
+    by: str,
+) -> int:
+    """Redrive a dead message with other data or properties.
+
+    It keeps its iid, and its original stays listed by `postroad bus dead-originals`. Raises
+    QueueNotFound, ConsumerNotFound, WrongPayload, ForeignIid.
+
+    Example: postroad bus dead edit orders.4711@k3f9q2 --data '{"city": "Tver"}'
+    """
+    try:
+        named = None if properties is None else json.loads(properties)
+    except ValueError as wrong:
+        raise WrongPayload(f"the properties are not valid JSON: {wrong}") from wrong
+    call = calls.redrive_with_text(iid, data, named, consumer, by)
+    return await AsyncBus(connection)._run(call)
 
 
 async def pause(

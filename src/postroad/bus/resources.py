@@ -187,7 +187,7 @@ MESSAGES = Resource(
 DEAD = Resource(
     "bus.dead_messages",
     "dead message",
-    "(select id, queue, consumer, iid, error, attempts, history, died_at, added,"
+    "(select id, queue, consumer, iid, error, fingerprint, attempts, history, died_at, added,"
     " coalesce(headers::jsonb, '{}') as headers, coalesce(properties::jsonb, '{}') as properties,"
     " data from mbus.dead)",
     "List dead messages with their errors, the latest first.",
@@ -199,6 +199,7 @@ DEAD = Resource(
         Column("iid", "Message", "Сообщение", "code"),
         Column("attempts", "Attempts", "Попытки", "number"),
         Column("error", "Error", "Ошибка"),
+        Column("fingerprint", "Group", "Группа", "code", is_listed=False),
         Column("data", "Data", "Данные"),
         Column("history", "History", "История", "json", is_listed=False),
         Column("added", "Posted", "Отправлено", "moment", is_listed=False),
@@ -207,25 +208,39 @@ DEAD = Resource(
     ),
     (
         *_NAMES[:2],
+        Filter("group", "Group", "Группа", "Only of this group, see dead-groups.",
+               ("fingerprint",)),
+        Filter("error_class", "Error class", "Класс ошибки", "The beginning of the error.",
+               condition="starts_with(r.error, %s)", is_scan=True, is_typed=True),
+        Filter("property", "Property", "Свойство", "Only with this property: NAME=VALUE.",
+               condition="(select r.properties ->> split_part(g, '=', 1) = substr(g, strpos(g, '=')"
+               " + 1) from (values (%s::text)) v(g))", is_scan=True, is_typed=True),
+        Filter("older_than", "Older than", "Старше", "Dead for at least this long: 2 hours.",
+               condition="r.died_at <= mbus.now() - %s::interval", is_scan=True, is_typed=True),
+        Filter("newer_than", "Newer than", "Новее", "Dead for at most this long: 2 hours.",
+               condition="r.died_at >= mbus.now() - %s::interval", is_scan=True, is_typed=True),
+        Filter("died_before", "Died before", "Отказ до", "Dead since this time or longer.",
+               condition="r.died_at <= %s::timestamptz", is_scan=True),
         Filter("search", "Search", "Поиск", "A part of the message's iid or error.",
                ("iid", "error"), is_search=True),
     ),
-    example="postroad bus dmq orders --limit 10",
+    example="postroad bus dead list --queue orders --limit 10",
 )  # fmt: skip
 
-DEAD_REASONS = Resource(
-    "bus.dead_reasons",
-    "reason",
-    "(select concat_ws('/', queue, consumer, error) as id, * from mbus.dead_reasons())",
-    "Count the latest dead messages of each consumer by their errors.",
+DEAD_GROUPS = Resource(
+    "bus.dead_groups",
+    "group of dead messages",
+    "(select concat_ws('/', queue, consumer, fingerprint) as id, * from mbus.dead_groups())",
+    "Count dead messages by consumer and error; numbers, ids and quoted values do not matter.",
     (
         *_OF_CONSUMER,
+        Column("fingerprint", "Group", "Группа", "code"),
         Column("error", "Error", "Ошибка"),
         Column("messages", "Messages", "Сообщения", "alarm", is_sortable=True, is_nullable=False),
         Column("first_at", "First", "Первое", "moment", is_sortable=True, is_nullable=False),
         Column("last_at", "Last", "Последнее", "moment", is_sortable=True, is_nullable=False),
-        Column("is_complete", "Complete", "Все", "boolean", is_listed=False,
-               help="False if the consumer has more dead messages than were read."),
+        Column("trend", "Last 24 hours", "За 24 часа", "list", is_listed=False,
+               help="How many died in each of the last 24 hours."),
     ),
     (
         _QUEUE,
@@ -233,7 +248,30 @@ DEAD_REASONS = Resource(
                ("queue", "consumer", "error"), is_search=True),
     ),
     is_descending=False,
+    example="postroad bus dead-groups orders --sort messages --descending",
 )  # fmt: skip
+
+DEAD_ORIGINALS = Resource(
+    "bus.dead_originals",
+    "original",
+    "(select id, queue, consumer, iid, edited_at, edited_by, died_at, error,"
+    " coalesce(properties::jsonb, '{}') as properties, data from mbus.dead_originals)",
+    "List messages as they were before they were edited and redriven, the latest first.",
+    (
+        Column("id", "Number", "Номер", "id", is_listed=False, index="dead_original_pkey"),
+        Column("edited_at", "Edited", "Изменено", "moment"),
+        Column("edited_by", "Edited by", "Кто изменил"),
+        Column("consumer", "Consumer", "Подписчик"),
+        Column("iid", "Message", "Сообщение", "code"),
+        Column("error", "Error", "Ошибка"),
+        Column("data", "Original data", "Исходные данные"),
+        Column("properties", "Original properties", "Исходные свойства", "json"),
+        Column("queue", "Queue", "Очередь", is_listed=False),
+        Column("died_at", "Died", "Время отказа", "moment", is_listed=False),
+    ),
+    (*_NAMES[:2], Filter("iid", "Message", "Сообщение", "Only of this message.")),
+    example="postroad bus dead-originals orders",
+)
 
 WAITS = Resource(
     "bus.waits",
@@ -375,6 +413,17 @@ RESUME = Action(
     when={"state": ("paused",)},
 )
 REDRIVE = Action(operations.redrive, "{redriven} {be} redriven", result="redriven")
+REDRIVE_DEAD = Action(operations.redrive_dead, "{count} {be} redriven", DEAD, "Redrive",
+                      "Вернуть в очередь", name="redrive", is_bulk=True)  # fmt: skip
+MOVE_DEAD = Action(operations.move_dead, "{count} {be} moved to {destination}", DEAD, "Move",
+                   "Переместить", name="move", is_bulk=True, offered={"destination": QUEUES},
+                   is_danger=True)  # fmt: skip
+PURGE_DEAD = Action(operations.purge_dead, "{count} {be} deleted", DEAD, "Delete", "Удалить",
+                    name="purge", is_bulk=True, is_danger=True,
+                    question="The dead messages are lost. Continue?")  # fmt: skip
+EDIT_DEAD = Action(operations.edit_dead, "{count} {be} redriven", DEAD, name="edit",
+                   unchanged="message {iid} is not dead", needs=("by",))  # fmt: skip
+DEAD_ACTIONS = (REDRIVE_DEAD, MOVE_DEAD, PURGE_DEAD, EDIT_DEAD)
 CANCEL = Action(
     operations.cancel,
     "the rollback of saga {saga_id} {be} started",

@@ -15,6 +15,9 @@ from postroad.bus.payload import PAYLOADS, Payload
 from postroad.bus.resources import (
     CONSUMERS,
     DEAD,
+    DEAD_ACTIONS,
+    DEAD_GROUPS,
+    DEAD_ORIGINALS,
     FIGURES,
     MESSAGES,
     PAUSE,
@@ -70,6 +73,9 @@ for command in (
     list_command(FIGURES, bus_run, "status", argument="queue", limit=MAX_LIMIT),
     list_command(MESSAGES, bus_run, argument="queue"),
     list_command(DEAD, bus_run, "dmq", argument="queue", limit=100),
+    resource_group(DEAD, DEAD_ACTIONS, bus_run, "dead"),
+    list_command(DEAD_GROUPS, bus_run, "dead-groups", argument="queue", limit=MAX_LIMIT),
+    list_command(DEAD_ORIGINALS, bus_run, "dead-originals", argument="queue"),
     *(action_command(action, bus_run) for action in (PAUSE, RESUME, REDRIVE)),
     resource_group(SCHEDULES, SCHEDULE_ACTIONS, bus_run, limit=MAX_LIMIT),
 ):

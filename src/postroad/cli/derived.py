@@ -13,6 +13,7 @@ from __future__ import annotations
 import getpass
 import os
 import re
+import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Protocol, get_args
@@ -112,7 +113,8 @@ def action_command(action: Action, run: Runner) -> click.Command:
         is_named = bool(given[target.name]) or not (target.is_required or is_all)
         if action.is_bulk:
             if is_named == is_all:
-                raise click.UsageError(f"name the {action.resource.plural}, or use --all")
+                plural = action.resource.plural.replace("_", " ")
+                raise click.UsageError(f"name the {plural}, or use --all")
             _refuse_unused(action, given, is_all=is_all)
         if action.question and not given.pop("is_sure") and not is_dry_run:
             click.confirm(action.question.format_map(given), abort=True)
@@ -132,7 +134,8 @@ def action_command(action: Action, run: Runner) -> click.Command:
             return
         if is_all:
             be = "would be" if is_dry_run else "are"
-            click.echo(f"{facts['count']} {action.resource.plural} {be} changed")
+            plural = action.resource.plural.replace("_", " ")
+            click.echo(f"{facts['count']} {plural} {be} changed")
         else:
             click.echo(action.report(facts, is_dry_run=is_dry_run))
 
@@ -173,6 +176,8 @@ async def _run_on_all(
     rest = {one.name: given[one.name] for one in action.parameters if one.name not in named}
     async for so_far in action.run_on_matching(connection, supplied, filters, **rest):
         facts = so_far
+        if sys.stderr.isatty():
+            click.echo(f"\r{facts['count']} so far", err=True, nl=False)
     return {**facts, "matched": {name: v for name, v in filters.items() if v is not None}}
 
 
@@ -217,9 +222,10 @@ def print_row(resource: Resource, row: Row, *, as_json: bool) -> None:
 
 
 def resource_group(
-    resource: Resource, actions: Iterable[Action], run: Runner, *, limit: int = 50
+    resource: Resource, actions: Iterable[Action], run: Runner, name: str = "", *, limit: int = 50
 ) -> click.Group:
     """Return the group of a resource: its list, alone or as `list`, `show`, and its actions."""
+    name = name or resource.plural
     listing = list_command(resource, run, "list", limit=limit)
 
     @pass_application
@@ -232,14 +238,15 @@ def resource_group(
         if ctx.invoked_subcommand is None:
             ctx.invoke(listing, as_json=as_json)
 
-    noun = f"{resource.plural.capitalize()}: list, show, change. Alone: list them."
-    example = f"Example: postroad {resource.component} {resource.plural} --json"
+    rows = resource.plural.replace("_", " ").capitalize()
+    noun = f"{rows}: list, show, change. Alone: list them."
+    example = f"Example: postroad {resource.component} {name} --json"
     help_ = f"{noun}\n\n{example}"
     group = click.Group(
-        resource.plural, callback=alone, params=[JSON], help=help_, invoke_without_command=True
+        name, callback=alone, params=[JSON], help=help_, invoke_without_command=True
     )
     group.add_command(listing)
-    example = f"Example: postroad {resource.component} {resource.plural} show ID"
+    example = f"Example: postroad {resource.component} {name} show ID"
     help_ = f"Show one {resource.noun} with all its fields.\n\n{example}"
     arguments: list[click.Parameter] = [click.Argument(["row_name"], metavar="ID"), JSON]
     group.add_command(click.Command("show", callback=show, params=arguments, help=help_))

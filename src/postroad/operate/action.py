@@ -74,6 +74,8 @@ class Action:
     columns: Mapping[str, str] = field(default_factory=dict)
     when: Mapping[str, Collection[Any]] = field(default_factory=dict)
     question: str = ""
+    # The resources whose rows its parameters name, for the console to offer them.
+    offered: Mapping[str, Resource] = field(default_factory=dict)
     is_danger: bool = False
     # Whether it can be run on all rows that match a filter.
     is_bulk: bool = False

@@ -101,6 +101,8 @@ class Filter:
     # one for a flag.
     condition: LiteralString | None = None
     is_flag: bool = False
+    # Whether the console has a field for it although there is a search.
+    is_typed: bool = False
     default: str = ""
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from postroad.bus import AsyncBus, InvalidArgument, Message, WrongPayload, operations
 from postroad.bus import browse as looking
-from postroad.bus.resources import DEAD_REASONS, FIGURES, WAITS
+from postroad.bus.resources import DEAD_GROUPS, FIGURES, WAITS
 
 BUS_STATES = ("ready", "delayed", "waiting", "leased", "dead")
 
@@ -70,7 +70,7 @@ async def test_every_state_is_shown_where_it_is(bus: AsyncBus, database: str) ->
     found = {state: await numbers(bus, state=state) for state in BUS_STATES}
     assert found == {"leased": [0], "dead": [1], "delayed": [2], "waiting": [3], "ready": [4]}
     async with await psycopg.AsyncConnection.connect(database) as connection:
-        (reason,) = await DEAD_REASONS.all(connection)
+        (reason,) = await DEAD_GROUPS.all(connection)
         (wait,) = await WAITS.all(connection)
         (figures,) = await FIGURES.all(connection, {"queue": "orders"})
     assert (reason["error"], reason["messages"]) == ("no such customer", 1)

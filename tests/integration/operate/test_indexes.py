@@ -64,6 +64,7 @@ async def test_an_index_finds_the_sagas_of_a_state(database: str, plans: list[st
 
 def test_long_lists_declare_the_index_of_their_key() -> None:
     assert {name for name, column, _ in INDEXED if column == RESOURCES[name].key} == {
-        "alerts.alerts", "alerts.notices", "bus.dead_messages", "console.audit",
+        "alerts.alerts", "alerts.notices", "bus.dead_messages", "bus.dead_originals",
+        "console.audit",
         "coordination.events", "exchange.messages", "exchange.processes", "intake.files",
     }  # fmt: skip

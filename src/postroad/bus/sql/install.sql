@@ -56,6 +56,7 @@ functions/redrive.sql
 functions/browse.sql
 functions/purge.sql
 functions/move.sql
+functions/dead.sql
 functions/wake.sql
 functions/trace.sql
 functions/views.sql
@@ -72,6 +73,7 @@ functions/restore.sql
 templates/*.sql
 views/consumers.sql
 views/dead.sql
+views/dead_originals.sql
 views/followers.sql
 views/queues.sql
 views/saga_list.sql

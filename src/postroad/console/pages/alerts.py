@@ -59,7 +59,7 @@ async def _alerts(view: View) -> None:
         **{name: partial(_component, view, name) for name in ("component", "room")},
     }
     if is_open:
-        for button in bulk_buttons(view, connections, ALERTS, {}, (ACK,)):
+        for button in bulk_buttons(view, connections, {}, (ACK,)):
             await view.offer(button, is_any_unacknowledged)
     resource, place = (INCIDENTS, Place(view)) if is_open else (ALERTS, connections)
     none, advice = "overview.no_alerts", t("alert.none_advice")

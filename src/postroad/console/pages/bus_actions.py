@@ -13,6 +13,7 @@ from nicegui import ui
 from postroad.bus import BusError, Queue, WrongPayload, browse, operations
 from postroad.bus import payload as payloads
 from postroad.bus.browse import Selection
+from postroad.bus.resources import EDIT_DEAD
 from postroad.console.markup import Markup, element, number
 from postroad.console.parts.dialogs import Tone, action_button, ask, field
 from postroad.console.view import BAD, GOOD, View
@@ -228,7 +229,30 @@ async def message_buttons(view: View, queue: str, iid: str) -> None:
         pressed = action_button(view, title, opened, test=verb, is_danger=verb == "take")
         await view.offer(pressed, is_offered)
 
+    async def edit() -> None:
+        found = [one for _, state, one in await browse.find(bus, iid) if state == "dead"]
+        if not found or len((found[0].data or "").encode()) < (found[0].size or 0):
+            view.notify(t("bus.not_editable"))
+            return
+        shown = {"data": found[0].data or "", "properties": json.dumps(found[0].properties)}
+        fields: dict[str, Any] = {}
+
+        def fill() -> None:
+            ui.label(t("bus.edit_note"))
+            for name, value in shown.items():
+                fields[name] = field(ui.textarea, t(f"bus.{name}"), f"edit-{name}", value=value)
+
+        async def submit() -> bool:
+            given = {name: str(one.value or "") for name, one in fields.items()}
+            changed = {name: value for name, value in given.items() if value != shown[name]}
+            run = partial(view.context.connections.run, EDIT_DEAD.run, view.by, iid=iid, **changed)
+            return await view.act("bus.edit", iid, run, detail={"changed": list(changed)})
+
+        await ask(view, t("bus.edit"), t("bus.edit"), submit, fill=fill, test="edit-send")
+
     with ui.element("div").classes("row"):
         await button("redrive", f"{iid}. {t('bus.redrive_question')}", redrive, is_dead)
+        pressed = action_button(view, t("bus.edit"), edit, test="edit")
+        await view.offer(pressed, is_dead)
         await button("move", f"{iid}. {t('bus.move_question')}", move, is_there)
         await button("take", t("bus.take_question", iid=iid), take, is_there)

@@ -10,7 +10,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from postroad.bus import BusError, browse
 from postroad.bus.browse import STATES, Selection, State
-from postroad.bus.resources import DEAD_REASONS, MESSAGES, TIMES
+from postroad.bus.resources import DEAD, DEAD_ACTIONS, DEAD_GROUPS, DEAD_ORIGINALS, MESSAGES, TIMES
 from postroad.console.context import Context
 from postroad.console.frame import page
 from postroad.console.markup import (
@@ -30,6 +30,8 @@ from postroad.console.markup import (
 )
 from postroad.console.pages.bus import COUNTED, bus_tabs
 from postroad.console.pages.bus_actions import bulk_button, message_buttons
+from postroad.console.parts.charts import spark
+from postroad.console.parts.dialogs import row_button
 from postroad.console.parts.lists import (
     choice_field,
     crumbs,
@@ -39,7 +41,7 @@ from postroad.console.parts.lists import (
     search_field,
     tabs,
 )
-from postroad.console.parts.resources import part_table, show_resource
+from postroad.console.parts.resources import ask_all, part_table, show_resource
 from postroad.console.view import View
 from postroad.operate import Column, Row
 
@@ -132,8 +134,9 @@ def _iid(row: Row) -> Markup:
 
 
 def _data(row: Row) -> Markup:
-    shown = (row["data"] or "")[:SHOWN_CHARACTERS]
-    cut = "…" if len(shown.encode()) < (row["size"] or 0) else ""
+    whole = row["data"] or ""
+    shown = whole[:SHOWN_CHARACTERS]
+    cut = "…" if len(shown.encode()) < (row.get("size") or len(whole)) else ""
     return element("span", shown + cut, class_="mono")
 
 
@@ -160,8 +163,13 @@ async def _message(view: View) -> None:
 
     async def copies() -> Markup:
         found = await view.cached(("bus.message", iid), lambda: browse.find(view.context.bus, iid))
+        kept = await view.load(("bus.originals", iid), DEAD_ORIGINALS.all, {"iid": iid})
+        title = t("bus.originals")
+        shown_before = [card(title, part_table(view, DEAD_ORIGINALS.listed, kept, label=title))]
+        originals = joined(shown_before if kept else ())
         if not found:
-            return gone(t("bus.message_gone"), t("bus.message_gone_advice"))
+            missing = gone(t("bus.message_gone"), t("bus.message_gone_advice"))
+            return joined((missing, originals))
         shown = found[0][2]
         rows = [{"consumer": name, "state": state, **asdict(one)} for name, state, one in found]
         listed = part_table(view, COPIES, rows, label=t("bus.copies"))
@@ -178,7 +186,8 @@ async def _message(view: View) -> None:
             named(t("bus.times"), times),
             class_="columns",
         )
-        return joined((card(t("bus.copies"), listed), element("div", style="height:20px"), parts))
+        gap = element("div", style="height:20px")
+        return joined((card(t("bus.copies"), listed), gap, parts, originals))
 
     messages = (t("bus.messages"), address("bus", "queues", queue, "messages"))
     ui.html(_crumbs(view, queue, messages, (iid, None)), sanitize=False)
@@ -188,23 +197,43 @@ async def _message(view: View) -> None:
 
 @page("/bus/dead", "bus", "bus.dead")
 async def _dead(view: View) -> None:
-    t = view.t
+    t, connections = view.t, view.context.connections
+    redrive = DEAD_ACTIONS[0]
 
     def error(row: Row) -> Markup:
-        place = ("bus", "queues", row["queue"], "messages")
-        chosen = {"consumer": row["consumer"], "state": "dead", "search": row["error"][:60]}
-        return link(row["error"] or t("bus.no_error"), address(*place, **chosen))
+        chosen = {"queue": row["queue"], "consumer": row["consumer"], "group": row["fingerprint"]}
+        return link(row["error"] or t("bus.no_error"), address("bus", "dead", "messages", **chosen))
 
-    def count(row: Row) -> Markup:
-        return badge(number(row["messages"]) + ("" if row["is_complete"] else "+"), "dead")
+    def button(row: Row) -> Markup | None:
+        label = t("bus.redrive_count", count=number(row["messages"]))
+        return row_button(view, label, redrive.verb, row["id"])
+
+    async def ask(key: str) -> None:
+        names = dict(zip(("queue", "consumer", "group"), key.split("/"), strict=False))
+        await ask_all(view, connections, redrive, names)
 
     ui.html(bus_tabs(view, "dead"), sanitize=False)
-    ui.html(element("p", t("bus.reasons_note"), class_="note"), sanitize=False)
+    ui.html(element("p", t("bus.groups_note"), class_="note"), sanitize=False)
+    view.on_row(redrive.verb, ask)
     await show_resource(
         view,
-        DEAD_REASONS,
+        DEAD_GROUPS,
         to=lambda row: address("bus", "queues", row["queue"]),
-        cells={"error": error, "messages": count},
+        cells={"error": error, "messages": lambda row: badge(number(row["messages"]), "dead")},
+        names=("queue", "consumer", "error", "messages", "first_at", "last_at"),
+        more={t("bus.day"): lambda row: spark(row["trend"], t("bus.day")), "": button},
         none="bus.no_dead",
         sort="messages",
+    )
+
+
+@page("/bus/dead/messages", "bus", "bus.dead")
+async def _dead_messages(view: View) -> None:
+    ui.html(bus_tabs(view, "dead"), sanitize=False)
+    await show_resource(
+        view,
+        DEAD,
+        cells={"iid": _iid, "data": _data},
+        none="bus.no_dead",
+        actions=DEAD_ACTIONS[:3],
     )

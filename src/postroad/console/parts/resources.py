@@ -30,7 +30,7 @@ from postroad.console.markup import (
     table,
 )
 from postroad.console.markup import Column as Head
-from postroad.console.parts.dialogs import action_button, confirm, row_button
+from postroad.console.parts.dialogs import Tone, action_button, ask, confirm, field, row_button
 from postroad.console.parts.lists import (
     choice_field,
     crumbs,
@@ -41,9 +41,9 @@ from postroad.console.parts.lists import (
     pager,
     search_field,
 )
-from postroad.console.view import PageEnds, View
-from postroad.operate import Action, Column, Filter, Resource, Row
-from postroad.operate.resource import MAX_SEARCHED, NUMBERS
+from postroad.console.view import GOOD, PageEnds, View
+from postroad.operate import Action, Column, Filter, Parameter, Resource, Row
+from postroad.operate.resource import MAX_COUNTED, MAX_SEARCHED, NUMBERS
 
 # What shows a column of a row in place of `cell`, by the column's name.
 Cells = Mapping[str, Callable[[Row], object]]
@@ -264,7 +264,7 @@ async def show_resource(
     form = await _filter_form(view, connections, resource, given) if has_form else None
     if form is not None:
         ui.html(form, sanitize=False)
-    bulk_buttons(view, connections, resource, given, actions)
+    bulk_buttons(view, connections, given, actions)
     await view.live(listed)
 
 
@@ -330,7 +330,7 @@ async def _filter_form(
             words = {} if one.default else {"": t("common.all")}
             words |= {each: t.state(each.lower(), name) if one.choices else each for each in values}
             fields[name] = choice_field(name, title, words, value)
-        elif not has_search:
+        elif one.is_typed or not has_search:
             # In addition to a search, such a filter is set by links from other pages, and kept.
             field = element("input", type="text", name=name, value=value)
             fields[name] = element("label", title, field)
@@ -340,11 +340,7 @@ async def _filter_form(
 
 
 def bulk_buttons(
-    view: View,
-    connections: Connections,
-    resource: Resource,
-    given: Mapping[str, str],
-    actions: Sequence[Action],
+    view: View, connections: Connections, given: Mapping[str, str], actions: Sequence[Action]
 ) -> list[ui.button | None]:
     """Offer actions on all rows that match the filters."""
     actions = [action for action in actions if view.may(action.role)]
@@ -352,27 +348,81 @@ def bulk_buttons(
         return []
 
     def button(action: Action) -> ui.button | None:
-        async def ask() -> None:
-            count = await connections.run(resource.count, given, action.when)
-
-            async def do() -> int:
-                total = 0
-                async with connections.lend() as connection:
-                    async for so_far in action.run_on_matching(connection, view.by, given):
-                        total = so_far["count"]
-                return total
-
-            title, name = title_of(view, action), f"{resource.component}.{action.verb}"
-            text = view.t("common.sure_all", action=title, count=number(count))
-            act = partial(view.act, name, resource.plural, do, role=action.role, detail=dict(given))
-            await confirm(view, title, text, act)
-
         label = view.t("common.all_matching", action=title_of(view, action))
         test = f"{action.verb}-all"
-        return action_button(view, label, ask, test=test, is_danger=action.is_danger)
+        opened = partial(ask_all, view, connections, action, given)
+        return action_button(view, label, opened, test=test, is_danger=action.is_danger)
 
     with ui.element("div").classes("row"):
         return [button(action) for action in actions]
+
+
+async def ask_all(
+    view: View, connections: Connections, action: Action, given: Mapping[str, str]
+) -> None:
+    """Show how many rows match, ask for the parameters of an action, and run it on all of them."""
+    t, resource, title = view.t, action.resource, title_of(view, action)
+    found = await connections.run(resource.count, given, action.when)
+    if not found:
+        view.notify(t("common.nothing_found"))
+        return
+    count = number(found)
+    if found >= MAX_COUNTED:
+        count = t("common.more_than", count=count)
+    # A parameter is asked for if it has a title.
+    asked = [
+        one
+        for one in action.parameters[1:]
+        if f"{resource.component}.{one.name}" in t.entries and one.name not in action.columns
+    ]
+    offered = {
+        name: [str(row[of.row_name]) for row in await connections.run(of.all)]
+        for name, of in action.offered.items()
+    }
+    fields: dict[str, Any] = {}
+
+    def fill() -> None:
+        ui.label(t("common.sure_all", action=title, count=count))
+        for one in asked:
+            label = t(f"{resource.component}.{one.name}")
+            if one.name in offered:
+                listed: dict[str, Any] = {"options": offered[one.name], "with_input": True}
+                fields[one.name] = field(ui.select, label, one.name, **listed)
+            else:
+                kind = ui.number if one.type is timedelta else ui.input
+                fields[one.name] = field(kind, label, one.name)
+
+    def argument(one: Parameter) -> Any:
+        value = fields[one.name].value or None
+        return timedelta(minutes=value) if value and one.type is timedelta else value
+
+    async def do() -> bool:
+        total = 0
+        shown = ui.notification(t("common.changed", count=0), spinner=True, timeout=None)
+        arguments = {one.name: argument(one) for one in asked}
+
+        async def run() -> int:
+            nonlocal total
+            async with connections.lend() as connection:
+                async for so_far in action.run_on_matching(connection, view.by, given, **arguments):
+                    total = so_far["count"]
+                    shown.message = t("common.changed", count=number(total))
+            return total
+
+        try:
+            return await view.act(
+                f"{resource.component}.{action.verb}",
+                resource.plural,
+                run,
+                role=action.role,
+                detail={**given, **{name: str(v) for name, v in arguments.items() if v}},
+                describe=lambda total: (t("common.changed", count=number(total)), GOOD),
+            )
+        finally:
+            shown.dismiss()
+
+    tone: Tone = "danger" if action.is_danger else "main"
+    await ask(view, title, f"{title}: {count}", do, fill=fill, tone=tone, has_fields=bool(asked))
 
 
 async def open_row(

@@ -1,4 +1,4 @@
--- Reading without taking, for operators: messages by page, messages that wait for others, errors of dead messages.
+-- Reading without taking, for operators: messages by page, messages that wait for others.
 -- Nothing is locked and nothing is counted; each page costs index probes for the rows that it shows.
 
 -- Shows up to amt copies of one consumer in a state (ready, delayed, waiting, leased, dead), in order of posting
@@ -126,25 +126,6 @@ language sql stable security definer set search_path from current as $$
   left join mbus.queue p on p.id = w.queue_id
   where b.released_by is null and (waits.qname is null or q.name = waits.qname)
   order by b.id desc limit waits.amt
-$$;
-
--- The errors of the latest dead messages of each consumer, with their counts.  At most 10,000 messages of one consumer are read,
--- and about 100,000 in total; is_complete is true if these are all dead messages of the consumer.
-create or replace function mbus.dead_reasons(qname text default null)
-returns table (queue text, consumer text, error text, messages bigint, first_at timestamptz, last_at timestamptz,
-               is_complete boolean)
-language sql stable security definer set search_path from current as $$
-  with affected as materialized (
-    select c.id, c.name, q.name as queue, least(10000, greatest(1000, 100000 / count(*) over ())) as most
-    from mbus.consumer c join mbus.queue q on q.id = c.queue_id
-    where (dead_reasons.qname is null or q.name = dead_reasons.qname)
-      and exists (select from mbus.dmq m where m.consumer_id = c.id))
-  select a.queue, a.name, coalesce(d.error, ''), count(*), min(d.died_at), max(d.died_at), bool_and(d.total < a.most)
-  from affected a
-  cross join lateral (
-    select left(split_part(m.error, e'\n', 1), 200) as error, m.died_at, count(*) over () as total
-    from (select * from mbus.dmq m where m.consumer_id = a.id order by m.id desc limit a.most) m) d
-  group by 1, 2, 3 order by 4 desc, 1, 2, 3
 $$;
 
 -- Sagas, the latest first: those before an id, in one state or in all, with the number of steps that are done.  With a

@@ -18,14 +18,7 @@ declare
   v_count       bigint := 0;
 begin
   perform mbus._check_amount(amt);
-  if v_destination.id = v_queue.id then
-    raise exception 'the messages are already in queue "%"', qname
-      using errcode = 'MB012', hint = 'Choose another queue; use mbus.redrive for dead messages.';
-  end if;
-  if v_destination.payload <> v_queue.payload then
-    raise exception 'queue "%" carries % and queue "%" carries %', qname, v_queue.payload, destination, v_destination.payload
-      using errcode = 'MB011', hint = 'Move to a queue with the same payload.';
-  end if;
+  perform mbus._check_move(v_queue, v_destination);
   for v_number in
     select mbus._number(qname, move.iid) where move.iid is not null
     union all
@@ -35,15 +28,36 @@ begin
     for v_parcel in select * from mbus._take_number(v_queue.id, v_consumer.id, v_number) loop
       -- Its step would count as done while the message waits elsewhere.
       perform mbus._check_no_step(v_queue, v_number);
-      execute format('select mbus.%I(data => $1.%I, headers => $2, properties => $1.properties, expires => $1.expires,
-                             delayed_until => $3)',
-                     'post_' || destination, 'data_' || v_queue.payload)
-      using v_parcel, coalesce(v_parcel.headers, '') - 'consume_after'::text - 'dedup_key'::text
-            || hstore('moved_from', mbus._iid(qname, v_number)),
-            case when mbus._attempts(v_parcel.trail) = 0 then (v_parcel.trail ->> 'delayed_until')::timestamptz end;
-      perform mbus._taken(v_queue.id, v_consumer.id, v_number);
+      perform mbus._post_moved(v_queue, v_consumer.id, destination, v_parcel);
       v_count := v_count + 1;
     end loop;
   end loop;
   return v_count;
+end $$;
+
+create or replace function mbus._check_move(p_queue mbus.queue, p_destination mbus.queue) returns void
+language plpgsql immutable set search_path from current as $$
+begin
+  if p_destination.id = p_queue.id then
+    raise exception 'the messages are already in queue "%"', p_queue.name
+      using errcode = 'MB012', hint = 'Choose another queue; use mbus.redrive for dead messages.';
+  end if;
+  if p_destination.payload <> p_queue.payload then
+    raise exception 'queue "%" carries % and queue "%" carries %', p_queue.name, p_queue.payload,
+      p_destination.name, p_destination.payload
+      using errcode = 'MB011', hint = 'Move to a queue with the same payload.';
+  end if;
+end $$;
+
+create or replace function mbus._post_moved(p_queue mbus.queue, p_consumer_id integer, p_destination text, p_parcel mbus.parcel)
+returns void
+language plpgsql set search_path from current as $$
+begin
+  execute format('select mbus.%I(data => $1.%I, headers => $2, properties => $1.properties, expires => $1.expires,
+                         delayed_until => $3)',
+                 'post_' || p_destination, 'data_' || p_queue.payload)
+  using p_parcel, coalesce(p_parcel.headers, '') - 'consume_after'::text - 'dedup_key'::text
+        || hstore('moved_from', mbus._iid(p_queue.name, p_parcel.number)),
+        case when mbus._attempts(p_parcel.trail) = 0 then (p_parcel.trail ->> 'delayed_until')::timestamptz end;
+  perform mbus._taken(p_queue.id, p_consumer_id, p_parcel.number);
 end $$;

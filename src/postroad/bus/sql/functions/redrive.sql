@@ -12,23 +12,14 @@ declare
   v_queue    mbus.queue := mbus._queue(qname);
   v_consumer integer;
   v_number   bigint;
-  v_parcels  mbus.parcel[];
 begin
   perform mbus._check_amount(amt);
   if cname is not null then v_consumer := (mbus._consumer(v_queue, cname)).id; end if;
   if iid is not null then v_number := mbus._number(qname, iid); end if;
-  with gone as (
-    delete from mbus.dmq d
-    where d.id = any (array(
-      select w.id from mbus.dmq w
-      where w.queue_id = v_queue.id and (v_consumer is null or w.consumer_id = v_consumer)
-        and (v_number is null or w.number = v_number)
-        and (w.expires is null or w.expires > mbus.now()) and (died_before is null or w.died_at <= died_before)
-      order by w.number limit amt for update skip locked))
-    returning d.*)
-  select array_agg(row(g.number, g.added, g.expires, g.headers, g.properties, g.trail - 'attempts', array[g.consumer_id],
-                       g.data_hstore, g.data_jsonb, g.data_text, g.data_bytea)::mbus.parcel order by g.number)
-  into v_parcels from gone g;
-  perform mbus._put_many(v_queue.id, v_parcels);
-  return coalesce(cardinality(v_parcels), 0);
+  return mbus.redrive_dead(array(
+    select w.id from mbus.dmq w
+    where w.queue_id = v_queue.id and (v_consumer is null or w.consumer_id = v_consumer)
+      and (v_number is null or w.number = v_number)
+      and (w.expires is null or w.expires > mbus.now()) and (died_before is null or w.died_at <= died_before)
+    order by w.number limit amt for update skip locked));
 end $$;

@@ -32,15 +32,27 @@ language sql immutable set search_path from current as $$
       order by place desc limit 20) latest))
 $$;
 
+-- The first line of an error without what differs from message to message: quoted values, ids and numbers become "?".
+create or replace function mbus._normalised(p_error text) returns text
+language sql immutable parallel safe
+return left(regexp_replace(left(split_part($1, e'\n', 1), 1000),
+  '"[^"]*"|«[^»]*»|“[^”]*”|`[^`]*`|(?<![[:alnum:]])''[^'']*''(?![[:alnum:]])'
+  '|\m[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\M|\m[0-9A-Fa-f]{8,}\M|\m0x[0-9A-Fa-f]+\M|[0-9]+([.,:][0-9]+)*(@[a-z0-9]+)?',
+  '?', 'g'), 200);
+
+create or replace function mbus._fingerprint(p_error text) returns text
+language sql immutable parallel safe
+return left(encode(sha256(convert_to(coalesce(mbus._normalised($1), ''), 'UTF8')), 'hex'), 12);
+
 -- Writes a message of one consumer into the dmq.
 create or replace function mbus._bury(p_consumer_id integer, p_parcel mbus.parcel, p_number bigint, p_error text)
 returns void
 language sql set search_path from current as $$
   insert into mbus.dmq (queue_id, consumer_id, died_at, error, number, added, expires, headers, properties, trail,
-                        data_hstore, data_jsonb, data_text, data_bytea)
+                        data_hstore, data_jsonb, data_text, data_bytea, fingerprint)
   select c.queue_id, c.id, mbus.now(), p_error, p_number, p_parcel.added, p_parcel.expires, p_parcel.headers,
          p_parcel.properties, mbus._failed(p_parcel.trail, p_error, mbus.now()),
-         p_parcel.data_hstore, p_parcel.data_jsonb, p_parcel.data_text, p_parcel.data_bytea
+         p_parcel.data_hstore, p_parcel.data_jsonb, p_parcel.data_text, p_parcel.data_bytea, mbus._fingerprint(p_error)
   from mbus.consumer c where c.id = p_consumer_id;
   select mbus._tally(p_consumer_id, 'died', 1)
 $$;
