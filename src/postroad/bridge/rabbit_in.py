@@ -213,16 +213,9 @@ class RabbitIn(BridgeService):
             for place, error in zip(delivery.refused, delivery.errors, strict=True):
                 problems[good[place - 1]] = error
             for place, why in problems.items():
-                await call(
-                    target,
-                    "refuse",
-                    self.bridge,
-                    self._label,
-                    readable(messages[place].message_id or "") or None,
-                    readable(why),
-                    readable(arrived[place].headers),
-                    messages[place].body,
-                )
+                message_id = readable(messages[place].message_id or "") or None
+                facts = readable(why), readable(arrived[place].headers), messages[place].body
+                await call(target, "refuse", self.bridge, self._label, message_id, *facts)
         self._position = position
         self.delivered += delivery.posted
         self.dropped += delivery.dropped

@@ -32,57 +32,37 @@ def _facts_of_a_server(command: Command) -> Command:
         click.option("--port", type=click.IntRange(1, 65535)),
         click.option("--directory", help="The folder to watch; default: the login's own folder."),
         click.option("--host-key", help="The server's public key; default: pinned on first use."),
-        click.option(
-            "--trust-first-key/--no-trust-first-key",
-            "trusts_first_key",
-            default=None,
-            help="Send a password even before the host key is pinned.",
-        ),
+        click.option("--trust-first-key/--no-trust-first-key", "trusts_first_key", default=None,
+                     help="Send a password even before the host key is pinned."),
         duration_option("--interval", "scan_interval", help="The scan interval."),
         click.option("--include", multiple=True, help="Pattern of files to import; repeatable."),
         click.option("--exclude", multiple=True, help="Pattern of files to exclude; repeatable."),
-        click.option(
-            "--ignore",
-            multiple=True,
-            help="Pattern of incomplete files, case-insensitive; repeatable.",
-        ),
+        click.option("--ignore", multiple=True,
+                     help="Pattern of incomplete files, case-insensitive; repeatable."),
         click.option("--case-sensitive/--ignore-case", "is_case_sensitive", default=None),
-        click.option(
-            "--depth", "max_depth", type=click.IntRange(0, 100), help="Levels of subfolders."
-        ),
+        click.option("--depth", "max_depth", type=click.IntRange(0, 100),
+                     help="Levels of subfolders."),
         click.option("--follow-links/--no-follow-links", "follows_links", default=None),
-        click.option(
-            "--stable-checks",
-            "--looks",
-            "looks",
-            type=click.IntRange(1, 10),
-            help="Identical listings required before a file is imported. --looks is deprecated.",
-        ),
-        duration_option(
-            "--minimum-age", help="How long a file must be unchanged before it is imported."
-        ),
+        click.option("--stable-checks", "--looks", "looks", type=click.IntRange(1, 10), help=(
+                     "Identical listings required before a file is imported."
+                     " --looks is deprecated.")),
+        duration_option("--minimum-age",
+                        help="How long a file must be unchanged before it is imported."),
         click.option("--done-suffix", help="Suffix of the done-file, such as .done."),
         click.option("--after-import", type=click.Choice(["leave", "delete", "move"])),
-        click.option(
-            "--move-to",
-            help="Where --after-import move puts files; relative to the watched folder.",
-        ),
-        click.option(
-            "--transfer-mode",
-            "--way",
-            "way",
-            type=click.Choice(["stream", "temporary_file"]),
-            help="Stream into the store, or through a temporary file. --way is deprecated.",
-        ),
+        click.option("--move-to",
+                     help="Where --after-import move puts files; relative to the watched folder."),
+        click.option("--transfer-mode", "--way", "way",
+                     type=click.Choice(["stream", "temporary_file"]),
+                     help="Stream into the store, or through a temporary file."
+                          " --way is deprecated."),
         click.option("--connections", "max_connections", type=click.IntRange(1, 64)),
         click.option("--key-file", type=click.Path(path_type=Path, exists=True, dir_okay=False)),
-        *(
-            click.option(f"--{name}-file", type=click.Path(path_type=Path, exists=True))
-            for name in ("certificate", "passphrase", "password")
-        ),
+        *(click.option(f"--{name}-file", type=click.Path(path_type=Path, exists=True))
+          for name in ("certificate", "passphrase", "password")),
         json_option,
         pass_application,
-    ]
+    ]  # fmt: skip
     for option in reversed(options):
         command = option(command)
     return command

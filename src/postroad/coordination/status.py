@@ -22,19 +22,9 @@ T = TypeVar("T")
 
 # The states of an event, in the order in which it may pass them.
 State = Literal[
-    "Created",
-    "Saving",
-    "Saved",
-    "Activated",
-    "Preparing",
-    "Prepared",
-    "Processing",
-    "Processed",
-    "Committing",
-    "Committed",
-    "Canceling",
-    "Canceled",
-]
+    "Created", "Saving", "Saved", "Activated", "Preparing", "Prepared", "Processing", "Processed",
+    "Committing", "Committed", "Canceling", "Canceled",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,12 +24,9 @@ from postroad.intake.ssh_writes import batch_writes
 from postroad.postgres.calls import Row
 
 CIPHERS = (
-    "aes128-gcm@openssh.com",
-    "aes256-gcm@openssh.com",
-    "chacha20-poly1305@openssh.com",
-    "aes128-ctr",
-    "aes256-ctr",
-)
+    "aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "chacha20-poly1305@openssh.com",
+    "aes128-ctr", "aes256-ctr",
+)  # fmt: skip
 ANSWER_TIMEOUT_DEFAULT = timedelta(seconds=60)
 KEEPALIVE_SECONDS = 15
 

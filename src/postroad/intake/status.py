@@ -11,27 +11,12 @@ from postroad.intake.errors import FileNotFound, ServerNotFound
 from postroad.postgres.calls import Connection, Row, run
 
 SERVER_STATUSES = (
-    "new",
-    "ok",
-    "unreachable",
-    "login_refused",
-    "forbidden",
-    "error",
-    "host_key_changed",
-)
+    "new", "ok", "unreachable", "login_refused", "forbidden", "error", "host_key_changed",
+)  # fmt: skip
 FILE_STATUSES = (
-    "discovered",
-    "downloading",
-    "downloaded",
-    "uploading_to_minio",
-    "uploaded_to_minio",
-    "notifying",
-    "completed",
-    "failed",
-    "vanished",
-    "superseded",
-    "skipped",
-)
+    "discovered", "downloading", "downloaded", "uploading_to_minio", "uploaded_to_minio",
+    "notifying", "completed", "failed", "vanished", "superseded", "skipped",
+)  # fmt: skip
 
 
 async def server(connection: Connection, name_or_id: str | int) -> Row:

@@ -30,14 +30,9 @@ from postroad.intake.transfer import transfer
 from postroad.intake.work import Work, abort_orphans, dispatch, reconcile
 
 __all__ = [
-    "abort_orphaned_uploads",
-    "discover_all_servers",
-    "discover_files_on_server",
-    "download_file",
-    "notify_and_cleanup",
-    "reconcile_stuck_files",
-    "upload_to_minio",
-]
+    "abort_orphaned_uploads", "discover_all_servers", "discover_files_on_server", "download_file",
+    "notify_and_cleanup", "reconcile_stuck_files", "upload_to_minio",
+]  # fmt: skip
 
 # Late, so that the task of a killed worker is redelivered.
 _OPTIONS: dict[str, Any] = {

@@ -16,17 +16,10 @@ from postroad.exchange.resources import PROCESSES, RELEASE, RESOLVE
 from postroad.operate import Row
 
 _ARROWS = (
-    ("STARTED", "READY_TO_COMMIT"),
-    ("READY_TO_COMMIT", "CLEANUP"),
-    ("CLEANUP", "DONE"),
-    ("STARTED", "ABORTED"),
-    ("STARTED", "CANCELLED"),
-    ("READY_TO_COMMIT", "UNKNOWN"),
-    ("UNKNOWN", "CLEANUP"),
-    ("UNKNOWN", "ABORTED"),
-    ("CLEANUP", "FAILED"),
-    ("FAILED", "CLEANUP"),
-)
+    ("STARTED", "READY_TO_COMMIT"), ("READY_TO_COMMIT", "CLEANUP"), ("CLEANUP", "DONE"),
+    ("STARTED", "ABORTED"), ("STARTED", "CANCELLED"), ("READY_TO_COMMIT", "UNKNOWN"),
+    ("UNKNOWN", "CLEANUP"), ("UNKNOWN", "ABORTED"), ("CLEANUP", "FAILED"), ("FAILED", "CLEANUP"),
+)  # fmt: skip
 
 
 @page("/exchange/processes/{process}", "exchange", "exchange.process_title")
