@@ -34,14 +34,6 @@ from postroad.alerts.sender import AlertSender
 from postroad.alerts.watchers import ClockWatcher, DiskWatcher, PauseWatcher
 
 __all__ = [
-    "AlertRelay",
-    "AlertSender",
-    "ClockWatcher",
-    "DiskWatcher",
-    "PauseWatcher",
-    "Severity",
-    "clear_alert",
-    "clear_alert_async",
-    "raise_alert",
-    "raise_alert_async",
-]
+    "AlertRelay", "AlertSender", "ClockWatcher", "DiskWatcher", "PauseWatcher", "Severity",
+    "clear_alert", "clear_alert_async", "raise_alert", "raise_alert_async",
+]  # fmt: skip

@@ -32,19 +32,9 @@ from postroad.bridge.shards import ShardedQueue, ShardedWorker
 from postroad.bridge.supervisor import BridgeSupervisor
 
 __all__ = [
-    "Addresses",
-    "BridgeHouse",
-    "BridgeSupervisor",
-    "DatabaseBridge",
-    "Outgoing",
-    "PumpSettings",
-    "RabbitIn",
-    "RabbitOut",
-    "RabbitPublisher",
-    "RabbitRoute",
-    "ShardedQueue",
-    "ShardedWorker",
-]
+    "Addresses", "BridgeHouse", "BridgeSupervisor", "DatabaseBridge", "Outgoing", "PumpSettings",
+    "RabbitIn", "RabbitOut", "RabbitPublisher", "RabbitRoute", "ShardedQueue", "ShardedWorker",
+]  # fmt: skip
 
 # Deprecated alias.
 BridgeHouse = BridgeSupervisor

@@ -44,16 +44,6 @@ from postroad.coordination.snapshot import take_snapshot
 from postroad.coordination.writer_service import Writer
 
 __all__ = [
-    "Change",
-    "Coordinator",
-    "EntityReader",
-    "EntityWriter",
-    "Reader",
-    "Writer",
-    "engine_url",
-    "install_bridges",
-    "make_bridges",
-    "reader",
-    "take_snapshot",
-    "writer",
-]
+    "Change", "Coordinator", "EntityReader", "EntityWriter", "Reader", "Writer", "engine_url",
+    "install_bridges", "make_bridges", "reader", "take_snapshot", "writer",
+]  # fmt: skip

@@ -22,18 +22,6 @@ from postroad.postgres.manifest import Schema
 from postroad.postgres.migrator import install, require, script, status, upgrade
 
 __all__ = [
-    "EmbeddedServer",
-    "ListenHub",
-    "Notice",
-    "Schema",
-    "Subscription",
-    "connect",
-    "connect_async",
-    "install",
-    "open_async_pool",
-    "require",
-    "run_blocking",
-    "script",
-    "status",
-    "upgrade",
-]
+    "EmbeddedServer", "ListenHub", "Notice", "Schema", "Subscription", "connect", "connect_async",
+    "install", "open_async_pool", "require", "run_blocking", "script", "status", "upgrade",
+]  # fmt: skip

@@ -33,25 +33,11 @@ from postroad.settings.values import (
 )
 
 __all__ = [
-    "AlertsSettings",
-    "BridgeDefinition",
-    "BridgeSettings",
-    "BusSettings",
-    "ConsoleSettings",
-    "CoordinationSettings",
-    "DatabaseSettings",
-    "Duration",
-    "EmbeddedSettings",
-    "ExchangeSettings",
-    "HttpSettings",
-    "IntakeSettings",
-    "LogSettings",
-    "Section",
-    "Settings",
-    "VaultSettings",
-    "masked_database_url",
-    "shown_duration",
-]
+    "AlertsSettings", "BridgeDefinition", "BridgeSettings", "BusSettings", "ConsoleSettings",
+    "CoordinationSettings", "DatabaseSettings", "Duration", "EmbeddedSettings", "ExchangeSettings",
+    "HttpSettings", "IntakeSettings", "LogSettings", "Section", "Settings", "VaultSettings",
+    "masked_database_url", "shown_duration",
+]  # fmt: skip
 
 
 class Settings(Section):
