@@ -12,6 +12,8 @@ rm -rf dist build/release
 "$bin/python" -m venv --without-pip build/release
 "$bin/python" -m pip --python build/release/bin/python install --quiet -c constraints/all.txt \
     "$(ls dist/*.whl)[all,django,sqlalchemy]"
+# It names the folder of this build.
+rm -f build/release/lib/python*/site-packages/postroad-*.dist-info/direct_url.json
 "$bin/cyclonedx-py" environment --output-reproducible --of JSON -o dist/postroad.cdx.json build/release/bin/python
 "$bin/pip-licenses" --python build/release/bin/python --format markdown --with-urls \
     --output-file dist/licences.md

