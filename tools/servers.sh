@@ -4,7 +4,7 @@
 # temporary folder. POSTROAD_TEST_SYSTEM_BIN names a PostgreSQL that lies elsewhere.
 set -eu
 
-# A program that shows that a package is there, and the package. Some lie outside an ordinary PATH.
+# A program or file that shows that a package is there, and the package. Some lie outside an ordinary PATH.
 NEEDED="
 pgbouncer        pgbouncer
 rabbitmq-server  rabbitmq-server
@@ -15,6 +15,7 @@ faketime         faketime
 strace           strace
 haproxy          haproxy
 chromium         chromium
+/usr/share/java/postgresql.jar  libpostgresql-jdbc-java
 "
 
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
@@ -30,7 +31,7 @@ has_postgresql() {
 
 has_postgresql || missing=postgresql
 while read -r program package; do
-    [ -z "$program" ] || command -v "$program" >/dev/null 2>&1 || missing="$missing $package"
+    [ -z "$program" ] || [ -r "$program" ] || command -v "$program" >/dev/null 2>&1 || missing="$missing $package"
 done <<LIST
 $NEEDED
 LIST
