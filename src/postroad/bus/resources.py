@@ -224,7 +224,7 @@ DEAD = Resource(
         Filter("search", "Search", "Поиск", "A part of the message's iid or error.",
                ("iid", "error"), is_search=True),
     ),
-    example="postroad bus dead list --queue orders --limit 10",
+    example="postroad bus dmq orders --limit 10",
 )  # fmt: skip
 
 DEAD_GROUPS = Resource(

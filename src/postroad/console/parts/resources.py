@@ -363,9 +363,6 @@ async def ask_all(
     """Show how many rows match, ask for the parameters of an action, and run it on all of them."""
     t, resource, title = view.t, action.resource, title_of(view, action)
     found = await connections.run(resource.count, given, action.when)
-    if not found:
-        view.notify(t("common.nothing_found"))
-        return
     count = number(found)
     if found >= MAX_COUNTED:
         count = t("common.more_than", count=count)
