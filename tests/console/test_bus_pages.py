@@ -133,20 +133,20 @@ def test_one_group_of_dead_messages_is_redriven_with_three_clicks(
 def test_dead_messages_of_a_group_are_moved_to_a_queue(
     open_page: OpenPage, bus: Bus, queue: str, language: str, width: int
 ) -> None:
-    bus.create_queue("a_destination", payload="jsonb")
+    bus.create_queue("dead_destination", payload="jsonb")
     dead_messages(bus, queue, ["no customer 1", "no customer 2", "out of paper"])
     page = open_page("/bus/dead", role="operator", language=language, width=width)
     row = page.locator("tr", has_text=queue).filter(has_text="no customer ?")
     row.get_by_text("no customer ?").click()
     expect(page.locator("tbody tr")).to_have_count(2)
     press(page, "move-all")
-    page.locator('[data-test="destination"]').fill("a_dest")
-    page.locator(".q-menu").get_by_text("a_destination", exact=True).click()
+    page.locator('[data-test="destination"]').fill("dead_dest")
+    page.locator(".q-menu").get_by_text("dead_destination", exact=True).click()
     press(page, "confirm")
     expect(page.locator("tbody tr")).to_have_count(0)
-    assert len(bus.consume("a_destination", amount=10)) == 2
+    assert len(bus.consume("dead_destination", amount=10)) == 2
     assert [one.error for one in bus.dead(queue)] == ["out of paper"]
-    bus.drop_queue("a_destination")
+    bus.drop_queue("dead_destination")
 
 
 def test_dead_messages_are_redriven_with_a_delay(open_page: OpenPage, bus: Bus, queue: str) -> None:
