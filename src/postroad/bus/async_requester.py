@@ -148,7 +148,8 @@ class AsyncRequester:
     async def _post(self, connection: AsyncConnection[Any], reply_to: str) -> None:
         asked, self._asked = self._asked[:CHUNK_MESSAGES], self._asked[CHUNK_MESSAGES:]
         for (queue, payload, timeout), group in groupby(
-            sorted(asked, key=_alike), lambda each: (each.queue, each.payload, each.timeout)
+            sorted(asked, key=lambda each: (each.queue, each.timeout)),
+            lambda each: (each.queue, each.payload, each.timeout),
         ):
             # Requests whose callers have stopped waiting are not sent.
             questions = [each for each in group if not each.answer.done()]
@@ -194,7 +195,3 @@ class AsyncRequester:
         for question in questions:
             if not question.answer.done():
                 question.answer.set_exception(failure)
-
-
-def _alike(question: Question) -> tuple[str, timedelta]:
-    return question.queue, question.timeout

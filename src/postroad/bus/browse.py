@@ -6,16 +6,14 @@ A page is found by its position, so that reading the millionth message costs no 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, TypeAlias, get_args
 
-from postroad.bus import payload as payloads
 from postroad.bus import rows
 from postroad.bus.async_client import AsyncBus
 from postroad.bus.call import Call
 from postroad.bus.hstore import Hstore
-from postroad.bus.rows import Row
 
 State: TypeAlias = Literal["ready", "delayed", "waiting", "leased", "dead"]
 STATES: tuple[State, ...] = get_args(State)
@@ -86,7 +84,7 @@ async def browse(
             " amt => %s, search => %s, max_characters => %s)",
         ),
         (queue, consumer, state, place, is_descending, amount + 1, search, max_characters),
-        _messages,
+        rows.messages_as_facts(BrowsedMessage),
         queue,
         consumer,
     )
@@ -148,11 +146,3 @@ async def find(
                 if message.iid == iid
             ]
     return found
-
-
-def _messages(found: list[Row]) -> list[BrowsedMessage]:
-    mapping = payloads.mapping
-    return [
-        replace(one, headers=mapping(one.headers), properties=mapping(one.properties))
-        for one in (BrowsedMessage(*row) for row in found)
-    ]

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, update_wrapper
 from types import NoneType
-from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar, cast, get_origin
+from typing import Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar, get_origin
 
 from postroad.bus import rows
 from postroad.bus.decoding import BadRow, Undecodable, log_undecodable
@@ -23,6 +23,7 @@ from postroad.bus.rows import Row
 
 T = TypeVar("T")
 P = ParamSpec("P")
+F = TypeVar("F", bound=Callable[..., Any])
 
 logger = logging.getLogger(__name__)
 
@@ -111,47 +112,31 @@ def named(name: str, *parameters: str) -> str:
     return f"mbus.{name}({listed})"
 
 
-class Blocking(Generic[P, T]):
-    """The type of the methods that `blocking` makes."""
-
-    def __get__(self, bus: object, owner: type | None = None) -> Callable[P, T]:
-        """Bind the method, as functions do."""
-        raise NotImplementedError
-
-
-class Awaiting(Generic[P, T]):
-    """The type of the methods that `awaiting` makes."""
-
-    def __get__(self, bus: object, owner: type | None = None) -> Callable[P, Awaitable[T]]:
-        """Bind the method, as functions do."""
-        raise NotImplementedError
-
-
-def blocking(build: Callable[P, AnyCall[T]]) -> Blocking[P, T]:
+def blocking(build: Callable[P, AnyCall[T]]) -> Callable[Concatenate[Any, P], T]:
     """Make a method that builds a call and runs it with `self._run`."""
 
     def method(self: Any, /, *arguments: P.args, **named: P.kwargs) -> Any:
         return self._run(build(*arguments, **named))
 
-    return cast("Blocking[P, T]", _described(method, build))
+    return _described(method, build)
 
 
-def awaiting(build: Callable[P, AnyCall[T]]) -> Awaiting[P, T]:
+def awaiting(build: Callable[P, AnyCall[T]]) -> Callable[Concatenate[Any, P], Awaitable[T]]:
     """Make a coroutine method that builds a call and awaits `self._run`."""
 
     async def method(self: Any, /, *arguments: P.args, **named: P.kwargs) -> Any:
         return await self._run(build(*arguments, **named))
 
-    return cast("Awaiting[P, T]", _described(method, build))
+    return _described(method, build)
 
 
-def _described(method: Any, build: Callable[..., object]) -> Any:
+def _described(method: F, build: Callable[..., object]) -> F:
     """Give a method the docstring and the signature of its builder, with the result of the call."""
     update_wrapper(method, build)
     signature = inspect.signature(build)
     this = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
     result = re.sub(r"^\w+\[(.*)\]$", r"\1", str(signature.return_annotation))
-    method.__signature__ = signature.replace(
+    method.__signature__ = signature.replace(  # type: ignore[attr-defined]
         parameters=[this, *signature.parameters.values()], return_annotation=result
     )
     return method

@@ -6,7 +6,7 @@ information; any other exception of a handler is a failure and is retried with b
 
 from __future__ import annotations
 
-from datetime import timedelta
+from functools import partial
 
 from postroad.bus.parameters import Duration, length_or_none
 
@@ -30,7 +30,7 @@ class Retry(Outcome):
         return self.reason or "retry was requested"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _retry, (self.reason, self.after)
+        return partial(Retry, after=self.after), (self.reason,)
 
 
 class Park(Outcome):
@@ -39,7 +39,3 @@ class Park(Outcome):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
-
-
-def _retry(reason: str | None, after: timedelta | None) -> Retry:
-    return Retry(reason, after=after)

@@ -13,7 +13,7 @@ A value of another type is refused before anything is sent.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeAlias, cast, get_args
 
 from postroad.bus import hstore
@@ -24,14 +24,9 @@ Payload: TypeAlias = Literal["hstore", "jsonb", "text", "bytea"]
 PAYLOADS: tuple[Payload, ...] = get_args(Payload)
 
 
-def is_payload(name: str) -> bool:
-    """Check whether a queue can carry this type."""
-    return name in PAYLOADS
-
-
 def check(name: str) -> None:
     """Raise InvalidArgument for a type that no queue can carry."""
-    if not is_payload(name):
+    if name not in PAYLOADS:
         raise InvalidArgument(
             f"{name} is not a payload type", hint=f"choose one of {', '.join(PAYLOADS)}"
         )
@@ -97,11 +92,6 @@ def array(payload: Payload, values: Iterable[object]) -> str:
 def load(payload: Payload, value: Any) -> Any:
     """Convert a column as the driver read it to the payload."""
     return mapping(value) if payload == "hstore" else value
-
-
-def loader(payload: Payload) -> Callable[[Any], Any] | None:
-    """Return the function that converts a column to the payload; None if none is needed."""
-    return mapping if payload == "hstore" else None
 
 
 def mapping(value: Any) -> hstore.Hstore:

@@ -10,7 +10,6 @@ from typing import Any, TypeAlias, TypeVar
 from postroad.bus import payload as payloads
 from postroad.bus.message import LeasedMessage, Message
 from postroad.bus.payload import Payload
-from postroad.bus.status import DeadMessage
 
 T = TypeVar("T")
 Row: TypeAlias = tuple[Any, ...]
@@ -74,7 +73,7 @@ def leased_messages(payload: Payload) -> Callable[[list[Row]], list[LeasedMessag
 
 
 def _reader(kind: Callable[..., T], payload: Payload) -> Callable[[list[Row]], list[T]]:
-    load = payloads.loader(payload)
+    load = payloads.mapping if payload == "hstore" else None
 
     def read(rows: list[Row]) -> list[T]:
         # The first five columns need no conversion, nor do those of a lease after the data.
@@ -98,10 +97,15 @@ def facts(fact: type[T]) -> Callable[[list[Row]], list[T]]:
     return lambda rows: [fact(*row) for row in rows]
 
 
-def dead_messages(rows: list[Row]) -> list[DeadMessage]:
-    """Read rows of view mbus.dead."""
-    mapping = payloads.mapping
-    return [
-        replace(dead, headers=mapping(dead.headers), properties=mapping(dead.properties))
-        for dead in (DeadMessage(*row) for row in rows)
-    ]
+def messages_as_facts(fact: type[T]) -> Callable[[list[Row]], list[T]]:
+    """Return the same reader for a dataclass with headers and properties."""
+
+    def read(rows: list[Row]) -> list[T]:
+        found: list[Any] = facts(fact)(rows)
+        mapping = payloads.mapping
+        return [
+            replace(one, headers=mapping(one.headers), properties=mapping(one.properties))
+            for one in found
+        ]
+
+    return read

@@ -38,4 +38,4 @@ def dead(
     """List dead messages, the latest first. Read-only."""
     order = "died_at desc, iid"
     text, values = _view(DeadMessage, "dead", order, queue=queue, consumer=consumer)
-    return Call(text + " limit %s", (*values, limit), rows.dead_messages)
+    return Call(text + " limit %s", (*values, limit), rows.messages_as_facts(DeadMessage))

@@ -26,16 +26,12 @@ class AsyncDeadlines(Service, Generic[K, L]):
         super().__init__("lease deadlines")
         self._keeper = keeper
         self._on_lost = on_lost
-        self._changed = AutoResetEvent()
-
-    def watch(self) -> None:
-        """Check the deadlines again: there is a new one."""
-        self._changed.set()
+        self.changed = AutoResetEvent()
 
     def request_stop(self) -> None:
         """Ask the timer to end, without waiting for it."""
         super().request_stop()
-        self._changed.set()
+        self.changed.set()
 
     async def run(self) -> None:
         """Report passed deadlines until stopped."""
@@ -44,7 +40,7 @@ class AsyncDeadlines(Service, Generic[K, L]):
             for lease in self._keeper.expire():
                 logger.warning("lease_lost", extra={"reason": "it was not extended in time"})
                 self._on_lost(lease)
-            await self._changed.wait(self._keeper.seconds_to_deadline())
+            await self.changed.wait(self._keeper.seconds_to_deadline())
 
 
 class AsyncHolder(Service, Generic[K, L]):
@@ -74,32 +70,21 @@ class AsyncHolder(Service, Generic[K, L]):
         self._changed = AutoResetEvent()
         self._deadlines = AsyncDeadlines(keeper, on_lost)
         self._backoff = Backoff()
-
-    def now(self) -> float:
-        """Return the time for `claim`; to be read before the leases are asked for."""
-        return self._keeper.clock()
+        # The time for `claim`, to be read before the leases are asked for.
+        self.now = keeper.clock
+        self.holds = keeper.holds
+        self.keys = keeper.keys
+        self.release = keeper.release
 
     def claim(self, leases: Iterable[tuple[K, L]], since: float) -> None:
         """Hold new leases."""
         if self._keeper.claim(leases, since):
-            self._deadlines.watch()
-
-    def holds(self, key: K) -> bool:
-        """Check whether a lease is still held."""
-        return self._keeper.holds(key)
-
-    def keys(self) -> list[K]:
-        """Return the keys of the held leases."""
-        return self._keeper.keys()
+            self._deadlines.changed.set()
 
     def finish(self, key: K) -> None:
         """Ack a lease with the next batch; one that was lost is ignored."""
         if self._keeper.finish(key):
             self._changed.set()
-
-    def release(self, key: K) -> L | None:
-        """Hold a lease no more; return it, None if it was not held."""
-        return self._keeper.release(key)
 
     def request_stop(self) -> None:
         """Ask the holder to ack what is finished and end, without waiting for it."""
@@ -126,7 +111,7 @@ class AsyncHolder(Service, Generic[K, L]):
             await self.stop_supervised()
 
     async def _extend(self, leases: dict[K, L]) -> None:
-        since = self._keeper.clock()
+        since = self.now()
         try:
             lost = await self._extend_call(leases)
         except self._transient as failure:
