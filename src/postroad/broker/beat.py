@@ -18,7 +18,7 @@ from psycopg_pool import ConnectionPool
 
 from postroad.broker.address import database_of
 from postroad.broker.link import Link
-from postroad.broker.transaction import TransactionProducer
+from postroad.broker.transaction import TransactionConnection
 from postroad.bus import Bus
 from postroad.bus.reconnect import SURVIVABLE
 
@@ -76,12 +76,12 @@ class BeatScheduler(Scheduler):  # type: ignore[misc]  # Celery has no types
             for message in messages:
                 try:
                     with connection.transaction():
-                        self._send(message.data, TransactionProducer(connection))
+                        self._send(message.data, TransactionConnection(connection).Producer())
                 except SchedulingError as failure:
                     bus.give_back(message, delay=AGAIN, error=str(failure))
         return bool(messages)
 
-    def _send(self, name: str, producer: TransactionProducer) -> None:
+    def _send(self, name: str, producer: Any) -> None:
         if name not in self.schedule:
             # A newer version of the application stored it, and its beat can send it.
             raise SchedulingError(f"this application has no entry {name}")

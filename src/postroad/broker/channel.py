@@ -112,7 +112,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]  # Kombu has no types
         """Bind a queue to an exchange."""
         source = exchange or "amq.direct"
         if source.startswith("amq."):
-            self.exchange_declare(source, source.removeprefix("amq."))
+            Channel.exchange_declare(self, source, source.removeprefix("amq."))
         self._call("bind", queue, source, routing_key or "")
 
     def queue_unbind(

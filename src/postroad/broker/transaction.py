@@ -3,23 +3,29 @@
 ```python
 with Session(engine) as session, session.begin():
     session.add(order)
-    bill.apply_async((order.id,), producer=TransactionProducer(session))
+    session.flush()
+    bill.apply_async((order.id,), connection=TransactionConnection(session))
 ```
 
 **What it promises.** The task is sent if the transaction commits, and not if it rolls back or the
 process dies. Messages are those of the transport, and a statement that fails raises the error of
 the caller's driver. Nothing is sent again after an error, because the transaction has failed.
+
+A chord is not sent in the transaction: Celery ignores the connection that its `apply_async` gets.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from typing import Any
 
 import psycopg
-from kombu import Connection, Producer
+from amqp.protocol import queue_declare_ok_t
+from kombu import Connection
 from psycopg.rows import tuple_row
 
 from postroad.broker.channel import Channel
@@ -28,8 +34,8 @@ from postroad.broker.routes import Routes
 from postroad.broker.transport import Transport
 
 
-class TransactionProducer(Producer):  # type: ignore[misc]  # Kombu has no types
-    """The `producer` of `apply_async` for tasks that are sent with the caller's transaction.
+class TransactionConnection(Connection):  # type: ignore[misc]  # Kombu has no types
+    """The `connection` of `apply_async` for tasks that are sent with the caller's transaction.
 
     Takes a connection of psycopg, SQLAlchemy or Django, or a session of SQLAlchemy. In code that
     awaits, call `apply_async` inside `run_sync` of the session or connection.
@@ -41,23 +47,15 @@ class TransactionProducer(Producer):  # type: ignore[misc]  # Kombu has no types
 
     def __init__(self, source: Any) -> None:
         link = _CallerLink(source)
-        super().__init__(Connection(transport=_Transport, transport_options={"link": link}))
+        super().__init__(transport=_Transport, transport_options={"link": link})
+        self.declared_entities = _Uncached()
 
-    def publish(
-        self, body: Any, *, exchange: Any = None, declare: Any = None, **options: Any
-    ) -> Any:
-        """Post a message in the caller's transaction."""
-        options["retry"] = False
-        if exchange or not declare:
-            return super().publish(body, exchange=exchange, declare=declare, **options)
-        # A queue named by the routing key: that the message finds it saves declaring it.
-        return super().publish(body, exchange=exchange, **options) or super().publish(
-            body, exchange=exchange, declare=declare, **options
-        )
 
-    def maybe_declare(self, entity: Any, **_: Any) -> None:
-        """Declare an exchange or queue; Kombu's cache of them would outlive a rollback."""
-        entity(self.channel).declare()
+class _Uncached(set[int]):
+    """Kombu's cache of what is declared, left empty: it would outlive a rollback."""
+
+    def add(self, element: int) -> None:
+        pass
 
 
 class _CallerLink(Link):
@@ -72,17 +70,19 @@ class _CallerLink(Link):
         source = self._source
         if isinstance(source, psycopg.Connection):
             with psycopg.Cursor(source, row_factory=tuple_row) as cursor:
-                return cursor.execute(text, parameters).fetchall()
+                cursor.execute(text, parameters)
+                return cursor.fetchall() if cursor.description else []
         if hasattr(source, "get_bind"):
             source = source.connection()
         if hasattr(source, "exec_driver_sql"):
             if source.dialect.paramstyle == "numeric_dollar":
                 numbers = count(1)
                 text = re.sub("%s", lambda _: f"${next(numbers)}", text)
-            return list(source.exec_driver_sql(text, tuple(parameters)))
+            result = source.exec_driver_sql(text, tuple(parameters))
+            return list(result) if result.returns_rows else []
         with source.cursor() as cursor:
             cursor.execute(text, parameters)
-            return list(cursor.fetchall())
+            return list(cursor.fetchall()) if cursor.description else []
 
     def run_prepared(self, text: str, *parameters: str | None) -> list[Any]:
         return self.run(re.sub(r"\$\d", "%s", text), parameters)
@@ -92,8 +92,66 @@ class _CallerLink(Link):
 
 
 class _Channel(Channel):
+    """Declares queues only for a message that needs it: the caller's role may not be allowed to."""
+
     # In one statement and without a cache of routes, which would outlive a rollback.
     posts_directly = False
+
+    def __init__(self, *parameters: Any, **options: Any) -> None:
+        super().__init__(*parameters, **options)
+        self._exchanges: list[Callable[[], Any]] = []
+        self._queues: list[Callable[[], Any]] = []
+
+    def exchange_declare(self, *parameters: Any, **options: Any) -> None:
+        self._exchanges.append(partial(super().exchange_declare, *parameters, **options))
+
+    def queue_declare(
+        self, queue: str | None = None, passive: bool = False, *parameters: Any, **options: Any
+    ) -> queue_declare_ok_t:
+        declare = partial(super().queue_declare, queue, passive, *parameters, **options)
+        if passive or not queue:
+            return declare()
+        self._queues.append(declare)
+        return queue_declare_ok_t(queue, 0, 0)
+
+    def queue_bind(self, *parameters: Any, **options: Any) -> None:
+        self._queues.append(partial(super().queue_bind, *parameters, **options))
+
+    def basic_publish(
+        self, message: dict[str, Any], exchange: str, routing_key: str, **options: Any
+    ) -> int | None:
+        publish: Callable[[], int | None] = partial(
+            super().basic_publish, message, exchange, routing_key, **options
+        )
+        # An exchange alone has no queue that a message could reach.
+        declarations = [*self._exchanges, *self._queues] if self._queues else []
+        self._exchanges, self._queues = [], []
+        if exchange and "task" not in (message.get("headers") or {}):
+            # An event: Celery ignores its errors, so they must not abort the transaction.
+            with self._savepoint():
+                return _publish(declarations, publish)
+        # A queue named by the routing key: that the message finds it saves declaring it.
+        return (not exchange and publish()) or _publish(declarations, publish)
+
+    @contextmanager
+    def _savepoint(self) -> Iterator[None]:
+        run = self.connection.link.run
+        run("savepoint postroad_event")
+        try:
+            yield
+        except BaseException:
+            run("rollback to savepoint postroad_event")
+            raise
+        finally:
+            run("release savepoint postroad_event")
+
+
+def _publish(
+    declarations: list[Callable[[], Any]], publish: Callable[[], int | None]
+) -> int | None:
+    for declare in declarations:
+        declare()
+    return publish()
 
 
 class _Transport(Transport):

@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 from celery import Celery
 
-from postroad.broker.transaction import TransactionProducer
+from postroad.broker.transaction import TransactionConnection
 
 NEXT = "select nextval('shop_order_number')"
 STORE = "insert into shop_order values ({})"
@@ -27,8 +27,8 @@ class RolledBack(Exception):
 
 def send(number: int, source: Any, **options: Any) -> Any:
     """Send the task of an order in the transaction of a connection or session."""
-    producer = TransactionProducer(source)
-    return app.send_task("record", (str(number),), producer=producer, **options)
+    connection = TransactionConnection(source)
+    return app.send_task("record", (str(number),), connection=connection, **options)
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,12 @@ from typing import Any
 import psycopg
 import pytest
 from celery import Celery, chain, group
+from kombu import Exchange, Queue
 from psycopg import sql
 from psycopg.rows import dict_row
 
-from postroad.broker.transaction import TransactionProducer
+from postroad.broker.transaction import TransactionConnection
+from postroad.bus import Bus
 from postroad.testing import wait_until
 from tests.fixtures.postgres import Connect
 from tests.integration.broker.crew import Hire, lines
@@ -65,7 +67,7 @@ def test_the_message_is_that_of_the_transport(
         "expiration": 3600,
     }
     app.send_task("record", ("text",), **options)
-    app.send_task("record", ("text",), producer=TransactionProducer(connection), **options)
+    app.send_task("record", ("text",), connection=TransactionConnection(connection), **options)
     connection.commit()
     usual, ours = messages(database)
     for each in (usual, ours):
@@ -78,11 +80,11 @@ def test_the_message_is_that_of_the_transport(
 def test_priority_eta_and_routing_are_those_of_the_task(
     app: Celery, database: str, connection: psycopg.Connection
 ) -> None:
-    producer = TransactionProducer(connection)
+    ours = TransactionConnection(connection)
     due = datetime.now(UTC) + timedelta(hours=1)
-    app.send_task("record", ("high",), priority=7, producer=producer)
-    app.send_task("record", ("later",), eta=due, producer=producer)
-    app.send_task("record", ("other",), queue="other", producer=producer)
+    app.send_task("record", ("high",), priority=7, connection=ours)
+    app.send_task("record", ("later",), eta=due, connection=ours)
+    app.send_task("record", ("other",), queue="other", connection=ours)
     connection.commit()
     assert len(messages(database, level="_7")) == 1
     assert len(messages(database, "other")) == 1
@@ -94,10 +96,10 @@ def test_priority_eta_and_routing_are_those_of_the_task(
 def test_a_queue_that_was_created_in_a_rolled_back_transaction_is_created_again(
     app: Celery, database: str, connection: psycopg.Connection
 ) -> None:
-    producer = TransactionProducer(connection)
-    app.send_task("record", ("first",), queue="new", producer=producer)
+    ours = TransactionConnection(connection)
+    app.send_task("record", ("first",), queue="new", connection=ours)
     connection.rollback()
-    app.send_task("record", ("second",), queue="new", producer=producer)
+    app.send_task("record", ("second",), queue="new", connection=ours)
     connection.commit()
     assert len(messages(database, "new")) == 1
 
@@ -108,23 +110,7 @@ def test_a_failed_transaction_raises_the_error_of_the_driver(
     with pytest.raises(psycopg.errors.DivisionByZero):
         connection.execute("select 1 / 0")
     with pytest.raises(psycopg.errors.InFailedSqlTransaction):
-        app.send_task("record", ("text",), producer=TransactionProducer(connection))
-
-
-def test_a_role_needs_only_the_function_that_publishes(
-    app: Celery, database: str, connection: psycopg.Connection
-) -> None:
-    app.send_task("record", ("by the owner",))
-    connection.execute("create role shop_app_of_test nologin")
-    connection.execute("grant usage on schema broker to shop_app_of_test")
-    connection.execute("grant execute on function broker.publish to shop_app_of_test")
-    connection.execute("set local role shop_app_of_test")
-    app.send_task("record", ("by the role",), producer=TransactionProducer(connection))
-    connection.execute("reset role")
-    connection.execute("drop owned by shop_app_of_test")
-    connection.execute("drop role shop_app_of_test")
-    connection.commit()
-    assert len(messages(database)) == 2
+        app.send_task("record", ("text",), connection=TransactionConnection(connection))
 
 
 def test_a_connection_of_sqlalchemy_begins_its_transaction(database: str) -> None:
@@ -143,7 +129,104 @@ def test_a_connection_of_sqlalchemy_begins_its_transaction(database: str) -> Non
 async def test_a_connection_that_is_awaited_is_refused(database: str) -> None:
     async with await psycopg.AsyncConnection.connect(database) as connection:
         with pytest.raises(TypeError, match="run_sync"):
-            TransactionProducer(connection)
+            TransactionConnection(connection)
+
+
+def test_every_form_but_the_chord_is_sent_by_the_commit_only(
+    app: Celery, database: str, connection: psycopg.Connection
+) -> None:
+    app.send_task("record", ("creates the queue",))
+    messages(database)
+    add = app.signature("add")
+    following = chain(add.clone((1, 2)), add.clone((3,)), app=app)
+    forms = [add.clone((1, 2)), following, group([add.clone((1, 2)), following], app=app)]
+    for form in forms:
+        form.apply_async(connection=TransactionConnection(connection))
+        connection.rollback()
+        assert messages(database) == []
+        form.apply_async(connection=TransactionConnection(connection))
+        connection.commit()
+        assert len(messages(database)) == (2 if form is forms[2] else 1)
+
+
+def test_the_queue_of_an_exchange_is_declared_and_bound(
+    app: Celery, database: str, connection: psycopg.Connection
+) -> None:
+    app.send_task("record", ("creates the schema",))
+    for name, source in (
+        ("mail", Exchange("shop", "topic")),
+        ("amq", Exchange("amq.topic", "topic")),
+    ):
+        app.send_task(
+            "record",
+            ("text",),
+            exchange=source.name,
+            routing_key="order.new",
+            declare=[Queue(name, source, routing_key="order.*")],
+            connection=TransactionConnection(connection),
+        )
+        connection.commit()
+        assert len(messages(database, name)) == 1
+
+
+@pytest.fixture
+def as_role(app: Celery, connection: psycopg.Connection) -> Iterator[Callable[[], object]]:
+    """Returns what makes the transaction that of a role that may only publish."""
+    app.send_task("record", ("by the owner",))
+    connection.execute("create role shop_app_of_test nologin")
+    connection.execute("grant usage on schema broker to shop_app_of_test")
+    connection.execute("grant execute on function broker.publish to shop_app_of_test")
+    connection.execute("create table shop_order (number int)")
+    connection.execute("grant insert on shop_order to shop_app_of_test")
+    connection.commit()
+    yield lambda: connection.execute("set local role shop_app_of_test")
+    connection.rollback()
+    connection.execute("drop owned by shop_app_of_test")
+    connection.execute("drop role shop_app_of_test")
+    connection.commit()
+
+
+def test_a_role_needs_only_the_function_that_publishes(
+    app: Celery, database: str, connection: psycopg.Connection, as_role: Callable[[], object]
+) -> None:
+    as_role()
+    app.send_task("record", ("by the role",), connection=TransactionConnection(connection))
+    connection.commit()
+    assert len(messages(database)) == 2
+
+
+def test_the_event_of_a_sent_task_is_part_of_the_transaction(
+    app: Celery, database: str, connection: psycopg.Connection, as_role: Callable[[], object]
+) -> None:
+    app.conf.task_send_sent_event = True
+    with app.connection() as broker:
+        Queue("events", Exchange("celeryev", "topic"), routing_key="#")(broker.channel()).declare()
+    for commits in (False, True):
+        as_role()
+        connection.execute("insert into shop_order values (1)")
+        app.send_task("record", ("by the role",), connection=TransactionConnection(connection))
+        connection.commit() if commits else connection.rollback()
+    assert connection.execute("select count(*) from shop_order").fetchone() == (1,)
+    assert len(messages(database)) == 2
+    assert len(messages(database, "events")) == 1
+
+
+def test_an_event_that_fails_leaves_the_transaction_as_it_was(
+    app: Celery, database: str, connection: psycopg.Connection, as_role: Callable[[], object]
+) -> None:
+    app.conf.task_send_sent_event = True
+    with app.connection() as broker:
+        Queue("events", Exchange("celeryev", "topic"), routing_key="#")(broker.channel()).declare()
+    row = connection.execute("select bus_name from broker.find_queue('events')").fetchone()
+    assert row is not None
+    with Bus(database) as bus:
+        bus.drop_queue(row[0])
+    as_role()
+    connection.execute("insert into shop_order values (1)")
+    app.send_task("record", ("by the role",), connection=TransactionConnection(connection))
+    connection.commit()
+    assert connection.execute("select count(*) from shop_order").fetchone() == (1,)
+    assert len(messages(database)) == 2
 
 
 @pytest.mark.slow
@@ -151,15 +234,16 @@ def test_workers_run_the_tasks_of_a_transaction(
     app: Celery, hire: Hire, connection: psycopg.Connection, tmp_path: Path
 ) -> None:
     hire("--concurrency=1")
-    producer = TransactionProducer(connection)
+    ours = TransactionConnection(connection)
     add, record = app.signature("add"), app.signature("record")
-    group([record.clone((text,)) for text in "abc"], app=app).apply_async(producer=producer)
-    following = chain(add.clone((1, 2)), add.clone((3,)), app=app).apply_async(producer=producer)
-    app.send_task("record", ("not sent",), producer=(other := TransactionProducer(connection)))
+    following = chain(record.clone(("never",)), record.clone(("never",), immutable=True), app=app)
+    group([record.clone(("never",)), following], app=app).apply_async(connection=ours)
+    following.apply_async(connection=ours)
+    app.send_task("record", ("never",), connection=ours)
     connection.rollback()
-    group([record.clone((text,)) for text in "abc"], app=app).apply_async(producer=other)
-    following = chain(add.clone((1, 2)), add.clone((3,)), app=app).apply_async(producer=other)
+    group([record.clone((text,)) for text in "abc"], app=app).apply_async(connection=ours)
+    sum_of_all = chain(add.clone((1, 2)), add.clone((3,)), app=app).apply_async(connection=ours)
     connection.commit()
-    assert following.get(timeout=60) == 6
+    assert sum_of_all.get(timeout=60) == 6
     wait_until(lambda: len(lines(tmp_path, "records")) >= 3, what="tasks", timeout_seconds=60)
     assert sorted(lines(tmp_path, "records")) == ["a", "b", "c"]
