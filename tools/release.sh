@@ -11,7 +11,7 @@ rm -rf dist build/release
 # In an environment of its own, because .venv has the tools of developers as well.
 "$bin/python" -m venv --without-pip build/release
 "$bin/python" -m pip --python build/release/bin/python install --quiet -c constraints/all.txt \
-    "$(ls dist/*.whl)[all,django,sqlalchemy]"
+    "$(ls dist/*.whl)[all,django-tasks,sqlalchemy]"
 # It names the folder of this build.
 rm -f build/release/lib/python*/site-packages/postroad-*.dist-info/direct_url.json
 "$bin/cyclonedx-py" environment --output-reproducible --of JSON -o dist/postroad.cdx.json build/release/bin/python

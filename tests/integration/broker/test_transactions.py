@@ -19,6 +19,7 @@ from postroad.broker.transaction import TransactionConnection
 from postroad.bus import Bus
 from postroad.testing import wait_until
 from tests.fixtures.postgres import Connect
+from tests.integration.broker import senders
 from tests.integration.broker.crew import Hire, lines
 from tests.integration.broker.senders import SENDERS, send, sqlalchemy_url
 
@@ -43,7 +44,11 @@ def connection(database: str) -> Iterator[psycopg.Connection]:
 
 
 @pytest.mark.parametrize("name", SENDERS)
-def test_a_task_is_sent_by_the_commit_only(name: str, database: str, connect: Connect) -> None:
+def test_a_task_is_sent_by_the_commit_only(
+    name: str, database: str, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The event is sent in a savepoint, which is another statement for each library.
+    monkeypatch.setitem(senders.app.conf, "task_send_sent_event", True)
     setting_up = connect(database)
     setting_up.execute("create table shop_order (number int primary key)")
     setting_up.execute("create sequence shop_order_number")

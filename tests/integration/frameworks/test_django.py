@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -92,6 +93,130 @@ def test_a_task_without_a_queue_is_refused(project: str) -> None:
         own.drop_queue("django_default")
     with pytest.raises(QueueNotFound):
         record.enqueue("never")
+
+
+def test_a_task_of_another_package_is_refused(project: str) -> None:
+    from tests.integration.frameworks.shop_tasks import record
+
+    class Foreign:
+        func, priority, queue_name, run_after = record.func, 0, "default", None
+        takes_context, module_path = False, record.module_path
+
+    with pytest.raises(TypeError, match="import the decorator from django"):
+        record.get_backend().enqueue(Foreign(), ["never"], {})
+    with Bus(project) as own:
+        assert own.consume("django_default") == []
+
+
+def backend_with(**parameters: object) -> Any:
+    from postroad.integrations.django.tasks import PostroadBackend
+
+    return PostroadBackend("default", parameters)
+
+
+def test_projects_with_a_prefix_have_queues_of_their_own(project: str) -> None:
+    backend = backend_with(QUEUES=["mail"], OPTIONS={"PREFIX": "shop"})
+    backend.create_queues()
+    from tests.integration.frameworks.shop_tasks import record_by_coroutine
+
+    backend.enqueue(record_by_coroutine, ["text"], {})
+    with Bus(project) as own:
+        assert own.consume("django_mail") == []
+        assert len(own.consume("shop_mail")) == 1
+
+
+@pytest.mark.parametrize(
+    ("parameters", "problem"),
+    [
+        ({"QUEUES": ["high-priority"]}, "'django_high-priority'"),
+        ({"QUEUES": ["Mail"]}, "'django_Mail'"),
+        ({"QUEUES": []}, "is empty"),
+        ({"OPTIONS": {"PREFIX": "1-shop"}}, "'1-shop_default'"),
+        ({"QUEUES": ["mail", "default"], "OPTIONS": {"PREFIX": "shop"}}, None),
+    ],
+)
+def test_names_that_the_bus_does_not_permit_are_reported(
+    parameters: dict[str, object], problem: str | None, project: str
+) -> None:
+    found = [each.msg for each in backend_with(**parameters).check()]
+    assert len(found) == (problem is not None)
+    assert all(problem in each for each in found if problem)
+
+
+def test_the_command_does_not_start_with_names_that_the_bus_does_not_permit(
+    project: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from django.core.management import CommandError, call_command
+    from django_tasks import task_backends
+
+    monkeypatch.setattr(task_backends["default"], "queues", {"high-priority"})
+    with pytest.raises(CommandError, match="'django_high-priority'"):
+        call_command("postroad_tasks", only_create=True)
+
+
+@pytest.fixture
+def finished(project: str) -> Iterator[list[Any]]:
+    """The results that `task_finished` was sent with; another receiver raises."""
+    from django_tasks.signals import task_finished
+
+    results: list[Any] = []
+
+    def note(task_result: Any, **_: object) -> None:
+        results.append(task_result)
+
+    def fail(**_: object) -> None:
+        raise RuntimeError("as asked")
+
+    task_finished.connect(fail)
+    task_finished.connect(note)
+    yield results
+    task_finished.disconnect(fail)
+    task_finished.disconnect(note)
+
+
+def run_next(database: str) -> None:
+    """Run a task as a worker does, and give it back if it raises."""
+    from tests.integration.frameworks.shop_tasks import record
+
+    with Bus(database) as own:
+        [message] = own.lease("django_default")
+        try:
+            record.get_backend()._run(message)
+        except TypeError as failure:
+            own.nack(message, delay=timedelta(0), error=str(failure))
+        else:
+            own.ack(message)
+
+
+def test_a_success_is_reported_with_the_value_and_the_options_of_the_task(
+    project: str, finished: list[Any]
+) -> None:
+    from tests.integration.frameworks.shop_tasks import double
+
+    past = datetime.now(UTC) - timedelta(hours=1)
+    double.using(priority=10, run_after=past).enqueue(21)
+    run_next(project)
+    [result] = finished
+    assert (result.status, result.return_value) == ("SUCCESSFUL", 42)
+    assert (result.task.priority, result.task.run_after) == (10, past)
+    assert (result.task.queue_name, result.task.backend) == ("default", "default")
+
+
+def test_a_failure_is_reported_after_the_last_attempt_only(
+    project: str, finished: list[Any]
+) -> None:
+    from tests.integration.frameworks.shop_tasks import double
+
+    with Bus(project) as own:
+        own.alter_consumer("django_default", "default", max_attempts=2)
+    double.enqueue(None)
+    run_next(project)
+    assert finished == []
+    run_next(project)
+    [result] = finished
+    assert result.status == "FAILED"
+    assert result.errors[0].exception_class is TypeError
+    assert "unsupported operand" in result.errors[0].traceback
 
 
 @pytest.mark.slow

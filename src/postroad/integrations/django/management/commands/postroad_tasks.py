@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 try:
     from django.tasks import task_backends
@@ -25,6 +25,9 @@ class Command(BaseCommand):  # type: ignore[misc]  # Django has no types
 
     def handle(self, *_: Any, backend: str, concurrency: int, only_create: bool, **__: Any) -> None:
         """Run the command."""
+        # Without the app of django-tasks its checks are not part of Django's own.
+        if problems := list(task_backends[backend].check()):
+            raise CommandError("\n".join(map(str, problems)))
         task_backends[backend].create_queues()
         if not only_create:
             task_backends[backend].worker(concurrency).serve()
