@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -29,25 +30,18 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class AsyncSubscription:
     """An endless iterator of leased messages; leave it with `break` or call `close`."""
 
-    def __init__(
-        self,
-        bus: AsyncBus,
-        queue: str,
-        consumer: str,
-        ttl: timedelta,
-        wakeup: AsyncWakeup,
-    ) -> None:
-        self._bus = bus
-        self._queue = queue
-        self._consumer = consumer
-        self._ttl = ttl
-        self._wakeup = wakeup
-        self._current: LeasedMessage | None = None
-        self._is_closed = False
-        self._closing = AutoResetEvent()
+    bus: AsyncBus
+    queue: str
+    consumer: str
+    ttl: timedelta
+    wakeup: AsyncWakeup
+    _current: LeasedMessage | None = field(default=None, init=False)
+    _is_closed: bool = field(default=False, init=False)
+    _closing: AutoResetEvent = field(default_factory=AutoResetEvent, init=False)
 
     def __aiter__(self) -> AsyncIterator[LeasedMessage]:
         return self
@@ -55,26 +49,26 @@ class AsyncSubscription:
     async def __anext__(self) -> LeasedMessage:
         """Ack the message handed out before, and wait for the next one."""
         await self._ack()
-        await self._wakeup.start()
+        await self.wakeup.start()
         while not self._is_closed:
-            epoch = self._wakeup.epoch(self._queue)
+            epoch = self.wakeup.epoch(self.queue)
             leased = await self._persist(
-                lambda: self._bus.lease(self._queue, self._consumer, ttl=self._ttl)
+                lambda: self.bus.lease(self.queue, self.consumer, ttl=self.ttl)
             )
             if leased:
                 self._current = leased[0]
                 return leased[0]
-            await self._wakeup.wait(self._queue, epoch)
-            if not self._wakeup.is_running:
+            await self.wakeup.wait(self.queue, epoch)
+            if not self.wakeup.is_running:
                 # Raises the error if it failed.
-                await self._wakeup.join()
+                await self.wakeup.join()
         raise StopAsyncIteration
 
     async def close(self) -> None:
         """End the iteration, from any task; the current message stays leased."""
         self._is_closed = True
         self._closing.set()
-        await self._wakeup.stop()
+        await self.wakeup.stop()
 
     async def __aenter__(self) -> Self:
         return self
@@ -98,16 +92,16 @@ class AsyncSubscription:
         if message is None:
             return
         try:
-            await self._persist(lambda: self._bus.ack(message))
+            await self._persist(lambda: self.bus.ack(message))
         except LeaseLost:
-            logger.warning("lease_lost", extra={"iid": message.iid, "queue": self._queue})
+            logger.warning("lease_lost", extra={"iid": message.iid, "queue": self.queue})
 
     async def _nack(self, error: BaseException) -> None:
         message, self._current = self._current, None
         if message is None:
             return
         try:
-            await self._bus.nack(message, error=f"{type(error).__name__}: {error}")
+            await self.bus.nack(message, error=f"{type(error).__name__}: {error}")
         except (LeaseLost, *TRANSIENT) as failure:
             # The lease expires; the original exception matters more.
             logger.warning("nack_failed", extra={"iid": message.iid, "reason": str(failure)})

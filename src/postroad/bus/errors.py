@@ -172,11 +172,8 @@ def translate(
     function means a missing queue or consumer.
     """
     state = error.sqlstate or ""
-    facts: dict[str, Any] = {}
-    if queue is not None:
-        facts["queue"] = queue
-    if consumer is not None:
-        facts["consumer"] = consumer
+    given = {"queue": queue, "consumer": consumer}
+    facts: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     own = raised_by(BusError, error, detail=error.diag.message_detail, **facts)
     if own is not None:
         return own

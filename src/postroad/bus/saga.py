@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime
 from typing import Self, overload
 
@@ -29,6 +29,7 @@ from postroad.bus.client import Bus
 from postroad.bus.parameters import zoned
 
 
+@dataclass(eq=False)
 class Saga:
     """The definition of a saga, built step by step; nothing is posted before `start`.
 
@@ -38,25 +39,15 @@ class Saga:
     that get the closing message.
     """
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        data: object = None,
-        deadline: datetime | None = None,
-        pivot: str | None = None,
-        is_parallel: bool = False,
-        on_completed: str | None = None,
-        on_compensated: str | None = None,
-    ) -> None:
-        self.name = name
-        self.data = data
-        self.deadline = deadline
-        self.pivot = pivot
-        self.is_parallel = is_parallel
-        self.on_completed = on_completed
-        self.on_compensated = on_compensated
-        self.steps: list[dict[str, object]] = []
+    name: str
+    _: KW_ONLY
+    data: object = None
+    deadline: datetime | None = None
+    pivot: str | None = None
+    is_parallel: bool = False
+    on_completed: str | None = None
+    on_compensated: str | None = None
+    steps: list[dict[str, object]] = field(default_factory=list, init=False)
 
     def step(
         self,

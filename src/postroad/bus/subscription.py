@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -30,25 +31,18 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class Subscription:
     """An endless iterator of leased messages; leave it with `break` or call `close`."""
 
-    def __init__(
-        self,
-        bus: Bus,
-        queue: str,
-        consumer: str,
-        ttl: timedelta,
-        wakeup: Wakeup,
-    ) -> None:
-        self._bus = bus
-        self._queue = queue
-        self._consumer = consumer
-        self._ttl = ttl
-        self._wakeup = wakeup
-        self._current: LeasedMessage | None = None
-        self._is_closed = False
-        self._closing = ThreadAutoResetEvent()
+    bus: Bus
+    queue: str
+    consumer: str
+    ttl: timedelta
+    wakeup: Wakeup
+    _current: LeasedMessage | None = field(default=None, init=False)
+    _is_closed: bool = field(default=False, init=False)
+    _closing: ThreadAutoResetEvent = field(default_factory=ThreadAutoResetEvent, init=False)
 
     def __iter__(self) -> Iterator[LeasedMessage]:
         return self
@@ -56,26 +50,24 @@ class Subscription:
     def __next__(self) -> LeasedMessage:
         """Ack the message handed out before, and wait for the next one."""
         self._ack()
-        self._wakeup.start()
+        self.wakeup.start()
         while not self._is_closed:
-            epoch = self._wakeup.epoch(self._queue)
-            leased = self._persist(
-                lambda: self._bus.lease(self._queue, self._consumer, ttl=self._ttl)
-            )
+            epoch = self.wakeup.epoch(self.queue)
+            leased = self._persist(lambda: self.bus.lease(self.queue, self.consumer, ttl=self.ttl))
             if leased:
                 self._current = leased[0]
                 return leased[0]
-            self._wakeup.wait(self._queue, epoch)
-            if not self._wakeup.is_running:
+            self.wakeup.wait(self.queue, epoch)
+            if not self.wakeup.is_running:
                 # Raises the error if it failed.
-                self._wakeup.join()
+                self.wakeup.join()
         raise StopIteration
 
     def close(self) -> None:
         """End the iteration, from any task; the current message stays leased."""
         self._is_closed = True
         self._closing.set()
-        self._wakeup.stop()
+        self.wakeup.stop()
 
     def __enter__(self) -> Self:
         return self
@@ -99,16 +91,16 @@ class Subscription:
         if message is None:
             return
         try:
-            self._persist(lambda: self._bus.ack(message))
+            self._persist(lambda: self.bus.ack(message))
         except LeaseLost:
-            logger.warning("lease_lost", extra={"iid": message.iid, "queue": self._queue})
+            logger.warning("lease_lost", extra={"iid": message.iid, "queue": self.queue})
 
     def _nack(self, error: BaseException) -> None:
         message, self._current = self._current, None
         if message is None:
             return
         try:
-            self._bus.nack(message, error=f"{type(error).__name__}: {error}")
+            self.bus.nack(message, error=f"{type(error).__name__}: {error}")
         except (LeaseLost, *TRANSIENT) as failure:
             # The lease expires; the original exception matters more.
             logger.warning("nack_failed", extra={"iid": message.iid, "reason": str(failure)})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -47,6 +48,7 @@ class TokenCheck:
             raise TokenMissing("the token is unknown", hint="ask the administrator for one")
 
 
+@dataclass
 class BodyLimit:
     """ASGI middleware: 413 above `limit_bytes`, by the declared length or by what is received.
 
@@ -54,15 +56,9 @@ class BodyLimit:
     their own.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        limit_bytes: int,
-        is_limited: Callable[[str], bool] = lambda path: True,  # noqa: ARG005 - named for callers
-    ) -> None:
-        self.app = app
-        self.limit_bytes = limit_bytes
-        self.is_limited = is_limited
+    app: ASGIApp
+    limit_bytes: int
+    is_limited: Callable[[str], bool] = lambda path: True  # noqa: ARG005 - named for callers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, counting its body."""
@@ -92,14 +88,14 @@ class BodyLimit:
         await _serve(self.app, scope, counted, send)
 
 
+@dataclass
 class BodyPace:
     """ASGI middleware: 408 for a client that stops sending its body, or sends it too slowly.
 
     Only the time spent waiting for the client counts, not that of the application.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
+    app: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, watching its body."""

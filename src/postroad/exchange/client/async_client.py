@@ -133,17 +133,14 @@ class AsyncProcess:
     """The block of `AsyncExchange.process`."""
 
     def __init__(self, process: Process) -> None:
-        self.exchange = process.exchange
-        self.database = process.database
-        self.request = process.request
-        self.may_create = process.may_create
+        self._process = process
         self._http = _Threaded(process.exchange)
         self._session = _session_of(process.session.connection)
         self._work: Any = None
         self._renewing: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Work:
-        work: Work = await self._carry_out(standalone.opened(self, fetches_all=True))
+        work: Work = await self._carry_out(standalone.opened(self._process, fetches_all=True))
         self._work = work
         return work
 
@@ -184,4 +181,4 @@ class AsyncProcess:
     async def _renew(self, work: Work) -> None:
         while not work.is_cancelled:
             await asyncio.sleep(work.lease_seconds / 3)
-            await asyncio.to_thread(standalone.renew, self.exchange, work)
+            await asyncio.to_thread(standalone.renew, self._process.exchange, work)
