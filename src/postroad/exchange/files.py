@@ -132,11 +132,11 @@ class Storage:
     ) -> list[OSError | None]:
         """Write and synchronise new files; return the failure of each, or None."""
         failures: list[OSError | None] = []
-        with self.folder(database, folder) as parent:
+        # A missing folder fails all of them.
+        with self.session() as session, session.folder(database, folder):
             for name, content in files:
                 try:
-                    with _new_file(parent, name) as descriptor:
-                        write_all(descriptor, content)
+                    session.write(database, folder, name, content)
                     failures.append(None)
                 except OSError as failure:
                     failures.append(failure)

@@ -24,7 +24,7 @@ import json
 import os
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, BinaryIO, cast
@@ -74,6 +74,11 @@ class ObjectStorage(Storage):
         """Return this storage: connections are kept anyway."""
         return contextlib.nullcontext(self)
 
+    @contextlib.contextmanager
+    def folder(self, database: str, folder: str) -> Iterator[int]:
+        """Open nothing: only rows name folders."""
+        yield -1
+
     def require_folder(self, database: str, folder: str) -> None:
         """Raise an OSError if the bucket cannot be used."""
         self._request("head_bucket")
@@ -87,19 +92,6 @@ class ObjectStorage(Storage):
         path = f"/{self.bucket}/{key}"
         if self._fast is None or self._fast.put_part(path, content, sha256) is None:
             self._request("put_object", Key=key, Body=content)
-
-    def write_many(
-        self, database: str, folder: str, files: Sequence[tuple[str, bytes]]
-    ) -> list[OSError | None]:
-        """Store objects; return the failure of each, or None."""
-        failures: list[OSError | None] = []
-        for name, content in files:
-            try:
-                self.write(database, folder, name, content)
-                failures.append(None)
-            except OSError as failure:
-                failures.append(failure)
-        return failures
 
     @contextlib.contextmanager
     def writer(self, database: str, folder: str, name: str) -> Iterator[int]:

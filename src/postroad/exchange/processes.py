@@ -21,6 +21,7 @@ from postroad.exchange.content import digest_of
 from postroad.exchange.databases import Databases
 from postroad.exchange.errors import (
     DatabaseNotFound,
+    ProcessNotFound,
     StorageFailed,
     was_refused,
 )
@@ -272,9 +273,11 @@ class Processes:
         parameters = self.journal.epoch, NOW, client, process
         return judge(await self.journal.call("renew_process", *parameters), process)
 
-    async def shown(self, process: str) -> dict[str, Any] | None:
-        """Return a process with its history, as the journal has it."""
+    async def shown(self, process: str) -> dict[str, Any]:
+        """Return a process with its history, as the journal has it. Raises ProcessNotFound."""
         found: dict[str, Any] | None = await self.journal.call("process_shown", process)
+        if found is None:
+            raise ProcessNotFound("there is no such process")
         return found
 
     async def find(self, process: str) -> tuple[str, str] | None:

@@ -7,7 +7,8 @@ from typing import Any
 from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 
-PROCESS = "select exchange.process_shown(p_process => %s) as process"
+from postroad.postgres.calls import call
+
 SERVER = (
     "select s.*, (select count(*) from exchange.move) as pending,"
     " exists (select from pg_locks l where l.locktype = 'advisory'"
@@ -41,6 +42,5 @@ async def traffic(connection: AsyncConnection[Any]) -> list[dict[str, Any]]:
 
 async def process(connection: AsyncConnection[Any], id_: str) -> dict[str, Any] | None:
     """Return one process with its files, replies and history; None if there is none."""
-    row = await (await connection.execute(PROCESS, (id_,))).fetchone()
-    found: dict[str, Any] | None = row[0] if row else None
+    found: dict[str, Any] | None = await call(connection, "exchange.process_shown", id_)
     return found

@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from postroad.exchange.errors import MessageConflict, MessageNotFound, ProcessNotFound
+from postroad.exchange.errors import MessageConflict, MessageNotFound
 from postroad.exchange.journal import ExchangeJournal
 from postroad.exchange.mover import Mover
 from postroad.exchange.moves import Move
@@ -19,7 +19,7 @@ from postroad.exchange.resources import CLIENTS, DATABASES, PROCESSES
 from postroad.exchange.web.answers import Prepared, ProcessShown, Requeued
 from postroad.exchange.web.identity import Client, administrator_of
 from postroad.exchange.web.models import Release, Requeue
-from postroad.exchange.web.processes import is_process_id
+from postroad.exchange.web.processes import known
 from postroad.exchange.web.values import BODY, Endpoints, answer
 from postroad.operate import Page, Resource
 from postroad.operate.http import add_list
@@ -52,9 +52,7 @@ def add_administration(
     async def show_process(caller: Client, id: str) -> Response:
         """Show a process with its files and its history."""
         caller.require_admin()
-        found = await processes.shown(id) if is_process_id(id) else None
-        if found is None:
-            raise ProcessNotFound("there is no such process")
+        found = await processes.shown(known(id))
         found["files"] = [
             {key: value for key, value in file.items() if key not in HIDDEN}
             for file in found["files"]
@@ -66,12 +64,9 @@ def add_administration(
     async def release(caller: Client, id: str, given: Release | None = None) -> Response:
         """End a process by hand; one that is ready to commit needs its outcome."""
         caller.require_admin()
-        if not is_process_id(id):
-            raise ProcessNotFound("there is no such process")
         given = given or Release()
-        return answer(
-            await processes.end("release", caller.id, id, outcome=given.outcome, error=given.reason)
-        )
+        outcome = {"outcome": given.outcome, "error": given.reason}
+        return answer(await processes.end("release", caller.id, known(id), **outcome))
 
     @call("POST", "/messages/{id}/requeue", Requeued, 403, 404, 409, *BODY)
     async def requeue(caller: Client, id: str, given: Requeue | None = None) -> Response:

@@ -78,14 +78,12 @@ def add_processes(
     @call("POST", "/{id}/commit", Prepared, 403, 404, 409)
     async def commit(caller: Client, id: str) -> Response:
         """API_4: the ERP has committed."""
-        return answer(await processes.end("commit", caller.id, _known(id)))
+        return answer(await processes.end("commit", caller.id, known(id)))
 
     @call("GET", "/{id}/files/{name}", FILE_CONTENT, 403, 404)
     async def get_file(caller: Client, id: str, name: str) -> Response:
         """Return the bytes of a large file of a process."""
-        found = await processes.shown(_known(id))
-        if found is None:
-            raise ProcessNotFound("there is no such process")
+        found = await processes.shown(known(id))
         if found["owner"] != caller.id and not caller.is_admin:
             raise NotAllowed("the process is another client's")
         for fact in found["files"]:
@@ -128,30 +126,31 @@ def add_processes(
     async def abort(caller: Client, id: str, given: Ended | None = None) -> Response:
         """API_5: the ERP could not commit."""
         error = given.error if given else None
-        return answer(await processes.end("abort", caller.id, _known(id), error=error))
+        return answer(await processes.end("abort", caller.id, known(id), error=error))
 
     @call("POST", "/{id}/fail", Prepared, 403, 404, 409, *BODY)
     async def fail(caller: Client, id: str, given: Ended | None = None) -> Response:
         """API_6: processing failed."""
         error = given.error if given else None
-        return answer(await processes.end("fail", caller.id, _known(id), error=error))
+        return answer(await processes.end("fail", caller.id, known(id), error=error))
 
     @call("POST", "/{id}/renew", Renewed, 403, 404)
     async def renew(caller: Client, id: str) -> Response:
         """Extend the lease of a process."""
-        return answer(await processes.renew(caller.id, _known(id)))
+        return answer(await processes.renew(caller.id, known(id)))
 
     @call("POST", "/{id}/resolve", Prepared, 403, 404, 409, *BODY)
     async def resolve(caller: Client, id: str, given: Resolve) -> Response:
         """Report the outcome of a process: its owner at any time, another instance in doubt."""
-        found = await processes.find(_known(id))
+        found = await processes.find(known(id))
         if found is None:
             raise ProcessNotFound("there is no such process")
         caller.require("take", found[0])
         return answer(await processes.end("resolve", caller.id, id, outcome=given.outcome))
 
 
-def _known(text: str) -> str:
+def known(text: str) -> str:
+    """Return the id of a process. Raises ProcessNotFound for a text that cannot be one."""
     if not is_process_id(text):
         raise ProcessNotFound("there is no such process")
     return text
