@@ -11,14 +11,14 @@ with Session(engine) as session, session.begin():
 process dies. Messages are those of the transport, and a statement that fails raises the error of
 the caller's driver. Nothing is sent again after an error, because the transaction has failed.
 
-A chord is not sent in the transaction: Celery ignores the connection that its `apply_async` gets.
+A chord is not sent in the transaction: its `apply_async` ignores the connection.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import count
 from typing import Any
@@ -136,13 +136,18 @@ class _Channel(Channel):
     @contextmanager
     def _savepoint(self) -> Iterator[None]:
         run = self.connection.link.run
-        run("savepoint postroad_event")
+        has_savepoint = False
+        # Refused outside a transaction, where an error affects nothing else.
+        with suppress(Exception):
+            run("savepoint postroad_event")
+            has_savepoint = True
         try:
             yield
         except BaseException:
-            run("rollback to savepoint postroad_event")
+            if has_savepoint:
+                run("rollback to savepoint postroad_event")
             raise
-        finally:
+        if has_savepoint:
             run("release savepoint postroad_event")
 
 

@@ -144,14 +144,17 @@ def test_every_form_but_the_chord_is_sent_by_the_commit_only(
     messages(database)
     add = app.signature("add")
     following = chain(add.clone((1, 2)), add.clone((3,)), app=app)
-    forms = [add.clone((1, 2)), following, group([add.clone((1, 2)), following], app=app)]
+    several = group([add.clone((1, 2)), following], app=app)
+    # Continues with a chord, which the worker of the first task sends.
+    branching = chain(add.clone((1, 2)), several, app.signature("total"), app=app)
+    forms = [add.clone((1, 2)), following, several, branching]
     for form in forms:
         form.apply_async(connection=TransactionConnection(connection))
         connection.rollback()
         assert messages(database) == []
         form.apply_async(connection=TransactionConnection(connection))
         connection.commit()
-        assert len(messages(database)) == (2 if form is forms[2] else 1)
+        assert len(messages(database)) == (2 if form is several else 1)
 
 
 def test_the_queue_of_an_exchange_is_declared_and_bound(
@@ -213,6 +216,18 @@ def test_the_event_of_a_sent_task_is_part_of_the_transaction(
         connection.commit() if commits else connection.rollback()
     assert connection.execute("select count(*) from shop_order").fetchone() == (1,)
     assert len(messages(database)) == 2
+    assert len(messages(database, "events")) == 1
+
+
+def test_the_event_of_a_task_is_sent_outside_a_transaction_too(
+    app: Celery, database: str, connection: psycopg.Connection
+) -> None:
+    app.conf.task_send_sent_event = True
+    with app.connection() as broker:
+        Queue("events", Exchange("celeryev", "topic"), routing_key="#")(broker.channel()).declare()
+    connection.autocommit = True
+    app.send_task("record", ("text",), connection=TransactionConnection(connection))
+    assert len(messages(database)) == 1
     assert len(messages(database, "events")) == 1
 
 
