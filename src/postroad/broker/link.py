@@ -92,7 +92,10 @@ class Link:
             if self._callbacks:
                 self._dispatch()
             return [
-                tuple(_text(result.get_value(row, column)) for column in range(result.nfields))
+                tuple(
+                    None if (value := result.get_value(row, column)) is None else value.decode()
+                    for column in range(result.nfields)
+                )
                 for row in range(result.ntuples)
             ]
 
@@ -135,10 +138,6 @@ class Link:
             raise psycopg.OperationalError("the connection belongs to the parent process")
         return self.connection
 
-    def _abandon(self) -> None:
-        with contextlib.suppress(OSError, psycopg.Error):
-            os.close(self.connection.fileno())
-
 
 def _check(result: PGresult) -> PGresult:
     if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
@@ -150,13 +149,10 @@ def _check(result: PGresult) -> PGresult:
     return result
 
 
-def _text(value: bytes | None) -> str | None:
-    return value.decode() if value is not None else None
-
-
 def _abandon_all() -> None:
     for link in list(_links):
-        link._abandon()
+        with contextlib.suppress(OSError, psycopg.Error):
+            os.close(link.connection.fileno())
     _links.clear()
 
 

@@ -134,7 +134,10 @@ class AsyncRunner:
     async def _connected(self, queue: str | None) -> AsyncIterator[AsyncConnection[Any]]:
         try:
             if self._pool is not None:
-                await self._open(self._pool)
+                if not self._is_open:
+                    # Opening twice is harmless, so two concurrent first calls need no lock.
+                    await self._pool.open()
+                    self._is_open = True
                 async with self._pool.connection() as connection:
                     yield connection
             elif self._connection is not None:
@@ -143,9 +146,3 @@ class AsyncRunner:
             # The queue may have been dropped, or created again with another payload.
             self.payloads.pop(queue or "", None)
             raise
-
-    async def _open(self, pool: AsyncConnectionPool[Any]) -> None:
-        if not self._is_open:
-            # Opening twice is harmless, so two concurrent first calls need no lock.
-            await pool.open()
-            self._is_open = True

@@ -45,18 +45,18 @@ def of_queue(queue: str, name: str | None) -> Payload:
 
 def parameter(payload: Payload, value: object) -> str | bytes:
     """Adapt one payload to the parameter of its post function; raise WrongPayload."""
-    match payload:
-        case "hstore":
-            if isinstance(value, Mapping):
-                return _hstore(cast("hstore.Hstore", value))
-        case "jsonb":
-            return _json(value)
-        case "text":
-            if isinstance(value, str):
-                return _storable("text", value)
-        case "bytea":
-            if isinstance(value, bytes | bytearray | memoryview):
+    try:
+        match payload:
+            case "hstore" if isinstance(value, Mapping):
+                return hstore.dump(cast("hstore.Hstore", value))
+            case "jsonb":
+                return hstore.storable(_json(value))
+            case "text" if isinstance(value, str):
+                return hstore.storable(value)
+            case "bytea" if isinstance(value, bytes | bytearray | memoryview):
                 return bytes(value)
+    except (TypeError, ValueError) as error:
+        raise _wrong(payload, str(error)) from error
     raise _wrong(payload, f"the queue carries {payload}, not {type(value).__name__}")
 
 
@@ -101,26 +101,11 @@ def mapping(value: Any) -> hstore.Hstore:
     return value or {}
 
 
-def _hstore(value: hstore.Hstore) -> str:
-    try:
-        return hstore.dump(value)
-    except (TypeError, ValueError) as error:
-        raise _wrong("hstore", str(error)) from error
-
-
 def _json(value: object) -> str:
     try:
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError) as error:
         raise _wrong("jsonb", f"not a JSON value: {error}") from error
-    return _storable("jsonb", text)
-
-
-def _storable(payload: Payload, text: str) -> str:
-    try:
-        return hstore.storable(text)
-    except ValueError as error:
-        raise _wrong(payload, str(error)) from error
 
 
 def _wrong(payload: Payload, message: str) -> WrongPayload:

@@ -208,7 +208,11 @@ class Intake:
                     # The first attempt lost its file before it was acknowledged; this one has it.
                     piece.is_named = True
                     again = (await self._mover.outcomes([piece.move(piece.temporary)]))[0]
-                if again is not None and not await self._was_placed(piece, again):
+                # It may be missing because another server has handed out its message.
+                if again is not None and not (
+                    isinstance(again, FileMissing)
+                    and await self._journal.rows(HANDED_OUT, piece.row["number"])
+                ):
                     piece.fail(again)
             done = zip(moves, placing, strict=True)
             self._mover.record_later([move for move, piece in done if not piece.future.done()])
@@ -216,12 +220,6 @@ class Intake:
                 piece.succeed()
         except Exception as failure:  # noqa: BLE001 - raised in every request for this database
             _fail(pieces, failure)
-
-    async def _was_placed(self, piece: _Piece, failure: ExchangeError) -> bool:
-        """Whether the file is missing because another server has handed out its message."""
-        if not isinstance(failure, FileMissing):
-            return False
-        return bool(await self._journal.rows(HANDED_OUT, piece.row["number"]))
 
 
 @dataclass(slots=True)
