@@ -6,28 +6,32 @@ one of the beat processes takes it and sends the task in the same transaction, s
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import re
-from datetime import timedelta
+from datetime import UTC, timedelta
 from typing import Any
 
 from celery.beat import ScheduleEntry, Scheduler, SchedulingError
 from celery.exceptions import ImproperlyConfigured
 from celery.schedules import crontab, schedule
+from psycopg import Connection
 from psycopg_pool import ConnectionPool
 
 from postroad.broker.address import database_of
 from postroad.broker.link import Link
 from postroad.broker.transaction import TransactionConnection
-from postroad.bus import Bus
+from postroad.bus import Bus, Message
 from postroad.bus.reconnect import SURVIVABLE
 
 logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.5
+CONNECT_SECONDS = 5.0
 # A run that could not be sent is taken again after this.
 AGAIN = timedelta(seconds=5)
 FIELDS = {"minute": 60, "hour": 24, "day_of_month": 31, "month_of_year": 12, "day_of_week": 7}
+IS_STORED = "select mbus.now() from mbus.schedules where schedule = %s"
 
 
 class BeatScheduler(Scheduler):  # type: ignore[misc]  # Celery has no types
@@ -36,56 +40,80 @@ class BeatScheduler(Scheduler):  # type: ignore[misc]  # Celery has no types
     _pool: ConnectionPool | None = None
 
     def setup_schedule(self) -> None:
-        """Store the entries as schedules; remove those of entries that no longer exist."""
+        """Read the entries; the first tick stores them, as soon as the database is there."""
         super().setup_schedule()
-        timings = {name: timing_of(entry) for name, entry in self.schedule.items()}
-        dsn = database_of(self.app.conf.broker_url)
-        main = re.sub("[^a-z0-9_]+", "_", (self.app.main or "celery").lower())[:20]
-        self._queue = f"beat_{main}"
+        self._timings = {name: timing_of(entry) for name, entry in self.schedule.items()}
+        main = self.app.main or "celery"
+        slug = re.sub("[^a-z0-9_]+", "_", main.lower())[:20]
+        # Of the whole name, so that two applications never share a queue.
+        self._queue = f"beat_{slug}_{hashlib.sha256(main.encode()).hexdigest()[:6]}"
+
+    def tick(self, *_: Any, **__: Any) -> float:
+        """Send the tasks whose runs are due; return the seconds until the next call."""
+        try:
+            pool = self._pool or self._store()
+            # Also posts the runs that are due, as every worker does.
+            self._bus.maintain()
+            while self._send_next(pool):
+                pass
+        except SURVIVABLE as failure:
+            logger.warning("beat interrupted: %s", str(failure).strip())
+        return POLL_SECONDS
+
+    def _store(self) -> ConnectionPool:
+        """Store the entries as schedules; remove those of entries that no longer exist."""
+        dsn = database_of(self.app.connection_for_write().hostname or "mbus:///")
         link = Link(dsn, "beat")
         try:
             stored = "select schedule from mbus.schedules where queue = %s"
             found = {name for (name,) in link.run(stored, (self._queue,))}
         finally:
             link.close()
-        self._pool = ConnectionPool(dsn, min_size=1, max_size=2, open=True)
-        self._bus = Bus(self._pool)
-        self._bus.create_queue(self._queue, payload="text")
-        for name, (timing, zone) in timings.items():
-            self._bus.schedule(f"{self._queue}.{name}", timing, self._queue, name, zone)
-            found.discard(f"{self._queue}.{name}")
-        for name in found:
-            self._bus.unschedule(name)
-
-    def tick(self, *_: Any, **__: Any) -> float:
-        """Send the tasks whose runs are due; return the seconds until the next call."""
+        pool = ConnectionPool(dsn, min_size=1, max_size=2, timeout=CONNECT_SECONDS, open=True)
         try:
-            # Also posts the runs that are due, as every worker does.
-            self._bus.maintain()
-            while self._send_next():
-                pass
-        except SURVIVABLE as failure:
-            logger.warning("beat_interrupted", extra={"reason": str(failure).strip()})
-        return POLL_SECONDS
+            self._bus = Bus(pool)
+            self._bus.create_queue(self._queue, payload="text")
+            for name, (timing, zone) in self._timings.items():
+                self._bus.schedule(self._schedule(name), timing, self._queue, name, zone)
+            for name in found - {self._schedule(name) for name in self._timings}:
+                self._bus.unschedule(name)
+        except BaseException:
+            pool.close()
+            raise
+        self._pool = pool
+        return pool
 
-    def _send_next(self) -> bool:
-        assert self._pool is not None  # noqa: S101 - only schedulers that were set up are run
-        with self._pool.connection() as connection:
+    def _schedule(self, name: str) -> str:
+        return f"{self._queue}.{name}"
+
+    def _send_next(self, pool: ConnectionPool) -> bool:
+        with pool.connection() as connection:
             bus = self._bus.using(connection)
             messages = bus.consume(self._queue)
             for message in messages:
+                entry = self.schedule.get(message.data)
+                if entry is None:
+                    self._leave(connection, bus, message)
+                    continue
                 try:
                     with connection.transaction():
-                        self._send(message.data, TransactionConnection(connection).Producer())
+                        producer = TransactionConnection(connection).Producer()
+                        self.apply_async(entry, producer=producer, advance=False)
+                    logger.info("sending due task %s (%s)", entry.name, entry.task)
                 except SchedulingError as failure:
+                    logger.error("not sent, to be tried again: %s", failure)  # noqa: TRY400
                     bus.give_back(message, delay=AGAIN, error=str(failure))
         return bool(messages)
 
-    def _send(self, name: str, producer: Any) -> None:
-        if name not in self.schedule:
-            # A newer version of the application stored it, and its beat can send it.
-            raise SchedulingError(f"this application has no entry {name}")
-        self.apply_async(self.schedule[name], producer=producer, advance=False)
+    def _leave(self, connection: Connection[Any], bus: Bus, message: Message) -> None:
+        """Leave a run to the beats of another version of the application, whose entry it is."""
+        name = message.data
+        found = connection.execute(IS_STORED, (self._schedule(name),)).fetchone()
+        if found is None:
+            logger.warning("dropped a run of %s, which is no entry any more", name)
+        else:
+            # Posted again and not given back: that would count attempts.
+            bus.post(self._queue, name, delayed_until=found[0] + AGAIN)
 
     def close(self) -> None:
         """Close the connections."""
@@ -97,18 +125,25 @@ class BeatScheduler(Scheduler):  # type: ignore[misc]  # Celery has no types
 def timing_of(entry: ScheduleEntry) -> tuple[str, str]:
     """Return the timing and the time zone of an entry. Raises ImproperlyConfigured."""
     planned = entry.schedule
-    if isinstance(planned, crontab):
+    if type(planned) is crontab and planned.nowfun is None:
         values = {name: sorted(getattr(planned, name)) for name in FIELDS}
         fields = [
             "*" if len(values[name]) == size else ",".join(map(str, values[name]))
             for name, size in FIELDS.items()
         ]
+        # The name of a zone of the IANA database, also by pytz; others PostgreSQL may misread.
+        zone = getattr(planned.tz, "key", None) or getattr(planned.tz, "zone", None)
+        if planned.tz is UTC:
+            zone = "UTC"
         # Celery wants both to fit, cron one of them.
-        if "*" in (fields[2], fields[4]):
-            return " ".join(fields), str(planned.tz)
-    elif type(planned) is schedule:
-        return f"{planned.run_every.total_seconds()} seconds", "UTC"
+        if zone and "*" in (fields[2], fields[4]):
+            return " ".join(fields), zone
+    elif type(planned) is schedule and planned.nowfun is None and not planned.relative:
+        seconds = planned.run_every.total_seconds()
+        if seconds >= 1:
+            return f"{seconds} seconds", "UTC"
     raise ImproperlyConfigured(
-        f"the schedule of {entry.name} cannot be stored: use an interval, or a crontab that"
-        " restricts the days of the month or the weekdays, not both"
+        f"the schedule of {entry.name} cannot be stored: use an interval of a second or more, or a"
+        " crontab with a named time zone that restricts the days of the month or the weekdays, not"
+        " both; nowfun, relative and subclasses have no counterpart"
     )

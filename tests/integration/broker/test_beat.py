@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import timedelta, timezone
 from pathlib import Path
 
 import psycopg
@@ -11,7 +11,7 @@ import pytest
 from celery import Celery
 from celery.beat import SchedulingError
 from celery.exceptions import ImproperlyConfigured
-from celery.schedules import BaseSchedule, crontab
+from celery.schedules import BaseSchedule, crontab, schedule
 from kombu import Connection
 
 from postroad.broker.beat import BeatScheduler
@@ -28,7 +28,10 @@ def bus(database: str) -> Iterator[Bus]:
 
 
 def beats(app: Celery, count: int) -> list[BeatScheduler]:
-    return [BeatScheduler(app) for _ in range(count)]
+    found = [BeatScheduler(app) for _ in range(count)]
+    for beat in found:
+        beat.tick()
+    return found
 
 
 def planned(app: Celery, **entries: object) -> None:
@@ -111,13 +114,25 @@ def test_a_run_that_cannot_be_sent_is_tried_again(
 
 
 def test_what_cron_cannot_express_is_refused(app: Celery) -> None:
-    for when in (crontab(day_of_month=1, day_of_week=1), BaseSchedule()):
+    for when in (
+        crontab(day_of_month=1, day_of_week=1),
+        crontab(nowfun=app.now),
+        BaseSchedule(),
+        schedule(timedelta(hours=1), relative=True),
+        timedelta(milliseconds=500),
+    ):
         planned(app, odd=when)
         with pytest.raises(ImproperlyConfigured):
             beats(app, 1)
+    far = Celery("far", broker=app.conf.broker_url)
+    planned(far, nightly=crontab(minute=0, hour=3))
+    # PostgreSQL would read its name with the opposite sign.
+    far.conf.timezone = timezone(timedelta(hours=3))
+    with pytest.raises(ImproperlyConfigured):
+        beats(far, 1)
 
 
-def test_a_run_of_an_entry_that_one_beat_does_not_have_is_left_to_another(
+def test_runs_of_entries_that_a_beat_does_not_have_are_left_to_the_others(
     app: Celery, broker: Connection, bus: Bus, clock: DatabaseClock
 ) -> None:
     broker.channel().queue_declare("celery")
@@ -126,12 +141,48 @@ def test_a_run_of_an_entry_that_one_beat_does_not_have_is_left_to_another(
     planned(app, nightly=crontab(minute=0, hour=3), hourly=crontab(minute=0))
     (new,) = beats(app, 1)
     bus.run_now(f"{new._queue}.hourly")
+    # More often than a message is attempted.
+    for _ in range(12):
+        old.tick()
+        clock.advance(timedelta(seconds=6))
+    bus.run_now(f"{old._queue}.nightly")
     old.tick()
+    queue = broker.SimpleQueue("celery")
+    assert len(queue) == 1
     clock.advance(timedelta(seconds=6))
     new.tick()
-    assert broker.SimpleQueue("celery").get(timeout=10).headers["task"] == "tests.add"
+    assert len(queue) == 2
+    # An entry that is gone has no runs to be sent.
+    bus.run_now(f"{new._queue}.hourly")
+    bus.unschedule(f"{new._queue}.hourly")
+    old.tick()
+    assert bus.status(old._queue)[0].depth == 0
     for beat in (old, new):
         beat.close()
+
+
+def test_applications_with_similar_names_keep_their_entries(url: str, database: str) -> None:
+    running = []
+    for name in ("company-platform-service-a", "company-platform-service-b", "company.platform"):
+        app = Celery(name, broker=url)
+        planned(app, nightly=crontab(minute=0, hour=3))
+        running += beats(app, 1)
+    for beat in running:
+        beat.close()
+    with psycopg.connect(database) as connection:
+        assert len(rows(connection, "select schedule from mbus.schedules")) == 3
+
+
+def test_a_beat_waits_for_its_database(app: Celery, url: str) -> None:
+    planned(app, nightly=crontab(minute=0, hour=3))
+    app.conf.broker_url = "mbus://nobody@127.0.0.1:1/nowhere"
+    (beat,) = beats(app, 1)
+    assert beat._pool is None
+    app.conf.broker_url = [url, url]
+    app.close()
+    beat.tick()
+    assert beat._pool is not None
+    beat.close()
 
 
 def test_beats_go_on_when_one_of_them_is_killed(
@@ -153,7 +204,7 @@ def test_beats_go_on_when_one_of_them_is_killed(
     sent += [queue.get(timeout=60).headers["id"] for _ in range(2)]
     running[1].stop()
     # The next one sends what they have left.
-    last = BeatScheduler(app)
+    (last,) = beats(app, 1)
     bus.pause_schedule(f"{last._queue}.often")
     wait_until(lambda: last.tick() and not bus.status(last._queue)[0].depth, what="all runs sent")
     last.close()
