@@ -187,3 +187,18 @@ def test_samples_are_not_kept_for_ever(live: str, connect: Connect, clock: Datab
         maintain(connection)
         clock.advance(timedelta(minutes=6))
     assert one(connection, "select count(*) from mbus.sample") <= 3
+
+
+def test_a_queue_that_is_dropped_meanwhile_shows_zeros(database: str, connect: Connect) -> None:
+    first, second = connect(database, autocommit=True), connect(database)
+    first.execute("select mbus.create_queue('dropped')")
+    post(first, "k=>v", queue="dropped")
+    second.execute("begin isolation level repeatable read")
+    assert rows(second, "select ready from mbus.status") == [(1,)]
+    second.execute("rollback")
+    second.execute("begin isolation level repeatable read")
+    second.execute("select 1 from mbus.queue")
+    first.execute("select mbus.drop_queue('dropped')")
+    assert rows(second, "select queue, depth, oldest_age from mbus.status") == [
+        ("dropped", 0, None)
+    ]

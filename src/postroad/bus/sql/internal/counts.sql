@@ -21,6 +21,8 @@ begin
     v_count := v_count + v_rows;
   end loop;
   return v_count;
+exception when internal_error or undefined_table then
+  return 0;    -- The queue was dropped meanwhile.
 end $$;
 
 -- Delayed, blocked and dead messages of a consumer, counted up to 10,000.

@@ -110,4 +110,8 @@ begin
     execute format('select l.added from mbus.%I l where l.id = $1', v_table.payload_table) into v_added using v_first;
     oldest := least(oldest, v_added);
   end loop;
+exception when internal_error or undefined_table then
+  -- The queue was dropped meanwhile.
+  ready := 0;
+  oldest := null;
 end $$;
